@@ -1,0 +1,64 @@
+"""
+Every identifier of the product, in one place.
+
+Owns the words that stand on the wire, in files and in the environment; knows nothing of what they are used for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DOMAIN: Final = "svc.internal"
+LABEL_DOMAIN: Final = DOMAIN
+
+# Audiences of the signed artefacts.
+AUDIENCE_STATEMENT: Final = f"https://{DOMAIN}/workload-statement"
+AUDIENCE_RECEIPT: Final = f"https://{DOMAIN}/receipt"
+
+# HTTP headers; all of them are reserved for the proxy.
+HEADER_PREFIX: Final = "svc-"
+HEADER_WORKLOAD_ID: Final = "Svc-Workload-ID"
+HEADER_RECEIPT_LOCATION: Final = "Svc-Receipt-Location"
+HEADER_LEVEL: Final = "Svc-Notarization-Level"
+HEADER_NONCE: Final = "Svc-Notary-Nonce"
+HEADER_FORWARDED_CLIENT: Final = "X-Forwarded-Client-Cert"
+
+# Notary endpoints.
+NOTARY_PATH: Final = "/.well-known/svc-notary"
+MEDIA_TYPE_ENVELOPE: Final = "application/jose+json"
+MEDIA_TYPE_PROBLEM: Final = "application/problem+json"
+
+# Types of signed artefacts (JOSE header ``typ``).
+TYPE_STATEMENT: Final = "svc-statement+jws"
+TYPE_RECEIPT: Final = "svc-receipt+jws"
+TYPE_BOOTSTRAP: Final = "svc-bootstrap+jws"
+TYPE_LICENSE: Final = "svc-license+jws"
+TYPE_PQ_PROOF: Final = "svc-pq-proof+jws"
+
+# Labels and annotations of workloads.
+LABEL_COMPARTMENT: Final = f"{LABEL_DOMAIN}/compartment"
+ANNOTATION_LEVEL: Final = f"mls.{DOMAIN}/level"
+ANNOTATION_COMPARTMENT: Final = f"mls.{DOMAIN}/compartment"
+
+#: Non-critical X.509 extension of a post-quantum leaf: SHA-256 of the SVID's SubjectPublicKeyInfo.
+OID_SVID_BINDING: Final = "2.25.173571044063296619485549656756435458336"
+
+# The Workload API.
+DEFAULT_SPIFFE_SOCKET: Final = "unix:///spiffe-workload-api/agent.sock"
+WORKLOAD_API_HEADER: Final = "workload.spiffe.io"
+PQ_BUNDLE_FILE: Final = "pq-bundle.json"
+BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
+
+# Default ports.
+PORT_PROXY_METRICS: Final = 9092
+PORT_PROXY_ADMIN: Final = 9902
+
+# Environment variables.
+ENV_PREFIX: Final = "SVC_"
+ENV_PQ_BUNDLE: Final = "SVC_PQ_BUNDLE"
+ENV_PROFILE: Final = "SVC_PROFILE"
+ENV_ISSUERS: Final = "SVC_ISSUERS"
+ENV_EXPECT_ID: Final = "SVC_EXPECT_ID"
+ENV_DETAILED_EXIT_CODES: Final = "SVC_DETAILED_EXIT_CODES"
+ENV_NO_WARNINGS: Final = "SVC_NO_WARNINGS"
+ENV_DEBUG: Final = "SVC_DEBUG"

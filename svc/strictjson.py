@@ -1,0 +1,213 @@
+"""
+JSON and base64url read by the letter, so that two readers can never see two different documents.
+
+Refuses by name what RFC 8259 leaves to taste: duplicate member names (SPIFFE Trust Domain and Bundle, section 4), a byte
+order mark, NaN and Infinity, fractions and exponents, integers beyond 2^53-1, lone surrogates, deep nesting. Knows nothing
+of what the document means.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from typing import Final, NoReturn
+
+from svc.errors import SvcError
+
+MAX_INTEGER: Final = 2**53 - 1
+MAX_DEPTH: Final = 32
+_B64U: Final = re.compile(r"[A-Za-z0-9_-]*\Z")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class JsonRefused(SvcError):
+    """the JSON document is not acceptable: {defect}"""
+
+    reason = "malformed"
+    http_status = 400
+    defect: str
+
+
+class Base64Refused(SvcError):
+    """the text is not canonical base64url: {defect}"""
+
+    reason = "malformed"
+    http_status = 400
+    defect: str
+
+
+def loads(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH) -> object:
+    """
+    Parse one JSON document strictly (RFC 8259 with the choices named in the module).
+
+    Args:
+        data: UTF-8 octets of the document.
+        max_bytes: the largest accepted size.
+        max_depth: the deepest accepted nesting of arrays and objects.
+
+    Returns:
+        dict, list, str, int, bool or None; never float.
+
+    Raises:
+        JsonRefused: with ``defect`` naming what was found.
+    """
+    if len(data) > max_bytes:
+        raise JsonRefused(defect=f"{len(data)} octets, at most {max_bytes} are accepted")
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise JsonRefused(defect="a byte order mark")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise JsonRefused(defect=f"invalid UTF-8 at octet {error.start}") from error
+    _refuse_deep(text, max_depth)
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise JsonRefused(defect=f"{error.msg} at character {error.pos}") from error
+    except RecursionError as error:
+        raise JsonRefused(defect="nested too deeply") from error
+    if "\\u" in text:
+        _refuse_surrogates(value)
+    return value
+
+
+def loads_object(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH) -> dict[str, object]:
+    """
+    Parse one JSON document that must be an object.
+
+    Args:
+        data: as in :func:`loads`.
+        max_bytes: as in :func:`loads`.
+        max_depth: as in :func:`loads`.
+
+    Returns:
+        The object.
+
+    Raises:
+        JsonRefused: as :func:`loads`, and where the document is not an object.
+    """
+    value = loads(data, max_bytes=max_bytes, max_depth=max_depth)
+    if not isinstance(value, dict):
+        raise JsonRefused(defect="the document is not an object")
+    return value
+
+
+def dumps(value: object) -> bytes:
+    """
+    Write compact UTF-8 JSON.
+
+    Args:
+        value: dict, list, tuple, str, int, bool or None, nested.
+
+    Returns:
+        The document without insignificant white space, members in insertion order.
+
+    Raises:
+        ValueError: for NaN or an infinity.
+        UnicodeEncodeError: for a lone surrogate.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def b64u_encode(data: bytes) -> str:
+    """
+    Encode as base64url without padding (RFC 4648, section 5).
+
+    Args:
+        data: any octets.
+
+    Returns:
+        The text.
+    """
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def b64u_decode(text: object) -> bytes:
+    """
+    Decode canonical base64url without padding: one text for each octet string, no spare bits.
+
+    Args:
+        text: the text; anything but ``str`` is refused.
+
+    Returns:
+        The octets.
+
+    Raises:
+        Base64Refused: with ``defect`` naming what was found.
+    """
+    if not isinstance(text, str):
+        raise Base64Refused(defect=f"a {type(text).__name__} instead of text")
+    if not _B64U.match(text):
+        raise Base64Refused(defect="a character outside the base64url alphabet")
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError) as error:
+        raise Base64Refused(defect="a length that no octet string has") from error
+    if b64u_encode(data) != text:
+        raise Base64Refused(defect="spare bits that are not zero")
+    return data
+
+
+def _refuse_deep(text: str, max_depth: int) -> None:
+    depth = 0
+    for token in _BRACKETS.finditer(text):
+        mark = token.group()
+        if mark in "[{":
+            depth += 1
+            if depth > max_depth:
+                raise JsonRefused(defect=f"nested deeper than {max_depth}")
+        elif mark in "]}":
+            depth -= 1
+
+
+#: Strings are matched whole so that brackets inside them do not count.
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for name, _value in pairs:
+            if name in seen:
+                raise JsonRefused(defect=f"duplicate member {name!r}")
+            seen.add(name)
+    return members
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
+        raise JsonRefused(defect="an integer beyond 2^53-1")
+    return int(text)
+
+
+def _refuse_float(text: str) -> NoReturn:
+    raise JsonRefused(defect="a number that is not an integer")
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise JsonRefused(defect=f"the constant {text}")
+
+
+def _refuse_surrogates(value: object) -> None:
+    if isinstance(value, str):
+        if _SURROGATE.search(value):
+            raise JsonRefused(defect="a lone surrogate")
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_surrogates(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _refuse_surrogates(name)
+            _refuse_surrogates(item)
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_integer,
+    parse_float=_refuse_float,
+    parse_constant=_refuse_constant,
+    strict=True,
+)
