@@ -1,9 +1,9 @@
 """
 JSON and base64url read by the letter, so that two readers can never see two different documents.
 
-Refuses by name what RFC 8259 leaves to taste: duplicate member names (SPIFFE Trust Domain and Bundle, section 4), a byte
-order mark, NaN and Infinity, fractions and exponents, integers beyond 2^53-1, lone surrogates, deep nesting. Knows nothing
-of what the document means.
+Refuses by name what RFC 8259 leaves to taste: duplicate member names (SPIFFE Trust Domain and Bundle, section 4), a
+byte order mark, NaN and Infinity, fractions and exponents, integers beyond 2^53-1, lone surrogates, deep nesting. Knows
+nothing of what the document means.
 """
 
 from __future__ import annotations

@@ -1,0 +1,288 @@
+"""
+Configuration files: YAML 1.2 read strictly and judged as a whole.
+
+Owns how a file becomes a model and how every defect is told: the key, the value that stands there, and what was
+expected. Knows no particular configuration; those are pydantic models built from :class:`Settings` beside the code they
+configure.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from svc.errors import SvcError, printable
+
+MAX_FILE: Final = 1024 * 1024
+
+
+class ConfigUnreadable(SvcError):
+    """the configuration {path} cannot be read: {what}"""
+
+    reason = "config_unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """
+    One defect of a configuration.
+
+    Args:
+        key: where it stands, such as ``listeners[0].listen``.
+        value: what stands there, as text, or None where nothing does.
+        expected: what would have been accepted.
+    """
+
+    key: str
+    value: str | None
+    expected: str
+
+    def __str__(self) -> str:
+        found = "missing" if self.value is None else printable(self.value, 80)
+        return f"{self.key}: {found}: expected {self.expected}"
+
+
+class ConfigInvalid(SvcError):
+    """{path} has {count} problem(s): {first}"""
+
+    reason = "config_invalid"
+
+    def __init__(self, path: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__(path=path, count=len(problems), first=problems[0])
+        self.path = path
+        self.problems = problems
+
+
+class Settings(BaseModel):
+    """The base of every configuration model: frozen, no unknown key, no silent conversion of text to numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False)
+
+
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)\Z")
+_DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE: Final = re.compile(r"(\d{1,12})(B|KiB|MiB|GiB)\Z")
+_SIZE_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def parse_duration(value: object) -> float:
+    """
+    Read a time span with its unit.
+
+    Args:
+        value: text such as ``250ms``, ``10s``, ``5m``, ``1h`` or ``90d``.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ValueError: whose text says what was expected.
+    """
+    if isinstance(value, str) and (match := _DURATION.match(value)):
+        return float(match[1]) * _DURATION_UNITS[match[2]]
+    raise ValueError("a duration with its unit, such as 250ms, 10s, 5m, 1h or 90d")
+
+
+def parse_size(value: object) -> int:
+    """
+    Read a size with its unit.
+
+    Args:
+        value: text such as ``512B``, ``4KiB``, ``16MiB`` or ``1GiB``.
+
+    Returns:
+        Octets.
+
+    Raises:
+        ValueError: whose text says what was expected.
+    """
+    if isinstance(value, str) and (match := _SIZE.match(value)):
+        return int(match[1]) * _SIZE_UNITS[match[2]]
+    raise ValueError("a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB")
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """
+    A TCP address as the configuration writes it.
+
+    Args:
+        host: a name, an IPv4 address or an IPv6 address without brackets; empty for every address.
+        port: 0 to 65535.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, value: object) -> HostPort:
+        """
+        Read ``host:port``; IPv6 in brackets; the host may be empty.
+
+        Args:
+            value: the text.
+
+        Returns:
+            The address.
+
+        Raises:
+            ValueError: whose text says what was expected.
+        """
+        if isinstance(value, HostPort):
+            return value
+        if isinstance(value, str) and (match := _HOST_PORT.match(value)):
+            port = int(match["port"])
+            if port <= 65535:
+                return cls(match["six"] or match["host"] or "", port)
+        raise ValueError("an address host:port with a port up to 65535, IPv6 in brackets")
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_HOST_PORT: Final = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]{2,45})\]|(?P<host>[A-Za-z0-9._-]{0,253})):(?P<port>\d{1,5})\Z"
+)
+
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+Size = Annotated[int, BeforeValidator(parse_size)]
+
+
+def _host_port(value: object) -> dict[str, object] | HostPort:
+    return HostPort.parse(value)
+
+
+Address = Annotated[HostPort, BeforeValidator(_host_port)]
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
+
+
+def load(path: str | Path, model: type[_ModelT]) -> _ModelT:
+    """
+    Read a configuration file.
+
+    Args:
+        path: the YAML file, at most 1 MiB.
+        model: what it must hold.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigUnreadable: the file is absent, not readable, too large, or no YAML.
+        ConfigInvalid: with every defect found.
+    """
+    return parse(_read(Path(path)), model, str(path))
+
+
+def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _ModelT:
+    """
+    Judge the text of a configuration.
+
+    Args:
+        text: YAML 1.2.
+        model: what it must hold.
+        path: what errors call the text.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigUnreadable: it is no YAML, or a key stands twice.
+        ConfigInvalid: with every defect found.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        document = yaml.load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        problem = str(error.problem or error.context or "not YAML").split("\n")[0]
+        raise ConfigUnreadable(path=path, what=f"{problem}{where}") from error
+    except (YAMLError, ValueError) as error:
+        raise ConfigUnreadable(path=path, what=str(error).split("\n")[0]) from error
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise ConfigUnreadable(path=path, what="the file is not a mapping of keys to values")
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise ConfigInvalid(
+            path, tuple(_problem(each, document) for each in error.errors(include_url=False))
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            if stat.S_ISDIR(path.stat().st_mode):
+                raise ConfigUnreadable(path=path, what="it is a folder")
+            data = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigUnreadable(path=path, what=error.strerror or str(error)) from error
+    if len(data) > MAX_FILE:
+        raise ConfigUnreadable(path=path, what=f"it is larger than {MAX_FILE} octets")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigUnreadable(path=path, what=f"invalid UTF-8 at octet {error.start}") from error
+
+
+_EXPECTED: Final = {
+    "missing": "a value",
+    "extra_forbidden": "no such key",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+
+
+def _problem(error: Mapping[str, Any], document: object) -> Problem:
+    location: tuple[int | str, ...] = tuple(error["loc"])
+    kind = str(error["type"])
+    value = None if kind == "missing" else _shown(error["input"])
+    if kind == "value_error":
+        expected = str(error["ctx"]["error"])
+    elif kind in _EXPECTED:
+        expected = _EXPECTED[kind]
+    else:
+        expected = str(error["msg"]).removeprefix("Input should be ")
+    return Problem(key=_key(location, document), value=value, expected=expected)
+
+
+def _key(location: tuple[int | str, ...], document: object) -> str:
+    """Name the place as the file spells it: union branches that pydantic adds to the path are left out."""
+    shown, here = "", document
+    for position, part in enumerate(location):
+        last = position == len(location) - 1
+        if isinstance(part, int) and isinstance(here, list):
+            shown += f"[{part}]"
+            here = here[part] if part < len(here) else None
+        elif isinstance(here, dict) and (part in here or last):
+            shown += f".{part}" if shown else str(part)
+            here = here.get(part)
+    return shown or "configuration"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, str) else str(value)
