@@ -152,6 +152,10 @@ _HOST_PORT: Final = re.compile(
     r"(?:\[(?P<six>[0-9A-Fa-f:.]{2,45})\]|(?P<host>[A-Za-z0-9._-]{0,253})):(?P<port>\d{1,5})\Z"
 )
 
+_ItemT = TypeVar("_ItemT")
+
+#: A list in the file, a tuple in the model.
+Items = Annotated[tuple[_ItemT, ...], Strict(False)]
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 
