@@ -1,0 +1,139 @@
+"""
+Which header fields may travel, and which words of them matter.
+
+Owns the lists of hop-by-hop and reserved fields (RFC 9110 section 7.6.1) and what ``Connection`` may name. Knows
+fields as pairs of octet strings; knows nothing of parsers and connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_PREFIX
+from svc.wire.errors import FieldRefused
+
+Field = tuple[bytes, bytes]
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+#: Fields that frame or route a message; a trailer must not carry them (RFC 9110 section 6.5.1).
+FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"content-type"})
+
+_FORWARDED: Final = HEADER_FORWARDED_CLIENT.lower().encode("ascii")
+_PREFIX: Final = HEADER_PREFIX.encode("ascii")
+#: What ``Connection`` may never name: dropping these would change how the application reads the message.
+_UNNAMEABLE: Final = frozenset({b"host", b"content-length", b"content-type", _FORWARDED})
+
+#: (lower-case name, whether the field is never forwarded), remembered by the name as it was spelled.
+_CLASSES: dict[bytes, tuple[bytes, bool]] = {}
+_CLASSES_LIMIT: Final = 4096
+
+
+def is_reserved(lower_name: bytes) -> bool:
+    """
+    Tell whether a field belongs to the proxy alone.
+
+    Args:
+        lower_name: the name in lower case.
+
+    Returns:
+        True for ``svc-*`` and ``x-forwarded-client-cert``, ``_`` read as ``-`` (applications that follow CGI cannot
+        tell them apart).
+    """
+    name = lower_name.replace(b"_", b"-")
+    return name.startswith(_PREFIX) or name == _FORWARDED
+
+
+def classify(name: bytes) -> tuple[bytes, bool]:
+    """
+    Classify a field name.
+
+    Args:
+        name: as spelled on the wire.
+
+    Returns:
+        The name in lower case, and whether the field is hop-by-hop or reserved and so never forwarded.
+    """
+    known = _CLASSES.get(name)
+    if known is None:
+        lower = name.lower()
+        known = (lower, lower in HOP_BY_HOP or is_reserved(lower))
+        if len(_CLASSES) < _CLASSES_LIMIT:
+            _CLASSES[name] = known
+    return known
+
+
+def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
+    """
+    Read the ``Connection`` fields of a message.
+
+    Args:
+        values: the values of all its ``Connection`` fields.
+
+    Returns:
+        The options in lower case.
+
+    Raises:
+        FieldRefused: one names Host, a framing field or a field that the proxy adds.
+    """
+    options = frozenset(word for value in values for part in value.split(b",") if (word := part.strip(b" \t").lower()))
+    for option in options:
+        if option in _UNNAMEABLE or is_reserved(option):
+            raise FieldRefused(field="Connection", defect=f"it names {option.decode('latin-1')}")
+    return options
+
+
+def passed_on(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
+    """
+    Select the fields of a head that are forwarded.
+
+    Args:
+        fields: as received.
+        named: the options of the message's ``Connection`` fields.
+
+    Returns:
+        The rest, order, spelling and duplicates kept.
+    """
+    if named:
+        return [field for field in fields if not (known := classify(field[0]))[1] and known[0] not in named]
+    return [field for field in fields if not classify(field[0])[1]]
+
+
+def passed_on_trailers(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
+    """
+    Select the trailer fields that are forwarded.
+
+    Args:
+        fields: as received.
+        named: the options of the head's ``Connection`` fields.
+
+    Returns:
+        The rest; fields that frame, route or describe the content are left out too (RFC 9110 section 6.5.1).
+    """
+    return [field for field in passed_on(fields, named) if classify(field[0])[0] not in FRAMING]
+
+
+def joined(fields: Iterable[Field]) -> bytes:
+    """
+    Write field lines.
+
+    Args:
+        fields: pairs of name and value.
+
+    Returns:
+        One line each with CRLF; empty for none.
+    """
+    return b"".join([b"%b: %b\r\n" % field for field in fields])

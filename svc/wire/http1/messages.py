@@ -1,0 +1,136 @@
+"""The values that HTTP/1.1 parsers produce: heads, pieces of bodies (plain ``bytes``), ends and defects."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from svc.wire.errors import RemoteProtocolError
+from svc.wire.fields import Field, classify
+
+#: Above the 8 KiB of most servers, because tokens of today fill that; a quarter of what one read can bring.
+DEFAULT_MAX_HEAD: Final = 32 * 1024
+DEFAULT_MAX_FIELDS: Final = 100
+MAX_INTERIM: Final = 16
+
+
+@dataclass(slots=True)
+class Limits:
+    """
+    What one message may use.
+
+    Args:
+        head: octets of the start line and fields; also of the trailers, and of chunk lines between pieces of a body.
+        fields: number of fields in the head, and again in the trailers.
+    """
+
+    head: int = DEFAULT_MAX_HEAD
+    fields: int = DEFAULT_MAX_FIELDS
+
+
+@dataclass(slots=True)
+class Head:
+    """
+    What requests and responses share.
+
+    Args:
+        version: ``1.0`` or ``1.1``.
+        fields: name as spelled and value without surrounding white space, in order.
+        options: what ``Connection`` names, in lower case.
+        keep_alive: whether the sender leaves the connection open after this message.
+        length: the value of Content-Length, or None.
+        chunked: whether the body comes in chunks.
+        upgrade: whether the message asks for or grants another protocol.
+    """
+
+    version: str
+    fields: list[Field]
+    options: frozenset[bytes]
+    keep_alive: bool
+    length: int | None
+    chunked: bool
+    upgrade: bool
+
+    def values(self, lower_name: bytes) -> list[bytes]:
+        """
+        Find a field.
+
+        Args:
+            lower_name: its name in lower case.
+
+        Returns:
+            All its values, in order.
+        """
+        return [value for name, value in self.fields if classify(name)[0] == lower_name]
+
+
+@dataclass(slots=True)
+class RequestHead(Head):
+    """The head of a request: ``method``, ``target`` as sent, and ``host``, the octets of its Host field."""
+
+    method: bytes
+    target: bytes
+    host: bytes
+
+    @property
+    def has_body(self) -> bool:
+        """Whether octets of a body follow."""
+        return self.chunked or bool(self.length)
+
+
+@dataclass(slots=True)
+class ResponseHead(Head):
+    """The head of a response: ``status``, ``phrase``; ``until_close`` where only the connection's end ends the body."""
+
+    status: int
+    phrase: bytes
+    until_close: bool
+
+
+@dataclass(slots=True)
+class Interim:
+    """A 1xx response other than 101."""
+
+    head: ResponseHead
+
+
+@dataclass(slots=True)
+class End:
+    """The end of a message, with its trailer fields."""
+
+    trailers: list[Field] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Excess:
+    """Bytes after the end of a response: the connection cannot be used again."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """The message is not acceptable and the parser is closed."""
+
+    error: RemoteProtocolError
+
+
+Event = RequestHead | ResponseHead | Interim | bytes | End | Excess | Refused
+
+
+#: The versions spoken; anything else is refused.
+VERSIONS: Final = frozenset({"1.0", "1.1"})
+
+_TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
+
+
+def is_token(text: bytes) -> bool:
+    """
+    Tell whether octets are a token, such as a method or a field name (RFC 9110 section 5.6.2).
+
+    Args:
+        text: the octets.
+
+    Returns:
+        True for a non-empty token.
+    """
+    return _TOKEN.match(text) is not None
