@@ -67,11 +67,20 @@ class Head:
 
 @dataclass(slots=True)
 class RequestHead(Head):
-    """The head of a request: ``method``, ``target`` as sent, and ``host``, the octets of its Host field."""
+    """
+    The head of a request.
+
+    Args:
+        method: such as ``GET``.
+        target: as sent.
+        host: the octets of its Host field.
+        reserved: the values of its ``svc-*`` fields by lower-case name, ``_`` read as ``-``.
+    """
 
     method: bytes
     target: bytes
     host: bytes
+    reserved: dict[bytes, bytes]
 
     @property
     def has_body(self) -> bool:

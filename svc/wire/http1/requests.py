@@ -145,7 +145,7 @@ def _request_head(method: bytes, target: bytes, version: str, fields: list[Field
     length: int | None = None
     connection: list[bytes] = []
     chunked = upgrade = False
-    once: set[bytes] | None = None
+    reserved: dict[bytes, bytes] = {}
     for name, value in fields:
         lower, special = classify(name)
         if lower == b"host":
@@ -165,10 +165,9 @@ def _request_head(method: bytes, target: bytes, version: str, fields: list[Field
                 upgrade = True
             elif lower.replace(b"_", b"-").startswith(b"svc-"):
                 canonical = lower.replace(b"_", b"-")
-                once = once if once is not None else set()
-                if canonical in once:
+                if canonical in reserved:
                     raise FieldRefused(field=name.decode("latin-1"), defect="it stands twice")
-                once.add(canonical)
+                reserved[canonical] = value
     options = connection_options(connection) if connection else frozenset()
     upgrade = upgrade and b"upgrade" in options
     if upgrade and (chunked or length):
@@ -191,6 +190,7 @@ def _request_head(method: bytes, target: bytes, version: str, fields: list[Field
         method=method,
         target=target,
         host=host,
+        reserved=reserved,
     )
 
 
