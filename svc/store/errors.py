@@ -1,0 +1,82 @@
+"""
+What can go wrong with a store, for those who call it.
+
+Knows nothing of SQL: each class carries the reason, the HTTP status and the advice.
+"""
+
+from __future__ import annotations
+
+from svc.errors import SvcError
+
+
+class StoreError(SvcError):
+    """the notary store failed"""
+
+    reason = "notary_unavailable"
+    http_status = 503
+
+
+class StoreUnavailable(StoreError):
+    """the notary database {path} cannot be used: {detail}"""
+
+    hint = "check the disk, its free space and the permissions of {path}"
+    path: str
+    detail: str
+
+
+class StoreClosed(StoreError):
+    """the notary store is closed"""
+
+
+class StoreBusy(StoreError):
+    """{limit} records already wait for the notary database"""
+
+    reason = "notary_rate"
+    http_status = 429
+    limit: int
+
+
+class Replayed(StoreError):
+    """a record with this nonce or id is already stored for {client}"""
+
+    reason = "replayed"
+    http_status = 409
+    client: str
+
+
+class StoreVersionUnsupported(StoreError):
+    """the notary database {path} has schema version {found}; this program knows versions up to {known}"""
+
+    reason = "unsupported_version"
+    hint = "start the newer program again, or give this one another file under notary.path"
+    path: str
+    found: int
+    known: int
+
+
+class StoreForeign(StoreError):
+    """{path} is an SQLite database of another program"""
+
+    reason = "store_foreign"
+    hint = "give another file under notary.path"
+    path: str
+
+
+class StoreCorrupt(StoreError):
+    """the notary database {path} is damaged: {detail}"""
+
+    reason = "store_corrupt"
+    hint = (
+        "nothing was changed; move {path} and the files {path}-wal and {path}-shm beside it to a safe place "
+        "(sqlite3 can read what is left with .recover), then start again with a new database"
+    )
+    path: str
+    detail: str
+
+
+class StoreInUse(StoreError):
+    """the notary database {path} is in use by another process"""
+
+    reason = "store_in_use"
+    hint = "stop the other process, or give this one another file under notary.path"
+    path: str

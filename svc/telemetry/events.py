@@ -1,0 +1,142 @@
+"""
+The registry of event names.
+
+Every log record carries one of these names in ``event.name``; an operator filters and alerts on them, so a name is
+never reused for something else. Owns name, category, usual severity, usual outcome and the sentence; must not know who
+emits what.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum, unique
+from typing import Final, Literal
+
+Outcome = Literal["success", "failure", "unknown"]
+
+
+class Category(Enum):
+    """What kind of reader a record is for."""
+
+    SECURITY = "security"
+    OPERATIONAL = "operational"
+    AUDIT = "audit"
+
+
+class Severity(IntEnum):
+    """Severity numbers of the OpenTelemetry log data model."""
+
+    TRACE = 1
+    DEBUG = 5
+    INFO = 9
+    WARN = 13
+    ERROR = 17
+    FATAL = 21
+
+
+_SECURITY: Final = Category.SECURITY
+_OPERATIONAL: Final = Category.OPERATIONAL
+_AUDIT: Final = Category.AUDIT
+_INFO: Final = Severity.INFO
+_WARN: Final = Severity.WARN
+_ERROR: Final = Severity.ERROR
+
+
+@unique
+class Event(Enum):
+    """
+    One kind of event; the value is (name, category, severity, outcome, message).
+
+    Lines of libraries become ``RUNTIME_MESSAGE`` and ``RUNTIME_FAILURE``.
+    """
+
+    RUNTIME_MESSAGE = ("svc.runtime.message", _OPERATIONAL, _INFO, "unknown", "a message of the runtime")
+    RUNTIME_FAILURE = ("svc.runtime.failure", _OPERATIONAL, _ERROR, "failure", "an unexpected failure")
+    LOGS_DROPPED = ("svc.runtime.logs_dropped", _OPERATIONAL, _WARN, "failure", "log records could not be written")
+
+    PROCESS_STARTED = ("svc.process.started", _OPERATIONAL, _INFO, "success", "started")
+    PROCESS_STOPPED = ("svc.process.stopped", _OPERATIONAL, _INFO, "success", "stopped")
+    PROCESS_START_FAILED = ("svc.process.start_failed", _OPERATIONAL, _ERROR, "failure", "could not start")
+    CONFIG_LOADED = ("svc.config.loaded", _AUDIT, _INFO, "success", "configuration loaded")
+    CONFIG_REJECTED = ("svc.config.rejected", _AUDIT, _ERROR, "failure", "configuration rejected, the old one stays")
+    CONFIG_WARNING = ("svc.config.warning", _OPERATIONAL, _WARN, "unknown", "the configuration deserves a second look")
+    HEALTH_CHANGED = ("svc.health.changed", _OPERATIONAL, _INFO, "unknown", "readiness changed")
+    ADMIN_DRAIN = ("svc.admin.drain", _AUDIT, _INFO, "success", "drain requested")
+
+    LISTENER_OPENED = ("svc.proxy.listener.opened", _OPERATIONAL, _INFO, "success", "listener opened")
+    LISTENER_CLOSED = ("svc.proxy.listener.closed", _OPERATIONAL, _INFO, "success", "listener closed")
+    LISTENER_FAILED = ("svc.proxy.listener.failed", _OPERATIONAL, _ERROR, "failure", "listener could not be opened")
+    CONNECTION_REFUSED = ("svc.proxy.connection.refused", _OPERATIONAL, _WARN, "failure", "connection limit reached")
+    CONNECTION_CLOSED = ("svc.proxy.connection.closed", _OPERATIONAL, _INFO, "unknown", "connection closed")
+    CONNECTION_REVOKED = (
+        "svc.proxy.connection.revoked",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "open connection closed, its peer would now be refused",
+    )
+    HANDSHAKE_FAILED = ("svc.proxy.handshake.failed", _SECURITY, _WARN, "failure", "TLS handshake failed")
+    AUTH_DENIED = ("svc.proxy.auth.denied", _SECURITY, _WARN, "failure", "connection denied")
+    REQUEST_DENIED = ("svc.proxy.request.denied", _SECURITY, _WARN, "failure", "request denied")
+    REQUEST_REJECTED = ("svc.proxy.request.rejected", _SECURITY, _WARN, "failure", "request not acceptable")
+    DENIALS_SUPPRESSED = ("svc.proxy.denials.suppressed", _SECURITY, _WARN, "failure", "further denials not logged")
+    REQUEST_SERVED = ("svc.proxy.request.served", _OPERATIONAL, _INFO, "success", "request served")
+    POLICY_DEFAULT_ALLOW = (
+        "svc.proxy.policy.default_allow",
+        _SECURITY,
+        _WARN,
+        "unknown",
+        "every verified identity of the trust domain is let in",
+    )
+    POLICY_LOADED = ("svc.proxy.policy.loaded", _AUDIT, _INFO, "success", "policy loaded")
+    UPSTREAM_FAILED = ("svc.proxy.upstream.failed", _OPERATIONAL, _WARN, "failure", "upstream failed")
+    UPSTREAM_MISBEHAVED = ("svc.proxy.upstream.misbehaved", _OPERATIONAL, _WARN, "failure", "upstream broke HTTP")
+    DRAIN_STARTED = ("svc.proxy.drain.started", _OPERATIONAL, _INFO, "success", "draining")
+    DRAIN_FINISHED = ("svc.proxy.drain.finished", _OPERATIONAL, _INFO, "success", "drained")
+
+    GENERATION_ISSUED = ("svc.notary.generation.issued", _OPERATIONAL, _INFO, "success", "new credentials in use")
+    GENERATION_FAILED = ("svc.notary.generation.failed", _OPERATIONAL, _ERROR, "failure", "no new credentials")
+    RECORD_FAILED = ("svc.notary.record.failed", _OPERATIONAL, _ERROR, "failure", "record not written")
+    NOTARY_OVERLOADED = ("svc.notary.overloaded", _OPERATIONAL, _WARN, "failure", "notary refused work")
+    PROFILE_WEAK = ("svc.notary.profile.weak", _SECURITY, _WARN, "unknown", "signatures are not quantum-safe")
+
+    STORE_OPENED = ("svc.store.opened", _OPERATIONAL, _INFO, "success", "notary database opened")
+    STORE_CLOSED = ("svc.store.closed", _OPERATIONAL, _INFO, "success", "notary database closed")
+    STORE_FAILED = ("svc.store.failed", _OPERATIONAL, _ERROR, "failure", "notary database failed")
+    STORE_READ_ONLY = ("svc.store.read_only", _OPERATIONAL, _ERROR, "failure", "notary database takes no new records")
+    STORE_WRITABLE = ("svc.store.writable", _OPERATIONAL, _INFO, "success", "notary database takes records again")
+    STORE_PRUNED = ("svc.store.pruned", _OPERATIONAL, _INFO, "success", "old records forgotten")
+
+    SOURCE_CONNECTED = ("svc.workload.source.connected", _OPERATIONAL, _INFO, "success", "Workload API connected")
+    SOURCE_STALE = ("svc.workload.source.stale", _OPERATIONAL, _WARN, "failure", "Workload API not reachable")
+    SVID_UPDATED = ("svc.workload.svid.updated", _SECURITY, _INFO, "success", "new SVID")
+    BUNDLE_UPDATED = ("svc.workload.bundle.updated", _SECURITY, _INFO, "success", "new trust bundle")
+    UPDATE_REJECTED = (
+        "svc.workload.update.rejected",
+        _SECURITY,
+        _ERROR,
+        "failure",
+        "update rejected, the last good one stays",
+    )
+    PQ_BUNDLE_UPDATED = ("svc.pq.bundle.updated", _SECURITY, _INFO, "success", "new post-quantum bundle")
+    PQ_LEAF_OBTAINED = ("svc.pq.leaf.obtained", _SECURITY, _INFO, "success", "new post-quantum leaf")
+    PQ_LEAF_FAILED = ("svc.pq.leaf.failed", _SECURITY, _ERROR, "failure", "no post-quantum leaf")
+
+    AUTHORITY_STARTED = ("svc.authority.started", _OPERATIONAL, _INFO, "success", "authority serves")
+    AUTHORITY_SVID_ISSUED = ("svc.authority.svid.issued", _AUDIT, _INFO, "success", "SVID issued")
+    AUTHORITY_PQ_LEAF_ISSUED = ("svc.authority.pq_leaf.issued", _AUDIT, _INFO, "success", "post-quantum leaf issued")
+    AUTHORITY_REFUSED = ("svc.authority.refused", _SECURITY, _WARN, "failure", "caller refused")
+    AUTHORITY_ROTATED = ("svc.authority.rotated", _AUDIT, _INFO, "success", "signing keys rotated")
+    AUTHORITY_FEDERATED = ("svc.authority.federated", _AUDIT, _INFO, "success", "foreign trust bundle loaded")
+
+    CLI_MESSAGE = ("svc.cli.message", _OPERATIONAL, _INFO, "unknown", "a message of the command line")
+
+    def __init__(self, event_name: str, category: Category, severity: Severity, outcome: Outcome, message: str) -> None:
+        self.event_name = event_name
+        self.category = category
+        self.severity = severity
+        self.outcome = outcome
+        self.message = message
+
+
+#: Every event by its name.
+EVENTS: Final = {event.event_name: event for event in Event}

@@ -1,0 +1,290 @@
+"""
+Where log records are emitted and written.
+
+``emit`` is how our code says that something happened; an observer turns it, and every line of Twisted and the
+libraries, into one line of JSON or text. Under ``twistd`` the service at the top of the application is a
+:class:`LoggedService`, so that nothing but records reaches standard output.
+
+Packages below this one do not import it: they log through Twisted's logger with the keywords ``svc_event`` (a
+registered name), ``svc_fields`` and ``svc_attributes``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import BinaryIO, Final, Literal
+
+from twisted.application.service import IServiceCollection, MultiService
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel
+from twisted.python.components import Componentized
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.telemetry.events import Event, Outcome, Severity
+from svc.telemetry.records import (
+    KEY_ATTRIBUTES,
+    KEY_EVENT,
+    KEY_FIELDS,
+    KEY_SEVERITY,
+    Origin,
+    Record,
+    RecordBuilder,
+    Value,
+)
+
+LogFormat = Literal["json", "text"]
+
+_LEVELS: Final = {
+    Severity.TRACE: LogLevel.debug,
+    Severity.DEBUG: LogLevel.debug,
+    Severity.INFO: LogLevel.info,
+    Severity.WARN: LogLevel.warn,
+    Severity.ERROR: LogLevel.error,
+    Severity.FATAL: LogLevel.critical,
+}
+
+
+def emit(
+    log: Logger,
+    event: Event,
+    *,
+    severity: Severity | None = None,
+    outcome: Outcome | None = None,
+    message: str | None = None,
+    reason: str | None = None,
+    detail_reason: str | None = None,
+    detail: str | None = None,
+    spiffe_id: str | None = None,
+    peer_spiffe_id: str | None = None,
+    namespace: str | None = None,
+    user: str | None = None,
+    trace_id: str | None = None,
+    span_id: str | None = None,
+    failure: Failure | None = None,
+    attributes: Mapping[str, Value] | None = None,
+) -> None:
+    """
+    Say that something happened.
+
+    Args:
+        log: the emitting class's or module's logger.
+        event: what happened.
+        severity: where it differs from the event's usual one.
+        outcome: where it differs from the event's usual one.
+        message: a sentence in place of the event's own.
+        reason: the word that the metric of this event has as label value.
+        detail_reason: the precise reason, ``SvcError.reason``.
+        detail: the sentence of the error.
+        spiffe_id: own identity, where it is not the process's.
+        peer_spiffe_id: identity of the other side.
+        namespace: where it is not the process's.
+        user: a person.
+        trace_id: W3C trace id.
+        span_id: W3C span id.
+        failure: what was raised.
+        attributes: further facts, at most 32; never header values, bodies, tokens or keys.
+    """
+    given = {
+        "outcome": outcome,
+        "message": message,
+        "reason": reason,
+        "detail_reason": detail_reason,
+        "detail": detail,
+        "spiffe_id": spiffe_id,
+        "peer_spiffe_id": peer_spiffe_id,
+        "namespace": namespace,
+        "user": user,
+        "trace_id": trace_id,
+        "span_id": span_id,
+    }
+    weight = event.severity if severity is None else severity
+    values: dict[str, object] = {
+        KEY_EVENT: event,
+        KEY_SEVERITY: weight,
+        KEY_FIELDS: {name: value for name, value in given.items() if value is not None},
+        KEY_ATTRIBUTES: dict(attributes or {}),
+    }
+    if failure is not None:
+        values["log_failure"] = failure
+    log.emit(_LEVELS[weight], None, **values)
+
+
+@implementer(ILogObserver)
+class RecordObserver:
+    """
+    Writes one line for each log event that is severe enough.
+
+    Args:
+        line: makes a line of a log event.
+        builder: judges severities.
+        write: takes a whole line; raises OSError where it cannot be written.
+        minimum: the least severity that is written.
+
+    Attributes:
+        dropped: how many lines could not be written since one could.
+    """
+
+    def __init__(
+        self,
+        line: Callable[[LogEvent], bytes],
+        builder: RecordBuilder,
+        write: Callable[[bytes], object],
+        *,
+        minimum: Severity = Severity.INFO,
+    ) -> None:
+        self._line = line
+        self._builder = builder
+        self._write = write
+        self._minimum = minimum
+        self.dropped = 0
+
+    def __call__(self, event: LogEvent) -> None:
+        """
+        Write the event's line.
+
+        Args:
+            event: a log event of Twisted's logger.
+        """
+        if self._builder.severity(event) < self._minimum:
+            return
+        missing = self.dropped
+        try:
+            if missing:
+                self._write(self._line(_missing(missing, event)))
+                self.dropped = 0
+            self._write(self._line(event))
+        except OSError:
+            # A log that cannot be written must not stop what it tells of; the next line says how many are missing.
+            self.dropped += 1
+
+
+def log_observer(
+    origin: Origin,
+    *,
+    log_format: LogFormat = "json",
+    stream: BinaryIO | None = None,
+    minimum: Severity = Severity.INFO,
+    stacktraces: bool = False,
+    random: Callable[[int], bytes] = os.urandom,
+) -> RecordObserver:
+    """
+    Make the observer of a process.
+
+    Args:
+        origin: where the records come from.
+        log_format: ``json`` for schema svc.log/1, ``text`` for people.
+        stream: where lines go; standard output as it is now where None is given.
+        minimum: the least severity that is written.
+        stacktraces: whether failures carry their traceback.
+        random: gives random octets for event ids.
+
+    Returns:
+        The observer.
+    """
+    builder = RecordBuilder(origin, random=random, stacktraces=stacktraces)
+    line = builder.line if log_format == "json" else lambda event: text_line(builder.build(event))
+    return RecordObserver(line, builder, _whole_lines(stream or sys.stdout.buffer), minimum=minimum)
+
+
+def log_stream(options: Mapping[str, object]) -> BinaryIO | None:
+    """
+    Find where ``twistd`` was told to log to.
+
+    Args:
+        options: twistd's own options, ``subOptions.parent`` of a plugin.
+
+    Returns:
+        The opened file of ``--logfile``, ``twistd.log`` for a daemon without one, None for standard output.
+    """
+    name = options.get("logfile") or ("" if options.get("nodaemon") else "twistd.log")
+    if not isinstance(name, str) or name in ("", "-"):
+        return None
+    return open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640), "ab", buffering=0)
+
+
+def text_line(record: Record) -> bytes:
+    """
+    Write a record for people.
+
+    Args:
+        record: as :meth:`svc.telemetry.records.RecordBuilder.build` gives it.
+
+    Returns:
+        One line of UTF-8: time, severity, message, then ``name=value``; lines of a traceback follow indented.
+    """
+    attributes = record.get("attributes")
+    shown: dict[str, object] = {name: record[name] for name in _SHOWN if name in record}
+    if isinstance(attributes, dict):
+        shown |= attributes
+    stack = shown.pop("exception.stacktrace", None)
+    words = [f"{name}={_quoted(value)}" for name, value in shown.items()]
+    head = f"{record['timestamp']} {record['severity']:<5} {record['message']}"
+    lines = [" ".join([head, *words])]
+    if isinstance(stack, str):
+        lines += [f"    {line}" for line in stack.split("\n")]
+    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+
+
+def install_json_logging(application: Componentized, observer: RecordObserver) -> None:
+    """
+    Make an observer the one log of an application that ``twistd`` is about to run.
+
+    Args:
+        application: as ``twisted.application.service.Application`` made it.
+        observer: as :func:`log_observer` makes it.
+    """
+    application.setComponent(ILogObserver, observer)
+
+
+class LoggedService(MultiService):
+    """
+    The service at the top of an application: brings the application's log with it.
+
+    ``twistd`` asks the application for its observer after it has attached the plugin's service and before it logs
+    anything, so all that was said before is replayed to this observer too.
+
+    Args:
+        observer: the log of the process.
+    """
+
+    def __init__(self, observer: RecordObserver) -> None:
+        super().__init__()
+        self.observer = observer
+
+    def setServiceParent(self, parent: IServiceCollection) -> None:
+        """
+        Attach to an application or another service.
+
+        Args:
+            parent: where this service belongs.
+        """
+        if isinstance(parent, Componentized):
+            install_json_logging(parent, self.observer)
+        super().setServiceParent(parent)
+
+
+_SHOWN: Final = ("reason", "detail_reason", "detail", "peer_spiffe_id")
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return text if text and " " not in text and '"' not in text else '"' + text.replace('"', '\\"') + '"'
+
+
+def _missing(count: int, event: LogEvent) -> LogEvent:
+    return {
+        KEY_EVENT: Event.LOGS_DROPPED,
+        KEY_SEVERITY: Event.LOGS_DROPPED.severity,
+        KEY_ATTRIBUTES: {"count": count},
+        "log_time": event.get("log_time"),
+    }
+
+
+def _whole_lines(stream: BinaryIO) -> Callable[[bytes], None]:
+    def write(line: bytes) -> None:
+        stream.write(line)
+        stream.flush()
+
+    return write

@@ -1,0 +1,335 @@
+"""
+Log records of schema ``svc.log/1``.
+
+Turns a Twisted log event into one record and a record into one line. Owns the members, their limits and the escaping;
+must not know where lines go. The schema stands in ``docs/schemas/svc.log.1.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from twisted.logger import LogEvent, LogLevel, formatEvent
+from twisted.python.failure import Failure
+
+from svc.errors import printable
+from svc.strictjson import b64u_encode
+from svc.telemetry.events import EVENTS, Category, Event, Severity
+
+SCHEMA: Final = "svc.log/1"
+MAX_RECORD: Final = 16 * 1024
+MAX_ATTRIBUTES: Final = 32
+MAX_MESSAGE: Final = 1024
+MAX_VALUE: Final = 1024
+MAX_STACK_LINES: Final = 80
+
+#: Keys under which :func:`svc.telemetry.logs.emit` puts its part into a Twisted log event.
+KEY_EVENT: Final = "svc_event"
+KEY_FIELDS: Final = "svc_fields"
+KEY_ATTRIBUTES: Final = "svc_attributes"
+KEY_SEVERITY: Final = "svc_severity"
+
+Value = str | int | float | bool | None
+Record = dict[str, object]
+
+_TEXT_FIELDS: Final = (
+    "reason",
+    "detail_reason",
+    "detail",
+    "spiffe_id",
+    "peer_spiffe_id",
+    "namespace",
+    "user",
+    "trace_id",
+    "span_id",
+)
+_STACK: Final = "exception.stacktrace"
+_RUNTIME: Final = (Event.RUNTIME_MESSAGE, Event.RUNTIME_FAILURE)
+#: Last parts of attribute names that would hold what a log must never hold.
+_NEVER: Final = frozenset(
+    (
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "set-cookie",
+        "token",
+        "password",
+        "secret",
+        "private_key",
+        "body",
+        "headers",
+    )
+)
+_SEVERITIES: Final = {
+    LogLevel.debug: Severity.DEBUG,
+    LogLevel.info: Severity.INFO,
+    LogLevel.warn: Severity.WARN,
+    LogLevel.error: Severity.ERROR,
+    LogLevel.critical: Severity.FATAL,
+}
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """
+    Where records come from.
+
+    Args:
+        component: ``proxy``, ``authority``, ``broker``, ``svc``.
+        version: the version of the program.
+        namespace: Kubernetes namespace of the process.
+        pod: Kubernetes pod of the process.
+        node: Kubernetes node of the process.
+        spiffe_id: gives the current SPIFFE ID of the process, or None while it has none.
+    """
+
+    component: str
+    version: str
+    namespace: str | None = None
+    pod: str | None = None
+    node: str | None = None
+    spiffe_id: Callable[[], str | None] = lambda: None
+
+
+class RecordBuilder:
+    """
+    Builds records and, for the category audit, chains them: each carries a counter and the hash of the line before.
+
+    Args:
+        origin: where the records come from.
+        random: gives that many random octets; for event ids.
+        stacktraces: whether failures carry their traceback.
+    """
+
+    def __init__(self, origin: Origin, *, random: Callable[[int], bytes], stacktraces: bool = False) -> None:
+        self._origin = origin
+        self._random = random
+        self._stacktraces = stacktraces
+        self._audit_count = 0
+        self._audit_hash: str | None = None
+
+    def severity(self, event: LogEvent) -> Severity:
+        """
+        Judge the severity of a log event without building its record.
+
+        Args:
+            event: a log event of Twisted's logger.
+
+        Returns:
+            The severity that the record will carry.
+        """
+        given = event.get(KEY_SEVERITY)
+        if isinstance(given, Severity):
+            return given
+        level = _SEVERITIES.get(event.get("log_level"), Severity.INFO)
+        if event.get("isError") and level < Severity.ERROR:
+            return Severity.ERROR
+        return level
+
+    def build(self, event: LogEvent) -> Record:
+        """
+        Build the record of a log event.
+
+        Args:
+            event: a log event of Twisted's logger; one of our own has an :class:`Event` under ``svc_event``.
+
+        Returns:
+            The record, each text in it safe to print and within its limit.
+        """
+        kind = _kind(event)
+        ours = kind not in _RUNTIME
+        severity = self.severity(event)
+        fields = _fields(event, ours)
+        cut = _Cutter()
+        seconds = float(event.get("log_time") or 0.0)
+        record: Record = {
+            "timestamp": datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "severity": severity.name,
+            "severity_number": int(severity),
+            "schema": SCHEMA,
+            "component": self._origin.component,
+            "version": self._origin.version,
+            "event": {
+                "name": kind.event_name,
+                "category": kind.category.value,
+                "outcome": fields.get("outcome") or kind.outcome,
+                "id": ulid(seconds, self._random(10)),
+            },
+            "message": cut.text(fields.get("message") or (kind.message if ours else _spoken(event)), MAX_MESSAGE),
+        }
+        self._add_context(record, fields, cut)
+        attributes = self._attributes(event, ours, cut)
+        if attributes:
+            record["attributes"] = attributes
+        if cut.happened:
+            record["truncated"] = True
+        return record
+
+    def line(self, event: LogEvent) -> bytes:
+        """
+        Build the record of a log event as one line of JSON; links an audit record into the chain.
+
+        Args:
+            event: a log event of Twisted's logger.
+
+        Returns:
+            ASCII octets that end with the only line feed in them, at most :data:`MAX_RECORD`.
+        """
+        record = self.build(event)
+        if _kind(event).category is not Category.AUDIT:
+            return encode(record) + b"\n"
+        self._audit_count += 1
+        record["audit"] = {"seq": self._audit_count, "prev": self._audit_hash}
+        data = encode(record)
+        self._audit_hash = b64u_encode(hashlib.sha256(data).digest())
+        return data + b"\n"
+
+    def _add_context(self, record: Record, fields: Mapping[str, object], cut: _Cutter) -> None:
+        for name in _TEXT_FIELDS:
+            value = fields.get(name)
+            if value is not None:
+                record[name] = cut.text(value, MAX_VALUE)
+        origin = self._origin
+        own_id = None if "spiffe_id" in record else origin.spiffe_id()
+        if own_id is not None:
+            record["spiffe_id"] = cut.text(own_id, MAX_VALUE)
+        if origin.namespace is not None:
+            record.setdefault("namespace", origin.namespace)
+        k8s = {name: value for name, value in (("pod", origin.pod), ("node", origin.node)) if value is not None}
+        if k8s:
+            record["k8s"] = k8s
+
+    def _attributes(self, event: LogEvent, ours: bool, cut: _Cutter) -> dict[str, Value]:
+        given: Mapping[str, object] = event.get(KEY_ATTRIBUTES) or {}
+        attributes: dict[str, Value] = {}
+        for name, value in given.items():
+            if len(attributes) >= MAX_ATTRIBUTES:
+                cut.happened = True
+                break
+            if value is not None:
+                attributes[printable(name, 64)] = _attribute(name, value, cut)
+        if not ours:
+            attributes["logger"] = cut.text(event.get("log_namespace") or event.get("log_system") or "-", 128)
+        failure = event.get("log_failure")
+        if isinstance(failure, Failure):
+            attributes["exception.type"] = cut.text(getattr(failure.type, "__qualname__", failure.type), 128)
+            attributes["exception.message"] = cut.text(failure.getErrorMessage(), MAX_VALUE)
+            if self._stacktraces:
+                attributes[_STACK] = _stack(failure)
+        return attributes
+
+
+def encode(record: Record) -> bytes:
+    """
+    Write a record as JSON in ASCII, so that no character can end a line or move a cursor.
+
+    Args:
+        record: as :meth:`RecordBuilder.build` gives it.
+
+    Returns:
+        At most :data:`MAX_RECORD` - 1 octets without a line feed; what was too long is cut and marked ``truncated``.
+    """
+    data = _dump(record)
+    for limit in (512, 128, 32):
+        if len(data) < MAX_RECORD:
+            return data
+        data = _dump(_shrunk(record, limit))
+    if len(data) < MAX_RECORD:
+        return data
+    return _dump({name: value for name, value in _shrunk(record, 32).items() if name != "attributes"})
+
+
+def ulid(seconds: float, random: bytes) -> str:
+    """
+    Make an event id that sorts by time.
+
+    Args:
+        seconds: since 1970-01-01 UTC.
+        random: ten octets.
+
+    Returns:
+        26 characters of Crockford's base 32: 48 bits of milliseconds, 80 random bits.
+    """
+    milliseconds = max(0, int(seconds * 1000)) & (2**48 - 1)
+    number = milliseconds << 80 | int.from_bytes(random[:10], "big")
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+class _Cutter:
+    """Makes texts printable and remembers whether any had to be cut."""
+
+    def __init__(self) -> None:
+        self.happened = False
+
+    def text(self, value: object, limit: int) -> str:
+        raw = value if isinstance(value, str) else _told(value)
+        if len(raw) > limit:
+            self.happened = True
+        return printable(raw, limit)
+
+
+def _told(value: object) -> str:
+    # Only scalars are spelled out: the text of any other object, octets above all, may hold what no log may hold.
+    return str(value) if isinstance(value, int | float) else f"<{type(value).__name__}>"
+
+
+def _attribute(name: str, value: object, cut: _Cutter) -> Value:
+    if name.lower().rpartition(".")[2] in _NEVER:
+        return "<left out>"
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return round(value, 6) if value == value and abs(value) < 1e15 else str(value)
+    return cut.text(value, MAX_VALUE)
+
+
+def _kind(event: LogEvent) -> Event:
+    given = event.get(KEY_EVENT)
+    kind = given if isinstance(given, Event) else EVENTS.get(given) if isinstance(given, str) else None
+    if kind is not None:
+        return kind
+    failed = isinstance(event.get("log_failure"), Failure) or bool(event.get("isError"))
+    return Event.RUNTIME_FAILURE if failed else Event.RUNTIME_MESSAGE
+
+
+def _fields(event: LogEvent, ours: bool) -> Mapping[str, object]:
+    fields: Mapping[str, object] = event.get(KEY_FIELDS) or {}
+    if not ours or "detail" in fields or not event.get("log_format"):
+        return fields
+    return {**fields, "detail": formatEvent(event)}
+
+
+def _spoken(event: LogEvent) -> str:
+    text = formatEvent(event)
+    if text:
+        return text
+    failure = event.get("log_failure")
+    return failure.getErrorMessage() if isinstance(failure, Failure) else "-"
+
+
+def _stack(failure: Failure) -> str:
+    lines = failure.getTraceback().splitlines()
+    return "\n".join(printable(line, 300) for line in lines[-MAX_STACK_LINES:])
+
+
+def _dump(record: Record) -> bytes:
+    return json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _shrunk(record: Record, limit: int) -> Record:
+    shrunk: Record = {}
+    for name, value in record.items():
+        if isinstance(value, str):
+            shrunk[name] = value if len(value) <= limit else value[:limit] + "…"
+        elif name == "attributes" and isinstance(value, dict):
+            shrunk[name] = _shrunk(value, limit)
+        else:
+            shrunk[name] = value
+    shrunk["truncated"] = True
+    return shrunk
