@@ -1,1 +1,152 @@
-"""To be described by its own module."""
+"""
+Who somebody is: SPIFFE IDs, X.509-SVIDs, trust bundles, and the one verification that judges our own SVIDs and
+everybody's.
+
+Owns the SPIFFE standards for identities and X.509-SVIDs. Knows no clock, no socket, no logger and no policy: the time
+is an argument, the result is evidence, and a failure is one class with one reason.
+"""
+
+from __future__ import annotations
+
+from svc.identity.algorithms import (
+    ALGORITHMS,
+    ECDSA_P256,
+    ECDSA_P384,
+    ED25519,
+    ML_DSA_44,
+    ML_DSA_65,
+    ML_DSA_87,
+    RSA,
+    KeyAlgorithm,
+    SvidPrivateKey,
+    SvidPublicKey,
+    certificate_key_algorithm,
+    certificate_sha256,
+    key_algorithm,
+    spki_der,
+    spki_sha256,
+)
+from svc.identity.archive import BundleArchive
+from svc.identity.binding import binding_extension, binding_of
+from svc.identity.bundle import BundleMalformed, BundleSet, TrustAnchor, X509Bundle
+from svc.identity.certificate import CertificateFacts, load_certificate, split_der
+from svc.identity.errors import (
+    AnchorOutsideWindow,
+    CertificateVersionRefused,
+    ChainTooLong,
+    ChainUntrusted,
+    CriticalExtensionUnknown,
+    ExtendedKeyUsageRefused,
+    KeyMismatch,
+    KeyNotAllowed,
+    LeafIsAnchor,
+    LeafIsCa,
+    LeafKeyUsage,
+    NameConstraintsViolated,
+    NotValidAtTime,
+    NoUriSan,
+    PathLengthExceeded,
+    RootPath,
+    SignatureAlgorithmNotAllowed,
+    SigningCertificateInvalid,
+    SigningKeyUsage,
+    SigningNotCa,
+    SigningUriSan,
+    SvidExpired,
+    SvidIdMalformed,
+    SvidInvalid,
+    SvidMalformed,
+    SvidNotYetValid,
+    TooManyUriSans,
+    TrustDomainUnknown,
+)
+from svc.identity.matchers import AnyOf, ExactID, Matcher, MatcherMalformed, MemberOf, PathPrefix, parse_matcher
+from svc.identity.pqbundle import PqBundle, PqBundles, SequenceFell
+from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed, TrustDomain, TrustDomainMalformed
+from svc.identity.svid import X509Svid, load_private_key
+from svc.identity.trustbundle import (
+    BundleNeedsTrustDomain,
+    parse_bundle_file,
+    parse_pq_bundle_file,
+    parse_spiffe_bundle,
+)
+from svc.identity.verification import SvidEvidence, verify_svid
+
+__all__ = [
+    "ALGORITHMS",
+    "ECDSA_P256",
+    "ECDSA_P384",
+    "ED25519",
+    "ML_DSA_44",
+    "ML_DSA_65",
+    "ML_DSA_87",
+    "RSA",
+    "AnchorOutsideWindow",
+    "AnyOf",
+    "BundleArchive",
+    "BundleMalformed",
+    "BundleNeedsTrustDomain",
+    "BundleSet",
+    "CertificateFacts",
+    "CertificateVersionRefused",
+    "ChainTooLong",
+    "ChainUntrusted",
+    "CriticalExtensionUnknown",
+    "ExactID",
+    "ExtendedKeyUsageRefused",
+    "KeyAlgorithm",
+    "KeyMismatch",
+    "KeyNotAllowed",
+    "LeafIsAnchor",
+    "LeafIsCa",
+    "LeafKeyUsage",
+    "Matcher",
+    "MatcherMalformed",
+    "MemberOf",
+    "NameConstraintsViolated",
+    "NoUriSan",
+    "NotValidAtTime",
+    "PathLengthExceeded",
+    "PathPrefix",
+    "PqBundle",
+    "PqBundles",
+    "RootPath",
+    "SequenceFell",
+    "SignatureAlgorithmNotAllowed",
+    "SigningCertificateInvalid",
+    "SigningKeyUsage",
+    "SigningNotCa",
+    "SigningUriSan",
+    "SpiffeID",
+    "SpiffeIdMalformed",
+    "SvidEvidence",
+    "SvidExpired",
+    "SvidIdMalformed",
+    "SvidInvalid",
+    "SvidMalformed",
+    "SvidNotYetValid",
+    "SvidPrivateKey",
+    "SvidPublicKey",
+    "TooManyUriSans",
+    "TrustAnchor",
+    "TrustDomain",
+    "TrustDomainMalformed",
+    "TrustDomainUnknown",
+    "X509Bundle",
+    "X509Svid",
+    "binding_extension",
+    "binding_of",
+    "certificate_key_algorithm",
+    "certificate_sha256",
+    "key_algorithm",
+    "load_certificate",
+    "load_private_key",
+    "parse_bundle_file",
+    "parse_matcher",
+    "parse_pq_bundle_file",
+    "parse_spiffe_bundle",
+    "spki_der",
+    "spki_sha256",
+    "split_der",
+    "verify_svid",
+]

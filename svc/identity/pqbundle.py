@@ -1,0 +1,245 @@
+"""
+The file of post-quantum roots, kept apart from SPIFFE bundles because a SPIFFE bundle with one unknown key type is
+refused as a whole by others.
+
+Owns the format and the rule that a sequence never falls. Knows nothing of where the file lies. It is never fetched
+from the peer that is being judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric import mldsa
+
+from svc.errors import SvcError
+from svc.identity.algorithms import certificate_key_algorithm
+from svc.identity.bundle import BundleMalformed, BundleSet, TrustAnchor, X509Bundle
+from svc.identity.documents import (
+    as_object,
+    certificate_from_base64,
+    certificate_to_base64,
+    instant_from,
+    instant_to,
+    load_document,
+    member,
+    require_version,
+    trust_domain_named,
+    whole_second,
+)
+from svc.identity.errors import KeyNotAllowed, TrustDomainUnknown
+from svc.identity.spiffeid import TrustDomain
+from svc.strictjson import Base64Refused, b64u_decode, b64u_encode, dumps
+
+VERSION: Final = 1
+#: The key type of RFC 9964.
+KEY_TYPE: Final = "AKP"
+_PUBLIC_KEYS: Final = (mldsa.MLDSA44PublicKey, mldsa.MLDSA65PublicKey, mldsa.MLDSA87PublicKey)
+
+
+class SequenceFell(SvcError):
+    """the post-quantum bundle of {trust_domain} has sequence {found} after {known}: {defect}"""
+
+    reason = "sequence_fell"
+    hint = "an old copy of the file was put in place; restore the newest one"
+    defect: str
+
+
+@dataclass(frozen=True)
+class PqBundle:
+    """The post-quantum roots of one trust domain and the number of their version."""
+
+    sequence: int
+    bundle: X509Bundle
+
+
+@dataclass(frozen=True)
+class PqBundles:
+    """
+    The post-quantum roots of all trust domains that we know.
+    """
+
+    entries: Mapping[TrustDomain, PqBundle] = field(default_factory=dict)
+    #: The highest sequence of trust domains that were dropped since the process started.
+    _dropped: Mapping[TrustDomain, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, data: bytes) -> PqBundles:
+        """
+        Read the file.
+
+        Keys of a type or algorithm that is not known here are passed over: they verify nothing.
+
+        Args:
+            data: its content.
+
+        Returns:
+            The bundles.
+
+        Raises:
+            BundleMalformed: with ``defect`` naming what was found.
+        """
+        document = load_document(data)
+        require_version(document, VERSION)
+        entries: dict[TrustDomain, PqBundle] = {}
+        for name, value in member(document, "trustDomains", dict, "").items():
+            trust_domain = trust_domain_named(name)
+            where = f"trustDomains.{name}."
+            entry = as_object(value, where)
+            sequence = member(entry, "sequence", int, where)
+            if sequence < 0:
+                raise BundleMalformed(defect=f"{where}sequence is negative")
+            keys = member(entry, "keys", list, where)
+            anchors = [_anchor(as_object(key, f"{where}keys"), f"{where}keys.") for key in keys]
+            known = tuple(anchor for anchor in anchors if anchor is not None)
+            entries[trust_domain] = PqBundle(sequence, X509Bundle(trust_domain, known))
+        return cls(entries)
+
+    def serialize(self) -> bytes:
+        """
+        Write the file.
+
+        Returns:
+            Its content; equal bundles give equal octets.
+        """
+        return dumps(
+            {
+                "v": VERSION,
+                "trustDomains": {
+                    trust_domain.name: {
+                        "sequence": entry.sequence,
+                        "keys": [_key(anchor) for anchor in entry.bundle.anchors],
+                    }
+                    for trust_domain, entry in sorted(self.entries.items())
+                },
+            }
+        )
+
+    def bundle_set(self) -> BundleSet:
+        """
+        Give the roots to the verification.
+
+        Returns:
+            One bundle a trust domain, with the windows of the file.
+        """
+        return BundleSet.of(*(entry.bundle for entry in self.entries.values()))
+
+    def sequence(self, trust_domain: TrustDomain) -> int:
+        """
+        Tell the version of a trust domain's roots.
+
+        Args:
+            trust_domain: which one.
+
+        Returns:
+            Its sequence.
+
+        Raises:
+            TrustDomainUnknown: when there is no entry.
+        """
+        entry = self.entries.get(trust_domain)
+        if entry is None:
+            raise TrustDomainUnknown(trust_domain=trust_domain)
+        return entry.sequence
+
+    def with_bundle(self, bundle: X509Bundle, sequence: int | None = None) -> PqBundles:
+        """
+        Set the roots of one trust domain.
+
+        Args:
+            bundle: the roots.
+            sequence: its version; by default the next one, or the present one where nothing changes.
+
+        Returns:
+            New bundles; these stay as they are.
+
+        Raises:
+            SequenceFell: when the sequence does not rise although the roots change.
+        """
+        present = self.entries.get(bundle.trust_domain)
+        if sequence is None:
+            floor = present.sequence if present else self._dropped.get(bundle.trust_domain, 0)
+            sequence = floor if present and present.bundle == bundle else floor + 1
+        return self.advanced_by(PqBundles({**self.entries, bundle.trust_domain: PqBundle(sequence, bundle)}))
+
+    def without(self, trust_domain: TrustDomain) -> PqBundles:
+        """
+        Drop a trust domain; its sequence is remembered as long as the value lives.
+
+        Args:
+            trust_domain: which one.
+
+        Returns:
+            New bundles; these stay as they are.
+        """
+        return self.advanced_by(PqBundles({name: e for name, e in self.entries.items() if name != trust_domain}))
+
+    def advanced_by(self, newer: PqBundles) -> PqBundles:
+        """
+        Follow a new version of the file: no sequence may fall, and an equal one means equal roots.
+
+        Args:
+            newer: what was read.
+
+        Returns:
+            What is in force from now on.
+
+        Raises:
+            SequenceFell: when the file went back; what was in force stays in force.
+        """
+        for trust_domain, entry in newer.entries.items():
+            present = self.entries.get(trust_domain)
+            known = present.sequence if present else self._dropped.get(trust_domain, 0)
+            if entry.sequence < known:
+                raise SequenceFell(
+                    trust_domain=trust_domain, found=entry.sequence, known=known, defect="a sequence never falls"
+                )
+            if present and entry.sequence == known and entry.bundle != present.bundle:
+                raise SequenceFell(
+                    trust_domain=trust_domain, found=entry.sequence, known=known, defect="other roots, same sequence"
+                )
+        dropped = dict(self._dropped)
+        dropped.update((name, e.sequence) for name, e in self.entries.items() if name not in newer.entries)
+        return PqBundles(dict(newer.entries), {n: s for n, s in dropped.items() if n not in newer.entries})
+
+
+def _anchor(key: Mapping[str, object], where: str) -> TrustAnchor | None:
+    if member(key, "kty", str, where) != KEY_TYPE:
+        return None
+    algorithm = member(key, "alg", str, where)
+    if algorithm not in {"ML-DSA-44", "ML-DSA-65", "ML-DSA-87"}:
+        return None
+    chain = member(key, "x5c", list, where)
+    if len(chain) != 1:
+        raise BundleMalformed(defect=f"{where}x5c has {len(chain)} values, expected exactly one")
+    certificate = certificate_from_base64(chain[0], where)
+    try:
+        found = certificate_key_algorithm(certificate)
+        public_key = b64u_decode(key.get("pub"))
+    except (KeyNotAllowed, Base64Refused) as error:
+        raise BundleMalformed(defect=f"{where}pub or the key of x5c cannot be read ({error})") from error
+    in_certificate = certificate.public_key()
+    if not isinstance(in_certificate, _PUBLIC_KEYS) or found.jose != algorithm:
+        raise BundleMalformed(defect=f"{where}alg is {algorithm}, the certificate has {found}")
+    if in_certificate.public_bytes_raw() != public_key:
+        raise BundleMalformed(defect=f"{where}pub is not the key of the certificate")
+    return TrustAnchor(certificate, instant_from(key, "from", where), instant_from(key, "until", where))
+
+
+def _key(anchor: TrustAnchor) -> dict[str, object]:
+    public_key = anchor.certificate.public_key()
+    if not isinstance(public_key, _PUBLIC_KEYS):
+        raise BundleMalformed(defect=f"a root with {certificate_key_algorithm(anchor.certificate)} is not post-quantum")
+    key: dict[str, object] = {
+        "kty": KEY_TYPE,
+        "alg": certificate_key_algorithm(anchor.certificate).jose,
+        "pub": b64u_encode(public_key.public_bytes_raw()),
+        "x5c": [certificate_to_base64(anchor.certificate)],
+    }
+    if anchor.first_seen is not None:
+        key["from"] = instant_to(whole_second(anchor.first_seen, up=False))
+    if anchor.last_seen is not None:
+        key["until"] = instant_to(whole_second(anchor.last_seen, up=True))
+    return key
