@@ -1,0 +1,266 @@
+"""
+Evidence that outlives a connection: the file ``svc-evidence/1`` and its offline verification.
+
+Owns the file's shape and the rule that its artefacts are judged at their own ``iat`` with anchors that come from
+outside only. Reads no file and no clock.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from svc.identity import SpiffeID
+from svc.notary.envelope import Envelope
+from svc.notary.exchange import BodySeen, prefix_of
+from svc.notary.profile import Profile
+from svc.notary.receiptcheck import ReceiptClaims, ReceiptEvidence, verify_receipt
+from svc.notary.refusals import (
+    EvidenceMalformed,
+    EvidenceVersion,
+    NoAnchor,
+    RequestMismatch,
+    ResponseMismatch,
+    TimeUnproven,
+    detail_reason,
+)
+from svc.notary.statement import SelfIssued, StatementEvidence, verify_statement
+from svc.notary.verification import Anchors
+from svc.strictjson import JsonRefused, dumps, loads_object
+
+EVIDENCE_TYPE: Final = "svc-evidence/1"
+_TYPE_FAMILY: Final = "svc-evidence/"
+#: What an offline verification prints, word for word: validity at ``iat`` shows consistency, not time.
+TIME_ASSERTED: Final = "time asserted; any holder of the keys, even after expiry, could have made this"
+#: The largest body that an evidence file carries.
+MAX_BODY: Final = 1024 * 1024
+#: The largest evidence file: two envelopes, two bodies in base64, and room for white space.
+MAX_EVIDENCE: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class EvidenceFile:
+    """
+    A statement, the receipt that refers to it and, where they were kept, the bodies.
+
+    Attributes:
+        statement: the statement's envelope.
+        receipt: the receipt's envelope with its disclosures, None for an exchange without receipt.
+        request_body: the octets of the request body as they were sent, None where they were not kept.
+        response_body: the octets of the response body as they arrived, None where they were not kept.
+    """
+
+    statement: Envelope
+    receipt: Envelope | None = None
+    request_body: bytes | None = None
+    response_body: bytes | None = None
+
+    @classmethod
+    def parse(cls, data: bytes) -> EvidenceFile:
+        """
+        Read a file.
+
+        Args:
+            data: its octets.
+
+        Returns:
+            The evidence, not verified.
+
+        Raises:
+            EvidenceMalformed: for JSON that is not strict, a missing or mistyped member, or a body that is too large.
+            EvidenceVersion: for a version that is not known.
+            NotaryError: where an envelope is malformed or too large.
+        """
+        try:
+            members = loads_object(data, max_bytes=MAX_EVIDENCE)
+        except JsonRefused as error:
+            raise EvidenceMalformed(defect=error.defect) from error
+        _check_version(members)
+        statement = _envelope(members, "statement")
+        if statement is None:
+            raise EvidenceMalformed(defect="there is no statement")
+        return cls(
+            statement=statement,
+            receipt=_envelope(members, "receipt"),
+            request_body=_body(members, "request"),
+            response_body=_body(members, "response"),
+        )
+
+    def serialize(self) -> bytes:
+        """
+        Write the file.
+
+        Returns:
+            Its octets, one JSON object; a body beyond ``MAX_BODY`` is left out.
+        """
+        members: dict[str, object] = {"type": EVIDENCE_TYPE, "v": 1, "statement": self.statement.to_object()}
+        if self.receipt is not None:
+            members["receipt"] = self.receipt.to_object()
+        for name, body in (("request", self.request_body), ("response", self.response_body)):
+            if body is not None and len(body) <= MAX_BODY:
+                members[name] = {"body": base64.b64encode(body).decode("ascii")}
+        return dumps(members) + b"\n"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """
+    The result of judging an exchange or an evidence file, for people and programs.
+
+    Attributes:
+        statement: the evidence of the statement, None where it failed or there was none.
+        receipt: the evidence of the receipt, None where it failed or there was none.
+        error: why it failed, None where it holds.
+        time_asserted: whether the time rests on the signer's word (offline).
+    """
+
+    statement: StatementEvidence | None = None
+    receipt: ReceiptEvidence | None = None
+    error: Exception | None = None
+    time_asserted: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether a statement was verified and nothing failed."""
+        return self.error is None and self.statement is not None
+
+    @property
+    def post_quantum(self) -> bool:
+        """Whether all that was verified is post-quantum; False where nothing holds."""
+        artefacts = [part for part in (self.statement, self.receipt) if part is not None]
+        return self.ok and all(part.post_quantum for part in artefacts)
+
+    def to_json(self) -> dict[str, object]:
+        """
+        Give the object ``verification`` of ``-o json``.
+
+        Returns:
+            ``ok``, ``detail_reason`` (null where it holds), ``postQuantum``, and for evidence ``time``.
+        """
+        found: dict[str, object] = {
+            "ok": self.ok,
+            "detail_reason": None if self.error is None else detail_reason(self.error),
+            "postQuantum": self.post_quantum,
+        }
+        if self.time_asserted:
+            found["time"] = "asserted"
+        return found
+
+
+def verify_offline(
+    evidence: EvidenceFile,
+    *,
+    profile: Profile,
+    anchors: Anchors | None,
+    now: datetime,
+    issuers: Sequence[SpiffeID] = (),
+    self_issued: SelfIssued | None = None,
+    expectations: Sequence[SpiffeID] = (),
+    require_trusted_time: bool = False,
+) -> Verification:
+    """
+    Judge an evidence file at the ``iat`` of its artefacts.
+
+    Args:
+        evidence: the file.
+        profile: the local profile.
+        anchors: the local trust anchors; None or empty where the user gave none.
+        now: the time; nothing may claim to be from after it.
+        issuers: the central issuers.
+        self_issued: whether a workload may issue its own statement.
+        expectations: the identities that are expected; empty means any.
+        require_trusted_time: refuse a time that only the signer asserts.
+
+    Returns:
+        The result, ``ok`` and with its time marked as asserted.
+
+    Raises:
+        NoAnchor: where there are no anchors; none are ever taken from the file.
+        TimeUnproven: where a trusted time is required; checked last, so that everything else holds by then.
+        NotaryError: for every other reason.
+    """
+    if anchors is None or not (len(anchors.spiffe) or len(anchors.pq)):
+        raise NoAnchor
+    statement = verify_statement(
+        evidence.statement,
+        expected_id=None,
+        profile=profile,
+        anchors=anchors,
+        now=now,
+        peer=None,
+        at_iat=True,
+        unbound_ok=True,
+        issuers=issuers,
+        self_issued=self_issued,
+        expectations=expectations,
+    )
+    receipt = None
+    if evidence.receipt is not None:
+        receipt = verify_receipt(
+            evidence.receipt,
+            statement=statement,
+            profile=profile,
+            anchors=anchors,
+            now=now,
+            seen=None,
+            at_iat=True,
+        )
+        _check_bodies(receipt, evidence)
+    if require_trusted_time:
+        raise TimeUnproven
+    return Verification(statement=statement, receipt=receipt, time_asserted=True)
+
+
+def _check_bodies(receipt: ReceiptEvidence, evidence: EvidenceFile) -> None:
+    claims = ReceiptClaims.read(receipt.claims)
+    if evidence.request_body is not None and not _agrees(claims.request.body, evidence.request_body):
+        raise RequestMismatch(part="body")
+    if evidence.response_body is not None and (
+        claims.response is None or not _agrees(claims.response.body, evidence.response_body)
+    ):
+        raise ResponseMismatch(part="body")
+
+
+def _agrees(claimed: BodySeen, body: bytes) -> bool:
+    if claimed.complete and claimed.size != len(body):
+        return False
+    return prefix_of(body)(claimed.size) == claimed.sha256
+
+
+def _check_version(members: Mapping[str, object]) -> None:
+    kind, version = members.get("type"), members.get("v")
+    if not isinstance(kind, str) or not kind.startswith(_TYPE_FAMILY):
+        raise EvidenceMalformed(defect=f"type is not {EVIDENCE_TYPE}")
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise EvidenceMalformed(defect="v is not a number")
+    if kind != EVIDENCE_TYPE or version != 1:
+        raise EvidenceVersion(found=f"{kind}, v {version}")
+
+
+def _envelope(members: Mapping[str, object], name: str) -> Envelope | None:
+    value = members.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise EvidenceMalformed(defect=f"{name} is not an object")
+    return Envelope.parse(dumps(value))
+
+
+def _body(members: Mapping[str, object], name: str) -> bytes | None:
+    value = members.get(name)
+    if value is None:
+        return None
+    text = value.get("body") if isinstance(value, dict) else None
+    if not isinstance(text, str):
+        raise EvidenceMalformed(defect=f"{name} has no text body")
+    try:
+        body = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise EvidenceMalformed(defect=f"{name}.body is not base64") from error
+    if len(body) > MAX_BODY:
+        raise EvidenceMalformed(defect=f"{name}.body has {len(body)} octets, at most {MAX_BODY} are accepted")
+    return body

@@ -1,0 +1,162 @@
+"""
+The identifiers of statements and receipts, and the nonces that clients choose.
+
+Owns how an identifier follows from the payload octets and which spellings of it are read. Knows nothing of what the
+payload says, where an artefact is stored or who may have it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from typing import Final
+
+from svc.notary.errors import NotaryError
+from svc.strictjson import Base64Refused, b64u_decode, b64u_encode
+
+_STATEMENT_PREFIX: Final = b"svc-statement/1\0"
+_RECEIPT_PREFIX: Final = b"svc-receipt/1\0"
+#: The octets of a nonce and of a ``jti``; as text 22 characters.
+NONCE_BYTES: Final = 16
+NONCE_CHARACTERS: Final = 22
+#: The characters of an identifier: base64url of 32 octets without padding.
+ID_CHARACTERS: Final = 43
+_DIGEST_BYTES: Final = 32
+
+
+class IdMalformed(NotaryError):
+    """the artefact identifier is malformed: {defect}"""
+
+    reason = "id_malformed"
+    http_status = 404
+    hint = "an identifier is the base64url text of a SHA-256 digest, 43 characters without padding"
+    defect: str
+
+
+class NonceMalformed(NotaryError):
+    """the notary nonce is malformed: {defect}"""
+
+    reason = "nonce_malformed"
+    http_status = 400
+    hint = "a nonce is 16 random octets in canonical base64url, exactly 22 characters"
+    defect: str
+
+
+def statement_id(payload: bytes) -> str:
+    """
+    Compute the identifier of a workload statement.
+
+    Args:
+        payload: the signed payload octets.
+
+    Returns:
+        43 characters of base64url.
+    """
+    return b64u_encode(hashlib.sha256(_STATEMENT_PREFIX + payload).digest())
+
+
+def receipt_id(payload: bytes) -> str:
+    """
+    Compute the identifier of a receipt or of an unsigned record.
+
+    Args:
+        payload: the payload octets.
+
+    Returns:
+        43 characters of base64url.
+    """
+    return b64u_encode(hashlib.sha256(_RECEIPT_PREFIX + payload).digest())
+
+
+def parse_artifact_id(text: object) -> str:
+    """
+    Accept the one canonical spelling of an identifier, as it stands in headers, paths and payloads.
+
+    Args:
+        text: what stands there.
+
+    Returns:
+        The identifier.
+
+    Raises:
+        IdMalformed: for padding, the standard alphabet, another length or spare bits.
+    """
+    try:
+        octets = b64u_decode(text)
+    except Base64Refused as error:
+        raise IdMalformed(defect=error.defect) from error
+    if len(octets) != _DIGEST_BYTES:
+        raise IdMalformed(defect=f"{len(octets)} octets instead of {_DIGEST_BYTES}")
+    return b64u_encode(octets)
+
+
+def parse_typed_id(text: str) -> str:
+    """
+    Accept any base64 spelling of an identifier that a person typed or pasted, also the one that reports print.
+
+    Args:
+        text: standard base64 or base64url, with or without padding.
+
+    Returns:
+        The identifier in its canonical spelling.
+
+    Raises:
+        IdMalformed: where it is none.
+    """
+    unpadded = text.strip().rstrip("=")
+    return parse_artifact_id(unpadded.replace("+", "-").replace("/", "_"))
+
+
+def printed_id(identifier: str) -> str:
+    """
+    Spell an identifier as reports show it.
+
+    Args:
+        identifier: the canonical spelling.
+
+    Returns:
+        Standard base64 with padding; a text that is no identifier comes back as it is.
+    """
+    try:
+        return base64.b64encode(b64u_decode(identifier)).decode("ascii")
+    except (Base64Refused, binascii.Error):
+        return identifier
+
+
+def parse_nonce(text: object) -> str:
+    """
+    Accept a nonce or a ``jti``.
+
+    Args:
+        text: what the client sent.
+
+    Returns:
+        The same 22 characters.
+
+    Raises:
+        NonceMalformed: where it is not the canonical base64url of 16 octets.
+    """
+    try:
+        octets = b64u_decode(text)
+    except Base64Refused as error:
+        raise NonceMalformed(defect=error.defect) from error
+    if len(octets) != NONCE_BYTES:
+        raise NonceMalformed(defect=f"{len(octets)} octets instead of {NONCE_BYTES}")
+    return b64u_encode(octets)
+
+
+def new_nonce(octets: bytes) -> str:
+    """
+    Spell 16 random octets as a nonce or ``jti``.
+
+    Args:
+        octets: exactly 16 octets from a secure source.
+
+    Returns:
+        22 characters.
+
+    Raises:
+        NonceMalformed: for another number of octets.
+    """
+    return parse_nonce(b64u_encode(octets))

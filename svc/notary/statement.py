@@ -1,0 +1,377 @@
+"""
+The workload statement: what it says, how it is issued and how it is judged.
+
+Owns the payload of format ``svc-statement/1`` and the order of the steps that accept or refuse a statement. Knows
+nothing of HTTP, of where statements are kept, or of the clock: the time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final, Protocol
+
+from cryptography import x509
+
+from svc import naming
+from svc.identity import SpiffeID, SvidEvidence, TrustDomain, certificate_sha256, spki_sha256
+from svc.notary.claims import Claims, seconds, utc_seconds
+from svc.notary.envelope import Envelope, sign_envelope
+from svc.notary.errors import ChainUntrusted
+from svc.notary.facts import WorkloadFacts
+from svc.notary.ids import NONCE_BYTES, IdMalformed, new_nonce, parse_artifact_id, parse_typed_id, statement_id
+from svc.notary.keys import Signer
+from svc.notary.profile import Profile
+from svc.notary.refusals import (
+    AudienceMismatch,
+    BundleStale,
+    Expired,
+    IdentityUnexpected,
+    IdMismatch,
+    IssuerNotAuthorised,
+    KeyMismatch,
+    NotYetValid,
+    SubjectMismatch,
+    TransportUnbound,
+    TrustDomainMismatch,
+)
+from svc.notary.verification import Anchors, EnvelopeEvidence, verify_envelope
+from svc.strictjson import b64u_encode, dumps
+
+__all__ = [
+    "CLOCK_LEEWAY",
+    "IdMalformed",
+    "SelfIssued",
+    "Statement",
+    "StatementEvidence",
+    "Subject",
+    "issue_statement",
+    "parse_artifact_id",
+    "parse_typed_id",
+    "statement_id",
+    "verify_statement",
+]
+
+#: How far two clocks may be apart.
+CLOCK_LEEWAY: Final = timedelta(seconds=60)
+#: How long before its issue a statement is valid, for verifiers whose clock is behind.
+_BACKDATED: Final = timedelta(seconds=30)
+#: Path of the central issuer that each trust domain has by default.
+_DEFAULT_ISSUER_PATH: Final = "/svc/manager"
+
+
+class SelfIssued(Enum):
+    """Whether a workload may speak for itself; a local choice."""
+
+    ACCEPT = "accept"
+    REFUSE = "refuse"
+
+
+class Subject(Protocol):
+    """The workload that a statement is about: an SVID or the evidence of one."""
+
+    @property
+    def spiffe_id(self) -> SpiffeID:
+        """Its identity."""
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        """The certificate that TLS presents."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """
+    A statement that was issued here.
+
+    Attributes:
+        id: its identifier.
+        envelope: the signed envelope.
+        claims: the payload as an object.
+        issued: ``iat``.
+        expires: ``exp``: the earliest end among the subject's SVID and all signing leaves.
+    """
+
+    id: str
+    envelope: Envelope
+    claims: Mapping[str, object] = field(repr=False, hash=False)
+    issued: datetime
+    expires: datetime
+
+    @property
+    def payload(self) -> bytes:
+        """The signed octets."""
+        return self.envelope.payload
+
+
+@dataclass(frozen=True)
+class StatementEvidence:
+    """
+    A statement that holds.
+
+    Attributes:
+        id: its identifier, computed from the payload.
+        subject: the workload.
+        issuer: who says so.
+        self_issued: whether the workload speaks for itself; its pod facts are then its own word.
+        bound: whether it was tied to the TLS connection at hand.
+        post_quantum: whether its signatures resist a quantum computer under the local profile.
+        spki_sha256: base64url of the digest of the workload's public key.
+        issued: ``iat``.
+        not_before: ``nbf``.
+        expires: ``exp``.
+        claims: the payload as an object.
+        envelope_evidence: what the signatures proved.
+    """
+
+    id: str
+    subject: SpiffeID
+    issuer: SpiffeID
+    self_issued: bool
+    bound: bool
+    post_quantum: bool
+    spki_sha256: str
+    issued: datetime
+    not_before: datetime
+    expires: datetime
+    claims: Mapping[str, object] = field(repr=False, hash=False)
+    envelope_evidence: EnvelopeEvidence = field(repr=False)
+
+
+def issue_statement(
+    subject: Subject,
+    facts: WorkloadFacts,
+    signers: Sequence[Signer],
+    now: datetime,
+    random: Callable[[int], bytes],
+    issuer: SpiffeID | None = None,
+) -> Statement:
+    """
+    Issue and sign a statement.
+
+    Args:
+        subject: the workload's SVID.
+        facts: what else is said of it.
+        signers: the keys of the issuer, their leaves with them.
+        now: the time of issue.
+        random: gives that many secure random octets.
+        issuer: the central issuer's identity; None where the workload issues its own.
+
+    Returns:
+        The statement.
+
+    Raises:
+        SignersUnsuitable: where the signers cannot make one envelope.
+    """
+    leaves = [subject.leaf] + [signer.chain[0] for signer in signers if signer.chain]
+    issued = now.astimezone(UTC).replace(microsecond=0)
+    expires = min(leaf.not_valid_after_utc for leaf in leaves)
+    not_before = max([issued - _BACKDATED, *(leaf.not_valid_before_utc for leaf in leaves)])
+    claims: dict[str, object] = {
+        "iss": str(issuer or subject.spiffe_id),
+        "sub": str(subject.spiffe_id),
+        "aud": naming.AUDIENCE_STATEMENT,
+        "iat": seconds(issued),
+        "nbf": seconds(min(not_before, issued)),
+        "exp": seconds(expires),
+        "jti": new_nonce(random(NONCE_BYTES)),
+        "svc": {
+            "v": 1,
+            "trustDomain": str(subject.spiffe_id.trust_domain),
+            **facts.claims(),
+            "svid": {
+                "x5t#S256": b64u_encode(certificate_sha256(subject.leaf)),
+                "spki-sha256": b64u_encode(spki_sha256(subject.leaf)),
+                "notAfter": utc_seconds(subject.leaf.not_valid_after_utc),
+            },
+            "truncated": list(facts.truncated),
+        },
+    }
+    payload = dumps(claims)
+    envelope = sign_envelope(payload, naming.TYPE_STATEMENT, signers)
+    return Statement(id=statement_id(payload), envelope=envelope, claims=claims, issued=issued, expires=expires)
+
+
+def verify_statement(
+    envelope: Envelope | bytes,
+    *,
+    expected_id: str | None,
+    profile: Profile,
+    anchors: Anchors,
+    now: datetime,
+    peer: SvidEvidence | None,
+    at_iat: bool = False,
+    unbound_ok: bool = False,
+    issuers: Sequence[SpiffeID] = (),
+    self_issued: SelfIssued | None = None,
+    expectations: Sequence[SpiffeID] = (),
+    stale_since: datetime | None = None,
+) -> StatementEvidence:
+    """
+    Judge a statement, in the order of the format; the first failure counts.
+
+    Args:
+        envelope: what was fetched.
+        expected_id: the identifier it was fetched by, already parsed; None where there is none to compare (evidence).
+        profile: the local profile.
+        anchors: the local trust anchors.
+        now: the time.
+        peer: the verified other end of the connection; None where there is none.
+        at_iat: judge chains and validity at the statement's own ``iat`` (evidence) instead of ``now``.
+        unbound_ok: accept a statement without a connection to tie it to; the evidence then says ``bound`` False.
+        issuers: the central issuers; none given means ``spiffe://<trust domain>/svc/manager``.
+        self_issued: whether a workload may issue its own; by default only where ``issuers`` is empty.
+        expectations: the identities that are expected; empty means any.
+        stale_since: when the trust bundles were last refreshed, where their source is out of reach.
+
+    Returns:
+        The evidence.
+
+    Raises:
+        NotaryError: a subclass with the reason.
+    """
+    parsed = envelope if isinstance(envelope, Envelope) else Envelope.parse(envelope)
+    found_id = statement_id(parsed.payload)
+    if expected_id is not None and found_id != expected_id:
+        raise IdMismatch(expected=expected_id, found=found_id)
+    moment = judged_moment(parsed, now) if at_iat else now
+    proof = _verified(parsed, profile, anchors, moment, stale_since)
+    claims = _StatementClaims.read(proof)
+    own_word = _check_issuer(proof, claims, issuers, self_issued)
+    if claims.audience != naming.AUDIENCE_STATEMENT:
+        raise AudienceMismatch(audience=claims.audience, expected=naming.AUDIENCE_STATEMENT)
+    _check_time(claims, moment)
+    _check_binding(claims, proof, peer, unbound_ok)
+    if expectations and claims.subject not in expectations:
+        raise IdentityUnexpected(subject=claims.subject)
+    return StatementEvidence(
+        id=found_id,
+        subject=claims.subject,
+        issuer=proof.issuer,
+        self_issued=own_word,
+        bound=peer is not None,
+        post_quantum=proof.post_quantum,
+        spki_sha256=claims.spki,
+        issued=claims.issued,
+        not_before=claims.not_before,
+        expires=claims.expires,
+        claims=proof.claims,
+        envelope_evidence=proof,
+    )
+
+
+def judged_moment(envelope: Envelope, now: datetime) -> datetime:
+    """
+    Find the time at which evidence is judged: the payload's own ``iat``.
+
+    A payload without one is judged at ``now`` and refused by the check of its claims.
+
+    Args:
+        envelope: the envelope, not yet verified.
+        now: the time.
+
+    Returns:
+        An aware time, never later than ``now`` by more than the leeway of clocks.
+    """
+    issued = Claims.peek_time(envelope.payload, "iat")
+    return now if issued is None else min(issued, now + CLOCK_LEEWAY)
+
+
+@dataclass(frozen=True, slots=True)
+class _StatementClaims:
+    subject: SpiffeID
+    audience: str
+    issued: datetime
+    not_before: datetime
+    expires: datetime
+    trust_domain: TrustDomain
+    spki: str
+
+    @classmethod
+    def read(cls, proof: EnvelopeEvidence) -> _StatementClaims:
+        claims = Claims(proof.claims)
+        svc = claims.member("svc")
+        svid = svc.member("svid")
+        claims.nonce("jti")
+        svid.digest("x5t#S256")
+        svid.text("notAfter")
+        _check_facts(svc)
+        return cls(
+            subject=claims.spiffe_id("sub"),
+            audience=claims.text("aud"),
+            issued=claims.time("iat"),
+            not_before=claims.time("nbf"),
+            expires=claims.time("exp"),
+            trust_domain=svc.trust_domain("trustDomain"),
+            spki=svid.digest("spki-sha256"),
+        )
+
+
+def _check_facts(svc: Claims) -> None:
+    for name in ("namespace", "serviceAccount", "podName", "podUID", "node"):
+        svc.text_or_null(name)
+    for container in svc.objects("containers"):
+        container.text("name")
+        container.text("image")
+        container.text_or_null("imageDigest")
+        container.flag("init")
+    for name in ("labels", "annotations"):
+        svc.text_map_or_null(name)
+    svc.texts("truncated")
+
+
+def _verified(
+    envelope: Envelope, profile: Profile, anchors: Anchors, moment: datetime, stale_since: datetime | None
+) -> EnvelopeEvidence:
+    try:
+        return verify_envelope(envelope, typ=naming.TYPE_STATEMENT, profile=profile, anchors=anchors, now=moment)
+    except ChainUntrusted as error:
+        if stale_since is None:
+            raise
+        issuer = Claims.peek_text(envelope.payload, "iss")
+        raise BundleStale(trust_domain=issuer, since=utc_seconds(stale_since)) from error
+
+
+def _check_issuer(
+    proof: EnvelopeEvidence,
+    claims: _StatementClaims,
+    issuers: Sequence[SpiffeID],
+    self_issued: SelfIssued | None,
+) -> bool:
+    own_domain = claims.subject.trust_domain
+    central = tuple(issuers) or (SpiffeID.from_path(own_domain, _DEFAULT_ISSUER_PATH),)
+    own_word = proof.issuer == claims.subject and proof.issuer not in central
+    if own_word:
+        choice = self_issued or (SelfIssued.REFUSE if issuers else SelfIssued.ACCEPT)
+        if choice is SelfIssued.REFUSE:
+            raise IssuerNotAuthorised(issuer=proof.issuer, subject=claims.subject)
+    elif proof.issuer not in central:
+        raise IssuerNotAuthorised(issuer=proof.issuer, subject=claims.subject)
+    for domain in (proof.issuer.trust_domain, claims.trust_domain):
+        if domain != own_domain:
+            raise TrustDomainMismatch(claimed=domain, expected=own_domain)
+    return own_word
+
+
+def _check_time(claims: _StatementClaims, moment: datetime) -> None:
+    if moment < claims.not_before - CLOCK_LEEWAY:
+        raise NotYetValid(not_before=utc_seconds(claims.not_before), now=utc_seconds(moment))
+    if moment > claims.expires + CLOCK_LEEWAY:
+        raise Expired(expires=utc_seconds(claims.expires), now=utc_seconds(moment))
+
+
+def _check_binding(
+    claims: _StatementClaims, proof: EnvelopeEvidence, peer: SvidEvidence | None, unbound_ok: bool
+) -> None:
+    if proof.issuer == claims.subject and proof.leaf_spki_sha256 != claims.spki:
+        raise KeyMismatch(expected="the key that signed it")
+    if peer is None:
+        if not unbound_ok:
+            raise TransportUnbound
+        return
+    if peer.spiffe_id != claims.subject:
+        raise SubjectMismatch(subject=claims.subject, peer=peer.spiffe_id)
+    if b64u_encode(spki_sha256(peer.leaf)) != claims.spki:
+        raise KeyMismatch(expected="the key of this connection")
