@@ -1,0 +1,293 @@
+"""
+TCP transports that send at once what the socket takes at once.
+
+Twisted's transports buffer each write and send it on the next turn of the reactor. These try ``send`` in ``write``
+when nothing is buffered and fall back to Twisted's buffering for what remains, so order, back-pressure and error
+reporting stay Twisted's: an error of ``send`` is never reported from inside ``write``, the reactor finds it on the
+next turn. Knows nothing of TLS.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from twisted.internet import abstract, tcp
+from twisted.internet.interfaces import IAddress, IListeningPort, IProtocol, IProtocolFactory
+from twisted.internet.posixbase import PosixReactorBase
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.transport.errors import TransportError
+from svc.transport.limits import Limit
+
+#: One read takes up to this much; also the amount of unsent data at which a streaming producer is paused.
+READ_SIZE: Final = 128 * 1024
+BACKLOG: Final = 1024
+
+#: The private names of Twisted that ``EagerWrites`` relies on.
+REQUIRED_NAMES: Final = ("_tempDataBuffer", "_tempDataLen", "_writeDisconnected", "dataBuffer", "offset")
+REQUIRED_CONNECTION: Final = ("_aborting", "TLS")
+
+
+class EagerWrites:
+    """
+    A mixin before ``tcp.Server`` or ``tcp.Client`` that sends from ``write`` when nothing is buffered.
+
+    Pull producers and transports that were upgraded with ``startTLS`` keep Twisted's own path: the former are driven
+    by the buffer running empty, the latter do their own buffering.
+    """
+
+    # What the base class provides.
+    socket: socket.socket
+    connected: int
+    dataBuffer: bytes
+    producer: Any
+    streamingProducer: bool
+    TLS: bool
+    _tempDataBuffer: list[bytes]
+    _writeDisconnected: bool
+    _aborting: bool
+
+    def write(self, data: bytes) -> None:
+        """
+        Send or buffer octets; see ``ITransport.write``.
+
+        Args:
+            data: what to send, in order after everything written before.
+        """
+        if (
+            self._tempDataBuffer
+            or self.dataBuffer
+            or not self.connected
+            or self._writeDisconnected
+            or self.TLS
+            or (self.producer is not None and not self.streamingProducer)
+            or not data
+        ):
+            super().write(data)  # type: ignore[misc]
+            return
+        if self._aborting:
+            return
+        try:
+            sent = self.socket.send(data)
+        except OSError:
+            # Full, or broken: the buffered path meets the same condition on the reactor's next turn and reports it
+            # there.
+            sent = 0
+        if sent != len(data):
+            super().write(data[sent:] if sent else data)  # type: ignore[misc]
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:
+        """
+        Send or buffer several pieces as one; see ``ITransport.writeSequence``.
+
+        Args:
+            iovec: the pieces in order.
+        """
+        self.write(b"".join(iovec))
+
+
+class _CountedServer(tcp.Server):
+    """A server connection that gives its place under the listener's limit back when it is gone."""
+
+    bufferSize = READ_SIZE
+    _counted = True
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        _set_nodelay(sock)
+        super().__init__(sock, *args, **kwargs)
+
+    @property
+    def unsent(self) -> int:
+        """How many written octets the socket has not taken yet."""
+        return _unsent(self)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """
+        Clean up, once.
+
+        Args:
+            reason: why the connection ended.
+        """
+        if self._counted:
+            self._counted = False
+            limit = getattr(self.server, "connection_limit", None)
+            if limit is not None:
+                limit.release()
+        super().connectionLost(reason)
+
+
+class _BufferedClient(tcp.Client):
+    bufferSize = READ_SIZE
+
+    @property
+    def unsent(self) -> int:
+        """How many written octets the socket has not taken yet."""
+        return _unsent(self)
+
+    def _connectDone(self) -> None:
+        _set_nodelay(self.socket)
+        super()._connectDone()
+        told = getattr(self.connector.factory, "transport_connected", None)
+        if told is not None:
+            told(getattr(self, "protocol", None) if self.connected and not self.disconnecting else None)
+
+
+class StockServer(_CountedServer):
+    """Twisted's server connection, counted."""
+
+
+class StockClient(_BufferedClient):
+    """Twisted's client connection."""
+
+
+class EagerServer(EagerWrites, _CountedServer):
+    """A server connection with eager writes."""
+
+
+class EagerClient(EagerWrites, _BufferedClient):
+    """A client connection with eager writes."""
+
+
+def _unsent(transport: abstract.FileDescriptor) -> int:
+    return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
+
+
+def _set_nodelay(sock: socket.socket) -> None:
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class _Admission:
+    """Stands before a listener's factory and closes, at accept, what a limit does not admit."""
+
+    def __init__(
+        self, factory: IProtocolFactory, limit: Limit, refused: Callable[[TransportError, IAddress], None]
+    ) -> None:
+        self.factory = factory
+        self._limit = limit
+        self._refused = refused
+
+    def buildProtocol(self, addr: IAddress) -> IProtocol | None:
+        try:
+            self._limit.acquire()
+        except TransportError as error:
+            self._refused(error, addr)
+            return None
+        try:
+            protocol = self.factory.buildProtocol(addr)
+        except BaseException:
+            self._limit.release()
+            raise
+        if protocol is None:
+            self._limit.release()
+        return protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.factory, name)
+
+
+@implementer(IListeningPort)
+class ListeningPort(tcp.Port):
+    """
+    A TCP port whose connections are counted against a limit.
+
+    Attributes:
+        connection_limit: the limit, or None.
+    """
+
+    transport: type[_CountedServer] = StockServer
+    connection_limit: Limit | None = None
+
+
+class EagerPort(ListeningPort):
+    """A listening port whose connections write eagerly."""
+
+    transport = EagerServer
+
+
+class _Connector(tcp.Connector):
+    transport_class: type[_BufferedClient] = StockClient
+
+    def _makeTransport(self) -> tcp.Client:
+        return self.transport_class(self.host, self.port, self.bindAddress, self, self.reactor)
+
+
+class EagerConnector(_Connector):
+    """A connector whose connection writes eagerly."""
+
+    transport_class = EagerClient
+
+
+def listen_tcp(
+    reactor: Any,
+    host: str,
+    port: int,
+    factory: Any,
+    *,
+    backlog: int = BACKLOG,
+    eager: bool = True,
+    limit: Limit | None = None,
+    refused: Callable[[TransportError, IAddress], None] | None = None,
+) -> Any:
+    """
+    Listen on a TCP port.
+
+    Args:
+        reactor: a POSIX reactor; any other ``IReactorTCP`` listens with its own transports.
+        host: the interface to bind; empty for all.
+        port: the port; 0 lets the system choose (see ``getHost`` of the result).
+        factory: builds the protocol of each connection; None from it closes the connection.
+        backlog: how many connections the kernel may queue.
+        eager: whether connections write eagerly.
+        limit: bounds the open connections; its place is given back when the connection is gone.
+        refused: told of each connection that ``limit`` did not admit.
+
+    Returns:
+        The ``IListeningPort``, already listening.
+
+    Raises:
+        twisted.internet.error.CannotListenError: the port is taken or not ours to bind.
+    """
+    if not isinstance(reactor, PosixReactorBase):
+        return reactor.listenTCP(port, factory, backlog=backlog, interface=host)
+    if limit is not None:
+        factory = _Admission(factory, limit, refused or (lambda error, addr: None))
+    listening = (EagerPort if eager else ListeningPort)(port, factory, backlog, host, reactor)
+    listening.connection_limit = limit
+    listening.startListening()
+    return listening
+
+
+def connect_tcp(
+    reactor: Any,
+    host: str,
+    port: int,
+    factory: Any,
+    *,
+    timeout: float = 30,
+    bind_address: tuple[str, int] | None = None,
+    eager: bool = True,
+) -> Any:
+    """
+    Open a TCP connection.
+
+    Args:
+        reactor: a POSIX reactor; any other ``IReactorTCP`` connects with its own transports.
+        host: an IP literal, or a name that the reactor resolves.
+        port: the port.
+        factory: a ``ClientFactory``.
+        timeout: seconds until the attempt fails.
+        bind_address: the local address, or None.
+        eager: whether the connection writes eagerly.
+
+    Returns:
+        The ``IConnector`` of the attempt.
+    """
+    if not isinstance(reactor, PosixReactorBase):
+        return reactor.connectTCP(host, port, factory, timeout, bind_address)
+    connector = (EagerConnector if eager else _Connector)(host, port, factory, timeout, bind_address, reactor)
+    connector.connect()
+    return connector

@@ -1,0 +1,171 @@
+"""
+The TLS data path without copies, exceptions and slices that Twisted's stock path pays for each record.
+
+``FastDataPath`` stands before ``TLSMemoryBIOProtocol`` and takes over reading and writing once the handshake is done;
+the handshake, closing, producers and every error stay Twisted's. One buffer serves the process: it holds data only
+between two calls of OpenSSL, never while a protocol or a transport is called, so re-entry cannot corrupt it. Not
+thread-safe: TLS runs on the reactor thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from OpenSSL import SSL
+from twisted.python.failure import Failure
+
+from svc.transport.binding import ffi, lib
+
+if TYPE_CHECKING:
+    from twisted.protocols.tls import TLSMemoryBIOProtocol as _Base
+else:
+    _Base = object
+
+#: Private names that this path relies on, by where they live; ``selection`` looks for them.
+REQUIRED_BINDING: Final = ("SSL_read", "SSL_write", "SSL_get_error", "BIO_read", "BIO_write", "SSL_ERROR_WANT_READ")
+REQUIRED_CONNECTION: Final = ("_ssl", "_into_ssl", "_from_ssl", "_raise_ssl_error")
+REQUIRED_PROTOCOL: Final = (
+    "_aborted",
+    "_bufferedWrite",
+    "_checkHandshakeStatus",
+    "_flushReceiveBIO",
+    "_flushSendBIO",
+    "_handshakeDone",
+    "_lostTLSConnection",
+    "_producer",
+    "_shutdownTLS",
+    "_tlsShutdownFinished",
+    "_unbufferPendingWrites",
+    "_write",
+)
+
+_names: list[Any] = [getattr(lib, name, None) for name in REQUIRED_BINDING]
+_SSL_read, _SSL_write, _SSL_get_error, _BIO_read, _BIO_write, _WANT_READ = _names
+_from_buffer: Any = ffi.from_buffer
+
+#: Clear text encrypted in one go; its records with their overhead (22 octets each, RFC 8446, 5.2) fit the buffer.
+WRITE_SIZE: Final = 128 * 1024
+BUFFER_SIZE: Final = 256 * 1024
+_BUFFER: Any = ffi.new("char[]", BUFFER_SIZE)
+_VIEW: Any = ffi.buffer(_BUFFER)
+
+
+class FastDataPath(_Base):
+    """Reading and writing of an established TLS connection through one preallocated buffer."""
+
+    transport: Any
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Decrypt what arrived and deliver it.
+
+        Args:
+            data: octets from the network; any split of records is possible.
+        """
+        if not self._handshakeDone or self._appSendBuffer or self._lostTLSConnection:
+            super().dataReceived(data)
+            return
+        connection: Any = self._tlsConnection
+        if _BIO_write(connection._into_ssl, data, len(data)) != len(data):
+            connection.bio_write(data)
+        self._deliver(connection)
+
+    def _deliver(self, connection: Any) -> None:
+        ssl = connection._ssl
+        while True:
+            size = got = 0
+            while size < BUFFER_SIZE:
+                got = _SSL_read(ssl, _BUFFER + size, BUFFER_SIZE - size)
+                if got <= 0:
+                    break
+                size += got
+            # OpenSSL's error queue belongs to the call just made: ask before any other code runs.
+            failure = self._read_failure(connection, got) if got <= 0 else None
+            if size and not self._aborted:
+                self.wrappedProtocol.dataReceived(_VIEW[:size])
+            if self._lostTLSConnection:
+                return
+            if failure is not None:
+                self._end_reading(failure)
+                return
+            if got <= 0:
+                self._flushSendBIO()
+                return
+
+    def _read_failure(self, connection: Any, result: int) -> Failure | None:
+        if _SSL_get_error(connection._ssl, result) == _WANT_READ:
+            return None
+        try:
+            connection._raise_ssl_error(connection._ssl, result)
+        except SSL.WantReadError:
+            return None
+        except SSL.Error:
+            return Failure()
+        return None
+
+    def _end_reading(self, failure: Failure) -> None:
+        if failure.check(SSL.ZeroReturnError) is not None:
+            # The peer's close_notify (RFC 8446, 6.1): the clean end.
+            self._shutdownTLS()
+            self._tlsShutdownFinished(None)
+        else:
+            self._tlsShutdownFinished(failure)
+
+    def _flushSendBIO(self) -> None:
+        connection: Any = self._tlsConnection
+        if connection is None:
+            return
+        size = _BIO_read(connection._from_ssl, _BUFFER, BUFFER_SIZE)
+        while size > 0:
+            self.transport.write(_VIEW[:size])
+            size = _BIO_read(connection._from_ssl, _BUFFER, BUFFER_SIZE)
+
+    def write(self, data: bytes) -> None:
+        """
+        Encrypt and send; see ``ITransport.write``.
+
+        Args:
+            data: clear text; dropped after ``loseConnection`` unless a producer is still registered.
+        """
+        if not self._handshakeDone or self._appSendBuffer or self._lostTLSConnection:
+            super().write(data)
+            return
+        if not data or (self.disconnecting and self._producer is None):
+            return
+        if not isinstance(data, bytes):
+            raise TypeError(f"data must be bytes, not {type(data).__name__}")
+        if len(data) <= WRITE_SIZE:
+            self._encrypt(data)
+            return
+        with memoryview(data) as view:
+            for start in range(0, len(view), WRITE_SIZE):
+                self._encrypt(view[start : start + WRITE_SIZE])
+
+    def _encrypt(self, piece: bytes | memoryview) -> None:
+        connection: Any = self._tlsConnection
+        # A transport that is written to may close this connection before the next piece.
+        if connection is None or self._lostTLSConnection:
+            return
+        if self._appSendBuffer:
+            self._bufferedWrite(bytes(piece))
+            return
+        written = _SSL_write(connection._ssl, _from_buffer(piece), len(piece))
+        if written != len(piece):
+            # An error, or a context that allows partial writes: the stock path deals with the rest of the piece.
+            self._flushSendBIO()
+            self._write(bytes(piece[max(written, 0) :]))
+            return
+        size = _BIO_read(connection._from_ssl, _BUFFER, BUFFER_SIZE)
+        if size > 0:
+            self.transport.write(_VIEW[:size])
+            if size == BUFFER_SIZE:
+                self._flushSendBIO()
+
+    def writeSequence(self, iovec: Any) -> None:
+        """
+        Encrypt and send several pieces as one; see ``ITransport.writeSequence``.
+
+        Args:
+            iovec: the pieces in order.
+        """
+        self.write(b"".join(iovec))

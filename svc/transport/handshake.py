@@ -1,0 +1,343 @@
+"""
+The life of a TLS connection around its data: handshake first, application after, and an end that comes in time.
+
+Owns the order in which things happen. Twisted connects the application's protocol before the handshake; here it is
+built only once the peer is verified, so a peer that fails is never given to a protocol. Knows nothing of how data is
+encrypted (``fasttls`` or Twisted) or of sockets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IHandshakeListener,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.transport.creators import Creator
+from svc.transport.errors import HandshakeTimeout, PeerSvidInvalid, PqRequired, TransportError
+from svc.transport.evidence import PeerEvidence
+from svc.transport.failures import handshake_error, is_truncation
+from svc.transport.fasttls import FastDataPath
+from svc.transport.groups import iana_name, is_hybrid
+from svc.transport.limits import Limit, Timeouts
+from svc.transport.observer import ConnectionObserver
+from svc.transport.verification import VerifiedConnection
+
+_FLUSH_SIZE = 2**17
+
+
+def address_text(address: object) -> str:
+    """
+    Write a peer's address for people, logs and counters of refusals.
+
+    Args:
+        address: an ``IAddress``.
+
+    Returns:
+        ``host:port``, ``[ipv6]:port``, ``unix:path``, or what the address says of itself.
+    """
+    host, port = getattr(address, "host", None), getattr(address, "port", None)
+    if host is not None and port is not None:
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    name = getattr(address, "name", None)
+    if isinstance(name, bytes):
+        return f"unix:{name.decode('utf-8', 'replace')}"
+    return str(address)
+
+
+def _value(failure: Failure) -> BaseException:
+    return failure.value if failure.value is not None else TransportError()
+
+
+@implementer(IHandshakeListener)
+class _Antechamber(Protocol):
+    """What a TLS connection is connected to until its peer is verified: it takes no data."""
+
+    def __init__(self, tls: VerifiedTls) -> None:
+        self.tls = tls
+
+    def handshakeCompleted(self) -> None:
+        self.tls.got_handshake()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.tls.lost_before_handshake(reason)
+
+
+class VerifiedTls(TLSMemoryBIOProtocol):
+    """
+    A TLS connection that connects its application's protocol after the peer is verified.
+
+    Twisted's private names used here exist on every release in the supported range; ``selection`` checks those of the
+    data path.
+    """
+
+    factory: MutualTlsFactory
+    transport: Any
+    _tlsConnection: Any
+    _failure: TransportError | None = None
+    _handshake_timer: IDelayedCall | None = None
+    _close_timer: IDelayedCall | None = None
+    _holds_handshake = False
+    _started = 0.0
+    _unsent_seen = 0
+
+    def __init__(self, factory: MutualTlsFactory, address: IAddress) -> None:
+        super().__init__(factory, _Antechamber(self), False)
+        self._address = address
+
+    # --- handshake ---------------------------------------------------------------------------------------------------
+
+    def makeConnection(self, transport: Any) -> None:
+        """
+        Start the handshake.
+
+        Args:
+            transport: the connection below.
+        """
+        factory = self.factory
+        self._holds_handshake = factory.handshakes is not None
+        self._started = factory.clock.seconds()
+        self._handshake_timer = factory.clock.callLater(factory.timeouts.handshake, self._handshake_overdue)
+        factory.observer.handshake_started(factory.role)
+        super().makeConnection(transport)
+
+    def _handshake_overdue(self) -> None:
+        self._handshake_timer = None
+        if self._failure is None:
+            seconds = self.factory.timeouts.handshake
+            self._failure = HandshakeTimeout(address=address_text(self._address), seconds=seconds)
+        self.abortConnection()
+
+    def got_handshake(self) -> None:
+        """The handshake is complete: take the evidence, then build and connect the application's protocol."""
+        factory = self.factory
+        try:
+            evidence = self._take_evidence()
+        except TransportError as error:
+            self._failure = error
+            self.abortConnection()
+            return
+        self._end_handshake()
+        factory.observer.handshake_done(factory.role, factory.clock.seconds() - self._started, evidence)
+        try:
+            protocol = factory.wrappedFactory.buildProtocol(self._address)
+            if protocol is None:
+                factory.declined()
+                self.abortConnection()
+                return
+            self.wrappedProtocol = protocol
+            protocol.makeConnection(self)
+        except BaseException as error:
+            factory.failed(error)
+            raise
+        factory.established(protocol)
+
+    def _take_evidence(self) -> PeerEvidence:
+        connection, address = self._tlsConnection, address_text(self._address)
+        if not isinstance(connection, VerifiedConnection):
+            raise PeerSvidInvalid(address=address, alert="", detail="internal_error", cause="it was never judged")
+        verification = connection.verification
+        if verification.evidence is None or verification.refusal is not None:
+            raise verification.error(address)
+        group = iana_name(connection.get_group_name())
+        if self.factory.groups == "require" and not is_hybrid(group):
+            raise PqRequired(address=address, alert="")
+        connection.peer_evidence = PeerEvidence(
+            svid=verification.evidence,
+            group=group,
+            cipher=connection.get_cipher_name() or "unknown",
+            tls_version=connection.get_protocol_version_name().removeprefix("TLSv"),
+            post_quantum=is_hybrid(group),
+            own_svid=connection.own_svid,
+        )
+        return connection.peer_evidence
+
+    def _end_handshake(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+        if self._holds_handshake:
+            self._holds_handshake = False
+            if self.factory.handshakes is not None:
+                self.factory.handshakes.release()
+
+    def lost_before_handshake(self, reason: Failure) -> None:
+        """
+        The connection ended before the peer was verified.
+
+        Args:
+            reason: why.
+        """
+        factory = self.factory
+        error = self._failure
+        if error is None:
+            error = self._explained(reason)
+        factory.observer.handshake_failed(
+            factory.role, error.reason, error.detail, address_text(self._address), error.alert
+        )
+        if error.detail == "internal_error" and error.__cause__ is not None:
+            factory.log.failure("judging a peer failed", failure=Failure(error.__cause__))
+        factory.failed(error)
+
+    def _explained(self, reason: Failure) -> TransportError:
+        return handshake_error(_value(reason), self._tlsConnection, address_text(self._address), self.factory.groups)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        if reason is not None and reason.check(SSL.Error) is not None and not is_truncation(_value(reason)):
+            # A truncated stream stays Twisted's ConnectionLost; everything else gets its own word.
+            if self._failure is None:
+                self._failure = self._explained(reason)
+            if self._reason is None:
+                self._reason = Failure(self._failure)
+            reason = None
+        super()._tlsShutdownFinished(reason)
+        self._watch_close()
+
+    def _shutdownTLS(self) -> None:
+        if self._tlsConnection is None:
+            # Closed or aborted by the application once more, after the connection was lost.
+            return
+        super()._shutdownTLS()
+        self._watch_close()
+
+    def _watch_close(self) -> None:
+        """Bound the time in which nothing moves between our close and the end of the connection."""
+        if self._handshakeDone and not self._aborted and self.connected and self._close_timer is None:
+            self._unsent_seen = getattr(self.transport, "unsent", 0)
+            self._close_timer = self.factory.clock.callLater(self.factory.timeouts.close, self._close_overdue)
+
+    def _close_overdue(self) -> None:
+        self._close_timer = None
+        unsent = getattr(self.transport, "unsent", 0)
+        if unsent < self._unsent_seen:
+            self._watch_close()
+        else:
+            self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        Tell the application, or report the failed handshake.
+
+        Args:
+            reason: ``ConnectionDone`` after a clean TLS close, ``ConnectionLost`` for a truncated stream, the typed
+                error otherwise.
+        """
+        super().connectionLost(reason)
+        self._end_handshake()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
+
+
+class StockVerifiedTls(VerifiedTls):
+    """The verified TLS connection on Twisted's own data path."""
+
+    def _flushSendBIO(self) -> None:
+        # Twisted reads at most 32 KiB at a time, less than a handshake flight with a long ML-DSA chain.
+        connection = self._tlsConnection
+        while connection is not None:
+            try:
+                data = connection.bio_read(_FLUSH_SIZE)
+            except SSL.WantReadError:
+                return
+            self.transport.write(data)
+
+
+class FastVerifiedTls(FastDataPath, VerifiedTls):
+    """The verified TLS connection on the fast data path."""
+
+
+class MutualTlsFactory(TLSMemoryBIOFactory):
+    """
+    Puts mutual TLS before a factory whose protocols see verified peers only.
+
+    Args:
+        creator: creates the TLS connections.
+        wrapped_factory: builds the protocol of each verified connection.
+        clock: the reactor, for timeouts.
+        protocol: the TLS protocol class; see ``selection``.
+        timeouts: how long the peer may take.
+        handshakes: bounds the handshakes that run at once, or None.
+        observer: told of each handshake; the creator's by default.
+
+    Attributes:
+        role: ``server`` or ``client``.
+        groups: the key agreement policy.
+        protocols: the open connections.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        creator: Creator,
+        wrapped_factory: IProtocolFactory,
+        *,
+        clock: IReactorTime,
+        protocol: type[VerifiedTls],
+        timeouts: Timeouts | None = None,
+        handshakes: Limit | None = None,
+        observer: ConnectionObserver | None = None,
+    ) -> None:
+        super().__init__(creator, creator.role == "client", wrapped_factory, clock)  # type: ignore[arg-type]
+        self.protocol = self._protocol_class = protocol
+        self.role = creator.role
+        self.groups = creator.groups
+        self.clock = clock
+        self.timeouts = timeouts if timeouts is not None else Timeouts()
+        self.handshakes = handshakes
+        self.observer = observer if observer is not None else creator.observer
+        self._creator = creator
+
+    def buildProtocol(self, addr: Any) -> VerifiedTls | None:  # type: ignore[override]
+        """
+        Admit a TCP connection to the handshake.
+
+        Args:
+            addr: the peer's address.
+
+        Returns:
+            The TLS protocol, or None when a limit is reached or there are no credentials: the connection is closed.
+        """
+        try:
+            self._creator.ready()
+            if self.handshakes is not None:
+                self.handshakes.acquire()
+        except TransportError as error:
+            self.observer.connection_refused(error.reason, address_text(addr))
+            self.failed(error)
+            return None
+        return self._protocol_class(self, addr)
+
+    def established(self, protocol: IProtocol) -> None:
+        """
+        A connection was handed to the application; for subclasses.
+
+        Args:
+            protocol: the application's protocol, connected.
+        """
+
+    def declined(self) -> None:
+        """The application's factory built no protocol for a verified peer; for subclasses."""
+
+    def failed(self, error: BaseException) -> None:
+        """
+        A connection failed before it was handed to the application; for subclasses.
+
+        Args:
+            error: why.
+        """

@@ -1,0 +1,96 @@
+"""
+The certificates exactly as the peer sent them, seen from inside OpenSSL's verification.
+
+OpenSSL hands a verification callback the chain that OpenSSL built, chosen by its own rules and the system clock. Our
+verifier must see what was sent: all of it, in its order. ``X509_STORE_CTX`` holds it in its third field (``store``,
+``cert``, ``untrusted``), for which the binding has no accessor. The layout is proved on the library in use before it
+is relied on, and checked again in each call; where it does not hold, the chain that OpenSSL built is used. Nothing is
+judged in this module.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from cryptography import x509
+from OpenSSL import crypto
+
+from svc.identity.certificate import load_certificate
+from svc.transport.binding import ffi, lib
+
+_CERT: Final = 1
+_UNTRUSTED: Final = 2
+
+
+@cache
+def sent_chain_is_readable() -> bool:
+    """
+    Prove that ``X509_STORE_CTX`` is laid out as expected, by filling one with known pointers.
+
+    Returns:
+        Whether ``sent_chain`` gives what the peer sent; else it gives the chain that OpenSSL built from it.
+    """
+    store, certificate, stack = lib.X509_STORE_new(), lib.X509_new(), lib.sk_X509_new_null()
+    context = lib.X509_STORE_CTX_new()
+    try:
+        if ffi.NULL in (store, certificate, stack, context):
+            return False
+        if lib.X509_STORE_CTX_init(context, store, certificate, stack) != 1:
+            return False
+        fields = ffi.cast("void **", context)
+        expected = (store, certificate, stack)
+        return all(fields[index] == ffi.cast("void *", pointer) for index, pointer in enumerate(expected))
+    finally:
+        lib.X509_STORE_CTX_free(context)
+        lib.sk_X509_free(stack)
+        lib.X509_free(certificate)
+        lib.X509_STORE_free(store)
+
+
+def sent_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
+    """
+    Read the peer's certificates during verification.
+
+    Args:
+        store_context: the ``X509_STORE_CTX *`` of the callback.
+
+    Returns:
+        The certificates as sent, leaf first.
+
+    Raises:
+        svc.identity.errors.SvidMalformed: a certificate is not valid DER for the stricter of the two parsers.
+    """
+    leaf = lib.X509_STORE_CTX_get0_cert(store_context)
+    if sent_chain_is_readable():
+        fields = ffi.cast("void **", store_context)
+        if fields[_CERT] == ffi.cast("void *", leaf):
+            # The peer's list starts with the leaf (RFC 8446, 4.4.2), so it is never empty here.
+            sent = _read_stack(ffi.cast("Cryptography_STACK_OF_X509 *", fields[_UNTRUSTED]))
+            if sent:
+                return sent
+    built = lib.X509_STORE_CTX_get1_chain(store_context)
+    if built == ffi.NULL:
+        return _read_certificates([leaf])
+    try:
+        chain = _read_stack(built)
+        for index in range(lib.sk_X509_num(built)):
+            lib.X509_free(lib.sk_X509_value(built, index))
+    finally:
+        lib.sk_X509_free(built)
+    return chain
+
+
+def _read_stack(stack: Any) -> tuple[x509.Certificate, ...]:
+    if stack == ffi.NULL:
+        return ()
+    return _read_certificates([lib.sk_X509_value(stack, index) for index in range(lib.sk_X509_num(stack))])
+
+
+def _read_certificates(pointers: list[Any]) -> tuple[x509.Certificate, ...]:
+    certificates = []
+    for pointer in pointers:
+        lib.X509_up_ref(pointer)
+        owned = crypto.X509._from_raw_x509_ptr(pointer)
+        certificates.append(load_certificate(crypto.dump_certificate(crypto.FILETYPE_ASN1, owned)))
+    return tuple(certificates)
