@@ -67,7 +67,13 @@ class SvcError(Exception):
         super().__init__(*evidence.values())
         self.evidence = evidence
         for name, value in evidence.items():
+            if name == "evidence" or hasattr(SvcError, name):
+                raise TypeError(f"evidence must not hide the attribute {name}")
             setattr(self, name, value)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies and pickles carry the evidence by name; the default would pass it by position."""
+        return _rebuilt, (type(self), self.evidence), self.__dict__
 
     def __str__(self) -> str:
         return self._filled(type(self).__doc__ or self.reason)
@@ -89,3 +95,9 @@ class SvcError(Exception):
             return sentence.format_map(shown)
         except (KeyError, IndexError, ValueError):
             return sentence
+
+
+def _rebuilt(kind: type[SvcError], evidence: dict[str, object]) -> SvcError:
+    error = kind.__new__(kind)
+    SvcError.__init__(error, **evidence)
+    return error

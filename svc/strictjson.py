@@ -65,7 +65,7 @@ def loads(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPT
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise JsonRefused(defect=f"{error.msg} at character {error.pos}") from error
+        raise JsonRefused(defect=f"{error.msg.removesuffix(' at')} at character {error.pos}") from error
     except RecursionError as error:
         raise JsonRefused(defect="nested too deeply") from error
     if "\\u" in text:
@@ -162,8 +162,9 @@ def _refuse_deep(text: str, max_depth: int) -> None:
             depth -= 1
 
 
-#: Strings are matched whole so that brackets inside them do not count.
-_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+#: Strings are matched whole so that brackets inside them do not count. One that never ends is matched to the end of the
+#: text without ever going back: each character is looked at once, whatever the text.
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
