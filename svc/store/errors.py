@@ -44,6 +44,14 @@ class Replayed(StoreError):
     client: str
 
 
+class RecordRefused(StoreError):
+    """the record has a member that no database can hold: {detail}"""
+
+    reason = "malformed"
+    http_status = 500
+    detail: str
+
+
 class StoreVersionUnsupported(StoreError):
     """the notary database {path} has schema version {found}; this program knows versions up to {known}"""
 

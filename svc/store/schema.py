@@ -1,0 +1,210 @@
+"""
+The schema of the embedded database and the opening of its file.
+
+Owns the tables, their versions and every check that stands before the first use of a file that may be anything. Must
+not know what the records mean.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from svc.store.errors import StoreCorrupt, StoreForeign, StoreUnavailable, StoreVersionUnsupported
+
+#: ``PRAGMA application_id`` of our files.
+APPLICATION_ID: Final = 0x73766E31
+#: Databases up to this size are checked page by page before they are used.
+CHECK_LIMIT: Final = 64 * 1024 * 1024
+BUSY_SECONDS: Final = 5.0
+#: The write-ahead log is cut down to this size when it has grown beyond it.
+WAL_SIZE_LIMIT: Final = 16 * 1024 * 1024
+
+Connect = Callable[[str], sqlite3.Connection]
+
+#: The statements that lead from each version to the next; the version is the number of steps done.
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        "CREATE TABLE certificate_blob (sha256 BLOB PRIMARY KEY, der BLOB NOT NULL)",
+        # The certificates of one envelope in their order, as concatenated digests: one row for all of a generation.
+        "CREATE TABLE certificate_set (id INTEGER PRIMARY KEY, digests BLOB NOT NULL UNIQUE)",
+        "CREATE TABLE workload_statement ("
+        " id TEXT PRIMARY KEY, expires INTEGER NOT NULL, certificate_set INTEGER NOT NULL,"
+        " cuts TEXT NOT NULL, skeleton BLOB NOT NULL)",
+        "CREATE INDEX workload_statement_set ON workload_statement (certificate_set)",
+        "CREATE INDEX workload_statement_expires ON workload_statement (expires)",
+        "CREATE TABLE receipt ("
+        " seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, level TEXT NOT NULL, client TEXT NOT NULL,"
+        " server TEXT NOT NULL, nonce TEXT, jti TEXT NOT NULL, issued_at INTEGER NOT NULL, outcome TEXT NOT NULL,"
+        " statement_id TEXT NOT NULL, certificate_set INTEGER, cuts TEXT, skeleton BLOB, payload BLOB NOT NULL,"
+        " disclosures TEXT)",
+        "CREATE UNIQUE INDEX receipt_nonce ON receipt (client, nonce) WHERE nonce IS NOT NULL",
+        "CREATE INDEX receipt_jti ON receipt (jti)",
+        "CREATE INDEX receipt_issued_at ON receipt (issued_at)",
+        "CREATE INDEX receipt_statement ON receipt (statement_id)",
+        "CREATE INDEX receipt_set ON receipt (certificate_set) WHERE certificate_set IS NOT NULL",
+        "CREATE TABLE write_probe (id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL)",
+        "INSERT INTO write_probe VALUES (1, 0)",
+    ),
+)
+VERSION: Final = len(MIGRATIONS)
+
+
+def plain_connect(path: str) -> sqlite3.Connection:
+    """
+    Connect to a database.
+
+    Args:
+        path: of its file.
+
+    Returns:
+        A connection that begins no transaction on its own and may be used by another thread than this one.
+
+    Raises:
+        sqlite3.Error: where it cannot be opened.
+    """
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def prepare_file(path: str) -> None:
+    """
+    Make the folder (0700) and the file (0600), or narrow the file's mode.
+
+    Args:
+        path: of the database.
+
+    Raises:
+        OSError: where that is not allowed.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+    folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder_descriptor)
+    finally:
+        os.close(folder_descriptor)
+
+
+def open_database(path: str, connect: Connect = plain_connect) -> sqlite3.Connection:
+    """
+    Open the database, check it and bring it to the current version.
+
+    Args:
+        path: of its file, which :func:`prepare_file` has made.
+        connect: makes a connection.
+
+    Returns:
+        The connection for writing: write-ahead log, every commit synchronised, checkpoints only when asked for.
+
+    Raises:
+        StoreCorrupt: where the file is no database or is damaged.
+        StoreForeign: where it belongs to another program.
+        StoreVersionUnsupported: where it is newer than this program.
+        StoreUnavailable: where it cannot be opened or written.
+    """
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = connect(path)
+        version = _version(path, connection)
+        if os.path.getsize(path) <= CHECK_LIMIT:
+            _check_pages(path, connection)
+        configure_writer(path, connection)
+        _migrate(connection, version)
+    except sqlite3.DatabaseError as error:
+        _close_quietly(connection)
+        raise opening_error(path, error) from error
+    except BaseException:
+        _close_quietly(connection)
+        raise
+    return connection
+
+
+def configure_writer(path: str, connection: sqlite3.Connection) -> None:
+    """
+    Set what every writing connection needs.
+
+    Args:
+        path: of the database, for the error.
+        connection: a new one.
+
+    Raises:
+        StoreUnavailable: where the file system cannot carry a write-ahead log.
+        sqlite3.Error: where the database refuses.
+    """
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreUnavailable(path=path, detail=f"the file system allows no write-ahead log (journal mode {mode})")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT}")
+    connection.execute("PRAGMA trusted_schema = OFF")
+
+
+def opening_error(path: str, error: sqlite3.Error) -> StoreCorrupt | StoreUnavailable:
+    """
+    Say what an error of SQLite means for the file.
+
+    Args:
+        path: of the database.
+        error: what SQLite raised.
+
+    Returns:
+        The error to raise.
+    """
+    if primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreCorrupt(path=path, detail=str(error))
+    return StoreUnavailable(path=path, detail=str(error))
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """
+    Read the primary result code.
+
+    Args:
+        error: what SQLite raised.
+
+    Returns:
+        The code, -1 where the error has none.
+    """
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else -1
+
+
+def _version(path: str, connection: sqlite3.Connection) -> int:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID and (application or version or tables):
+        raise StoreForeign(path=path)
+    if version > VERSION:
+        raise StoreVersionUnsupported(path=path, found=version, known=VERSION)
+    return int(version)
+
+
+def _check_pages(path: str, connection: sqlite3.Connection) -> None:
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreCorrupt(path=path, detail=verdict)
+
+
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
+    for number, steps in enumerate(MIGRATIONS[version:], start=version + 1):
+        connection.execute("BEGIN IMMEDIATE")
+        for step in steps:
+            connection.execute(step)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+
+
+def _close_quietly(connection: sqlite3.Connection | None) -> None:
+    if connection is not None:
+        connection.close()

@@ -1,0 +1,216 @@
+"""
+A notary store in memory.
+
+Implements :class:`svc.store.interface.INotaryStore` and passes the contract tests of the real ones; can also be told to
+hold commits back, to fail, and to say that it is not writable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+
+from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreError
+from svc.store.interface import INotaryStore
+from svc.store.records import StatementRecord, StoredReceipt
+
+
+@implementer(INotaryStore)
+class MemoryStore:
+    """
+    Keeps statements and receipts until the process ends.
+
+    Args:
+        queue_limit: records that may be held back before StoreBusy.
+
+    Attributes:
+        writable: as the interface says; a test may set it.
+        hold: while True, records are acknowledged only by :meth:`release`.
+        failure: while set, puts fail with it.
+    """
+
+    def __init__(self, *, queue_limit: int = 1024) -> None:
+        self.writable = False
+        self.hold = False
+        self.failure: StoreError | None = None
+        self._queue_limit = queue_limit
+        self._open = False
+        self._held: list[tuple[Callable[[], None], Deferred[None]]] = []
+        self._statements: dict[str, tuple[int, bytes]] = {}
+        self._receipts: dict[str, StoredReceipt] = {}
+        self._nonces: dict[tuple[str, str], str] = {}
+
+    def init(self) -> None:
+        """Begin; what was stored before is still there."""
+        self._open = True
+        self.writable = True
+
+    def put_statement(self, statement: StatementRecord) -> Deferred[None]:
+        """
+        Store a statement; see INotaryStore.
+
+        Args:
+            statement: the statement.
+
+        Returns:
+            Fires when it is stored.
+        """
+        row = (int(statement.expires.timestamp()), statement.envelope.serialize())
+        return self._put(lambda: self._keep_statement(statement.id, row))
+
+    def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
+        """
+        Store a record; see INotaryStore.
+
+        Args:
+            receipt: the record.
+
+        Returns:
+            Fires when it is stored.
+        """
+        return self._put(lambda: self._keep_receipt(receipt))
+
+    def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
+        """
+        Find a statement; see INotaryStore.
+
+        Args:
+            statement_id: its id.
+
+        Returns:
+            Its envelope, or None.
+        """
+        if not self._open:
+            return fail(StoreClosed())
+        found = self._statements.get(statement_id)
+        return succeed(None if found is None else found[1])
+
+    def get_receipt(self, receipt_id: str) -> Deferred[StoredReceipt | None]:
+        """
+        Find a record by its id; see INotaryStore.
+
+        Args:
+            receipt_id: the id.
+
+        Returns:
+            The record, or None.
+        """
+        if not self._open:
+            return fail(StoreClosed())
+        return succeed(self._receipts.get(receipt_id))
+
+    def get_by_request(self, client: str, key: str) -> Deferred[StoredReceipt | None]:
+        """
+        Find a record by nonce or ``jti``; see INotaryStore.
+
+        Args:
+            client: whose records are looked at.
+            key: the nonce or ``jti``.
+
+        Returns:
+            The record, or None.
+        """
+        if not self._open:
+            return fail(StoreClosed())
+        by_nonce = self._nonces.get((client, key))
+        if by_nonce is not None:
+            return succeed(self._receipts[by_nonce])
+        named = (receipt for receipt in self._receipts.values() if receipt.client == client and receipt.jti == key)
+        return succeed(next(named, None))
+
+    def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
+        """
+        Say whether a client's nonce is stored; see INotaryStore.
+
+        Args:
+            client: whose.
+            nonce: which.
+
+        Returns:
+            True or False.
+        """
+        if not self._open:
+            return fail(StoreClosed())
+        return succeed((client, nonce) in self._nonces)
+
+    def prune(self, before: int) -> Deferred[int]:
+        """
+        Forget what is old; see INotaryStore.
+
+        Args:
+            before: NumericDate.
+
+        Returns:
+            The number of records forgotten.
+        """
+        if not self._open:
+            return fail(StoreClosed())
+        old = [receipt for receipt in self._receipts.values() if receipt.issued_at < before]
+        for receipt in old:
+            del self._receipts[receipt.id]
+            if receipt.nonce is not None:
+                del self._nonces[receipt.client, receipt.nonce]
+        named = {receipt.statement_id for receipt in self._receipts.values()}
+        for statement_id, (expires, _envelope) in list(self._statements.items()):
+            if expires < before and statement_id not in named:
+                del self._statements[statement_id]
+        return succeed(len(old))
+
+    def close(self) -> Deferred[None]:
+        """
+        End; see INotaryStore.
+
+        Returns:
+            Has fired.
+        """
+        self.release()
+        self._open = False
+        self.writable = False
+        return succeed(None)
+
+    def release(self) -> None:
+        """Acknowledge what was held back."""
+        held, self._held = self._held, []
+        for keep, done in held:
+            _settle(keep, done)
+
+    @property
+    def held(self) -> int:
+        """How many records wait for :meth:`release`."""
+        return len(self._held)
+
+    def _put(self, keep: Callable[[], None]) -> Deferred[None]:
+        if not self._open:
+            return fail(StoreClosed())
+        if self.failure is not None:
+            return fail(self.failure)
+        if len(self._held) >= self._queue_limit:
+            return fail(StoreBusy(limit=self._queue_limit))
+        done: Deferred[None] = Deferred()
+        self._held.append((keep, done))
+        if not self.hold:
+            self.release()
+        return done
+
+    def _keep_statement(self, statement_id: str, row: tuple[int, bytes]) -> None:
+        self._statements.setdefault(statement_id, row)
+
+    def _keep_receipt(self, receipt: StoredReceipt) -> None:
+        if receipt.id in self._receipts:
+            raise Replayed(client=receipt.client)
+        if receipt.nonce is not None:
+            if (receipt.client, receipt.nonce) in self._nonces:
+                raise Replayed(client=receipt.client)
+            self._nonces[receipt.client, receipt.nonce] = receipt.id
+        self._receipts[receipt.id] = receipt
+
+
+def _settle(keep: Callable[[], None], done: Deferred[None]) -> None:
+    try:
+        keep()
+    except StoreError as error:
+        done.errback(error)
+    else:
+        done.callback(None)

@@ -1,0 +1,283 @@
+"""What every notary store promises, asked of the embedded one and of the double in memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from svc.store.errors import Replayed, StoreClosed
+from svc.store.interface import INotaryStore
+from svc.store.nonces import NonceReservations
+from svc.store.sqlite import SqliteStore
+from svc.testing.store import MemoryStore
+from tests.store.doubles import CLIENT, NOW, InlineLane, InlineReactor, receipt, statement
+
+OTHER_CLIENT = "spiffe://example.org/other"
+
+
+class ContractMixin:
+    """The promises; a subclass makes the store."""
+
+    store: Any
+
+    def make_store(self) -> Any:
+        raise NotImplementedError
+
+    def setUp(self) -> None:
+        self.store = self.make_store()
+        self.store.init()
+
+    def tearDown(self) -> None:
+        self.successResultOf(self.store.close())
+
+    def test_provides_the_interface(self) -> None:
+        """A store provides INotaryStore, every method with its arguments."""
+        self.assertTrue(verifyObject(INotaryStore, self.store))
+
+    def test_writable_after_init(self) -> None:
+        """A healthy store takes records from init to close."""
+        self.assertTrue(self.store.writable)
+        self.successResultOf(self.store.close())
+        self.assertFalse(self.store.writable)
+
+    def test_statement_comes_back_as_put(self) -> None:
+        """A statement is served octet for octet."""
+        put = statement("s1")
+        self.successResultOf(self.store.put_statement(put))
+        self.assertEqual(put.envelope.serialize(), self.successResultOf(self.store.get_statement("s1")))
+
+    def test_statement_is_stored_once(self) -> None:
+        """A second put of a statement succeeds and leaves the first in place."""
+        first, second = statement("s1", chain=(b"first",)), statement("s1", chain=(b"second",))
+        self.successResultOf(self.store.put_statement(first))
+        self.successResultOf(self.store.put_statement(second))
+        self.assertEqual(first.envelope.serialize(), self.successResultOf(self.store.get_statement("s1")))
+
+    def test_unknown_ids(self) -> None:
+        """What was never put is None, not an error."""
+        self.assertIsNone(self.successResultOf(self.store.get_statement("none")))
+        self.assertIsNone(self.successResultOf(self.store.get_receipt("none")))
+        self.assertIsNone(self.successResultOf(self.store.get_by_request(CLIENT, "none")))
+        self.assertFalse(self.successResultOf(self.store.nonce_known(CLIENT, "none")))
+
+    def test_signed_receipt_comes_back_as_put(self) -> None:
+        """A signed record comes back equal in every member."""
+        put = receipt("r1", nonce="n1")
+        self.successResultOf(self.store.put_receipt(put))
+        self.assertEqual(put, self.successResultOf(self.store.get_receipt("r1")))
+
+    def test_unsigned_record_comes_back_as_put(self) -> None:
+        """A record of level logRequest has no envelope and keeps none."""
+        put = receipt("r1", signed=False)
+        self.successResultOf(self.store.put_receipt(put))
+        found = self.successResultOf(self.store.get_receipt("r1"))
+        self.assertEqual(put, found)
+        self.assertIsNone(found.envelope)
+
+    def test_found_by_nonce_and_by_jti(self) -> None:
+        """Both names of a request lead to its record."""
+        put = receipt("r1", nonce="n1", jti="j1")
+        self.successResultOf(self.store.put_receipt(put))
+        self.assertEqual(put, self.successResultOf(self.store.get_by_request(CLIENT, "n1")))
+        self.assertEqual(put, self.successResultOf(self.store.get_by_request(CLIENT, "j1")))
+
+    def test_look_up_is_scoped_to_the_client(self) -> None:
+        """Nobody finds another's record by its nonce or jti."""
+        self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1", jti="j1")))
+        self.assertIsNone(self.successResultOf(self.store.get_by_request(OTHER_CLIENT, "n1")))
+        self.assertIsNone(self.successResultOf(self.store.get_by_request(OTHER_CLIENT, "j1")))
+        self.assertFalse(self.successResultOf(self.store.nonce_known(OTHER_CLIENT, "n1")))
+
+    def test_nonce_once_for_each_client(self) -> None:
+        """The same client's second use of a nonce is refused, another client's is not."""
+        self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
+        refused = self.failureResultOf(self.store.put_receipt(receipt("r2", nonce="n1")), Replayed).value
+        self.assertEqual(("replayed", 409, CLIENT), (refused.reason, refused.http_status, refused.client))
+        self.successResultOf(self.store.put_receipt(receipt("r3", nonce="n1", client=OTHER_CLIENT)))
+        self.assertIsNone(self.successResultOf(self.store.get_receipt("r2")))
+        self.assertTrue(self.successResultOf(self.store.nonce_known(CLIENT, "n1")))
+
+    def test_same_id_is_refused(self) -> None:
+        """A record is put once."""
+        self.successResultOf(self.store.put_receipt(receipt("r1")))
+        self.failureResultOf(self.store.put_receipt(receipt("r1")), Replayed)
+
+    def test_records_without_nonce_do_not_collide(self) -> None:
+        """No nonce is not a nonce."""
+        for name in ("r1", "r2"):
+            self.successResultOf(self.store.put_receipt(receipt(name)))
+        self.assertIsNotNone(self.successResultOf(self.store.get_receipt("r2")))
+
+    def test_prune_forgets_what_is_older(self) -> None:
+        """Records issued before the instant go, with their nonces; one issued at it stays."""
+        self.successResultOf(self.store.put_receipt(receipt("old", nonce="n1", issued_at=NOW - 1)))
+        self.successResultOf(self.store.put_receipt(receipt("kept", issued_at=NOW)))
+        self.assertEqual(1, self.successResultOf(self.store.prune(NOW)))
+        self.assertIsNone(self.successResultOf(self.store.get_receipt("old")))
+        self.assertIsNotNone(self.successResultOf(self.store.get_receipt("kept")))
+        self.assertFalse(self.successResultOf(self.store.nonce_known(CLIENT, "n1")))
+
+    def test_prune_keeps_named_statements(self) -> None:
+        """An expired statement stays as long as a record names it, and goes with the last one."""
+        self.successResultOf(self.store.put_statement(statement("s1", expires=NOW - 500)))
+        self.successResultOf(self.store.put_receipt(receipt("r1", names="s1", issued_at=NOW)))
+        self.successResultOf(self.store.prune(NOW))
+        self.assertIsNotNone(self.successResultOf(self.store.get_statement("s1")))
+        self.successResultOf(self.store.prune(NOW + 1))
+        self.assertIsNone(self.successResultOf(self.store.get_statement("s1")))
+
+    def test_prune_keeps_valid_statements(self) -> None:
+        """A statement that has not expired stays although nothing names it."""
+        self.successResultOf(self.store.put_statement(statement("s1", expires=NOW)))
+        self.assertEqual(0, self.successResultOf(self.store.prune(NOW)))
+        self.assertIsNotNone(self.successResultOf(self.store.get_statement("s1")))
+
+    def test_certificates_survive_pruning_of_others(self) -> None:
+        """A record whose certificates an older one shared is still served whole after the older one is gone."""
+        self.successResultOf(self.store.put_receipt(receipt("old", chain=(b"leaf", b"ca"), issued_at=NOW - 1)))
+        self.successResultOf(self.store.put_receipt(receipt("gone", chain=(b"gone", b"ca"), issued_at=NOW - 1)))
+        kept = receipt("kept", chain=(b"leaf", b"ca"))
+        self.successResultOf(self.store.put_receipt(kept))
+        self.assertEqual(2, self.successResultOf(self.store.prune(NOW)))
+        self.assertEqual(kept, self.successResultOf(self.store.get_receipt("kept")))
+        again = receipt("again", chain=(b"gone", b"ca"))
+        self.successResultOf(self.store.put_receipt(again))
+        self.assertEqual(again, self.successResultOf(self.store.get_receipt("again")))
+
+    def test_closed_store_refuses(self) -> None:
+        """After close every operation fails with StoreClosed, and a second close is harmless."""
+        self.successResultOf(self.store.close())
+        for call in (
+            lambda: self.store.put_statement(statement()),
+            lambda: self.store.put_receipt(receipt()),
+            lambda: self.store.get_statement("s1"),
+            lambda: self.store.get_receipt("r1"),
+            lambda: self.store.get_by_request(CLIENT, "n1"),
+            lambda: self.store.nonce_known(CLIENT, "n1"),
+            lambda: self.store.prune(NOW),
+        ):
+            self.failureResultOf(call(), StoreClosed)
+        self.successResultOf(self.store.close())
+
+    def test_nonce_is_reserved_until_it_is_stored(self) -> None:
+        """A nonce is refused while its exchange runs and after its record is stored, and free after a failure."""
+        desk = NonceReservations(self.store)
+        self.successResultOf(desk.reserve(CLIENT, "n1"))
+        self.failureResultOf(desk.reserve(CLIENT, "n1"), Replayed)
+        self.successResultOf(desk.reserve(OTHER_CLIENT, "n1"))
+        self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
+        desk.release(CLIENT, "n1")
+        self.failureResultOf(desk.reserve(CLIENT, "n1"), Replayed)
+        desk.release(OTHER_CLIENT, "n1")
+        self.successResultOf(desk.reserve(OTHER_CLIENT, "n1"))
+
+    def test_failed_reservation_takes_nothing(self) -> None:
+        """Where the store cannot be asked, the nonce is not taken."""
+        desk = NonceReservations(self.store)
+        self.successResultOf(self.store.close())
+        self.failureResultOf(desk.reserve(CLIENT, "n1"), StoreClosed)
+        self.failureResultOf(desk.reserve(CLIENT, "n1"), StoreClosed)
+
+
+class MemoryStoreTests(ContractMixin, SynchronousTestCase):
+    """The double keeps the promises."""
+
+    def make_store(self) -> Any:
+        return MemoryStore()
+
+    def test_held_records_wait(self) -> None:
+        """While commits are held back, a record is neither acknowledged nor found."""
+        self.store.hold = True
+        waiting = self.store.put_receipt(receipt("r1"))
+        self.assertNoResult(waiting)
+        self.assertEqual(1, self.store.held)
+        self.assertIsNone(self.successResultOf(self.store.get_receipt("r1")))
+        self.store.release()
+        self.successResultOf(waiting)
+        self.assertIsNotNone(self.successResultOf(self.store.get_receipt("r1")))
+
+
+class SqliteStoreTests(ContractMixin, SynchronousTestCase):
+    """The embedded store keeps the promises, here without its threads."""
+
+    def make_store(self) -> Any:
+        self.path = os.path.join(self.mktemp(), "notary.db")
+        return SqliteStore(self.path, reactor=InlineReactor(), reserve_size=4096, lanes=InlineLane)
+
+    def test_records_survive_a_restart(self) -> None:
+        """What was acknowledged is there after closing and opening again."""
+        put, signed = statement("s1"), receipt("r1", nonce="n1")
+        self.successResultOf(self.store.put_statement(put))
+        self.successResultOf(self.store.put_receipt(signed))
+        self.successResultOf(self.store.close())
+        again = SqliteStore(self.path, reactor=InlineReactor(), reserve_size=4096, lanes=InlineLane)
+        again.init()
+        self.addCleanup(lambda: self.successResultOf(again.close()))
+        self.assertEqual(put.envelope.serialize(), self.successResultOf(again.get_statement("s1")))
+        self.assertEqual(signed, self.successResultOf(again.get_receipt("r1")))
+
+
+_NAMES = st.sampled_from(["a", "b", "c", "d"])
+_TIMES = st.integers(NOW, NOW + 6)
+_CHAINS = st.sampled_from([(b"leaf", b"ca"), (b"next", b"ca"), (b"solo",)])
+_STEPS = st.one_of(
+    st.tuples(st.just("statement"), _NAMES, _TIMES, _CHAINS),
+    st.tuples(
+        st.just("receipt"),
+        st.sampled_from([f"r{number}" for number in range(8)]),
+        st.sampled_from([None, "n1", "n2", "n3"]),
+        _TIMES,
+        _NAMES,
+        _CHAINS,
+        st.booleans(),
+    ),
+    st.tuples(st.just("prune"), _TIMES),
+)
+
+
+class AgreementTests(SynchronousTestCase):
+    """The embedded store and the double cannot be told apart."""
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(_STEPS, max_size=25))
+    def test_any_sequence_gives_the_same_answers(self, steps: list[tuple[Any, ...]]) -> None:
+        """After any puts and prunings every answer of the two stores is the same."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder, True)
+        path = os.path.join(folder, "notary.db")
+        embedded = SqliteStore(path, reactor=InlineReactor(), reserve_size=0, lanes=InlineLane)
+        double = MemoryStore()
+        for store in (embedded, double):
+            store.init()
+        for step in steps:
+            self.assertEqual(self._did(double, step), self._did(embedded, step), step)
+        self.assertEqual(self._view(double), self._view(embedded))
+        self.successResultOf(embedded.close())
+
+    def _did(self, store: Any, step: tuple[Any, ...]) -> object:
+        kind, *rest = step
+        if kind == "prune":
+            return self.successResultOf(store.prune(rest[0]))
+        if kind == "statement":
+            name, expires, chain = rest
+            return self.successResultOf(store.put_statement(statement(name, expires=expires, chain=chain)))
+        name, nonce, issued_at, names, chain, signed = rest
+        record = receipt(name, nonce=nonce, issued_at=issued_at, names=names, chain=chain, signed=signed)
+        outcome: list[object] = []
+        store.put_receipt(record).addBoth(lambda result: outcome.append(getattr(result, "type", result)))
+        return outcome
+
+    def _view(self, store: Any) -> list[object]:
+        asked = [store.get_statement(name) for name in "abcd"]
+        asked += [store.get_receipt(f"r{number}") for number in range(8)]
+        asked += [store.get_by_request(CLIENT, f"jti-r{number}") for number in range(8)]
+        asked += [store.get_by_request(CLIENT, nonce) for nonce in ("n1", "n2", "n3")]
+        asked += [store.nonce_known(CLIENT, nonce) for nonce in ("n1", "n2", "n3")]
+        return [self.successResultOf(answer) for answer in asked]
