@@ -18,7 +18,8 @@ from svc.identity import SpiffeID
 from svc.notary.envelope import Envelope
 from svc.notary.exchange import BodySeen, prefix_of
 from svc.notary.profile import Profile
-from svc.notary.receiptcheck import ReceiptClaims, ReceiptEvidence, verify_receipt
+from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
+from svc.notary.receiptclaims import ReceiptClaims
 from svc.notary.refusals import (
     EvidenceMalformed,
     EvidenceVersion,

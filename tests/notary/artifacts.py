@@ -1,0 +1,333 @@
+"""
+A small world for the tests of statements, receipts and evidence: authorities, a server and a client, one exchange.
+
+Owns right values only; each test changes the one thing that it is about.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from svc import naming
+from svc.identity import BundleSet, SpiffeID, SvidEvidence, X509Svid, certificate_sha256, verify_svid
+from svc.notary.envelope import Envelope, sign_envelope
+from svc.notary.exchange import BodySeen, Exchange, Peer, SeenExchange, TlsFacts, prefix_of
+from svc.notary.facts import Container, WorkloadFacts
+from svc.notary.generation import Generation
+from svc.notary.keys import Signer
+from svc.notary.level import Level
+from svc.notary.pqproof import PqLeaf
+from svc.notary.profile import Profile
+from svc.notary.receipt import ReceiptDraft, Redaction, receipt_payload, sign_receipt, with_disclosures
+from svc.notary.statement import StatementEvidence, verify_statement
+from svc.notary.verification import Anchors
+from svc.strictjson import b64u_encode, dumps, loads_object
+from svc.testing.ca import TestAuthority
+
+NOW = datetime(2026, 11, 21, 0, 25, 31, tzinfo=UTC)
+RECEIVED = NOW + timedelta(microseconds=101223)
+COMPLETED = NOW + timedelta(seconds=1, microseconds=999999)
+NONCE = "AAECAwQFBgcICQoLDA0ODw"
+JTI = "Dw4NDAsKCQgHBgUEAwIBAA"
+DOMAIN = "prod.example.org"
+SERVER_PATH = "/ns/pay/sa/api"
+CLIENT_PATH = "/ns/web/sa/fe"
+TLS = TlsFacts(version="1.3", group="X25519MLKEM768", cipher="TLS_AES_256_GCM_SHA384", pq=True)
+REQUEST_BODY = b'{"amount":12}'
+RESPONSE_BODY = b'{"ok":true}'
+FACTS = WorkloadFacts.explicit(
+    namespace="pay",
+    service_account="api",
+    pod_name="api-7c",
+    pod_uid="0a1b",
+    node="n1",
+    containers=[Container("api", "reg/pay/api:1.4", "sha256:" + "ab" * 32)],
+    labels={naming.LABEL_COMPARTMENT: "DE-S-ALPHA", "app": "api"},
+    annotations={naming.ANNOTATION_LEVEL: "de:s", naming.ANNOTATION_COMPARTMENT: "de:alpha"},
+)
+
+
+def counting_random(seed: bytes = b"random") -> Callable[[int], bytes]:
+    """
+    A source of octets that differ from call to call and not from run to run.
+
+    Args:
+        seed: makes another sequence.
+
+    Returns:
+        A function of a number of octets.
+    """
+    calls = itertools.count()
+
+    def random(size: int) -> bytes:
+        return hashlib.shake_256(seed + str(next(calls)).encode()).digest(size)
+
+    return random
+
+
+def peer_of(svid: X509Svid) -> Peer:
+    """
+    One end of a connection, named by its SVID.
+
+    Args:
+        svid: what it presents.
+
+    Returns:
+        The peer.
+    """
+    return Peer(svid.spiffe_id, b64u_encode(certificate_sha256(svid.leaf)))
+
+
+class World:
+    """
+    A trust domain with both authorities, a server and a client, at the time ``NOW``.
+    """
+
+    def __init__(self, domain: str = DOMAIN) -> None:
+        """
+        Make the authorities and the SVIDs.
+
+        Args:
+            domain: the trust domain.
+        """
+        self.authority = TestAuthority(domain, now=NOW)
+        self.pq_authority = TestAuthority(domain, now=NOW, algorithm="ML-DSA-65")
+        self.svid = self.authority.svid(SERVER_PATH)
+        self.client_svid = self.authority.svid(CLIENT_PATH)
+
+    @cached_property
+    def anchors(self) -> Anchors:
+        """The anchors of everybody here."""
+        return Anchors(spiffe=self.authority.bundles(), pq=self.pq_authority.bundles())
+
+    @cached_property
+    def generation(self) -> Generation:
+        """The server's generation."""
+        return self.generation_of(self.svid)
+
+    @cached_property
+    def evidence(self) -> StatementEvidence:
+        """The evidence of the server's statement, bound to its connection."""
+        return self.verified_statement(self.generation.statement.envelope)
+
+    def pq_leaf(self, svid: X509Svid) -> PqLeaf:
+        """
+        Issue a post-quantum leaf.
+
+        Args:
+            svid: what it is bound to.
+
+        Returns:
+            The leaf.
+        """
+        return PqLeaf.accept(*self.pq_authority.pq_leaf(svid), svid)  # type: ignore[arg-type]
+
+    def generation_of(self, svid: X509Svid, *, facts: WorkloadFacts = FACTS) -> Generation:
+        """
+        Make a hybrid generation.
+
+        Args:
+            svid: its SVID.
+            facts: what its statement tells.
+
+        Returns:
+            The generation.
+        """
+        return Generation.issue(svid, self.pq_leaf(svid), facts, Profile.HYBRID, NOW, counting_random())
+
+    def peer(self, svid: X509Svid | None = None) -> SvidEvidence:
+        """
+        Verify the other end of a connection.
+
+        Args:
+            svid: what it presents; by default the server's.
+
+        Returns:
+            The evidence.
+        """
+        return verify_svid((svid or self.svid).chain, self.anchors.spiffe, NOW)
+
+    def verified_statement(self, envelope: Envelope, **changes: object) -> StatementEvidence:
+        """
+        Judge a statement as a client of the server does.
+
+        Args:
+            envelope: the statement.
+            changes: arguments of ``verify_statement`` that differ.
+
+        Returns:
+            The evidence.
+        """
+        arguments: dict[str, object] = {
+            "expected_id": None,
+            "profile": Profile.HYBRID,
+            "anchors": self.anchors,
+            "now": NOW,
+            "peer": self.peer(),
+        }
+        return verify_statement(envelope, **{**arguments, **changes})  # type: ignore[arg-type]
+
+    def exchange(self, **changes: object) -> Exchange:
+        """
+        The exchange as the proxy saw it.
+
+        Args:
+            changes: fields that differ.
+
+        Returns:
+            The exchange.
+        """
+        found = Exchange(
+            level=Level.SIGN_REQUEST,
+            nonce=NONCE,
+            jti=JTI,
+            client=peer_of(self.client_svid),
+            server=peer_of(self.svid),
+            tls=TLS,
+            method="POST",
+            scheme="https",
+            authority="api.pay:8443",
+            path="/v1/transfer",
+            query="?x=1",
+            version="1.1",
+            request_headers=(
+                (b"Host", b"api.pay:8443"),
+                (b"Content-Type", b"application/json"),
+                (b"Authorization", b"Bearer secret"),
+                (b"Svc-Notary-Nonce", NONCE.encode()),
+                (b"Content-Length", str(len(REQUEST_BODY)).encode()),
+            ),
+            request_body=BodySeen.of(REQUEST_BODY),
+            request_trailers=(),
+            status=200,
+            response_headers=(
+                (b"Content-Type", b"application/json"),
+                (b"Set-Cookie", b"a=b"),
+                (b"Svc-Workload-ID", b"x"),
+                (b"Connection", b"keep-alive"),
+                (b"Content-Length", str(len(RESPONSE_BODY)).encode()),
+            ),
+            response_body=BodySeen.of(RESPONSE_BODY),
+            response_trailers=(),
+            received=RECEIVED,
+            completed=COMPLETED,
+        )
+        return dataclasses.replace(found, **changes)  # type: ignore[arg-type]
+
+    def draft(self, exchange: Exchange | None = None, *, redaction: Redaction | None = None) -> ReceiptDraft:
+        """
+        Build a payload.
+
+        Args:
+            exchange: what happened; by default :meth:`exchange`.
+            redaction: what is redacted beyond the usual.
+
+        Returns:
+            The draft.
+        """
+        return receipt_payload(
+            exchange or self.exchange(),
+            self.generation.statement.id,
+            self.svid.spiffe_id,
+            redaction or Redaction(),
+            counting_random(b"salts"),
+        )
+
+    def receipt(self, exchange: Exchange | None = None, *, redaction: Redaction | None = None) -> Envelope:
+        """
+        Sign a receipt and add its disclosures, as it is served to the client.
+
+        Args:
+            exchange: what happened.
+            redaction: what is redacted beyond the usual.
+
+        Returns:
+            The envelope.
+        """
+        draft = self.draft(exchange, redaction=redaction)
+        return with_disclosures(sign_receipt(draft, self.generation.signers), draft.disclosures)
+
+
+def seen_of(exchange: Exchange, *, request: bytes = REQUEST_BODY, **changes: object) -> SeenExchange:
+    """
+    The same exchange in the client's view.
+
+    Args:
+        exchange: the proxy's view.
+        request: the octets of the request body that the client sent.
+        changes: fields that differ.
+
+    Returns:
+        What the client saw.
+    """
+    found = SeenExchange(
+        nonce=exchange.nonce,
+        started=NOW,
+        client=exchange.client,
+        tls=exchange.tls,
+        method=exchange.method,
+        authority=exchange.authority,
+        path=exchange.path,
+        query=exchange.query,
+        request_headers=exchange.request_headers,
+        request_body=BodySeen.of(request),
+        request_prefix=prefix_of(request),
+        request_trailers=exchange.request_trailers,
+        status=exchange.status or 0,
+        response_headers=exchange.response_headers,
+        response_body=exchange.response_body,
+        response_trailers=exchange.response_trailers,
+    )
+    return dataclasses.replace(found, **changes)  # type: ignore[arg-type]
+
+
+def resigned(envelope: Envelope, typ: str, signers: tuple[Signer, ...], **claims: object) -> Envelope:
+    """
+    Sign a payload anew after some of its claims were changed; a change named ``svc__x`` changes ``x`` inside ``svc``.
+
+    Args:
+        envelope: where the payload comes from; its extra members stay.
+        typ: the type.
+        signers: who signs.
+        claims: new values; ``...`` removes a claim.
+
+    Returns:
+        The new envelope.
+    """
+    payload = loads_object(envelope.payload)
+    for name, value in claims.items():
+        *path, last = name.split("__")
+        target: dict[str, object] = payload
+        for step in path:
+            inner = target[step]
+            if not isinstance(inner, dict):
+                raise TypeError(f"{step} is no object")
+            target = inner
+        if value is ...:
+            del target[last]
+        else:
+            target[last] = value
+    signed = sign_envelope(dumps(payload), typ, signers)
+    return signed.with_extra(**envelope.extra)
+
+
+def spiffe_id(path: str, domain: str = DOMAIN) -> SpiffeID:
+    """
+    Write a SPIFFE ID of this world.
+
+    Args:
+        path: its path.
+        domain: its trust domain.
+
+    Returns:
+        The identity.
+    """
+    return SpiffeID.parse(f"spiffe://{domain}{path}")
+
+
+NO_ANCHORS = Anchors(spiffe=BundleSet.of(), pq=BundleSet.of())

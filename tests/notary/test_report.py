@@ -1,0 +1,256 @@
+"""Tests of :mod:`svc.notary.report`."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc import naming
+from svc.notary.envelope import Envelope
+from svc.notary.errors import Malformed
+from svc.notary.evidence import TIME_ASSERTED
+from svc.notary.exchange import BodySeen
+from svc.notary.facts import Container, WorkloadFacts
+from svc.notary.ids import printed_id
+from svc.notary.profile import Profile
+from svc.notary.receipt import Redaction
+from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
+from svc.notary.report import (
+    MAX_BODY_TEXT,
+    Part,
+    Report,
+    raw_claims,
+    receipt_report,
+    statement_report,
+    unverified_receipt_report,
+    unverified_statement_report,
+)
+from svc.strictjson import dumps
+from tests.notary import test_statement
+from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, World, seen_of
+
+WORLD = World()
+#: Characters that move a cursor, reorder a line or end one.
+HOSTILE = "\x1b[2J\r\n\x7f\x9b\u202e\u2066\u2028\u2029\x00"
+
+
+def checked(**changes: object) -> ReceiptEvidence:
+    """The evidence of a receipt about an exchange with other fields."""
+    exchange = WORLD.exchange(**changes)
+    return verify_receipt(
+        WORLD.receipt(exchange, redaction=Redaction(query="query" in changes)),
+        statement=WORLD.evidence,
+        profile=Profile.HYBRID,
+        anchors=WORLD.anchors,
+        now=NOW + timedelta(seconds=2),
+        seen=seen_of(exchange),
+    )
+
+
+def labels(report: Report, depth: int = 0) -> list[str]:
+    """The labels of one depth, in order."""
+    return [entry.label for entry in report.entries if entry.depth == depth and entry.label]
+
+
+class StatementReportTests(SynchronousTestCase):
+    """A statement as people read it."""
+
+    def test_fields(self) -> None:
+        """The report starts with the fields of the specification, in its words and order, and ends with the claims."""
+        report = statement_report(WORLD.evidence)
+        wanted = ["Trust Domain", "SPIFFE ID", "Namespace", "Service Account", "Pod Name", "Pod UID",
+                  "Container Images", "Labels", "Annotations"]  # fmt: skip
+        self.assertEqual(wanted, labels(report)[: len(wanted)])
+        self.assertEqual("Raw Claims (JSON)", labels(report)[-1])
+        text = report.render()
+        self.assertTrue(text.startswith(f"Workload Identity Statement {printed_id(WORLD.evidence.id)}\n"))
+        self.assertIn(f"- api: reg/pay/api:1.4 sha256:{'ab' * 32}\n", text)
+        self.assertIn("- mls.svc.internal/level: de:s\n", text)
+        self.assertIn("- mls.svc.internal/compartment: de:alpha\n", text)
+
+    def test_checks(self) -> None:
+        """The report says which signatures were valid, whether they are post-quantum and who issued."""
+        report = statement_report(WORLD.evidence)
+        self.assertEqual("ES256 valid, ML-DSA-65 valid", report.value_of("Signatures"))
+        self.assertEqual("yes", report.value_of("Post-Quantum"))
+        self.assertIn("Issuer: spiffe://prod.example.org/ns/pay/sa/api (self-issued)\n", str(report))
+        self.assertNotIn(TIME_ASSERTED, str(report))
+        self.assertIn(TIME_ASSERTED, str(statement_report(WORLD.evidence, time_asserted=True)))
+
+    def test_self_asserted(self) -> None:
+        """Pod facts of a self-issued statement are marked, SPIFFE ID and trust domain are not."""
+        report = statement_report(WORLD.evidence)
+        marked = {entry.label for entry in report.entries if entry.mark == "self-asserted"}
+        self.assertEqual(
+            {"Namespace", "Service Account", "Pod Name", "Pod UID", "Container Images", "Labels", "Annotations"}, marked
+        )
+
+    def test_central(self) -> None:
+        """A central issuer's word is not marked."""
+        evidence = test_statement.WORLD.verified_statement(test_statement.central())
+        report = statement_report(evidence)
+        self.assertNotIn("self-asserted", str(report))
+        self.assertIn("(central issuer)", str(report))
+
+    def test_classical(self) -> None:
+        """Under the profile classical the report does not claim to be post-quantum."""
+        evidence = WORLD.verified_statement(WORLD.generation.statement.envelope, profile=Profile.CLASSICAL)
+        self.assertEqual("no", statement_report(evidence).value_of("Post-Quantum"))
+
+    def test_absent(self) -> None:
+        """What is absent is a dash, and named."""
+        statement = WORLD.generation_of(WORLD.svid, facts=WorkloadFacts.explicit(host_name="h")).statement
+        report = statement_report(WORLD.verified_statement(statement.envelope))
+        self.assertEqual(["-"] * 3, [report.value_of(name) for name in ("Namespace", "Container Images", "Labels")])
+        self.assertEqual("h", report.value_of("Pod Name"))
+        self.assertIn("podUID", report.value_of("Absent Or Withheld"))
+
+    def test_hostile_values(self) -> None:
+        """No value moves the cursor, reorders a line or makes one of its own."""
+        facts = WorkloadFacts.explicit(
+            namespace=f"pay{HOSTILE}Trust Domain: evil",
+            containers=[Container(HOSTILE, HOSTILE)],
+            annotations={naming.ANNOTATION_LEVEL: HOSTILE},
+        )
+        text = str(
+            statement_report(WORLD.verified_statement(WORLD.generation_of(WORLD.svid, facts=facts).statement.envelope))
+        )
+        self.assertFalse(set(HOSTILE.replace("[2J", "").replace("\n", "")) & set(text))
+        self.assertEqual(1, sum(line.strip().startswith("Trust Domain:") for line in text.split("\n")))
+
+
+class ReceiptReportTests(SynchronousTestCase):
+    """A receipt as people read it."""
+
+    def test_fields(self) -> None:
+        """The report has the fields of the specification, in its words and order."""
+        evidence = checked()
+        report = receipt_report(evidence, request_body=REQUEST_BODY, response_body=RESPONSE_BODY)
+        wanted = ["Issuer", "Audience", "Issued At", "Workload Statement ID", "HTTP Request", "HTTP Response"]
+        self.assertEqual(wanted, labels(report)[: len(wanted)])
+        self.assertEqual("Raw Claims (JSON)", labels(report)[-1])
+        self.assertEqual(
+            ["Method", "Path", "Authority", "Headers", "Body", "Status Code", "Headers", "Body"], labels(report, 1)
+        )
+        self.assertEqual(f"Signed Request Receipt {printed_id(evidence.id)}", report.title)
+        self.assertTrue(report.title.endswith("="))
+        self.assertEqual("2026-11-21T00:25:32Z", report.value_of("Issued At"))
+        self.assertEqual(printed_id(evidence.statement_id), report.value_of("Workload Statement ID"))
+        self.assertIn("  Audience:\n    - https://svc.internal/receipt\n", str(report))
+
+    def test_bodies(self) -> None:
+        """A body is its count of bytes and, where the caller has it, its beginning as text."""
+        text = str(receipt_report(checked(), request_body=REQUEST_BODY, response_body=None))
+        self.assertIn('    Body: 13 bytes\n      {"amount":12}\n', text)
+        self.assertIn("    Body: 11 bytes\n  Outcome", text)
+
+    def test_long_and_binary_bodies(self) -> None:
+        """Long text is cut, also inside a character; binary data is not shown; line ends are escaped."""
+        for body, shown in (
+            (b"a" * MAX_BODY_TEXT, "a" * MAX_BODY_TEXT),
+            (b"a" * (MAX_BODY_TEXT + 1), "a" * MAX_BODY_TEXT + "…"),
+            (b"a" * (MAX_BODY_TEXT - 1) + "é".encode(), "a" * (MAX_BODY_TEXT - 1) + "…"),
+            (b"\xff\xfe\0", "(binary data)"),
+            (b"a" * (MAX_BODY_TEXT - 1) + b"\xff", "(binary data)"),
+            (b"one\ntwo\x1b[0m", "one\\x0atwo\\x1b[0m"),
+        ):
+            report = receipt_report(checked(), response_body=body)
+            self.assertIn(f"      {shown}\n  Outcome", str(report), body[-4:])
+
+    def test_redacted(self) -> None:
+        """Redacted values show their digest and never the value."""
+        text = str(receipt_report(checked(query="?token=geheim")))
+        self.assertIn("authorization: [redacted, sha-256 ", text)
+        self.assertIn("Path: /v1/transfer (query [redacted, sha-256 ", text)
+        self.assertNotIn("geheim", text)
+
+    def test_incomplete(self) -> None:
+        """A body that was not read to its end says so."""
+        early = checked(request_body=BodySeen.of(REQUEST_BODY[:3], complete=False))
+        self.assertIn("Body: 3 bytes (incomplete)", str(receipt_report(early)))
+
+    def test_trailers(self) -> None:
+        """Trailers are shown where there are any."""
+        self.assertNotIn("Trailers", str(receipt_report(checked())))
+        self.assertIn("Trailers:\n      x-sum: 1", str(receipt_report(checked(response_trailers=((b"X-Sum", b"1"),)))))
+
+    def test_hostile_header(self) -> None:
+        """Header octets cannot act on a terminal."""
+        text = str(receipt_report(checked(response_headers=((b"X", b"\x1b]0;x\x07\x9b\x85\r"),))))
+        self.assertFalse({"\x1b", "\x07", "\x9b", "\x85", "\r"} & set(text))
+
+
+class UnverifiedTests(SynchronousTestCase):
+    """Artefacts whose signatures nobody checked."""
+
+    def test_heading(self) -> None:
+        """The first word says that nothing was verified, and no line claims otherwise."""
+        for report in (
+            unverified_statement_report(WORLD.generation.statement.envelope),
+            unverified_receipt_report(WORLD.receipt()),
+        ):
+            self.assertTrue(str(report).startswith("UNVERIFIED "))
+            self.assertEqual("ES256, ML-DSA-65 not checked", report.value_of("Signatures"))
+            self.assertNotIn("Post-Quantum:", str(report))
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=2)
+                | st.dictionaries(
+                    st.sampled_from(
+                        ["iss", "aud", "iat", "svc", "request", "response", "headers", "body", "labels", "tls"]
+                    ),
+                    inner,
+                    max_size=4,
+                )
+            ),
+            max_leaves=8,
+        )
+    )
+    def test_any_payload(self, payload: object) -> None:
+        """Any payload is printed safely or refused as malformed."""
+        right = WORLD.receipt()
+        envelope = Envelope(dumps(payload), right.signatures)
+        for describe in (unverified_statement_report, unverified_receipt_report):
+            try:
+                text = str(describe(envelope))
+            except Malformed as error:
+                self.assertEqual("payload", error.where)
+                self.assertNotIsInstance(payload, dict)
+            else:
+                self.assertTrue(text.startswith("UNVERIFIED "))
+                self.assertTrue(text.replace("\n", "").isprintable())
+
+
+class RenderTests(SynchronousTestCase):
+    """Reports can be styled by their caller."""
+
+    def test_style(self) -> None:
+        """Title, labels, values and marks reach the style apart; without one there is no escape sequence."""
+        seen: set[Part] = set()
+
+        def style(part: Part, text: str) -> str:
+            seen.add(part)
+            return f"<{part.value}>{text}"
+
+        text = statement_report(WORLD.evidence).render(style)
+        self.assertEqual(set(Part), seen)
+        self.assertIn("<label>Namespace: <value>pay <mark>(self-asserted)\n", text)
+
+    def test_raw_claims(self) -> None:
+        """Raw claims are ASCII JSON of the payload, members in its order."""
+        claims = {"b": "é\u202e\x7f\x9b", "a": [1, {"c": None}]}
+        text = raw_claims(claims)
+        self.assertTrue(text.replace("\n", "").isprintable() and text.isascii())
+        self.assertEqual(claims, json.loads(text))
+        self.assertEqual(["b", "a"], list(json.loads(text)))
+
+    def test_no_such_label(self) -> None:
+        """Asking for a label that is not there is an error."""
+        self.assertRaises(KeyError, statement_report(WORLD.evidence).value_of, "Colour")
