@@ -106,6 +106,10 @@ class Creator:
         # Tickets cost up to a third of a handshake, and a resumed session would skip the judgement of the peer.
         context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+        # Without it OpenSSL still sends two tickets that name no session; only some bindings can say "none".
+        set_num_tickets = getattr(lib, "SSL_CTX_set_num_tickets", None)
+        if set_num_tickets is not None:
+            set_num_tickets(context._context, 0)
         context.set_mode(SSL.MODE_RELEASE_BUFFERS)
         # The fast path writes whole chunks: SSL_write then takes all or reports an error.
         context.clear_mode(lib.SSL_MODE_ENABLE_PARTIAL_WRITE)

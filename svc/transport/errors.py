@@ -62,7 +62,11 @@ class CredentialsUnusable(TransportError):
 
 
 class HandshakeFailed(TransportError):
-    """the TLS handshake with {address} failed: {detail}"""
+    """TLS with {address} failed: {detail}
+
+    TLS 1.3 lets a client finish before the server has judged it, so a server's refusal may come as the end of an
+    established connection; it has this class too.
+    """
 
     reason = "handshake_failed"
     address: str

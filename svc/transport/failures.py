@@ -109,7 +109,6 @@ def _names(protocols: tuple[bytes, ...]) -> str:
 
 
 def _words(error: BaseException) -> str:
+    """OpenSSL's words for the first thing that went wrong; what follows in its queue are consequences."""
     queue = error.args[0] if isinstance(error, SSL.Error) and error.args else ()
-    if not isinstance(queue, list) or not queue:
-        return ""
-    return str(queue[-1][-1])
+    return str(queue[0][-1]) if isinstance(queue, list) and queue else ""

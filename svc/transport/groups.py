@@ -7,7 +7,7 @@ them. Fails closed: ``require`` without hybrid groups is an error, never a class
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from OpenSSL import SSL
 
@@ -36,18 +36,19 @@ def _group_lists(policy: GroupPolicy) -> tuple[str, ...]:
     return f"{hybrid}/{classical}", f"{hybrid}:{classical}", classical
 
 
-def apply_groups(context: SSL.Context, policy: GroupPolicy) -> None:
+def apply_groups(context: SSL.Context, policy: GroupPolicy, *, binding: Any = lib) -> None:
     """
     Set the key agreement groups of a context.
 
     Args:
         context: a context that has no connection yet.
         policy: ``default`` or ``require``.
+        binding: the functions of OpenSSL.
 
     Raises:
         HybridGroupsUnavailable: ``require`` cannot be satisfied by this OpenSSL or its binding.
     """
-    set_list = getattr(lib, "SSL_CTX_set1_curves_list", None)
+    set_list = getattr(binding, "SSL_CTX_set1_curves_list", None)
     if set_list is None:
         if policy == "require":
             raise HybridGroupsUnavailable(detail="the binding has no SSL_CTX_set1_curves_list")
@@ -55,7 +56,7 @@ def apply_groups(context: SSL.Context, policy: GroupPolicy) -> None:
     for names in _group_lists(policy):
         if set_list(context._context, names.encode("ascii")) == 1:
             return
-        lib.ERR_clear_error()
+        binding.ERR_clear_error()
     if policy == "require":
         raise HybridGroupsUnavailable(detail=f"none of {', '.join(HYBRID_GROUPS)} is known to it")
 

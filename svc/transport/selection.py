@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from OpenSSL import SSL
 from twisted.internet import abstract, tcp
@@ -58,17 +58,18 @@ class TcpChoice:
         return self.selected == "fast"
 
 
-def choose_tls_protocol(environ: Mapping[str, str] = os.environ) -> TlsChoice:
+def choose_tls_protocol(environ: Mapping[str, str] = os.environ, *, binding: Any = lib) -> TlsChoice:
     """
     Choose the TLS protocol class.
 
     Args:
         environ: the environment.
+        binding: the functions of OpenSSL.
 
     Returns:
         The choice, with what is missing where it is not the fast one.
     """
-    missing = [f"binding.{name}" for name in fasttls.REQUIRED_BINDING if not hasattr(lib, name)]
+    missing = [f"binding.{name}" for name in fasttls.REQUIRED_BINDING if not hasattr(binding, name)]
     missing += [f"tls.{name}" for name in fasttls.REQUIRED_PROTOCOL if not hasattr(TLSMemoryBIOProtocol, name)]
     missing += [f"Connection.{name}" for name in _absent_on_connection()]
     if missing or environ.get(ENVIRONMENT) == "stock":
