@@ -1,1 +1,5 @@
-"""To be described by its own module."""
+"""
+The Workload API from both sides: the source that a program takes its SVIDs and bundles from, and the authority.
+
+Nothing is imported here, so that a program which needs the source alone never loads the server.
+"""

@@ -1,0 +1,320 @@
+"""
+The configuration of the authority.
+
+Owns its keys, their meaning and the rules between them; reads no file and opens nothing.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from svc import naming
+from svc.errors import SvcError
+from svc.identity.spiffeid import SpiffeID, TrustDomain
+from svc.settings import Address, ConfigInvalid, Duration, Items, Problem, Settings, load
+from svc.workload.address import beside, socket_path
+from svc.workload.authority.registration import Entry, Selectors
+from svc.workload.authority.x509ca import ALGORITHMS
+
+#: X.509 counts whole seconds; shorter lives would be mostly rounding.
+MIN_TTL: Final = 2.0
+#: What a key signs lives at most this share of the key's own life, see ``rotation``.
+TTL_SHARE: Final = 4
+ISSUER_PATH: Final = "/svc/authority"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
+_MODES: Final = {"0600": 0o600, "0660": 0o660, "0666": 0o666}
+
+
+def _user(value: object) -> int:
+    return _number(value, "user", lambda name: pwd.getpwnam(name).pw_uid)
+
+
+def _group(value: object) -> int:
+    return _number(value, "group", lambda name: grp.getgrnam(name).gr_gid)
+
+
+def _number(value: object, kind: str, look_up: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 - 1:
+        return value
+    if isinstance(value, str) and callable(look_up):
+        try:
+            return int(look_up(value))
+        except KeyError as error:
+            raise ValueError(f"the name of an existing {kind}, or its number") from error
+    raise ValueError(f"the name of an existing {kind}, or its number")
+
+
+def _mode(value: object) -> int:
+    # YAML 1.2 reads 0600 as the decimal number 600; what was meant is clear.
+    text = f"{value:04d}" if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and text in _MODES:
+        return _MODES[text]
+    raise ValueError('"0600", "0660" (with socketGroup) or "0666"')
+
+
+def _socket(value: object) -> str:
+    if isinstance(value, str):
+        try:
+            return socket_path(value)
+        except SvcError as error:
+            raise ValueError("a socket as unix:///absolute/path of at most 107 octets") from error
+    raise ValueError("a socket as unix:///absolute/path of at most 107 octets")
+
+
+def _absolute(value: object) -> str:
+    if isinstance(value, str) and os.path.isabs(value) and "\0" not in value:
+        return value
+    raise ValueError("an absolute path")
+
+
+def _trust_domain(value: object) -> TrustDomain:
+    if isinstance(value, TrustDomain):
+        return value
+    try:
+        return TrustDomain.parse(value)  # type: ignore[arg-type]  # judged by parse itself
+    except SvcError as error:
+        raise ValueError(f"a trust domain name; {error.advice()}") from error
+
+
+def _spiffe_id(value: object) -> SpiffeID:
+    if isinstance(value, SpiffeID):
+        return value
+    try:
+        found = SpiffeID.parse(value)  # type: ignore[arg-type]  # judged by parse itself
+    except SvcError as error:
+        raise ValueError("a SPIFFE ID such as spiffe://example.org/ns/pay/sa/api") from error
+    if not found.path:
+        raise ValueError("a SPIFFE ID with a path")
+    return found
+
+
+Uid = Annotated[int, BeforeValidator(_user)]
+Gid = Annotated[int, BeforeValidator(_group)]
+SocketMode = Annotated[int, BeforeValidator(_mode)]
+SocketPath = Annotated[str, BeforeValidator(_socket)]
+AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
+Domain = Annotated[TrustDomain, BeforeValidator(_trust_domain)]
+Identity = Annotated[SpiffeID, BeforeValidator(_spiffe_id)]
+KeyName = Literal["ECDSA-P256", "ECDSA-P384", "Ed25519", "RSA", "ML-DSA-65", "ML-DSA-87"]
+PqKeyName = Literal["ML-DSA-65", "ML-DSA-87"]
+
+if set(ALGORITHMS) != set(KeyName.__args__):  # type: ignore[attr-defined]
+    raise ImportError("the key names of the configuration and of the X.509 authority differ")
+
+
+class EntrySettings(Settings):
+    """One registration entry: all selectors that it names must match."""
+
+    spiffeID: Identity
+    uid: Uid | None = None
+    gid: Gid | None = None
+    executable: AbsolutePath | None = None
+    executableSha256: str | None = None
+    ttl: Duration = 3600.0
+    jwtTtl: Duration = 300.0
+    hint: str = Field(default="", max_length=1024)
+
+    @field_validator("executableSha256")
+    @classmethod
+    def _digest(cls, value: str | None) -> str | None:
+        if value is not None and not _SHA256.match(value):
+            raise ValueError("64 lower-case hexadecimal digits")
+        return value
+
+    @field_validator("ttl", "jwtTtl")
+    @classmethod
+    def _long_enough(cls, value: float) -> float:
+        if value < MIN_TTL:
+            raise ValueError(f"at least {MIN_TTL:g}s")
+        return value
+
+    @model_validator(mode="after")
+    def _selects(self) -> EntrySettings:
+        if self.uid is None and self.gid is None and self.executable is None and self.executableSha256 is None:
+            raise ValueError("at least one of uid, gid, executable, executableSha256")
+        return self
+
+    def entry(self) -> Entry:
+        """
+        Make the entry.
+
+        Returns:
+            The registration entry.
+        """
+        return Entry(
+            self.spiffeID,
+            Selectors(self.uid, self.gid, self.executable, self.executableSha256),
+            timedelta(seconds=self.ttl),
+            timedelta(seconds=self.jwtTtl),
+            self.hint,
+        )
+
+
+class KeySettings(Settings):
+    """The X.509 and JWT keys of the trust domain."""
+
+    caAlgorithm: KeyName = "ECDSA-P256"
+    svidAlgorithm: KeyName = "ECDSA-P256"
+    caTtl: Duration = 86400.0
+
+
+class FederationSettings(Settings):
+    """A trust domain that is federated with by files."""
+
+    trustDomain: Domain
+    bundleFile: AbsolutePath
+    pqBundleFile: AbsolutePath | None = None
+
+
+class PqSettings(Settings):
+    """The PQ issuer."""
+
+    socket: SocketPath | None = None
+    socketMode: SocketMode = 0o600
+    socketGroup: Gid | None = None
+    listen: Address | None = None
+    spiffeID: Identity | None = None
+    algorithm: PqKeyName = "ML-DSA-65"
+    rootTtl: Duration = 30 * 86400.0
+    bundleFile: AbsolutePath | None = None
+    allowUids: Items[Uid] | None = None
+
+
+class AuthoritySettings(Settings):
+    """
+    The whole file.
+
+    With ``socket`` it serves a trust domain of its own. With ``workloadApi`` it is a PQ issuer only, beside the
+    SPIFFE implementation that serves that socket.
+    """
+
+    trustDomain: Domain
+    socket: SocketPath | None = None
+    socketMode: SocketMode = 0o600
+    socketGroup: Gid | None = None
+    workloadApi: SocketPath | None = None
+    entries: Items[EntrySettings] = ()
+    keys: KeySettings = KeySettings()
+    bundleFile: AbsolutePath | None = None
+    federatesWith: Items[FederationSettings] = ()
+    openBundles: bool = False
+    pqIssuer: PqSettings | None = None
+
+    @property
+    def pq_only(self) -> bool:
+        """Whether it runs beside another SPIFFE implementation."""
+        return self.workloadApi is not None
+
+    @property
+    def folder_socket(self) -> str:
+        """The Workload API socket beside which the files lie."""
+        return self.socket or self.workloadApi or ""
+
+    @property
+    def pq_bundle_path(self) -> str:
+        """Where the PQ bundle is written."""
+        given = self.pqIssuer.bundleFile if self.pqIssuer else None
+        return given or beside(self.folder_socket, naming.PQ_BUNDLE_FILE)
+
+    @property
+    def archive_path(self) -> str:
+        """Where the archive of roots is written: beside the PQ bundle."""
+        return os.path.join(os.path.dirname(self.pq_bundle_path), naming.BUNDLE_ARCHIVE_FILE)
+
+    @property
+    def issuer_id(self) -> SpiffeID:
+        """The identity of the authority itself."""
+        given = self.pqIssuer.spiffeID if self.pqIssuer else None
+        return given or SpiffeID.from_path(self.trustDomain, ISSUER_PATH)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """
+        Judge the rules between keys.
+
+        Returns:
+            Every broken one.
+        """
+        rules = (*self._socket_rules(), *self._domain_rules(), *self._pq_rules())
+        return tuple(Problem(key, value, expected) for broken, key, value, expected in rules if broken)
+
+    def _socket_rules(self) -> list[_Rule]:
+        return [
+            (self.socket is None and not self.pq_only, "socket", None, "socket, or workloadApi beside a real SPIRE"),
+            (self.socket is not None and self.pq_only, "workloadApi", self.workloadApi, "it without socket"),
+            (self.pq_only and self.pqIssuer is None, "pqIssuer", None, "the PQ issuer that runs beside workloadApi"),
+            (self.pq_only and self.bundleFile is not None, "bundleFile", self.bundleFile, "none beside workloadApi"),
+            *_group_rules("", self.socketMode, self.socketGroup),
+        ]
+
+    def _domain_rules(self) -> list[_Rule]:
+        own, longest = self.trustDomain, self.keys.caTtl / TTL_SHARE
+        rules: list[_Rule] = []
+        for place, entry in enumerate(self.entries):
+            key, foreign = f"entries[{place}]", entry.spiffeID.trust_domain != own
+            ttl = max(entry.ttl, entry.jwtTtl)
+            rules.append((foreign, f"{key}.spiffeID", str(entry.spiffeID), f"an identity of trust domain {own}"))
+            rules.append((ttl > longest, f"{key}.ttl", f"{ttl:g}s", f"a quarter of keys.caTtl at most: {longest:g}s"))
+        seen = {own}
+        for place, each in enumerate(self.federatesWith):
+            name = each.trustDomain
+            rules.append((name in seen, f"federatesWith[{place}].trustDomain", str(name), "another one, named once"))
+            seen.add(name)
+        exotic = self.keys.caAlgorithm.startswith("ML-DSA") and self.bundleFile is not None
+        rules.append((exotic, "bundleFile", self.bundleFile, "none with an ML-DSA caAlgorithm, which readers refuse"))
+        return rules
+
+    def _pq_rules(self) -> list[_Rule]:
+        if self.pqIssuer is None:
+            return []
+        pq, own = self.pqIssuer, self.trustDomain
+        nowhere = pq.socket is None and pq.listen is None
+        shared = pq.socket is not None and pq.socket == self.socket
+        foreign = self.issuer_id.trust_domain != own
+        return [
+            (nowhere, "pqIssuer.socket", None, "pqIssuer.socket or pqIssuer.listen"),
+            (shared, "pqIssuer.socket", pq.socket, "another one than socket"),
+            (foreign, "pqIssuer.spiffeID", str(pq.spiffeID), f"an identity of trust domain {own}"),
+            (self.pq_only and pq.spiffeID is not None, "pqIssuer.spiffeID", str(pq.spiffeID), "none: SPIRE gives it"),
+            *_group_rules("pqIssuer.", pq.socketMode, pq.socketGroup),
+        ]
+
+
+#: Whether a rule is broken, the key, what stands there, what was expected.
+_Rule = tuple[bool, str, str | None, str]
+
+
+def _group_rules(prefix: str, mode: int, group: int | None) -> list[_Rule]:
+    shown = f"{mode:04o}"
+    return [
+        (group is not None and mode == 0o600, f"{prefix}socketMode", shown, '"0660", so that socketGroup may connect'),
+        (group is None and mode == 0o660, f"{prefix}socketGroup", None, 'the group that socketMode "0660" lets in'),
+    ]
+
+
+def load_settings(path: str | Path) -> AuthoritySettings:
+    """
+    Read the configuration of an authority.
+
+    Args:
+        path: the YAML file.
+
+    Returns:
+        The settings, judged as a whole.
+
+    Raises:
+        ConfigUnreadable: as :func:`svc.settings.load`.
+        ConfigInvalid: with every defect found.
+    """
+    settings = load(path, AuthoritySettings)
+    problems = settings.problems()
+    if problems:
+        raise ConfigInvalid(str(path), problems)
+    return settings

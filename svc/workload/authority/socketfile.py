@@ -1,0 +1,153 @@
+"""
+A listening Unix socket that is never wider open than it should be.
+
+Owns how the socket file comes to be, whose it is and when an old one may go; knows nothing of what is spoken on it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from typing import Final
+
+from svc.errors import SvcError
+from svc.workload.files import refuse_open_folder
+
+BACKLOG: Final = 128
+_PROBE_SECONDS: Final = 2.0
+
+
+class SocketUnusable(SvcError):
+    """the socket {path} cannot be made: {defect}"""
+
+    reason = "socket_unusable"
+
+
+class SocketInUse(SocketUnusable):
+    """the socket {path} is served by another process"""
+
+    reason = "socket_in_use"
+    hint = "stop the other process, or give this one another socket"
+
+
+@dataclass
+class SocketFile:
+    """
+    A listening socket and the file it stands for; :meth:`close` removes both.
+
+    Args:
+        path: the file.
+        socket: the listening socket, not blocking.
+        lock: descriptor that holds the lock of the path.
+        identity: device and inode of the file that was made.
+    """
+
+    path: str
+    socket: socket.socket
+    lock: int
+    identity: tuple[int, int]
+
+    def close(self) -> None:
+        """Stop listening and remove the file, unless another process has put its own there."""
+        if self.lock < 0:
+            return
+        self.socket.close()
+        try:
+            status = os.lstat(self.path)
+            if (status.st_dev, status.st_ino) == self.identity:
+                os.unlink(self.path)
+        except FileNotFoundError:
+            self.identity = (0, 0)
+        finally:
+            os.close(self.lock)
+            self.lock = -1
+
+
+def listen(path: str, *, mode: int = 0o600, group: int | None = None) -> SocketFile:
+    """
+    Make a listening socket.
+
+    The folder must not be writable by others. A lock beside the socket keeps two instances apart and ends with the
+    process, so a socket that a crashed instance left is replaced. The file is made with mode 0600 by the kernel
+    itself and widened only after its group is set: no umask and no race makes it wider for a moment.
+
+    Args:
+        path: where the socket is to stand.
+        mode: the final permissions.
+        group: the group that the file is given, or None to leave it.
+
+    Returns:
+        The socket.
+
+    Raises:
+        SocketInUse: another process serves it.
+        SocketUnusable: the folder or the file cannot be used.
+        FileMissing: the folder does not exist.
+        FileRefused: the folder is writable by others.
+    """
+    refuse_open_folder(os.path.dirname(path))
+    lock = _lock(path)
+    try:
+        _remove_stale(path)
+        return _bind(path, mode, group, lock)
+    except OSError as error:
+        os.close(lock)
+        raise SocketUnusable(path=path, defect=error.strerror or str(error)) from error
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _lock(path: str) -> int:
+    name = f"{path}.lock"
+    try:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise SocketUnusable(path=path, defect=f"its lock {name}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise SocketInUse(path=path) from error
+    return lock
+
+
+def _remove_stale(path: str) -> None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise SocketUnusable(path=path, defect="another file stands there")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            # The file of a process that is gone: nothing listens behind it.
+            os.unlink(path)
+            return
+        except TimeoutError as error:
+            raise SocketInUse(path=path) from error
+    raise SocketInUse(path=path)
+
+
+def _bind(path: str, mode: int, group: int | None, lock: int) -> SocketFile:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        server.setblocking(False)
+        # unix(7): on Linux bind() gives the file the mode of the socket's own inode, less the umask.
+        os.fchmod(server.fileno(), 0o600)
+        server.bind(path)
+        status = os.lstat(path)
+        if group is not None:
+            os.chown(path, -1, group)
+        os.chmod(path, mode)
+        server.listen(BACKLOG)
+        return SocketFile(path, server, lock, (status.st_dev, status.st_ino))
+    except BaseException:
+        server.close()
+        raise

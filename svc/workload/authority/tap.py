@@ -1,0 +1,145 @@
+"""
+``twistd svc-authority``: options, configuration, and the reactor that the authority needs.
+
+Owns the process around the service. ``twistd`` parses the options of a plugin before anything imports a reactor, so the
+asyncio reactor is installed there and ``twistd svc-authority --config FILE`` needs no ``--reactor``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import NoReturn
+
+from twisted.application.service import IService
+from twisted.internet import asyncioreactor
+from twisted.python import usage
+
+import svc
+from svc.errors import SvcError
+from svc.settings import ConfigInvalid
+from svc.telemetry.logs import LoggedService, log_observer, log_stream
+from svc.telemetry.records import Origin
+from svc.workload.authority.config import AuthoritySettings, load_settings
+
+
+class WrongReactor(SvcError):
+    """svc-authority needs the asyncio reactor, and {found} is installed"""
+
+    reason = "wrong_reactor"
+    hint = "leave --reactor away, or pass --reactor=asyncio"
+
+
+class Options(usage.Options):
+    """The options behind ``twistd svc-authority``."""
+
+    synopsis = "[options]"
+    longdesc = "Serves an ephemeral SPIFFE trust domain and issues post-quantum leaves; see docs/authority.md."
+    optParameters = [
+        ["config", "c", None, "The configuration file (YAML)."],
+        ["log-format", None, "json", "json or text."],
+    ]
+    optFlags = [["check-config", None, "Judge the configuration and exit: 0 when it is good, 1 with every defect."]]
+
+    def postOptions(self) -> None:
+        """
+        Judge the options and install the asyncio reactor if there is none yet.
+
+        Raises:
+            UsageError: an option is missing or unknown.
+        """
+        if self["config"] is None:
+            raise usage.UsageError("--config FILE is required")
+        if self["log-format"] not in ("json", "text"):
+            raise usage.UsageError("--log-format is json or text")
+        if self["check-config"]:
+            read_settings(self["config"])
+            sys.exit(0)
+        install_reactor()
+
+
+def install_reactor() -> None:
+    """Install the asyncio reactor, unless this process already has a reactor."""
+    if "twisted.internet.reactor" in sys.modules:
+        return
+    # An event loop of our own, known to asyncio: library code asks for the current one.
+    loop = asyncio.SelectorEventLoop()
+    asyncio.set_event_loop(loop)
+    asyncioreactor.install(loop)
+
+
+def read_settings(path: str) -> AuthoritySettings:
+    """
+    Read the configuration or end the process with one line for each defect.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The settings.
+
+    Raises:
+        SystemExit: with status 1.
+    """
+    try:
+        return load_settings(path)
+    except ConfigInvalid as error:
+        for problem in error.problems:
+            print(f"svc: {path}: {problem}", file=sys.stderr)
+        raise SystemExit(1) from error
+    except SvcError as error:
+        die(error)
+
+
+def die(error: SvcError) -> NoReturn:
+    """
+    End the process with the sentence of an error and its hint.
+
+    Args:
+        error: what went wrong.
+
+    Raises:
+        SystemExit: with the error's status.
+    """
+    print(f"svc: {error}", file=sys.stderr)
+    if error.advice():
+        print(f"     {error.advice()}", file=sys.stderr)
+    raise SystemExit(error.exit_status) from error
+
+
+class _Process(LoggedService):
+    """The application: a service that cannot start ends the process with one clear line."""
+
+    def startService(self) -> None:
+        try:
+            super().startService()
+        except SvcError as error:
+            die(error)
+
+
+def makeService(options: Options) -> IService:
+    """
+    Build the service tree.
+
+    Args:
+        options: the parsed options.
+
+    Returns:
+        The service; nothing has been opened yet.
+
+    Raises:
+        SystemExit: the configuration is not good, or another reactor is installed.
+    """
+    settings = read_settings(options["config"])
+    # Imported here: it needs the reactor that the options have installed.
+    from twisted.internet import reactor
+
+    from svc.workload.authority.service import Authority
+
+    if not isinstance(reactor, asyncioreactor.AsyncioSelectorReactor):
+        die(WrongReactor(found=type(reactor).__name__))
+    origin = Origin(component="authority", version=svc.__version__)
+    stream = log_stream(options.parent or {})
+    process = _Process(log_observer(origin, log_format=options["log-format"], stream=stream))
+    Authority(settings, reactor, config_path=options["config"]).setServiceParent(process)
+    return process

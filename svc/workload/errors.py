@@ -1,0 +1,150 @@
+"""
+What can go wrong between a program and its Workload API or PQ issuer, one class a reason.
+
+Owns the sentences and the hints; knows nothing of gRPC, files or HTTP.
+"""
+
+from __future__ import annotations
+
+from svc.errors import SvcError
+
+
+class WorkloadError(SvcError):
+    """the Workload API failed"""
+
+    reason = "workload_api_error"
+
+
+class SocketAddressInvalid(WorkloadError):
+    """{address} is no address of a Workload API: {defect}"""
+
+    reason = "workload_api_address"
+    hint = "write unix:///absolute/path/to/agent.sock"
+
+
+class CredentialsMissing(WorkloadError):
+    """no SVID has arrived from {socket} yet"""
+
+    reason = "credentials_missing"
+    hint = "wait for when_ready() before you read the SVID"
+
+
+class SourceStopped(WorkloadError):
+    """the source of {socket} was stopped before an SVID arrived"""
+
+    reason = "source_stopped"
+
+
+class WorkloadApiUnavailable(WorkloadError):
+    """no SVID from the Workload API at {socket} within {seconds} s: {what}"""
+
+    reason = "workload_api_unavailable"
+    hint = "start svc-authority or a SPIRE agent that serves {socket}"
+
+
+class WorkloadSocketMissing(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: no such file"""
+
+    hint = "start svc-authority or a SPIRE agent that serves {socket}, or name another socket"
+
+
+class WorkloadSocketDenied(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: permission denied by the file system"""
+
+    hint = "run as a user or group that may open {socket}; svc-authority has socketMode and socketGroup for this"
+
+
+class WorkloadSocketDead(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: nobody listens on this socket"""
+
+    hint = "the process that made the socket is gone: start it again"
+
+
+class NoIdentityIssued(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: no identity issued to this process"""
+
+    hint = "add a registration entry that matches uid, gid and executable of this process"
+
+
+class WorkloadApiSilent(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: it accepted the call and sent nothing"""
+
+    hint = "look at the log of the process that serves {socket}"
+
+
+class UpdateUnusable(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: what it sent was refused: {what}"""
+
+    hint = "the server at {socket} issues SVIDs that do not verify to its own bundle"
+
+
+class UpdateRejected(WorkloadError):
+    """an update of the Workload API was refused and the last good one kept: {defect}"""
+
+    reason = "update_malformed"
+    defect: str
+
+
+class StreamFailed(WorkloadError):
+    """the stream of the Workload API ended with {code}: {detail}"""
+
+    reason = "workload_api_stream"
+
+
+class PqFileRefused(WorkloadError):
+    """the PQ bundle file {path} is not used: {defect}"""
+
+    reason = "pq_bundle_refused"
+    hint = "file and folder must belong to root or to the own user and be writable by nobody else"
+
+
+class PqFileMissing(PqFileRefused):
+    """the PQ bundle file {path} is not used: no such file"""
+
+    reason = "pq_bundle_missing"
+    hint = "svc-authority writes it beside its socket; name another one with --pq-bundle or SVC_PQ_BUNDLE"
+
+
+class PqFileMalformed(PqFileRefused):
+    """the PQ bundle file {path} is not used: {defect}"""
+
+    reason = "malformed"
+    hint = "let the authority write it again"
+
+
+class PqIssuerError(WorkloadError):
+    """the PQ issuer at {address} gave no leaf: {what}"""
+
+    reason = "pq_issuer_error"
+
+
+class PqIssuerUnavailable(PqIssuerError):
+    """the PQ issuer at {address} cannot be reached: {what}"""
+
+    reason = "pq_issuer_unavailable"
+    hint = "start svc-authority, or name another pqIssuer"
+
+
+class PqIssuerTimeout(PqIssuerError):
+    """the PQ issuer at {address} did not answer within {seconds} s"""
+
+    reason = "pq_issuer_timeout"
+
+
+class PqIssuerRefused(PqIssuerError):
+    """the PQ issuer at {address} refused with status {status}: {code}"""
+
+    reason = "pq_issuer_refused"
+
+
+class PqIssuerMalformed(PqIssuerError):
+    """the answer of the PQ issuer at {address} is not usable: {defect}"""
+
+    reason = "pq_issuer_malformed"
+
+
+class ArchiveUnusable(WorkloadError):
+    """the archive of roots {path} is not used: {defect}"""
+
+    reason = "archive_unusable"
+    hint = "move it away to begin a new one; evidence older than that can then not be judged by it"

@@ -1,0 +1,173 @@
+"""
+Files that carry trust: written whole or not at all, read only where nobody else can have written them.
+
+Owns the permission rule and the atomic replacement; knows nothing of what the files say.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from svc.errors import SvcError
+
+MAX_FILE: Final = 4 * 1024 * 1024
+
+
+class FileMissing(SvcError):
+    """{path} does not exist"""
+
+    reason = "file_missing"
+
+
+class FileRefused(SvcError):
+    """{path} is not used: {defect}"""
+
+    reason = "file_refused"
+    hint = "file and folder must belong to root or to the own user and be writable by nobody else"
+
+
+def read_trusted(path: str | Path, *, own_uid: int | None = None, max_bytes: int = MAX_FILE) -> bytes:
+    """
+    Read a file that decides whom to trust.
+
+    The file, its folder and, behind a symbolic link, the folder of the link must belong to root or the own user and
+    must not be writable by group or others: whoever can write one of them could add a root of trust.
+
+    Args:
+        path: the file.
+        own_uid: the user allowed beside root; the effective user by default.
+        max_bytes: the largest accepted size.
+
+    Returns:
+        The content.
+
+    Raises:
+        FileMissing: there is no such file.
+        FileRefused: wrong owner or mode, not a regular file, too large, or not readable.
+    """
+    allowed = frozenset((0, os.geteuid() if own_uid is None else own_uid))
+    real = os.path.realpath(path)
+    try:
+        for folder in {os.path.dirname(os.path.abspath(path)), os.path.dirname(real)}:
+            _refuse_writable(path, f"its folder {folder}", os.stat(folder), allowed)
+        # Judged by the open descriptor, so that what was judged is what is read.
+        with open(os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise FileRefused(path=path, defect="it is not a regular file")
+            _refuse_writable(path, "it", status, allowed)
+            data = file.read(max_bytes + 1)
+    except FileNotFoundError as error:
+        raise FileMissing(path=path) from error
+    except OSError as error:
+        raise FileRefused(path=path, defect=error.strerror or "it cannot be read") from error
+    if len(data) > max_bytes:
+        raise FileRefused(path=path, defect=f"it is larger than {max_bytes} octets")
+    return data
+
+
+def refuse_open_folder(folder: str | Path, *, own_uid: int | None = None) -> None:
+    """
+    Check the folder that a trusted file or socket is to be made in.
+
+    Args:
+        folder: the folder.
+        own_uid: as in :func:`read_trusted`.
+
+    Raises:
+        FileMissing: there is no such folder.
+        FileRefused: it is writable by others or belongs to another user.
+    """
+    allowed = frozenset((0, os.geteuid() if own_uid is None else own_uid))
+    try:
+        status = os.stat(folder)
+    except FileNotFoundError as error:
+        raise FileMissing(path=folder) from error
+    except OSError as error:
+        raise FileRefused(path=folder, defect=error.strerror or "it cannot be read") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise FileRefused(path=folder, defect="it is not a folder")
+    _refuse_writable(folder, "it", status, allowed)
+
+
+def _refuse_writable(path: object, what: str, status: os.stat_result, allowed: frozenset[int]) -> None:
+    if status.st_uid not in allowed:
+        raise FileRefused(path=path, defect=f"{what} belongs to user {status.st_uid}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise FileRefused(path=path, defect=f"{what} has mode {stat.S_IMODE(status.st_mode):04o}, writable by others")
+
+
+def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o644) -> None:
+    """
+    Replace a file so that every reader sees the old or the new content, also after a power failure.
+
+    Args:
+        path: the file; its folder must exist.
+        data: the whole content.
+        mode: the permissions; never wider at any moment, whatever the umask.
+
+    Raises:
+        OSError: the folder cannot be written; no partial file stays behind.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    # mkstemp makes the file with mode 0600 and a name that nobody can have put there before.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """
+    What tells one version of a file from the next without reading it.
+
+    Args:
+        device: the file system.
+        inode: the file in it; an atomic replacement always changes it or the times.
+        changed: the last change of content or metadata in nanoseconds.
+        size: octets.
+    """
+
+    device: int
+    inode: int
+    changed: int
+    size: int
+
+    @classmethod
+    def of(cls, path: str | Path) -> FileStamp | None:
+        """
+        Look at a file.
+
+        Args:
+            path: the file; symbolic links are followed.
+
+        Returns:
+            The stamp, or None where there is no file that could be looked at.
+        """
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        return cls(status.st_dev, status.st_ino, status.st_ctime_ns, status.st_size)

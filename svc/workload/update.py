@@ -1,0 +1,176 @@
+"""
+One message of the Workload API, read and judged before anything of it is used.
+
+Owns what makes an update acceptable: well-formed, complete, of the expected trust domain, every SVID verified by the
+same function that judges peers. Knows neither gRPC nor the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from svc.errors import SvcError
+from svc.identity.bundle import BundleMalformed, BundleSet, X509Bundle
+from svc.identity.errors import SvidInvalid
+from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed, TrustDomain
+from svc.identity.svid import X509Svid
+from svc.identity.verification import verify_svid
+from svc.workload.errors import UpdateRejected
+
+MAX_SVIDS: Final = 64
+MAX_FEDERATED: Final = 1024
+
+
+class SvidMessage(Protocol):
+    """The fields of ``X509SVID`` (Workload API, section 5.2.1)."""
+
+    spiffe_id: str
+    x509_svid: bytes
+    x509_svid_key: bytes
+    bundle: bytes
+    hint: str
+
+
+class UpdateMessage(Protocol):
+    """The fields of ``X509SVIDResponse``."""
+
+    @property
+    def svids(self) -> Iterable[SvidMessage]:
+        """The SVIDs, the default one first."""
+
+    @property
+    def federated_bundles(self) -> Mapping[str, bytes]:
+        """Bundles of other trust domains by the SPIFFE ID of the trust domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedSvid:
+    """
+    An SVID as the Workload API offered it.
+
+    Args:
+        svid: the SVID.
+        hint: the operator's word for what it is good for; may be empty.
+    """
+
+    svid: X509Svid
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """
+    Everything that one message said, judged good.
+
+    Args:
+        svids: at least one, the default one first.
+        bundles: of the own and of federated trust domains.
+    """
+
+    svids: tuple[OfferedSvid, ...]
+    bundles: BundleSet
+
+    def chosen(self, hint: str | None) -> X509Svid:
+        """
+        Choose an SVID.
+
+        Args:
+            hint: the wanted hint, or None for the default SVID.
+
+        Returns:
+            The first SVID with this hint.
+
+        Raises:
+            UpdateRejected: there is none.
+        """
+        for offered in self.svids:
+            if hint is None or offered.hint == hint:
+                return offered.svid
+        raise UpdateRejected(defect=f"no SVID has the hint {hint!r}")
+
+
+def read_update(message: UpdateMessage, now: datetime, *, trust_domain: TrustDomain | None = None) -> Update:
+    """
+    Read and judge a message.
+
+    One bad part refuses the whole: half an update would mix two states of the trust domain.
+
+    Args:
+        message: the ``X509SVIDResponse``.
+        now: the time to judge at.
+        trust_domain: the trust domain that the default SVID must be of, or None for any.
+
+    Returns:
+        The update.
+
+    Raises:
+        UpdateRejected: with ``defect`` naming the first broken rule.
+    """
+    messages = list(message.svids)
+    if not messages:
+        raise UpdateRejected(defect="it has no SVID")
+    if len(messages) > MAX_SVIDS or len(message.federated_bundles) > MAX_FEDERATED:
+        raise UpdateRejected(defect=f"it has more than {MAX_SVIDS} SVIDs or {MAX_FEDERATED} federated bundles")
+    offered = tuple(_read_svid(each) for each in messages)
+    own = _own_bundles(offered, messages)
+    bundles = BundleSet.of(*_federated(message.federated_bundles, own), *own.values())
+    default = offered[0].svid.spiffe_id
+    if trust_domain is not None and default.trust_domain != trust_domain:
+        raise UpdateRejected(defect=f"the SVID is {default}, not of trust domain {trust_domain}")
+    for each in offered:
+        try:
+            verify_svid(each.svid.chain, bundles, now)
+        except SvidInvalid as error:
+            raise UpdateRejected(defect=f"{each.svid.spiffe_id}: {error}") from error
+    return Update(offered, bundles)
+
+
+def _read_svid(message: SvidMessage) -> OfferedSvid:
+    try:
+        svid = X509Svid.parse(message.x509_svid, message.x509_svid_key)
+    except SvcError as error:
+        raise UpdateRejected(defect=str(error)) from error
+    if str(svid.spiffe_id) != message.spiffe_id:
+        raise UpdateRejected(defect=f"the message names {message.spiffe_id!r}, the certificate {svid.spiffe_id}")
+    return OfferedSvid(svid, message.hint)
+
+
+def _own_bundles(offered: tuple[OfferedSvid, ...], messages: list[SvidMessage]) -> dict[TrustDomain, X509Bundle]:
+    bundles: dict[TrustDomain, X509Bundle] = {}
+    for each, message in zip(offered, messages, strict=True):
+        trust_domain = each.svid.spiffe_id.trust_domain
+        bundle = _read_bundle(trust_domain, message.bundle)
+        if bundles.setdefault(trust_domain, bundle) != bundle:
+            raise UpdateRejected(defect=f"two different bundles for {trust_domain}")
+    return bundles
+
+
+def _federated(messages: Mapping[str, bytes], own: Mapping[TrustDomain, X509Bundle]) -> list[X509Bundle]:
+    bundles: dict[TrustDomain, X509Bundle] = {}
+    for name, der in messages.items():
+        trust_domain = _trust_domain(name)
+        if trust_domain in bundles or trust_domain in own:
+            raise UpdateRejected(defect=f"a second bundle for {trust_domain}")
+        bundles[trust_domain] = _read_bundle(trust_domain, der)
+    return list(bundles.values())
+
+
+def _trust_domain(name: str) -> TrustDomain:
+    # The key is the SPIFFE ID of the trust domain, which has no path.
+    try:
+        spiffe_id = SpiffeID.parse(name)
+    except SpiffeIdMalformed as error:
+        raise UpdateRejected(defect=f"a federated bundle is named {name!r}") from error
+    if spiffe_id.path:
+        raise UpdateRejected(defect=f"a federated bundle is named {name!r}, with a path")
+    return spiffe_id.trust_domain
+
+
+def _read_bundle(trust_domain: TrustDomain, der: bytes) -> X509Bundle:
+    try:
+        return X509Bundle.parse_der(trust_domain, der)
+    except BundleMalformed as error:
+        raise UpdateRejected(defect=f"bundle of {trust_domain}: {error}") from error

@@ -1,0 +1,18 @@
+"""What ``twistd`` learns from this project: one line a process, nothing else."""
+
+from __future__ import annotations
+
+from twisted.application.service import ServiceMaker
+
+svc_proxy = ServiceMaker(
+    "svc proxy",
+    "svc.proxy.tap",
+    "Proves with SPIFFE identities which workload answered and signs receipts.",
+    "svc-proxy",
+)
+svc_authority = ServiceMaker(
+    "svc authority",
+    "svc.workload.authority.tap",
+    "An ephemeral SPIFFE trust domain for one machine, and an issuer of post-quantum leaves.",
+    "svc-authority",
+)
