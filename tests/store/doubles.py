@@ -142,4 +142,5 @@ def receipt(
         envelope=envelope_of(payload, chain, (b"pq-" + chain[0],)) if signed else None,
         payload=payload,
         disclosures={"request": {"0": "c2FsdA"}} if signed else None,
+        statement_id=names,
     )

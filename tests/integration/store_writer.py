@@ -1,0 +1,109 @@
+"""
+A process that stores records and says which are acknowledged; run with ``python -m``.
+
+``endless PATH ROUND`` writes until it is killed. ``limited PATH`` writes until the system lets its files grow no
+further, then lifts that limit and writes on; its result is one object of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+
+from svc.store.errors import StoreError, StoreUnavailable
+from svc.store.sqlite import SqliteStore
+from tests.store.doubles import RecordingObserver, receipt, statement
+
+
+def make_store(path: str, observer: RecordingObserver) -> SqliteStore:
+    """Open the store on the real reactor."""
+    store = SqliteStore(
+        path,
+        reactor=reactor,  # type: ignore[arg-type]
+        observer=observer,
+        reserve_size=256 * 1024,
+        retry_interval=0.05,
+    )
+    store.init()
+    return store
+
+
+class Endless:
+    """Keeps some records in flight and prints the id of each acknowledged one."""
+
+    def __init__(self, store: SqliteStore, label: str) -> None:
+        self._store = store
+        self._label = label
+        self._count = 0
+
+    def next(self) -> None:
+        """Put one more."""
+        self._count += 1
+        name = f"{self._label}-{self._count}"
+        put = self._store.put_receipt(receipt(name, nonce=name, filler="x" * 4096))
+        put.addCallback(self._acknowledged, name)
+        put.addErrback(lambda failure: os.write(2, failure.getTraceback().encode()))
+
+    def _acknowledged(self, _none: None, name: str) -> None:
+        os.write(1, name.encode() + b"\n")
+        self.next()
+
+
+async def limited(path: str) -> dict[str, Any]:
+    """Write into a limit and out of it."""
+    observer = RecordingObserver()
+    store = make_store(path, observer)
+    await store.put_statement(statement("s1"))
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512 * 1024, hard))
+    acknowledged: list[str] = []
+    refusal: StoreError | None = None
+    for number in range(400):
+        try:
+            await store.put_receipt(receipt(f"r{number}", filler="x" * 4096))
+        except StoreUnavailable as error:
+            refusal = error
+            break
+        acknowledged.append(f"r{number}")
+    writable_at_the_limit = store.writable
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    for _turn in range(200):
+        if store.writable:
+            break
+        await deferLater(reactor, 0.02)  # type: ignore[arg-type]
+    await store.put_receipt(receipt("after"))
+    missing = [name for name in [*acknowledged, "after"] if await store.get_receipt(name) is None]
+    await store.close()
+    return {
+        "acknowledged": len(acknowledged),
+        "reason": None if refusal is None else refusal.reason,
+        "writableAtTheLimit": writable_at_the_limit,
+        "writable": observer.writable,
+        "errors": sorted({f"{op} {entity}" for op, entity in observer.errors}),
+        "missing": missing,
+    }
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    if sys.argv[1] == "endless":
+        work = Endless(make_store(sys.argv[2], RecordingObserver()), sys.argv[3])
+        for _number in range(20):
+            reactor.callWhenRunning(work.next)  # type: ignore[attr-defined]
+    else:
+        done = Deferred.fromCoroutine(limited(sys.argv[2]))
+        done.addCallback(lambda result: print(json.dumps(result)))
+        done.addErrback(lambda failure: failure.printTraceback())
+        done.addBoth(lambda _result: reactor.stop())  # type: ignore[attr-defined]
+    reactor.run()  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main()

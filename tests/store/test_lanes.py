@@ -1,0 +1,83 @@
+"""Lanes are named threads that work in groups; the store on them works as it does without."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from svc.store.lanes import GROUP_LIMIT, ThreadLane
+from svc.store.sqlite import SqliteStore
+from tests.store.doubles import RecordingObserver, receipt
+
+
+class ThreadLaneTests(SynchronousTestCase):
+    """Groups are what has queued up, never more than the limit."""
+
+    def test_groups(self) -> None:
+        """What queues up during one piece of work is the next group; a stop ends the thread after the rest."""
+        groups: list[list[int]] = []
+        names: set[str] = set()
+        go, finished = threading.Event(), threading.Event()
+
+        def work(jobs: Sequence[int]) -> None:
+            go.wait(10)
+            groups.append(list(jobs))
+            names.add(threading.current_thread().name)
+
+        lane: ThreadLane[int] = ThreadLane("svc-test-lane", work, finished.set)
+        lane.submit(0)
+        while not lane._queue.empty():
+            pass
+        for number in range(1, GROUP_LIMIT + 3):
+            lane.submit(number)
+        lane.stop()
+        go.set()
+        self.assertTrue(finished.wait(10))
+        self.assertEqual([1, GROUP_LIMIT, 2], [len(group) for group in groups])
+        self.assertEqual(list(range(GROUP_LIMIT + 3)), [number for group in groups for number in group])
+        self.assertEqual({"svc-test-lane"}, names)
+
+
+class ThreadedStoreTests(TestCase):
+    """The store on its real threads and the real reactor."""
+
+    def test_many_records_few_commits(self) -> None:
+        """Records put in one turn of the reactor are committed in groups and all found again."""
+        observer = RecordingObserver()
+        path = os.path.join(self.mktemp(), "notary.db")
+        store = SqliteStore(path, reactor=reactor, observer=observer, reserve_size=4096)  # type: ignore[arg-type]
+        store.init()
+        self.addCleanup(store.close)
+        names = {thread.name for thread in threading.enumerate()}
+        self.assertTrue({"svc-store-writer", "svc-store-reader"} <= names, names)
+        puts = [store.put_receipt(receipt(f"r{number}", nonce=f"n{number}")) for number in range(200)]
+
+        def check(found: list[object]) -> None:
+            self.assertNotIn(None, found)
+            self.assertEqual(200, sum(observer.commits))
+            self.assertLess(len(observer.commits), 50)
+
+        def ask(_stored: object) -> Deferred[list[object]]:
+            return gatherResults([store.get_receipt(f"r{number}") for number in range(0, 200, 10)])
+
+        return gatherResults(puts).addCallback(ask).addCallback(check)
+
+    def test_threads_end_with_close(self) -> None:
+        """After close neither thread is left, and the database can be opened at once."""
+        path = os.path.join(self.mktemp(), "notary.db")
+        store = SqliteStore(path, reactor=reactor, reserve_size=4096)  # type: ignore[arg-type]
+        store.init()
+        waiting = store.put_receipt(receipt("r1"))
+
+        def check(_closed: object) -> Deferred[None]:
+            self.successResultOf(waiting)
+            again = SqliteStore(path, reactor=reactor, reserve_size=4096)  # type: ignore[arg-type]
+            again.init()
+            return again.close()
+
+        return store.close().addCallback(check)

@@ -1,0 +1,492 @@
+"""The embedded store: opening, breaking, recovering, forgetting."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.store import schema
+from svc.store.errors import (
+    RecordRefused,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreForeign,
+    StoreInUse,
+    StoreUnavailable,
+    StoreVersionUnsupported,
+)
+from svc.store.sqlite import SqliteStore
+from svc.store.writer import PRUNE_SLICE
+from tests.store.doubles import CLIENT, NOW, InlineLane, InlineReactor, RecordingObserver, receipt, statement
+
+RESERVE = 64 * 1024
+
+
+class FaultyConnection(sqlite3.Connection):
+    """Refuses the statements that a test names."""
+
+    #: (start of the statement, result code, how often, whether it is carried out all the same).
+    faults: ClassVar[list[list[Any]]] = []
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        self._fault(sql)
+        return super().execute(sql, *args)
+
+    def executemany(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        self._fault(sql)
+        return super().executemany(sql, *args)
+
+    def _fault(self, sql: str) -> None:
+        for fault in self.faults:
+            start, code, left, carried_out = fault
+            if sql.startswith(start) and left:
+                fault[2] -= 1
+                if carried_out:
+                    super().execute(sql)
+                error = sqlite3.OperationalError("injected")
+                error.sqlite_errorcode = code
+                raise error
+
+
+def faulty_connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FaultyConnection)
+
+
+class StuckLane:
+    """A lane whose thread has been given no time yet."""
+
+    def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
+        self.name = name
+        self.work = work
+        self.finish = finish
+        self.jobs: list[Any] = []
+
+    def submit(self, job: Any) -> None:
+        self.jobs.append(job)
+
+    def stop(self) -> None:
+        self.run()
+        self.finish()
+
+    def run(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        if jobs:
+            self.work(jobs)
+
+
+class StoreCase(SynchronousTestCase):
+    """Makes stores on a clock."""
+
+    def setUp(self) -> None:
+        self.path = os.path.join(self.mktemp(), "notary.db")
+        self.reactor = InlineReactor()
+        self.observer = RecordingObserver()
+        FaultyConnection.faults = []
+
+    def make(self, **options: Any) -> SqliteStore:
+        given: dict[str, Any] = {
+            "reactor": self.reactor,
+            "observer": self.observer,
+            "reserve_size": RESERVE,
+            "connect": faulty_connect,
+            "lanes": InlineLane,
+        }
+        return SqliteStore(self.path, **(given | options))
+
+    def opened(self, **options: Any) -> SqliteStore:
+        store = self.make(**options)
+        store.init()
+        self.addCleanup(store.close)
+        return store
+
+    def fault(self, start: str, code: int, times: int = 1, *, carried_out: bool = False) -> None:
+        FaultyConnection.faults.append([start, code, times, carried_out])
+
+    def reserved(self) -> int:
+        return os.stat(f"{self.path}.reserve").st_blocks * 512
+
+
+class OpeningTests(StoreCase):
+    """What stands where the database should be is judged before it is used."""
+
+    def refusal(self, kind: type[StoreError]) -> StoreError:
+        error = self.assertRaises(kind, self.make().init)
+        self.assertEqual([("init", "db")], self.observer.errors)
+        self.assertIn(self.path, str(error))
+        self.assertTrue(error.advice(), "says what to do")
+        return error
+
+    def write(self, data: bytes) -> None:
+        os.makedirs(os.path.dirname(self.path))
+        with open(self.path, "wb") as file:
+            file.write(data)
+
+    def test_modes(self) -> None:
+        """The folder is made 0700, every file of the database 0600."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt()))
+        folder = os.path.dirname(self.path)
+        self.assertEqual(0o700, stat.S_IMODE(os.stat(folder).st_mode))
+        modes = {name: stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) for name in os.listdir(folder)}
+        self.assertEqual({0o600}, set(modes.values()), modes)
+        self.assertIn("notary.db-wal", modes)
+
+    def test_wide_mode_is_narrowed(self) -> None:
+        """A file that others may read is made private again."""
+        self.write(b"")
+        os.chmod(self.path, 0o644)
+        self.opened()
+        self.assertEqual(0o600, stat.S_IMODE(os.stat(self.path).st_mode))
+
+    def test_settings(self) -> None:
+        """The writing connection logs ahead, synchronises each commit and makes no checkpoint on its own."""
+        os.makedirs(os.path.dirname(self.path))
+        schema.prepare_file(self.path)
+        connection = schema.open_database(self.path)
+        self.addCleanup(connection.close)
+        asked = ("journal_mode", "synchronous", "wal_autocheckpoint", "user_version", "application_id")
+        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
+        self.assertEqual(["wal", 2, 0, schema.VERSION, schema.APPLICATION_ID], found)
+
+    def test_not_a_database(self) -> None:
+        """A file of something else is refused and stays as it is."""
+        data = b"this is no database at all" * 400
+        self.write(data)
+        self.assertEqual("store_corrupt", self.refusal(StoreCorrupt).reason)
+        with open(self.path, "rb") as file:
+            self.assertEqual(data, file.read())
+
+    def test_damaged_pages(self) -> None:
+        """A database with an overwritten page is refused, and the advice says what to move."""
+        store = self.opened()
+        for number in range(50):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 2000)))
+        self.successResultOf(store.close())
+        with open(self.path, "r+b") as file:
+            file.seek(4096 * 3)
+            file.write(b"\xff" * 4096 * 8)
+        self.observer.errors.clear()
+        self.assertIn(f"{self.path}-wal", self.refusal(StoreCorrupt).advice())
+
+    def test_database_of_another_program(self) -> None:
+        """A database with foreign tables is not taken over."""
+        os.makedirs(os.path.dirname(self.path))
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("CREATE TABLE t (x)")
+        connection.close()
+        self.refusal(StoreForeign)
+
+    def test_newer_schema(self) -> None:
+        """A database of a newer program is refused with both versions, and not touched."""
+        self.successResultOf(self.opened().close())
+        with sqlite3.connect(self.path) as connection:
+            connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+        connection.close()
+        error = self.refusal(StoreVersionUnsupported)
+        self.assertEqual((schema.VERSION + 1, schema.VERSION), (error.evidence["found"], error.evidence["known"]))
+
+    def test_interrupted_creation(self) -> None:
+        """An empty file left behind by a creation that was interrupted becomes a database."""
+        self.write(b"")
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt()))
+
+    def test_folder_is_a_file(self) -> None:
+        """A path that cannot be a file's is unavailable, with the system's words."""
+        self.write(b"")
+        self.path = os.path.join(self.path, "notary.db")
+        self.assertIn("Not a directory", str(self.refusal(StoreUnavailable)))
+
+    def test_one_owner(self) -> None:
+        """A second owner is refused while the first is there."""
+        first = self.opened()
+        self.refusal(StoreInUse)
+        self.successResultOf(first.close())
+        self.opened()
+
+    def test_init_refused_by_the_disk(self) -> None:
+        """An error of the disk during creation is StoreUnavailable."""
+        self.fault("CREATE TABLE receipt", sqlite3.SQLITE_IOERR)
+        self.refusal(StoreUnavailable)
+        self.opened()
+
+    def test_no_room_for_the_reserve(self) -> None:
+        """Without room for the reserve the store opens for reading and becomes writable when there is room."""
+        store = self.opened(reserve_size=1 << 60)
+        self.assertFalse(store.writable)
+        self.assertEqual([("init", "db")], self.observer.errors)
+        self.assertIsNone(self.successResultOf(store.get_receipt("r1")))
+        self.reactor.advance(1)
+        self.assertFalse(store.writable)
+        store._reserve.size = RESERVE
+        self.reactor.advance(1)
+        self.assertTrue(store.writable)
+
+
+class BreakingTests(StoreCase):
+    """What the disk refuses is counted, told, and tried again."""
+
+    def test_full_disk_spends_the_reserve(self) -> None:
+        """A record that meets a full disk is stored in the room of the reserve; new ones are promised no place."""
+        store = self.opened()
+        self.assertGreaterEqual(self.reserved(), RESERVE)
+        self.fault("COMMIT", sqlite3.SQLITE_FULL)
+        self.successResultOf(store.put_receipt(receipt("r1")))
+        self.assertEqual(0, self.reserved())
+        self.assertFalse(store.writable)
+        self.assertEqual([("put", "db")], self.observer.errors)
+        self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
+
+    def test_writable_again_with_a_new_reserve(self) -> None:
+        """After the retry interval the reserve is taken again and records are promised a place again."""
+        store = self.opened()
+        self.fault("COMMIT", sqlite3.SQLITE_FULL)
+        self.successResultOf(store.put_receipt(receipt("r1")))
+        self.reactor.advance(0.9)
+        self.assertFalse(store.writable)
+        self.reactor.advance(0.1)
+        self.assertTrue(store.writable)
+        self.assertGreaterEqual(self.reserved(), RESERVE)
+        self.assertEqual([True, False, True], self.observer.writable)
+        self.assertEqual([], self.reactor.getDelayedCalls())
+
+    def test_refused_twice(self) -> None:
+        """A record that cannot be stored even then fails with StoreUnavailable, and the next one is tried."""
+        store = self.opened()
+        self.fault("INSERT INTO receipt", sqlite3.SQLITE_IOERR, times=2)
+        error = self.failureResultOf(store.put_receipt(receipt("r1")), StoreUnavailable).value
+        self.assertEqual(("notary_unavailable", 503), (error.reason, error.http_status))
+        self.assertEqual([("put", "receipt")] * 2, self.observer.errors)
+        self.assertEqual([], self.observer.commits)
+        self.successResultOf(store.put_receipt(receipt("r1")))
+
+    def test_entities(self) -> None:
+        """The entity of an error is what was being written."""
+        store = self.opened()
+        self.fault("INSERT OR IGNORE INTO certificate_blob", sqlite3.SQLITE_IOERR)
+        self.successResultOf(store.put_receipt(receipt("r1")))
+        self.fault("INSERT OR IGNORE INTO workload_statement", sqlite3.SQLITE_IOERR)
+        self.successResultOf(store.put_statement(statement("s1")))
+        self.assertEqual([("put", "certificate_blob"), ("put", "workload_statement")], self.observer.errors)
+
+    def test_commit_that_was_made_but_reported_failed(self) -> None:
+        """A record that is there after all is acknowledged, not refused as its own replay."""
+        store = self.opened()
+        self.fault("COMMIT", sqlite3.SQLITE_IOERR, carried_out=True)
+        self.successResultOf(store.put_receipt(receipt("r1", nonce="n1")))
+        self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
+
+    def test_recovery_keeps_trying(self) -> None:
+        """While the disk refuses the probe, the store stays unwritable and tries again each interval."""
+        store = self.opened(retry_interval=5.0)
+        self.fault("COMMIT", sqlite3.SQLITE_IOERR)
+        self.successResultOf(store.put_receipt(receipt("r1")))
+        self.fault("UPDATE write_probe", sqlite3.SQLITE_IOERR, times=2)
+        self.reactor.pump([5.0, 5.0])
+        self.assertFalse(store.writable)
+        self.assertEqual([("put", "db")] * 3, self.observer.errors)
+        self.reactor.advance(5.0)
+        self.assertTrue(store.writable)
+
+    def test_close_ends_the_retry(self) -> None:
+        """A store that is closed while it could not write leaves no timer behind."""
+        store = self.opened()
+        self.fault("COMMIT", sqlite3.SQLITE_FULL)
+        self.successResultOf(store.put_receipt(receipt("r1")))
+        self.successResultOf(store.close())
+        self.assertEqual([], self.reactor.getDelayedCalls())
+
+    def test_get_refused(self) -> None:
+        """A reading that fails is counted with its entity; the next uses a new connection."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt("r1")))
+        self.fault("SELECT id, level", sqlite3.SQLITE_IOERR)
+        self.failureResultOf(store.get_receipt("r1"), StoreUnavailable)
+        self.fault("SELECT certificate_set, cuts", sqlite3.SQLITE_IOERR)
+        self.failureResultOf(store.get_statement("s1"), StoreUnavailable)
+        self.assertEqual([("get", "receipt"), ("get", "workload_statement")], self.observer.errors)
+        self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
+
+    def test_close_refused(self) -> None:
+        """Closing fires although the last checkpoint is refused, and the refusal is counted."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt("r1")))
+        self.fault("PRAGMA wal_checkpoint", sqlite3.SQLITE_IOERR)
+        self.successResultOf(store.close())
+        self.assertEqual([("close", "db")], self.observer.errors)
+        self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r1")))
+
+    def test_prune_refused(self) -> None:
+        """A pruning that fails says so and can be repeated."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt("r1", issued_at=NOW - 1)))
+        self.fault("DELETE FROM receipt", sqlite3.SQLITE_IOERR)
+        self.failureResultOf(store.prune(NOW), StoreUnavailable)
+        self.assertEqual([("put", "receipt")], self.observer.errors)
+        self.assertFalse(store.writable)
+        self.assertEqual(1, self.successResultOf(store.prune(NOW)))
+
+    def test_checkpoint_refused(self) -> None:
+        """A refused checkpoint costs no record; the store is unwritable until one succeeds."""
+        store = self.opened()
+        self.fault("PRAGMA wal_checkpoint", sqlite3.SQLITE_FULL)
+        for number in range(5):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 1024 * 1024, signed=False)))
+        self.assertFalse(store.writable)
+        self.assertEqual([("put", "db")], self.observer.errors)
+        self.reactor.advance(1)
+        self.assertTrue(store.writable)
+        self.assertIsNotNone(self.successResultOf(store.get_receipt("r4")))
+
+
+class GroupTests(StoreCase):
+    """What queues up together becomes durable together."""
+
+    def lanes(self) -> Callable[..., StuckLane]:
+        made: list[StuckLane] = []
+        self.made = made
+
+        def make(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> StuckLane:
+            made.append(StuckLane(name, work, finish))
+            return made[-1]
+
+        return make
+
+    def test_one_commit_for_a_group(self) -> None:
+        """Records that wait together are one commit, told to the observer once, and fire in their order."""
+        store = self.opened(lanes=self.lanes())
+        order: list[int] = []
+        for number in range(5):
+            done = store.put_receipt(receipt(f"r{number}"))
+            done.addCallback(lambda _none, number=number: order.append(number))
+        self.assertEqual([], order)
+        self.made[0].run()
+        self.assertEqual([0, 1, 2, 3, 4], order)
+        self.assertEqual([5], self.observer.commits)
+
+    def test_a_replay_costs_the_others_nothing(self) -> None:
+        """A refused record of a group leaves the rest of the group in place."""
+        store = self.opened(lanes=self.lanes())
+        first = store.put_receipt(receipt("r1", nonce="n1"))
+        replay = store.put_receipt(receipt("r2", nonce="n1"))
+        last = store.put_receipt(receipt("r3", nonce="n3"))
+        self.made[0].run()
+        self.successResultOf(first)
+        self.failureResultOf(replay)
+        self.successResultOf(last)
+        self.assertEqual([2], self.observer.commits)
+        self.assertEqual([], self.observer.errors)
+
+    def test_misuse_costs_the_others_nothing(self) -> None:
+        """A record that no database can hold is refused by itself."""
+        store = self.opened(lanes=self.lanes())
+        wrong = receipt("r1", client="\ud800")
+        refused = store.put_receipt(wrong)
+        good = store.put_receipt(receipt("r2"))
+        self.made[0].run()
+        self.failureResultOf(refused, RecordRefused)
+        self.successResultOf(good)
+        self.assertTrue(store.writable)
+
+    def test_queue_limit(self) -> None:
+        """As many records wait as the limit says; the next is refused with notary_rate, and room returns."""
+        store = self.opened(lanes=self.lanes(), queue_limit=2)
+        waiting = [store.put_receipt(receipt("r1")), store.put_receipt(receipt("r2"))]
+        error = self.failureResultOf(store.put_receipt(receipt("r3")), StoreBusy).value
+        self.assertEqual(("notary_rate", 429, 2), (error.reason, error.http_status, error.limit))
+        self.made[0].run()
+        for done in waiting:
+            self.successResultOf(done)
+        again = store.put_receipt(receipt("r3"))
+        self.made[0].run()
+        self.successResultOf(again)
+
+    def test_reading_limit(self) -> None:
+        """Readings that wait are bounded too."""
+        store = self.opened(lanes=self.lanes(), queue_limit=1)
+        waiting = store.get_receipt("r1")
+        self.failureResultOf(store.get_receipt("r1"), StoreBusy)
+        self.made[1].run()
+        self.assertIsNone(self.successResultOf(waiting))
+
+    def test_close_commits_what_waits(self) -> None:
+        """Records that were queued before close are stored."""
+        store = self.opened(lanes=self.lanes())
+        waiting = store.put_receipt(receipt("r1"))
+        self.successResultOf(store.close())
+        self.successResultOf(waiting)
+        self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r1")))
+
+
+class ForgettingTests(StoreCase):
+    """Pruning goes in slices and takes what nothing refers to."""
+
+    def counts(self) -> tuple[int, ...]:
+        connection = sqlite3.connect(self.path)
+        self.addCleanup(connection.close)
+        tables = ("receipt", "workload_statement", "certificate_set", "certificate_blob")
+        return tuple(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
+
+    def test_certificates_are_shared(self) -> None:
+        """Any number of records of a generation store its certificates once."""
+        store = self.opened()
+        for number in range(10):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}")))
+        self.successResultOf(store.put_statement(statement("s1")))
+        self.assertEqual((10, 1, 2, 3), self.counts())
+
+    def test_slices(self) -> None:
+        """More records than a slice holds are forgotten in several transactions, all counted."""
+        store = self.opened()
+        for number in range(PRUNE_SLICE + 10):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}", issued_at=NOW - 1, signed=False)))
+        self.assertEqual(PRUNE_SLICE + 10, self.successResultOf(store.prune(NOW)))
+        self.assertEqual((0, 0, 0, 0), self.counts())
+
+    def test_close_between_slices(self) -> None:
+        """A pruning that close overtakes fails instead of waiting for ever."""
+        made: list[StuckLane] = []
+
+        def lanes(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> StuckLane:
+            made.append(StuckLane(name, work, finish))
+            return made[-1]
+
+        store = self.opened(lanes=lanes)
+        for number in range(PRUNE_SLICE * 2):
+            store.put_receipt(receipt(f"r{number}", issued_at=NOW - 1, signed=False))
+        made[0].run()
+        pruning = store.prune(NOW)
+        self.successResultOf(store.close())
+        self.failureResultOf(pruning, StoreError)
+
+    def test_unused_certificates_go(self) -> None:
+        """Certificates go with the last record that used them."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt("r1", issued_at=NOW - 1, chain=(b"old", b"ca"))))
+        self.successResultOf(store.put_receipt(receipt("r2", chain=(b"new", b"ca"))))
+        self.assertEqual((2, 0, 2, 5), self.counts())
+        self.successResultOf(store.prune(NOW))
+        self.assertEqual((1, 0, 1, 3), self.counts())
+
+    def test_log_is_bounded(self) -> None:
+        """The write-ahead log stays small while many records are written."""
+        store = self.opened()
+        for number in range(60):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 500_000, signed=False)))
+        self.assertGreater(os.path.getsize(self.path), 20 * 1024 * 1024)
+        self.assertLess(os.path.getsize(f"{self.path}-wal"), schema.WAL_SIZE_LIMIT)
+
+    def test_jti_of_two_clients(self) -> None:
+        """A jti leads each client to its own record."""
+        store = self.opened()
+        mine, theirs = receipt("r1", jti="j"), receipt("r2", jti="j", client="spiffe://example.org/other")
+        for record in (mine, theirs):
+            self.successResultOf(store.put_receipt(record))
+        self.assertEqual(mine, self.successResultOf(store.get_by_request(CLIENT, "j")))
+        self.assertEqual(theirs, self.successResultOf(store.get_by_request(theirs.client, "j")))
