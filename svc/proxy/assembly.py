@@ -1,0 +1,305 @@
+"""
+From the configuration to the running tree: the one place where the parts of the proxy meet.
+
+Nothing starts here; :class:`svc.proxy.service.ProxyService` does that.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.application.service import MultiService, Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
+from twisted.logger import Logger
+
+from svc.identity import TrustDomain, X509Svid
+from svc.identity.matchers import AnyOf, parse_matcher
+from svc.notary.level import Level
+from svc.notary.pqproof import PqLeaf
+from svc.notary.profile import Profile
+from svc.notary.receipt import Redaction
+from svc.policy import AllowTrustDomain, DenyAll, Policy
+from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.facts import read_facts
+from svc.proxy.generations import Generations
+from svc.proxy.http.context import ListenerContext
+from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.upstream import UpstreamPool
+from svc.proxy.listener import Listener
+from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread
+from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
+from svc.proxy.service import ProxyService
+from svc.settings import HostPort
+from svc.store.retention import RetentionService
+from svc.store.sqlite import SqliteStore
+from svc.telemetry.admin import admin_root
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+from svc.telemetry.logs import emit
+from svc.telemetry.metrics import ProxyMetrics
+from svc.telemetry.server import HttpService, metrics_service
+from svc.transport.addresses import TcpAddress, UnixAddress, parse_address
+from svc.transport.creators import client_creator, server_creator
+from svc.transport.endpoints import (
+    MutualTlsClientEndpoint,
+    MutualTlsServerEndpoint,
+    PlainClientEndpoint,
+    PlainServerEndpoint,
+)
+from svc.transport.limits import Timeouts, connection_limit, handshake_limit
+from svc.wire.http1 import Limits
+from svc.workload.pqclient import fetch_pq_leaf
+from svc.workload.source import WorkloadSource
+
+_log = Logger()
+
+
+def utc_now() -> datetime:
+    """
+    Read the wall clock.
+
+    Returns:
+        Aware UTC.
+    """
+    return datetime.now(UTC)
+
+
+class Assembly:
+    """
+    Builds the parts of one proxy.
+
+    Args:
+        settings: the configuration.
+        reactor: the reactor.
+        fatal: called when the proxy cannot start.
+    """
+
+    def __init__(self, settings: ProxySettings, reactor: Any, fatal: Callable[[], None]) -> None:
+        self._settings = settings
+        self._reactor = reactor
+        self._fatal = fatal
+        self._registry = CollectorRegistry()
+        self._metrics = ProxyMetrics(self._registry)
+        self._health = Health(("svid", "notary", "store", "listeners"), now=utc_now, changed=_readiness_changed)
+        self._reports = Reports(self._metrics, reactor)
+        self._profile = Profile.parse(settings.notary.profile)
+        self._source = WorkloadSource(
+            settings.spiffeSocketPath,
+            reactor=reactor,
+            start_timeout=settings.startTimeout,
+            trust_domain=TrustDomain.parse(settings.trustDomain),
+        )
+        self._store = SqliteStore(
+            settings.notary.path, reactor=reactor, observer=StoreReports(self._metrics, self._health)
+        )
+        self._signing = SigningThread(reactor)
+        self._notarizer = self._make_notarizer()
+        self._generations = self._make_generations()
+
+    def build(self) -> ProxyService:
+        """
+        Put everything together.
+
+        Returns:
+            The service of the whole proxy.
+        """
+        settings = self._settings
+        self._warn()
+        self._metrics.watch_svids(self._svid_expiries)
+        proxy = ProxyService(
+            reactor=self._reactor,
+            source=self._source,
+            store=self._store,
+            retention=RetentionService(
+                self._store, retention=settings.notary.retention, clock=self._reactor, now=utc_now
+            ),
+            generations=self._generations,
+            signing=self._signing,
+            notarizer=self._notarizer,
+            listeners=tuple(self._listener(each) for each in settings.listeners),
+            servers=MultiService(),
+            health=self._health,
+            reports=self._reports,
+            drain_timeout=settings.drainTimeout,
+            wall=utc_now,
+            fatal=self._fatal,
+        )
+        for server in self._servers(proxy):
+            server.setServiceParent(proxy.servers)
+        return proxy
+
+    # -- Parts that all listeners share ------------------------------------------------------------------------------
+
+    def _make_notarizer(self) -> Notarizer:
+        notary = self._settings.notary
+        return Notarizer(
+            self._store,
+            self._signing,
+            redaction=Redaction.of(notary.redactHeaders, query=notary.redactQuery),
+            rate=RateLimit(notary.receiptsPerSecond, notary.receiptsBurst, self._reactor.seconds),
+            queue_limit=notary.queue,
+            random=os.urandom,
+        )
+
+    def _make_generations(self) -> Generations:
+        return Generations(
+            self._source,
+            profile=self._profile,
+            facts=lambda: read_facts(self._settings.workload),
+            obtain_leaf=self._obtain_leaf if self._profile is not Profile.CLASSICAL else None,
+            store=self._store,
+            watcher=CredentialReports(self._health),
+            clock=self._reactor,
+            wall=utc_now,
+            random=os.urandom,
+            jitter=lambda: 0.5 + secrets.randbelow(500) / 1000,
+        )
+
+    def _obtain_leaf(self, svid: X509Svid) -> Deferred[PqLeaf]:
+        notary = self._settings.notary
+        return fetch_pq_leaf(
+            notary.pqIssuer or "",
+            svid,
+            source=self._source,
+            expected=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
+            algorithm="ML-DSA-87" if self._profile is Profile.CNSA2 else "ML-DSA-65",
+            reactor=self._reactor,
+            now=utc_now,
+        )
+
+    def _svid_expiries(self) -> list[tuple[str, datetime]]:
+        current = self._generations.current
+        return [] if current is None else [(str(current.spiffe_id), current.svid.not_after)]
+
+    def _servers(self, proxy: ProxyService) -> tuple[Service, ...]:
+        settings, reactor = self._settings, self._reactor
+        pages = admin_root(
+            self._health,
+            drain=proxy.drain,
+            config=lambda: settings.model_dump(mode="json"),
+        )
+        return (
+            metrics_service(_address(settings.metricsAddr), self._registry, reactor=reactor),
+            HttpService(_address(settings.adminAddr), pages, reactor=reactor),
+        )
+
+    def _warn(self) -> None:
+        if self._settings.policy.default == "allow" and any(
+            each.direction == "inbound" for each in self._settings.listeners
+        ):
+            emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": self._settings.trustDomain})
+        if self._profile is Profile.CLASSICAL:
+            emit(_log, Event.PROFILE_WEAK, attributes={"profile": self._profile.value})
+
+    # -- One listener ------------------------------------------------------------------------------------------------
+
+    def _listener(self, settings: ListenerSettings) -> Listener:
+        inbound = settings.direction == "inbound"
+        metrics = self._metrics.listener("http", settings.direction)
+        observer = ListenerObserver(metrics, self._reports)
+        context = ListenerContext(
+            name=settings.name,
+            inbound=inbound,
+            policy=self._policy() if inbound else None,
+            generations=self._generations,
+            notarizer=self._notarizer,
+            pool=self._pool(settings, observer),
+            metrics=metrics,
+            notary_metrics=self._metrics.notary("http"),
+            reporter=self._reports,
+            demanded=Level.parse(settings.notarization),
+            maximum=Level.parse(settings.maxNotarization),
+            limits=settings.limits,
+            timeouts=settings.timeouts,
+            seconds=self._reactor.seconds,
+            wall=utc_now,
+            access_log=self._settings.accessLog == "on",
+        )
+        endpoint = self._server_endpoint(settings, observer)
+        return Listener(context, endpoint, self._notary_endpoint(settings) if inbound else None, os.urandom)
+
+    def _policy(self) -> Policy:
+        if self._settings.policy.default == "allow":
+            return AllowTrustDomain(TrustDomain.parse(self._settings.trustDomain))
+        return DenyAll()
+
+    def _server_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamServerEndpoint:
+        address = TcpAddress(settings.listen.host, settings.listen.port)
+        connections = connection_limit(settings.limits.connections)
+        if settings.direction == "outbound":
+            return PlainServerEndpoint(self._reactor, address, connections=connections, observer=observer)
+        creator = server_creator(self._generations, clock=utc_now, groups=settings.keyExchange, observer=observer)
+        return MutualTlsServerEndpoint(
+            self._reactor,
+            address,
+            creator,
+            connections=connections,
+            handshakes=handshake_limit(settings.limits.handshakes),
+            timeouts=Timeouts(handshake=settings.timeouts.handshake),
+            observer=observer,
+        )
+
+    def _pool(self, settings: ListenerSettings, observer: ListenerObserver) -> UpstreamPool:
+        return UpstreamPool(
+            self._client_endpoint(settings, observer),
+            str(settings.upstream),
+            connect_timeout=settings.timeouts.connect,
+            limits=Limits(head=settings.limits.head, fields=settings.limits.fields),
+            max_idle=settings.limits.idleUpstream,
+            idle_timeout=settings.timeouts.idleUpstream,
+            seconds=self._reactor.seconds,
+        )
+
+    def _client_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamClientEndpoint:
+        upstream, timeout = settings.upstream, settings.timeouts.connect
+        address: TcpAddress | UnixAddress
+        if isinstance(upstream, HostPort):
+            address = TcpAddress(upstream.host, upstream.port)
+        else:
+            address = parse_address(upstream)
+        if settings.direction == "inbound":
+            return PlainClientEndpoint(self._reactor, address, timeout=timeout)
+        creator = client_creator(
+            self._generations,
+            clock=utc_now,
+            expected=parse_matcher(settings.peer or ""),
+            server_name=upstream.host if isinstance(upstream, HostPort) else None,
+            groups=settings.keyExchange,
+            observer=observer,
+        )
+        return MutualTlsClientEndpoint(
+            self._reactor,
+            address,
+            creator,
+            connect_timeout=timeout,
+            timeouts=Timeouts(handshake=settings.timeouts.handshake),
+            observer=observer,
+        )
+
+    def _notary_endpoint(self, settings: ListenerSettings) -> NotaryEndpoint:
+        notary = self._settings.notary
+        readers = AnyOf.of(*(parse_matcher(each) for each in notary.readers)) if notary.readers else None
+        return NotaryEndpoint(
+            self._store,
+            self._notarizer,
+            self._generations,
+            profile=self._profile,
+            readers=readers,
+            receipts=Level.parse(settings.maxNotarization) is Level.SIGN_REQUEST,
+            retention=notary.retention,
+            limits={"head": settings.limits.head, "fields": settings.limits.fields},
+        )
+
+
+def _address(address: HostPort | None) -> str:
+    return "" if address is None else str(address)
+
+
+def _readiness_changed(ready: bool) -> None:
+    emit(_log, Event.HEALTH_CHANGED, outcome="success" if ready else "failure", attributes={"ready": ready})

@@ -1,0 +1,242 @@
+"""
+The configuration of the proxy: every key, its default, its bounds, and the rules between keys.
+
+Knows YAML models only; what runs is built from it elsewhere. A key of a capability that does not exist is an error.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from svc.identity import SpiffeID, TrustDomain
+from svc.identity.matchers import parse_matcher
+from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
+from svc.settings import Address, Duration, HostPort, Items, Settings, Size
+
+LevelName = Literal["none", "workload", "logRequest", "signRequest"]
+_RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
+
+
+def _trust_domain(text: str) -> str:
+    _parsed(TrustDomain.parse, text, "the name of a trust domain, such as prod.example.org")
+    return text
+
+
+def _spiffe_id(text: str) -> str:
+    _parsed(SpiffeID.parse, text, "a SPIFFE ID, such as spiffe://prod.example.org/ns/web/sa/fe")
+    return text
+
+
+def _matcher(text: str) -> str:
+    _parsed(parse_matcher, text, "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*")
+    return text
+
+
+def _parsed(parse: object, text: str, expected: str) -> None:
+    try:
+        parse(text)  # type: ignore[operator]
+    except Exception as error:
+        raise ValueError(expected) from error
+
+
+def _socket(text: str) -> str:
+    if not text.startswith("unix:///") or len(text) < 9:
+        raise ValueError("unix:/// and the absolute path of a socket")
+    return text
+
+
+def _upstream(value: object) -> HostPort | str:
+    if isinstance(value, str) and value.startswith("unix:"):
+        return _socket(value)
+    address = HostPort.parse(value)
+    if not address.host or not address.port:
+        raise ValueError("an address host:port, or unix:/// and the absolute path of a socket")
+    return address
+
+
+def _optional_address(value: object) -> HostPort | None:
+    """``0`` and the empty text disable, as everywhere in the platform."""
+    if value in ("", "0", 0) and not isinstance(value, bool):
+        return None
+    return HostPort.parse(value)
+
+
+def _pq_issuer(value: str) -> str:
+    if value.startswith("unix:"):
+        return _socket(value)
+    HostPort.parse(value)
+    return value
+
+
+TrustDomainText = Annotated[str, AfterValidator(_trust_domain)]
+SpiffeIdText = Annotated[str, AfterValidator(_spiffe_id)]
+MatcherText = Annotated[str, AfterValidator(_matcher)]
+SocketText = Annotated[str, AfterValidator(_socket)]
+Upstream = Annotated[HostPort | str, BeforeValidator(_upstream)]
+OptionalAddress = Annotated[HostPort | None, BeforeValidator(_optional_address)]
+PqIssuerText = Annotated[str, AfterValidator(_pq_issuer)]
+
+
+class NotarySettings(Settings):
+    """Where records go, how long they stay, and what signs them."""
+
+    path: str = "/var/lib/svc/notary.db"
+    retention: Duration = 90 * 86400.0
+    profile: Literal["hybrid", "pq", "classical", "cnsa2"] = "hybrid"
+    pqIssuer: PqIssuerText | None = None
+    pqIssuerID: MatcherText | None = None
+    pqBundle: str | None = None
+    redactHeaders: Items[str] = ()
+    redactQuery: bool = False
+    readers: Items[MatcherText] = ()
+    receiptsPerSecond: int = Field(default=200, ge=1, le=100_000)
+    receiptsBurst: int = Field(default=400, ge=1, le=1_000_000)
+    queue: int = Field(default=1024, ge=1, le=65536)
+
+    @model_validator(mode="after")
+    def _issuer_where_needed(self) -> Self:
+        if self.profile != "classical" and self.pqIssuer is None:
+            raise ValueError(
+                f"pqIssuer, which profile {self.profile} needs (unix:///path of svc-authority, or host:port),"
+                " or profile: classical"
+            )
+        if self.pqIssuer is not None and not self.pqIssuer.startswith("unix:") and self.pqIssuerID is None:
+            raise ValueError("pqIssuerID, the SPIFFE ID of an issuer that is reached by host:port")
+        return self
+
+
+class ContainerSettings(Settings):
+    """One container of the workload's pod."""
+
+    name: str
+    image: str
+    imageDigest: str | None = None
+    init: bool = False
+
+
+class WorkloadSettings(Settings):
+    """What the statement says of the workload: a downward-API folder, or explicit values."""
+
+    podInfo: str | None = None
+    namespace: str | None = None
+    serviceAccount: str | None = None
+    podName: str | None = None
+    podUID: str | None = None
+    node: str | None = None
+    containers: Items[ContainerSettings] = ()
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    allowLabels: Items[str] = ()
+    allowAnnotations: Items[str] = ()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        explicit = self.model_fields_set - {"podInfo", "allowLabels", "allowAnnotations"}
+        if self.podInfo is not None and explicit:
+            raise ValueError(f"either podInfo or explicit values, not both ({', '.join(sorted(explicit))})")
+        return self
+
+
+class PolicySettings(Settings):
+    """Who is admitted where no rule speaks."""
+
+    default: Literal["allow", "deny"] = "deny"
+
+
+class LimitSettings(Settings):
+    """What one listener's connections and messages may use."""
+
+    connections: int = Field(default=4096, ge=1, le=1_000_000)
+    handshakes: int = Field(default=256, ge=1, le=65536)
+    head: Annotated[Size, Field(ge=1024, le=2**20)] = 32 * 1024
+    fields: int = Field(default=100, ge=8, le=1000)
+    body: Size | None = None
+    idleUpstream: int = Field(default=64, ge=0, le=65536)
+
+
+class TimeoutSettings(Settings):
+    """How long one listener waits for what."""
+
+    handshake: Duration = 10.0
+    header: Duration = 10.0
+    idle: Duration = 60.0
+    idleUpstream: Duration = 30.0
+    connect: Duration = 5.0
+    response: Duration = 60.0
+    stream: Duration = 300.0
+    exchange: Duration = 3600.0
+
+
+class ListenerSettings(Settings):
+    """One listener."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    protocol: Literal["http"]
+    direction: Literal["inbound", "outbound"]
+    listen: Address
+    upstream: Upstream
+    peer: MatcherText | None = None
+    keyExchange: Literal["default", "require"] = "default"
+    notarization: LevelName = "none"
+    maxNotarization: LevelName = "signRequest"
+    limits: LimitSettings = LimitSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.direction == "outbound":
+            if self.peer is None:
+                raise ValueError("peer, the SPIFFE ID that the upstream of an outbound listener must have")
+            if isinstance(self.upstream, str):
+                raise ValueError("upstream host:port, since an outbound listener reaches another host")
+            if not _is_loopback(self.listen.host):
+                raise ValueError("a loopback address to listen on, since an outbound listener takes plain connections")
+            if self.model_fields_set & {"notarization", "maxNotarization"}:
+                raise ValueError("no notarization here: the peer of an outbound listener notarizes")
+        elif self.peer is not None:
+            raise ValueError("no peer here: it belongs to outbound listeners, the policy admits inbound peers")
+        if _RANKS[self.notarization] > _RANKS[self.maxNotarization]:
+            raise ValueError(f"a maxNotarization of at least {self.notarization}")
+        return self
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class ProxySettings(Settings):
+    """The whole file."""
+
+    trustDomain: TrustDomainText
+    spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
+    startTimeout: Duration = 60.0
+    drainTimeout: Duration = 30.0
+    metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)
+    adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_PROXY_ADMIN)
+    accessLog: Literal["off", "on"] = "off"
+    notary: NotarySettings = Field(default_factory=lambda: NotarySettings(pqIssuer="unix:///run/svc/pq.sock"))
+    workload: WorkloadSettings = WorkloadSettings()
+    policy: PolicySettings = PolicySettings()
+    listeners: Annotated[Items[ListenerSettings], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names: set[str] = set()
+        addresses: set[str] = set()
+        for listener in self.listeners:
+            if listener.name in names:
+                raise ValueError(f"listeners with distinct names; {listener.name} stands twice")
+            names.add(listener.name)
+            address = str(listener.listen)
+            if listener.listen.port and address in addresses:
+                raise ValueError(f"listeners with distinct addresses; {address} stands twice")
+            addresses.add(address)
+        return self

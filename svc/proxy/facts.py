@@ -1,0 +1,92 @@
+"""
+Where the facts of the workload statement come from: the configuration, or a downward-API folder.
+
+Owns the reading of the folder, bounded; what the files mean is judged in ``svc.notary.facts``.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+from svc.errors import SvcError
+from svc.notary.facts import DEFAULT_ALLOWED, Container, WorkloadFacts
+from svc.proxy.config import WorkloadSettings
+
+_MAX_FILE: Final = 64 * 1024
+_NAMES: Final = (
+    "namespace",
+    "serviceAccount",
+    "podName",
+    "podUID",
+    "node",
+    "containers",
+    "labels",
+    "annotations",
+)
+
+
+class PodInfoUnreadable(SvcError):
+    """the folder workload.podInfo {path} cannot be read: {what}"""
+
+    reason = "pod_info_unreadable"
+    hint = "mount the downward API there, or give the facts in the configuration"
+
+
+def read_facts(settings: WorkloadSettings) -> WorkloadFacts:
+    """
+    Read the facts as they are now.
+
+    Args:
+        settings: the section ``workload`` of the configuration.
+
+    Returns:
+        The facts.
+
+    Raises:
+        PodInfoUnreadable: the folder or a file in it cannot be read, or is larger than 64 KiB.
+        FactsInvalid: a value is not acceptable.
+    """
+    allow = (*DEFAULT_ALLOWED, *settings.allowLabels, *settings.allowAnnotations)
+    host_name = socket.gethostname()
+    if settings.podInfo is not None:
+        return WorkloadFacts.from_files(_files(Path(settings.podInfo)), host_name=host_name, allow=allow)
+    containers = [
+        Container(name=each.name, image=each.image, image_digest=each.imageDigest, init=each.init)
+        for each in settings.containers
+    ]
+    return WorkloadFacts.explicit(
+        host_name=host_name,
+        namespace=settings.namespace,
+        service_account=settings.serviceAccount,
+        pod_name=settings.podName,
+        pod_uid=settings.podUID,
+        node=settings.node,
+        containers=containers or None,
+        labels=settings.labels or None,
+        annotations=settings.annotations or None,
+        allow=allow,
+    )
+
+
+def _files(folder: Path) -> dict[str, str]:
+    if not folder.is_dir():
+        raise PodInfoUnreadable(path=folder, what="there is no such folder")
+    found: dict[str, str] = {}
+    for name in _NAMES:
+        path = folder / name
+        try:
+            with path.open("rb") as file:
+                data = file.read(_MAX_FILE + 1)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise PodInfoUnreadable(path=path, what=error.strerror or str(error)) from error
+        if len(data) > _MAX_FILE:
+            raise PodInfoUnreadable(path=path, what=f"it is larger than {_MAX_FILE} octets")
+        try:
+            found[name] = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PodInfoUnreadable(path=path, what="it is no UTF-8") from error
+    return found

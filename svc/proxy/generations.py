@@ -1,0 +1,288 @@
+"""
+The credentials in use: SVID, post-quantum leaf and statement, swapped together when all are there.
+
+Owns when a new generation is made and how long old ones are remembered. Until the new one is whole the old one serves;
+a new trust bundle counts at once. Knows no listener: those subscribe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Protocol
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.identity import BundleSet, X509Svid
+from svc.notary.facts import WorkloadFacts
+from svc.notary.generation import Generation
+from svc.notary.pqproof import PqLeaf
+from svc.notary.profile import Profile
+from svc.store.interface import INotaryStore
+from svc.transport.evidence import PeerEvidence
+from svc.workload.errors import CredentialsMissing
+from svc.workload.interface import CredentialSource
+
+#: Seconds between two looks at the facts, and at statements that are not in the store yet.
+LOOK_EVERY: Final = 10.0
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 30.0
+
+
+class GenerationWatcher(Protocol):
+    """What an operator and the listeners want to know."""
+
+    def generation_issued(self, generation: Generation) -> None:
+        """New credentials are in use."""
+
+    def generation_failed(self, error: SvcError) -> None:
+        """New credentials could not be made; the old ones serve as long as they are valid."""
+
+
+class Generations(Service):
+    """
+    Makes generations from a source and remembers them while they live.
+
+    Args:
+        source: gives SVID and bundles.
+        profile: which signatures the notary makes.
+        facts: reads the workload's facts.
+        obtain_leaf: gets a post-quantum leaf for an SVID; None where the profile needs none.
+        store: keeps statements beyond this process.
+        watcher: is told.
+        clock: timers.
+        wall: the wall clock, aware UTC.
+        random: gives secure random octets.
+        jitter: a factor between 0.5 and 1 for the pause before a retry.
+    """
+
+    def __init__(
+        self,
+        source: CredentialSource,
+        *,
+        profile: Profile,
+        facts: Callable[[], WorkloadFacts],
+        obtain_leaf: Callable[[X509Svid], Deferred[PqLeaf]] | None,
+        store: INotaryStore,
+        watcher: GenerationWatcher,
+        clock: IReactorTime,
+        wall: Callable[[], datetime],
+        random: Callable[[int], bytes],
+        jitter: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        self._source = source
+        self._profile = profile
+        self._facts = facts
+        self._obtain_leaf = obtain_leaf
+        self._store = store
+        self._watcher = watcher
+        self._clock = clock
+        self._wall = wall
+        self._random = random
+        self._jitter = jitter
+        self._living: list[Generation] = []
+        self._unsaved: list[Generation] = []
+        self._subscribers: list[Callable[[], None]] = []
+        self._waiting: list[Deferred[None]] = []
+        self._known_bundles: BundleSet | None = None
+        self._busy = False
+        self._again = False
+        self._pause = _FIRST_RETRY
+        self._retry: IDelayedCall | None = None
+        self._look: IDelayedCall | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    # -- For transport, connections and endpoints --------------------------------------------------------------------
+
+    @property
+    def current(self) -> Generation | None:
+        """The generation that serves new connections."""
+        return self._living[-1] if self._living else None
+
+    @property
+    def svid(self) -> X509Svid:
+        """
+        What TLS presents: the SVID of the current generation.
+
+        Raises:
+            CredentialsMissing: there is none yet.
+        """
+        if not self._living:
+            raise CredentialsMissing(socket="the first generation")
+        return self._living[-1].svid
+
+    @property
+    def bundles(self) -> BundleSet:
+        """The newest bundles; they do not wait for a generation."""
+        return self._source.bundles
+
+    def of_evidence(self, evidence: PeerEvidence) -> Generation | None:
+        """
+        Find the generation that a connection was accepted with.
+
+        Args:
+            evidence: of the connection.
+
+        Returns:
+            The newest generation with the SVID that this side presented.
+        """
+        leaf = evidence.own_svid.leaf
+        for generation in reversed(self._living):
+            if generation.svid.leaf == leaf:
+                return generation
+        return None
+
+    def statement(self, statement_id: str) -> bytes | None:
+        """
+        Find the statement of a living generation.
+
+        Args:
+            statement_id: its identifier.
+
+        Returns:
+            The serialized envelope, or None.
+        """
+        for generation in self._living:
+            if generation.statement.id == statement_id:
+                return generation.statement.envelope.serialize()
+        return None
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """
+        Hear of new generations and bundles.
+
+        Args:
+            callback: called after each change.
+        """
+        self._subscribers.append(callback)
+
+    def when_ready(self) -> Deferred[None]:
+        """
+        Wait for the first generation.
+
+        Returns:
+            Fires with None.
+        """
+        ready: Deferred[None] = Deferred()
+        if self._living:
+            ready.callback(None)
+        else:
+            self._waiting.append(ready)
+        return ready
+
+    # -- Service -----------------------------------------------------------------------------------------------------
+
+    def startService(self) -> None:
+        """Follow the source."""
+        super().startService()
+        self._unsubscribe = self._source.subscribe(self._changed)
+        self._look = self._clock.callLater(LOOK_EVERY, self._look_again)
+        self._changed()
+
+    def stopService(self) -> None:
+        """Stop following."""
+        super().stopService()
+        self._unsubscribe()
+        for call in (self._retry, self._look):
+            if call is not None and call.active():
+                call.cancel()
+        self._retry = self._look = None
+
+    # -- Making generations ------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        try:
+            bundles = self._source.bundles
+        except CredentialsMissing:
+            return
+        if bundles != self._known_bundles:
+            self._known_bundles = bundles
+            if self._living:
+                self._tell()
+        self._refresh()
+
+    def _look_again(self) -> None:
+        self._look = self._clock.callLater(LOOK_EVERY, self._look_again)
+        now = self._wall()
+        current = self._living[-1:]
+        self._living = [each for each in self._living if each.expires > now or each in current]
+        self._save()
+        if self._living:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """Make a new generation where the inputs changed; one attempt at a time, the last wish is served."""
+        if self._busy:
+            self._again = True
+            return
+        if self._retry is not None:
+            if self._retry.active():
+                self._retry.cancel()
+            self._retry = None
+        self._busy = True
+        made = Deferred.fromCoroutine(self._make())
+        made.addErrback(self._failed)
+        made.addCallback(self._attempted)
+
+    async def _make(self) -> None:
+        svid, facts, current = self._source.svid, self._facts(), self.current
+        leaf: PqLeaf | None = None
+        if self._obtain_leaf is not None:
+            if current is not None and current.svid.leaf == svid.leaf:
+                leaf = current.pq_leaf
+            else:
+                leaf = await self._obtain_leaf(svid)
+        if current is None or not current.serves(svid, leaf, facts, self._profile):
+            self._use(Generation.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
+        self._pause = _FIRST_RETRY
+
+    def _use(self, generation: Generation) -> None:
+        if not self.running:
+            return
+        self._living.append(generation)
+        self._unsaved.append(generation)
+        self._save()
+        self._watcher.generation_issued(generation)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.callback(None)
+        self._tell()
+
+    def _failed(self, failure: Failure) -> None:
+        if not self.running:
+            return
+        error = failure.value
+        if isinstance(error, CredentialsMissing):
+            return
+        if not isinstance(error, SvcError):
+            failure.raiseException()
+        self._watcher.generation_failed(error)
+        self._retry = self._clock.callLater(self._pause * self._jitter(), self._refresh)
+        self._pause = min(self._pause * 2, _LAST_RETRY)
+
+    def _attempted(self, _result: None) -> None:
+        self._busy = False
+        if self._again:
+            self._again = False
+            if self.running:
+                self._refresh()
+
+    def _save(self) -> None:
+        """Put statements into the store, so that they can be fetched after this process; try again later on failure."""
+        for generation in list(self._unsaved):
+            self._unsaved.remove(generation)
+            put = self._store.put_statement(generation.statement)
+            put.addErrback(self._not_saved, generation)
+
+    def _not_saved(self, failure: Failure, generation: Generation) -> None:
+        failure.trap(SvcError)
+        if generation in self._living:
+            self._unsaved.append(generation)
+
+    def _tell(self) -> None:
+        for callback in list(self._subscribers):
+            callback()

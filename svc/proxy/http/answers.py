@@ -1,0 +1,77 @@
+"""
+The proxy's own answers: problem documents with constant reasons (RFC 9457).
+
+Owns their octets. What a peer did is never repeated to it, so that nothing leaks and nothing is reflected.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from svc.errors import SvcError
+from svc.naming import MEDIA_TYPE_PROBLEM
+from svc.notary.access import problem
+from svc.wire.fields import Field, joined
+
+
+def problem_body(error: SvcError) -> bytes:
+    """
+    Write the problem document of an error.
+
+    Args:
+        error: its ``reason`` and ``http_status`` are told, its evidence is not.
+
+    Returns:
+        JSON.
+    """
+    retryable = bool(getattr(error, "retryable", False))
+    return problem(error.reason, status=error.http_status, retryable=retryable)[1]
+
+
+def problem_fields(error: SvcError) -> list[Field]:
+    """
+    Say which fields an error's answer carries besides framing.
+
+    Args:
+        error: the error.
+
+    Returns:
+        The fields.
+    """
+    fields: list[Field] = [(b"Content-Type", MEDIA_TYPE_PROBLEM.encode("ascii"))]
+    if error.http_status == 405:
+        fields.append((b"Allow", b"GET, HEAD"))
+    if error.http_status in (429, 503):
+        fields.append((b"Retry-After", b"1"))
+    return fields
+
+
+def answer(status: int, fields: list[Field], body: bytes, *, head_only: bool, lines: bytes) -> bytes:
+    """
+    Write a whole answer.
+
+    Args:
+        status: the status code.
+        fields: its fields without framing.
+        body: its content.
+        head_only: whether the request was HEAD.
+        lines: further field lines, each with CRLF: notary fields and ``Connection``.
+
+    Returns:
+        The octets of the response.
+    """
+    return b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n%b\r\n%b" % (
+        status,
+        _phrase(status).encode("ascii"),
+        joined(fields),
+        len(body),
+        lines,
+        b"" if head_only else body,
+    )
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"

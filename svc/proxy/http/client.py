@@ -1,0 +1,600 @@
+"""
+One connection of a client: its requests in order, one exchange at a time.
+
+Owns the queue of parsed but waiting requests, reading and pausing, idle times, and the end of the connection. Request
+n+1 is not begun before response n is released, so that no request is ever answered with another's response.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.identity import BundleSet, SpiffeID, verify_svid
+from svc.identity.errors import SvidInvalid
+from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID
+from svc.notary.access import receipt_location
+from svc.notary.exchange import Outcome, Peer, TlsFacts
+from svc.notary.generation import Generation
+from svc.notary.level import Level
+from svc.policy import AccessRequest, Denied, Permit
+from svc.proxy.errors import NotaryNotHere, RequestTimeout
+from svc.proxy.http.answers import answer, problem_body, problem_fields
+from svc.proxy.http.context import ListenerContext
+from svc.proxy.http.exchange import Exchange
+from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.tunnel import Tunnel
+from svc.proxy.http.upstream import UpstreamConnection
+from svc.proxy.notarizer import Ticket
+from svc.strictjson import b64u_encode
+from svc.transport.evidence import PeerEvidence, peer_evidence
+from svc.wire.errors import RemoteProtocolError
+from svc.wire.http1 import End, Event, Refused, RequestHead, RequestParser
+
+#: Why reading is paused; reading goes on when no reason is left.
+_QUEUED: Final = 1
+_UPSTREAM_SLOW: Final = 2
+_EXCHANGE_WAITS: Final = 4
+_UPGRADE_PENDING: Final = 8
+
+#: Seconds that a closing connection may take to hear the other side out.
+_LINGER: Final = 3.0
+_CLOSE_LINE: Final = b"Connection: close\r\n"
+
+
+@implementer(IPushProducer)
+class ClientConnection(Protocol):
+    """
+    A client's connection.
+
+    Args:
+        context: what the listener's connections share.
+        endpoint: answers the reserved path; None outbound.
+        random: gives secure random octets.
+        registry: the open connections of the listener; this one adds and removes itself.
+    """
+
+    def __init__(
+        self,
+        context: ListenerContext,
+        endpoint: NotaryEndpoint | None,
+        random: Callable[[int], bytes],
+        registry: set[ClientConnection],
+    ) -> None:
+        self.context = context
+        self.random = random
+        self._endpoint = endpoint
+        self._registry = registry
+        self._parser = RequestParser(context.message_limits)
+        self._queue: deque[Event] = deque()
+        self._exchange: Exchange | None = None
+        self._tunnel: Tunnel | None = None
+        self._permit: Permit | Denied | None = None
+        self._paused = 0
+        self._activity = context.tick
+        self._head_since = 0.0
+        self._closing_until: float | None = None
+        self._received = 0
+        self._sent = 0
+        self._counted = False
+        self.pumping = False
+        self.gone = False
+        self.evidence: PeerEvidence | None = None
+        self.generation: Generation | None = None
+        self.identity: SpiffeID | None = None
+        self.identity_text = ""
+        self.peer: Peer | None = None
+        self.tls: TlsFacts | None = None
+        self.forwarded_lines = b""
+        self.outbound_permit: Permit | None = None
+        self.must_close = False
+        self._level_lines: dict[Level, bytes] = {}
+
+    # -- Twisted -----------------------------------------------------------------------------------------------------
+
+    def connectionMade(self) -> None:
+        """The client is here; behind TLS it is verified already."""
+        context = self.context
+        self._registry.add(self)
+        self._activity = context.tick
+        context.metrics.active.inc()
+        set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
+        if set_no_delay is not None:
+            set_no_delay(True)
+        if context.inbound:
+            self._know_peer(peer_evidence(self.transport))
+        else:
+            self.outbound_permit = Permit(context.generations.svid.spiffe_id, "outbound listener")
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets from the client."""
+        self._received += len(data)
+        self._activity = self.context.tick
+        if self._tunnel is not None:
+            self._tunnel.from_client(data)
+        elif self._closing_until is None:
+            if not self._parser.in_head:
+                self._head_since = self._activity
+            self._queue.extend(self._parser.feed(data))
+            self._pump()
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
+        """The client is gone."""
+        self.gone = True
+        self._registry.discard(self)
+        self._queue.clear()
+        self.count_octets()
+        metrics = self.context.metrics
+        metrics.active.dec()
+        if not self._counted:
+            self._count("client")
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.client_lost()
+        if self._tunnel is not None:
+            self._tunnel.client_gone()
+
+    # -- Who the client is -------------------------------------------------------------------------------------------
+
+    def _know_peer(self, evidence: PeerEvidence) -> None:
+        svid = evidence.svid
+        self.evidence = evidence
+        self.identity = svid.spiffe_id
+        self.identity_text = str(svid.spiffe_id)
+        thumbprint = svid.certificate_sha256
+        self.peer = Peer(svid.spiffe_id, b64u_encode(thumbprint))
+        self.tls = TlsFacts(evidence.tls_version, evidence.group, evidence.cipher, evidence.post_quantum)
+        self.generation = self.context.generations.of_evidence(evidence)
+        own = evidence.own_svid.spiffe_id
+        self.forwarded_lines = b"%b: By=%b;Hash=%b;URI=%b\r\n" % (
+            HEADER_FORWARDED_CLIENT.encode("ascii"),
+            str(own).encode("ascii"),
+            thumbprint.hex().encode("ascii"),
+            self.identity_text.encode("ascii"),
+        )
+
+    def permit(self, head: RequestHead, path: bytes) -> Permit:
+        """
+        Ask the policy; one answer serves the whole connection where the policy does not look at requests.
+
+        Args:
+            head: the request.
+            path: its raw path.
+
+        Returns:
+            The permit.
+
+        Raises:
+            Denied: the policy denies.
+        """
+        known = self._permit
+        if known is None:
+            policy, identity = self.context.policy, self.identity
+            if policy is None or identity is None:
+                raise Denied(identity=self.identity_text or "a client without identity", rule="no policy")
+            request = AccessRequest(identity, head.method.decode("latin-1"), path.decode("latin-1"))
+            try:
+                known = policy.authorize(request)
+                self.context.metrics.auth_allowed.inc()
+            except Denied as denied:
+                known = denied
+            if not policy.looks_at_requests:
+                self._permit = known
+        if isinstance(known, Denied):
+            raise known
+        return known
+
+    def denied(self, denied: Denied) -> None:
+        """
+        Count and tell a denial.
+
+        Args:
+            denied: with the rule.
+        """
+        self.context.metrics.denied_policy.inc()
+        self.context.reporter.denied(denied.reason, self.address, self.identity_text, str(denied))
+
+    @property
+    def address(self) -> str:
+        """Where the client connects from."""
+        peer = self.transport.getPeer() if self.transport is not None else None
+        return str(getattr(peer, "host", "") or "local")
+
+    # -- The queue of requests ---------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Feed waiting events to the exchanges, one exchange at a time."""
+        if self.pumping:
+            return
+        self.pumping = True
+        queue = self._queue
+        try:
+            while queue and self._closing_until is None and not self.gone:
+                exchange = self._exchange
+                if exchange is None:
+                    self._next(queue.popleft())
+                elif exchange.request_ended:
+                    break
+                else:
+                    self._feed(exchange, queue.popleft())
+        finally:
+            self.pumping = False
+        if self._exchange is not None:
+            self._exchange.flush()
+        self._pause(_QUEUED, bool(queue) and self._closing_until is None)
+
+    def _next(self, event: Event) -> None:
+        if type(event) is RequestHead:
+            self._exchange = Exchange(self, event)
+            self._exchange.begin()
+            if event.upgrade:
+                self._pause(_UPGRADE_PENDING, self._exchange is not None)
+        elif type(event) is Refused:
+            self._refuse(event.error)
+        # What is left of a request that was answered before it ended belongs to nobody.
+
+    def _feed(self, exchange: Exchange, event: Event) -> None:
+        if type(event) is bytes:
+            exchange.request_body(event)
+        elif type(event) is End:
+            exchange.request_end(event.trailers)
+        elif type(event) is Refused:
+            self.context.reporter.exchange_failed(event.error.reason, self.identity_text, str(event.error))
+            self._exchange = None
+            exchange.client_lost()
+            self.abort("protocol")
+
+    def rest_at_hand(self) -> bool:
+        """
+        Tell whether the rest of the current request is already here.
+
+        Returns:
+            True where its end waits in the queue, so that the connection can go on after an early answer.
+        """
+        return any(type(event) is End for event in self._queue)
+
+    def exchange_finished(self, exchange: Exchange, tunnelled: UpstreamConnection | None, status: int | None) -> None:
+        """
+        Go on after a released response.
+
+        Args:
+            exchange: the one that is over.
+            tunnelled: the upstream connection after a granted upgrade.
+            status: what was answered.
+        """
+        if self._exchange is not exchange:
+            return
+        self._exchange = None
+        context = self.context
+        seconds = context.seconds() - exchange.started
+        context.metrics.request_duration(exchange.head.method).observe(seconds)
+        if context.access_log:
+            context.reporter.request_served(self.identity_text, exchange.head.method, status, seconds)
+        self._activity = context.tick
+        if tunnelled is not None and not self.gone:
+            self._start_tunnel(tunnelled)
+        elif exchange.close or not (exchange.request_ended or self._skip_request()):
+            self.close("served")
+        else:
+            if exchange.head.upgrade:
+                self._pause(_UPGRADE_PENDING, False)
+                self._queue.extend(self._parser.resume())
+            self._pump()
+
+    def _skip_request(self) -> bool:
+        """Drop the rest of an answered request where it is here."""
+        while self._queue:
+            if type(self._queue.popleft()) is End:
+                return True
+        return False
+
+    def _start_tunnel(self, upstream: UpstreamConnection) -> None:
+        self._tunnel = Tunnel(self.transport, upstream, self._count_sent)
+        rest = self._parser.take_rest()
+        self._paused = 0
+        self._tunnel.start(rest)
+        self._resume_reading()
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        """Answer a request that is no acceptable HTTP, and close."""
+        self.context.reporter.exchange_failed(error.reason, self.identity_text, str(error))
+        self._answer_and_close(error)
+
+    def _answer_and_close(self, error: RemoteProtocolError | RequestTimeout) -> None:
+        lines = self._id_line() + _CLOSE_LINE
+        self.write(answer(error.http_status, problem_fields(error), problem_body(error), head_only=False, lines=lines))
+        self.close("protocol")
+
+    def serve_notary(self, exchange: Exchange, path: bytes) -> None:
+        """
+        Answer a request for the reserved path.
+
+        Args:
+            exchange: the request.
+            path: its raw path.
+        """
+        if self._endpoint is None or self.identity is None:
+            exchange.answer_error(NotaryNotHere())
+        else:
+            self._endpoint.serve(self, exchange, path)
+
+    # -- What exchanges ask of the connection ------------------------------------------------------------------------
+
+    @property
+    def generation_serves(self) -> bool:
+        """Whether the credentials of this connection may still sign and be shown."""
+        return self.generation is not None and self.generation.valid_at(self.context.wall())
+
+    def notary_lines(self, level: Level, ticket: Ticket | None, *, own: bool) -> bytes:
+        """
+        Write the notary's field lines of a response.
+
+        Args:
+            level: the level in force.
+            ticket: the admission of a recorded exchange.
+            own: whether the answer is the proxy's own; those always name the workload.
+
+        Returns:
+            Lines with CRLF; empty outbound, and for the application's answers without a level.
+        """
+        if level is Level.NONE:
+            return self._id_line() if own else b""
+        lines = self._level_lines.get(level)
+        if lines is None:
+            lines = self._id_line() + b"%b: %b\r\n" % (HEADER_LEVEL.encode("ascii"), level.value.encode("ascii"))
+            self._level_lines[level] = lines
+        if ticket is not None and ticket.level is Level.SIGN_REQUEST:
+            location = receipt_location(ticket.key).encode("ascii")
+            lines += b"%b: %b\r\n" % (HEADER_RECEIPT_LOCATION.encode("ascii"), location)
+        return lines
+
+    def _id_line(self) -> bytes:
+        if self.generation is None:
+            return b""
+        return b"%b: %b\r\n" % (HEADER_WORKLOAD_ID.encode("ascii"), self.generation.statement.id.encode("ascii"))
+
+    def outbound_lines(self, level: Level, nonce: str) -> bytes:
+        """
+        Write the notary's field lines of a request to a peer's proxy.
+
+        Args:
+            level: what the application wishes.
+            nonce: a fresh nonce.
+
+        Returns:
+            Lines with CRLF; empty without a wish.
+        """
+        if level is Level.NONE:
+            return b""
+        lines = b"%b: %b\r\n" % (HEADER_LEVEL.encode("ascii"), level.value.encode("ascii"))
+        if level.recorded:
+            lines += b"%b: %b\r\n" % (HEADER_NONCE.encode("ascii"), nonce.encode("ascii"))
+        return lines
+
+    @staticmethod
+    def phrase(status: int) -> bytes:
+        """
+        Find the phrase of a status.
+
+        Args:
+            status: the code.
+
+        Returns:
+            The registered phrase.
+        """
+        return HTTPStatus(status).phrase.encode("ascii")
+
+    def write(self, data: bytes) -> None:
+        """
+        Send octets to the client.
+
+        Args:
+            data: parts of responses.
+        """
+        self._activity = self.context.tick
+        self.transport.write(data)  # type: ignore[union-attr]
+
+    def sent_upstream(self, count: int) -> None:
+        """
+        Count octets sent to the application.
+
+        Args:
+            count: how many.
+        """
+        self._sent += count
+
+    def _count_sent(self, count: int) -> None:
+        self._sent += count
+        self._activity = self.context.tick
+
+    def stream_from(self, upstream: UpstreamConnection) -> None:
+        """
+        Let the client's speed govern a response that does not fit one read.
+
+        Args:
+            upstream: where it comes from.
+        """
+        if not self.gone:
+            self.transport.registerProducer(upstream, True)  # type: ignore[union-attr]
+
+    def stop_stream(self) -> None:
+        """The response is read to its end."""
+        if not self.gone:
+            self.transport.unregisterProducer()  # type: ignore[union-attr]
+
+    # -- Reading and pausing -----------------------------------------------------------------------------------------
+
+    def _pause(self, why: int, wanted: bool) -> None:
+        before = self._paused
+        self._paused = before | why if wanted else before & ~why
+        if self.gone or bool(before) == bool(self._paused):
+            return
+        if self._paused:
+            self.transport.pauseProducing()  # type: ignore[union-attr]
+        else:
+            self.transport.resumeProducing()  # type: ignore[union-attr]
+
+    def _resume_reading(self) -> None:
+        if not self.gone:
+            self.transport.resumeProducing()  # type: ignore[union-attr]
+
+    def pause_for_exchange(self) -> None:
+        """Read no more until the exchange can take it."""
+        self._pause(_EXCHANGE_WAITS, True)
+
+    def resume_for_exchange(self) -> None:
+        """The exchange can take more."""
+        self._pause(_EXCHANGE_WAITS, False)
+
+    def pauseProducing(self) -> None:
+        """The application reads slower than the client sends."""
+        self._pause(_UPSTREAM_SLOW, True)
+
+    def resumeProducing(self) -> None:
+        """The application caught up."""
+        self._pause(_UPSTREAM_SLOW, False)
+
+    def stopProducing(self) -> None:
+        """The application's connection ended; its own protocol says so."""
+
+    # -- The end -----------------------------------------------------------------------------------------------------
+
+    def close(self, cause: str) -> None:
+        """
+        Close in order: what was written is delivered, what the client still sends is read and dropped for a moment.
+
+        Args:
+            cause: one word for the metric.
+        """
+        if self._closing_until is not None or self.gone:
+            return
+        self._count(cause)
+        self._closing_until = self.context.seconds() + _LINGER
+        self._queue.clear()
+        self._paused = 0
+        self._resume_reading()
+        half_close = getattr(self.transport, "loseWriteConnection", None)
+        if self.context.inbound or half_close is None:
+            self.transport.loseConnection()  # type: ignore[union-attr]
+        else:
+            half_close()
+
+    def abort(self, cause: str) -> None:
+        """
+        Drop the connection, so that the client sees that something is missing.
+
+        Args:
+            cause: one word for the metric.
+        """
+        if not self.gone:
+            self._count(cause)
+            self._closing_until = self.context.seconds() + _LINGER
+            self.transport.abortConnection()  # type: ignore[union-attr]
+
+    def _count(self, cause: str) -> None:
+        if self._counted:
+            return
+        self._counted = True
+        metrics = self.context.metrics
+        (metrics.auth_failed if isinstance(self._permit, Denied) else metrics.succeeded).inc()
+        metrics.closed(cause)
+
+    def count_octets(self) -> None:
+        """Move the octets counted here to the metrics."""
+        if self._received:
+            self.context.metrics.bytes_received.inc(self._received)
+            self._received = 0
+        if self._sent:
+            self.context.metrics.bytes_sent.inc(self._sent)
+            self._sent = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._exchange is None and self._tunnel is None and not self._queue
+
+    def sweep(self, now: float, wall: datetime) -> None:
+        """
+        Judge the times of this connection; called about twice a second.
+
+        Args:
+            now: the monotonic time.
+            wall: the wall clock.
+        """
+        self.count_octets()
+        timeouts = self.context.timeouts
+        if self._closing_until is not None:
+            if now >= self._closing_until and not self.gone:
+                self.transport.abortConnection()  # type: ignore[union-attr]
+            return
+        if self._judge_credentials(wall):
+            return
+        if self._tunnel is not None:
+            if now - self._activity >= timeouts.exchange:
+                self.abort("idle")
+        elif self._exchange is not None:
+            self._exchange.sweep(now, self._activity)
+        elif self._parser.in_head:
+            if now - self._head_since >= timeouts.header:
+                self._answer_and_close(RequestTimeout())
+        elif self.context.draining:
+            self.close("drain")
+        elif now - self._activity >= timeouts.idle:
+            self.close("idle")
+
+    def _judge_credentials(self, wall: datetime) -> bool:
+        self.must_close = self.context.draining
+        generation = self.generation
+        if generation is not None and wall >= generation.renew_connections_at:
+            self.must_close = True
+            if wall >= generation.cut_at:
+                self.end_now(Outcome.CREDENTIALS_EXPIRED, "credentials_expired")
+                return True
+        if self.evidence is not None and wall > self.evidence.svid.not_after:
+            self.end_now(Outcome.CREDENTIALS_EXPIRED, "peer_expired")
+            return True
+        return False
+
+    def end_now(self, outcome: Outcome, cause: str) -> None:
+        """
+        End the connection for a reason of our own: at once, but in order where nothing is under way.
+
+        Args:
+            outcome: what the record of a running exchange says.
+            cause: one word for the metric.
+        """
+        exchange = self._exchange
+        if exchange is not None:
+            self._count(cause)
+            exchange.cut(outcome)
+        elif self._tunnel is not None:
+            self.abort(cause)
+        else:
+            self.close(cause)
+
+    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
+        """
+        Judge the peer again after a change, and end the connection where it would now be refused.
+
+        Args:
+            bundles: the bundles in force.
+            wall: the time.
+        """
+        evidence = self.evidence
+        if evidence is None or self._closing_until is not None:
+            return
+        try:
+            verify_svid(evidence.svid.chain[:-1], bundles, wall)
+        except SvidInvalid as error:
+            self.context.metrics.denied_svid.inc()
+            self.context.reporter.denied(error.reason, self.address, self.identity_text, str(error))
+            self.end_now(Outcome.SERVER_ABORTED, "reauthorization")

@@ -1,0 +1,636 @@
+"""
+One request and its response, from the head to the release of the last octet.
+
+Owns the order of things: level and nonce, policy, admission by the notary, the upstream, the record, the release. A
+recorded exchange withholds the end of its response (the last octet, the last chunk, the end of the connection, or the
+head where no body follows) until its record is durable.
+
+The life of an exchange::
+
+    begin -> [admission] -> [upstream connects] -> request streams -> response streams -> [commit] -> finished
+       any step may instead answer with the proxy's own response, or abort once a part of the response was released
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.naming import HEADER_LEVEL, HEADER_NONCE
+from svc.notary.access import is_reserved
+from svc.notary.exchange import Outcome
+from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
+from svc.notary.level import Level, LevelUnknown, level_in_force
+from svc.policy import Denied
+from svc.proxy.errors import (
+    BodyTooLarge,
+    LevelInvalid,
+    NonceInvalid,
+    NotaryUnavailable,
+    ProxyError,
+    RequestTimeout,
+    UpstreamClosed,
+    UpstreamMalformed,
+    UpstreamTimeout,
+)
+from svc.proxy.http.answers import problem_body, problem_fields
+from svc.proxy.http.heads import Framing, interim_head, request_head, response_head
+from svc.proxy.http.recorder import Recorder
+from svc.wire.fields import Field, joined, passed_on_trailers
+from svc.wire.http1 import End, Event, Excess, Interim, Refused, RequestHead, ResponseHead
+
+if TYPE_CHECKING:
+    from svc.proxy.http.client import ClientConnection
+    from svc.proxy.http.upstream import UpstreamConnection
+    from svc.proxy.notarizer import Ticket
+
+_LEVEL = HEADER_LEVEL.lower().encode("ascii")
+_NONCE = HEADER_NONCE.lower().encode("ascii")
+#: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
+_REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
+
+
+def path_of(target: bytes) -> bytes:
+    """
+    Cut the path out of a request target.
+
+    Args:
+        target: in origin, absolute or asterisk form.
+
+    Returns:
+        The raw path without the query.
+    """
+    path = target.partition(b"?")[0]
+    if path.startswith(b"/") or b"://" not in path:
+        return path
+    slash = path.find(b"/", path.index(b"://") + 3)
+    return path[slash:] if slash >= 0 else b"/"
+
+
+class Exchange:
+    """
+    One exchange of a client connection.
+
+    Args:
+        client: the connection.
+        head: the request.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_body_in",
+        "_client",
+        "_context",
+        "_framing",
+        "_held",
+        "_level",
+        "_permit",
+        "_recorder",
+        "_remaining",
+        "_response",
+        "_response_ended",
+        "_retried",
+        "_streaming_down",
+        "_streaming_up",
+        "_ticket",
+        "_to_upstream",
+        "_upstream",
+        "close",
+        "finished",
+        "head",
+        "request_ended",
+        "request_ended_at",
+        "started",
+        "upgraded",
+    )
+
+    def __init__(self, client: ClientConnection, head: RequestHead) -> None:
+        self._client = client
+        self._context = client.context
+        self.head = head
+        self.started = self._context.seconds()
+        self.request_ended_at = self.started
+        self.request_ended = False
+        self.finished = False
+        self.close = not head.keep_alive
+        self.upgraded = False
+        self._permit: object = None
+        self._level = Level.NONE
+        self._ticket: Ticket | None = None
+        self._recorder: Recorder | None = None
+        self._attempt: Deferred[UpstreamConnection] | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._retried = False
+        self._to_upstream: list[bytes] = []
+        self._body_in = 0
+        self._streaming_up = False
+        self._streaming_down = False
+        self._response: ResponseHead | None = None
+        self._response_ended = False
+        self._framing = Framing.NONE
+        self._remaining = 0
+        self._held = b""
+
+    # -- From the client ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Judge the head and set out for the upstream, or answer at once."""
+        context, client, head = self._context, self._client, self.head
+        path = path_of(head.target)
+        if is_reserved(path):
+            client.serve_notary(self, path)
+            return
+        if not context.inbound:
+            self._forward(client.outbound_lines(self._outbound_level(), self._fresh_nonce()))
+            return
+        try:
+            self._permit = client.permit(head, path)
+            limit = context.limits.body
+            if limit is not None and head.length is not None and head.length > limit:
+                raise BodyTooLarge(limit=limit)
+            asked, nonce = self._wishes()
+        except Denied as denied:
+            client.denied(denied)
+            self.answer_error(denied)
+            return
+        except ProxyError as error:
+            self.answer_error(error)
+            return
+        level = level_in_force(demanded=context.demanded, asked=asked, maximum=context.maximum)
+        self._level = level
+        if level is Level.NONE:
+            self._forward(client.forwarded_lines)
+            return
+        if client.generation is None or not client.generation_serves:
+            self._level = Level.NONE
+            self.answer_error(NotaryUnavailable())
+            return
+        context.notary_metrics.level[level.value].inc()
+        if level is Level.WORKLOAD:
+            self._forward(client.forwarded_lines)
+            return
+        client.pause_for_exchange()
+        admission = context.notarizer.admit(level, client.identity_text, nonce, client.generation)
+        admission.addCallbacks(self._admitted, self._not_admitted)
+
+    def request_body(self, data: bytes) -> None:
+        """
+        Take a piece of the request body.
+
+        Args:
+            data: octets without chunk lines.
+        """
+        if self._response_ended or self.finished:
+            return
+        self._body_in += len(data)
+        limit = self._context.limits.body
+        if limit is not None and self._body_in > limit:
+            self._fail(BodyTooLarge(limit=limit))
+            return
+        if self._recorder is not None:
+            self._recorder.request.update(data)
+        self._to_upstream.append(b"%x\r\n%b\r\n" % (len(data), data) if self.head.chunked else data)
+
+    def request_end(self, trailers: list[Field]) -> None:
+        """
+        The request is whole.
+
+        Args:
+            trailers: its trailer fields.
+        """
+        self.request_ended = True
+        self.request_ended_at = self._context.seconds()
+        if self._response_ended or self.finished:
+            return
+        if self._recorder is not None:
+            self._recorder.request.complete = True
+            self._recorder.request_trailers = trailers
+        if self.head.chunked:
+            self._to_upstream.append(b"0\r\n%b\r\n" % joined(passed_on_trailers(trailers, self.head.options)))
+
+    def flush(self) -> None:
+        """Send on what the client's last octets gave; called once for each read."""
+        upstream = self._upstream
+        if upstream is None:
+            if self._to_upstream and not self.finished and not self.request_ended:
+                self._client.pause_for_exchange()
+            return
+        if self._to_upstream:
+            data = self._to_upstream[0] if len(self._to_upstream) == 1 else b"".join(self._to_upstream)
+            self._to_upstream.clear()
+            self._client.sent_upstream(len(data))
+            upstream.write(data)
+        if not self.request_ended and not self._streaming_up:
+            self._streaming_up = True
+            upstream.transport.registerProducer(self._client, True)  # type: ignore[union-attr]
+        elif self.request_ended and self._streaming_up:
+            self._stop_streaming_up()
+
+    def client_lost(self, outcome: Outcome = Outcome.CLIENT_ABORTED) -> None:
+        """
+        The client's connection is gone, or is about to be dropped.
+
+        Args:
+            outcome: what the record says of it.
+        """
+        if self.finished:
+            return
+        self.finished = True
+        self._drop_upstream()
+        if not self._response_ended:
+            self._record_aborted(outcome)
+
+    # -- Admission and upstream --------------------------------------------------------------------------------------
+
+    def _wishes(self) -> tuple[Level, str | None]:
+        reserved = self.head.reserved
+        if not reserved:
+            return Level.NONE, None
+        asked, nonce = Level.NONE, None
+        text = reserved.get(_LEVEL)
+        try:
+            if text is not None:
+                asked = Level.parse(text.decode("latin-1"))
+                if asked is Level.NONE:
+                    raise LevelInvalid()
+            text = reserved.get(_NONCE)
+            if text is not None:
+                nonce = parse_nonce(text.decode("latin-1"))
+        except LevelUnknown as error:
+            raise LevelInvalid() from error
+        except NonceMalformed as error:
+            raise NonceInvalid() from error
+        return asked, nonce
+
+    def _outbound_level(self) -> Level:
+        """The application's wish; what it spells wrong is no wish, since its headers are consumed here."""
+        try:
+            return self._wishes()[0]
+        except ProxyError:
+            return Level.NONE
+
+    def _fresh_nonce(self) -> str:
+        return new_nonce(self._client.random(16))
+
+    def _admitted(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+        if self.finished:
+            self._context.notarizer.abandon(ticket)
+            return
+        client = self._client
+        self._recorder = Recorder(
+            ticket.level,
+            ticket.nonce,
+            ticket.jti,
+            client.peer,
+            ticket.generation.server,
+            client.tls,
+            self.head,
+            self._context.wall(),
+        )
+        self._forward(client.forwarded_lines)
+        client.resume_for_exchange()
+
+    def _not_admitted(self, failure: Failure) -> None:
+        if self.finished:
+            return
+        error = failure.value
+        self._level = Level.WORKLOAD
+        self.answer_error(error if isinstance(error, ProxyError) else NotaryUnavailable())
+        self._client.resume_for_exchange()
+
+    def _forward(self, added: bytes) -> None:
+        self._to_upstream.insert(0, request_head(self.head, added))
+        self._acquire()
+
+    def _acquire(self, *, fresh: bool = False) -> None:
+        permit = self._permit if self._permit is not None else self._client.outbound_permit
+        self._attempt = self._context.pool.acquire(permit, self, fresh=fresh)  # type: ignore[arg-type]
+        if self._attempt is not None and self._attempt.called:
+            self._attempt = None
+
+    def upstream_ready(self, connection: UpstreamConnection) -> None:
+        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
+        self._attempt = None
+        if self.finished:
+            self._context.pool.put_back(connection)
+            return
+        self._upstream = connection
+        connection.begin(self, self.head.method, upgrade=self.head.upgrade)
+        if not self._client.pumping:
+            self.flush()
+        self._client.resume_for_exchange()
+
+    def upstream_failed(self, error: ProxyError) -> None:
+        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
+        self._attempt = None
+        if not self.finished:
+            self._fail(error)
+            self._client.resume_for_exchange()
+
+    def _stop_streaming_up(self) -> None:
+        if self._streaming_up:
+            self._streaming_up = False
+            upstream = self._upstream
+            if upstream is not None and not upstream.dead:
+                upstream.transport.unregisterProducer()  # type: ignore[union-attr]
+            self._client.resumeProducing()
+
+    def _stop_streaming_down(self) -> None:
+        if self._streaming_down:
+            self._streaming_down = False
+            self._client.stop_stream()
+            if self._upstream is not None:
+                self._upstream.resumeProducing()
+
+    def _drop_upstream(self) -> None:
+        if self._attempt is not None:
+            self._context.pool.give_up(self._attempt)
+            self._attempt = None
+        self._stop_streaming_up()
+        self._stop_streaming_down()
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.release(reusable=False)
+
+    # -- From the upstream -------------------------------------------------------------------------------------------
+
+    def upstream_events(self, events: list[Event]) -> None:
+        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
+        out: list[bytes] = []
+        excess = bool(events) and type(events[-1]) is Excess
+        for event in events:
+            kind = type(event)
+            if kind is bytes:
+                self._response_body(event, out)  # type: ignore[arg-type]
+            elif kind is ResponseHead:
+                self._response_start(event, out)  # type: ignore[arg-type]
+            elif kind is End:
+                self._response_end(event.trailers, out, excess)  # type: ignore[union-attr]
+                return
+            elif kind is Interim:
+                if self.head.version == "1.1":
+                    out.append(interim_head(event.head))  # type: ignore[union-attr]
+            elif kind is Refused:
+                self._write(out)
+                self._fail(UpstreamMalformed(what=event.error.reason))  # type: ignore[union-attr]
+                return
+        self._write(out)
+        if self._response is not None and not self._streaming_down and self._upstream is not None:
+            self._streaming_down = True
+            self._client.stream_from(self._upstream)
+
+    def upstream_lost(self, events: list[Event]) -> None:
+        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
+        upstream, self._upstream = self._upstream, None
+        self._streaming_up = False
+        if self.finished or self._response_ended:
+            return
+        if events and type(events[-1]) is End:
+            self.upstream_events(events)
+            return
+        if self._response is None and upstream is not None and self._may_retry(upstream):
+            self._retried = True
+            self._to_upstream = [request_head(self.head, self._added_again())]
+            self._acquire(fresh=True)
+            return
+        if self._response is None and not (upstream is not None and upstream.answer_begun):
+            self._fail(UpstreamClosed())
+        else:
+            self._fail(UpstreamMalformed(what="truncated"))
+
+    def _may_retry(self, upstream: UpstreamConnection) -> bool:
+        return (
+            upstream.reused
+            and not self._retried
+            and not upstream.answer_begun
+            and not self.head.has_body
+            and self.head.method in _REPEATABLE
+        )
+
+    def _added_again(self) -> bytes:
+        if self._context.inbound:
+            return self._client.forwarded_lines
+        return self._client.outbound_lines(self._outbound_level(), self._fresh_nonce())
+
+    def _response_start(self, head: ResponseHead, out: list[bytes], *, own: bool = False) -> None:
+        self._response = head
+        if not self.request_ended or self._client.must_close:
+            self.close = True
+        made = response_head(
+            head,
+            method=self.head.method,
+            version=self.head.version,
+            close=self.close,
+            added=self._client.notary_lines(self._level, self._ticket, own=own),
+        )
+        self._framing, self._remaining = made.framing, made.length
+        if made.framing is Framing.CLOSE:
+            self.close = True
+        recorder = self._recorder
+        if recorder is None:
+            out.append(made.octets)
+            return
+        recorder.status = head.status
+        recorder.response_fields = made.fields
+        if made.framing is Framing.NONE:
+            self._held = made.octets
+        else:
+            out.append(made.octets)
+
+    def _response_body(self, data: bytes, out: list[bytes]) -> None:
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.response.update(data)
+        if self._framing is Framing.CHUNKED:
+            out.append(b"%x\r\n%b\r\n" % (len(data), data))
+            return
+        if recorder is not None and self._framing is Framing.LENGTH:
+            self._remaining -= len(data)
+            if self._remaining <= 0:
+                self._held, data = data[-1:], data[:-1]
+        out.append(data)
+
+    def _response_end(self, trailers: list[Field], out: list[bytes], excess: bool) -> None:
+        response = self._response
+        if response is None:
+            return
+        self._response_ended = True
+        last = b""
+        if self._framing is Framing.CHUNKED:
+            kept = passed_on_trailers(trailers, response.options)
+            last = b"0\r\n%b\r\n" % joined(kept)
+            if self._recorder is not None:
+                self._recorder.response_trailers = kept
+        self._hand_back(response, excess)
+        if self._recorder is None:
+            if last:
+                out.append(last)
+            self._write(out)
+            self._finish()
+            return
+        self._held += last
+        self._write(out)
+        self._recorder.response.complete = True
+        self._commit(Outcome.UPGRADED if self.upgraded else Outcome.COMPLETE)
+
+    def _hand_back(self, response: ResponseHead, excess: bool) -> None:
+        self._stop_streaming_up()
+        self._stop_streaming_down()
+        if response.status == 101:
+            self.upgraded = True
+            return
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.release(reusable=response.keep_alive and self.request_ended and not excess)
+
+    # -- Release -----------------------------------------------------------------------------------------------------
+
+    def _write(self, out: list[bytes]) -> None:
+        if out and not self._client.gone:
+            self._client.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _commit(self, outcome: Outcome) -> None:
+        recorder, ticket = self._recorder, self._ticket
+        if recorder is None or ticket is None:
+            return
+        done = self._context.notarizer.commit(ticket, recorder.exchange(outcome, self._context.wall()))
+        done.addCallbacks(self._released, self._unrecorded)
+
+    def _released(self, _result: None) -> None:
+        self._context.notary_metrics.records_written.inc()
+        if self.finished:
+            return
+        held, self._held = self._held, b""
+        self._write([held] if held else [])
+        self._finish()
+
+    def _unrecorded(self, failure: Failure) -> None:
+        self._context.notary_metrics.records_failed.inc()
+        error = failure.value
+        reason = error.reason if isinstance(error, SvcError) else type(error).__name__
+        self._context.reporter.exchange_failed(reason, self._client.identity_text, "the record could not be committed")
+        if self.finished:
+            return
+        self.finished = True
+        self._drop_upstream()
+        self._client.abort("record")
+
+    def _record_aborted(self, outcome: Outcome) -> None:
+        """Record an exchange whose client will not see its end; nobody waits for it."""
+        recorder, ticket = self._recorder, self._ticket
+        if recorder is None or ticket is None:
+            return
+        done = self._context.notarizer.commit(ticket, recorder.exchange(outcome, self._context.wall()))
+        done.addCallbacks(
+            lambda _result: self._context.notary_metrics.records_written.inc(),
+            lambda _failure: self._context.notary_metrics.records_failed.inc(),
+        )
+
+    def _finish(self) -> None:
+        self.finished = True
+        upstream, self._upstream = self._upstream, None
+        self._client.exchange_finished(self, upstream if self.upgraded else None, self._status())
+
+    def _status(self) -> int | None:
+        return self._response.status if self._response is not None else None
+
+    # -- The proxy's own endings -------------------------------------------------------------------------------------
+
+    def answer_error(self, error: SvcError) -> None:
+        """
+        Answer with a problem document.
+
+        Args:
+            error: its reason and status are told.
+        """
+        self.answer(error.http_status, problem_fields(error), problem_body(error))
+
+    def answer(self, status: int, fields: list[Field], body: bytes) -> None:
+        """
+        Answer in place of the application; recorded where the exchange is.
+
+        Args:
+            status: the status code.
+            fields: fields without framing.
+            body: the content.
+        """
+        client = self._client
+        if not self.request_ended and not client.rest_at_hand():
+            self.close = True
+        framed = [*fields, (b"Content-Length", b"%d" % len(body))]
+        self._response = ResponseHead(
+            version="1.1",
+            fields=framed,
+            options=frozenset(),
+            keep_alive=True,
+            length=len(body),
+            chunked=False,
+            upgrade=False,
+            status=status,
+            phrase=client.phrase(status),
+            until_close=False,
+        )
+        out: list[bytes] = []
+        ended, self.request_ended = self.request_ended, self.request_ended or not self.close
+        self._response_start(self._response, out, own=True)
+        self.request_ended = ended
+        if body and self._framing is Framing.LENGTH:
+            self._response_body(body, out)
+        self._response_end([], out, excess=False)
+
+    def _fail(self, error: ProxyError) -> None:
+        """End for a fault on the way: with an answer while that is possible, else by breaking off."""
+        if self.finished or self._response_ended:
+            return
+        self._context.reporter.exchange_failed(error.reason, self._client.identity_text, str(error))
+        self._drop_upstream()
+        if self._response is not None:
+            self._break_off(Outcome.TIMEOUT if error.http_status in (408, 504) else Outcome.SERVER_ABORTED)
+            return
+        self.answer_error(error)
+
+    def _break_off(self, outcome: Outcome) -> None:
+        self.client_lost(outcome)
+        self._client.abort(outcome.value)
+
+    def sweep(self, now: float, activity: float) -> None:
+        """
+        Judge the times of this exchange.
+
+        Args:
+            now: the monotonic time.
+            activity: when octets last moved on the client's connection.
+        """
+        timeouts = self._context.timeouts
+        if self.finished:
+            return
+        if now - self.started >= timeouts.exchange:
+            self._fail_or_cut(UpstreamTimeout(seconds=timeouts.exchange), Outcome.TIMEOUT)
+        elif self._response_ended:
+            return
+        elif self._response is None and self.request_ended:
+            if now - self.request_ended_at >= timeouts.response:
+                self._fail(UpstreamTimeout(seconds=timeouts.response))
+        elif now - activity >= timeouts.stream:
+            error = RequestTimeout() if self._response is None else UpstreamTimeout(seconds=timeouts.stream)
+            self._fail(error)
+
+    def cut(self, outcome: Outcome) -> None:
+        """
+        End at once for a reason of our own.
+
+        Args:
+            outcome: what the record says.
+        """
+        if not self.finished:
+            self._break_off(outcome)
+
+    def _fail_or_cut(self, error: ProxyError, outcome: Outcome) -> None:
+        if self._response is None:
+            self._fail(error)
+        else:
+            self._break_off(outcome)

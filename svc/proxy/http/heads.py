@@ -1,0 +1,115 @@
+"""
+The heads that the proxy sends on, and how the body behind a response head is framed (RFC 9112 section 6).
+
+Pure: from a parsed head to octets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from svc.wire.fields import Field, joined, passed_on
+from svc.wire.http1 import RequestHead, ResponseHead
+
+
+class Framing(Enum):
+    """What ends the body of a response on the client's connection."""
+
+    NONE = "there is no body"
+    LENGTH = "a number of octets"
+    CHUNKED = "the last chunk"
+    CLOSE = "the end of the connection"
+
+
+def request_head(head: RequestHead, added: bytes) -> bytes:
+    """
+    Write the head of a request for the next hop.
+
+    Args:
+        head: as received; target, Host and the order of fields stay.
+        added: the lines that the proxy adds, each with CRLF.
+
+    Returns:
+        The head with its empty line.
+    """
+    if head.chunked:
+        added += b"Transfer-Encoding: chunked\r\n"
+    if head.upgrade:
+        added += b"Connection: upgrade\r\n" + joined([(b"Upgrade", value) for value in head.values(b"upgrade")])
+    elif b"te" in head.options and any(_names_trailers(value) for value in head.values(b"te")):
+        added += b"TE: trailers\r\nConnection: te\r\n"
+    fields = joined(passed_on(head.fields, head.options))
+    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, head.target, fields, added)
+
+
+def _names_trailers(value: bytes) -> bool:
+    return any(part.split(b";")[0].strip().lower() == b"trailers" for part in value.split(b","))
+
+
+@dataclass(slots=True)
+class ClientHead:
+    """
+    The head of a response as the client gets it.
+
+    Args:
+        octets: the head with its empty line.
+        fields: the fields in it that came from the application.
+        framing: what ends the body.
+        length: octets of the body where a number ends it.
+    """
+
+    octets: bytes
+    fields: list[Field]
+    framing: Framing
+    length: int
+
+
+def response_head(head: ResponseHead, *, method: bytes, version: str, close: bool, added: bytes) -> ClientHead:
+    """
+    Write the head of a response for the client.
+
+    Args:
+        head: as the application sent it.
+        method: the method of the request.
+        version: the client's HTTP version; 1.0 knows no chunks.
+        close: whether the connection ends after this response.
+        added: the lines that the proxy adds, each with CRLF.
+
+    Returns:
+        The head and how its body is framed.
+    """
+    framing, length = _framing(head, method, version)
+    fields = passed_on(head.fields, head.options)
+    if framing is Framing.CHUNKED:
+        added += b"Transfer-Encoding: chunked\r\n"
+    if head.status == 101:
+        added += b"Connection: upgrade\r\n" + joined([(b"Upgrade", value) for value in head.values(b"upgrade")])
+    elif close or framing is Framing.CLOSE:
+        added += b"Connection: close\r\n"
+    elif version == "1.0":
+        added += b"Connection: keep-alive\r\n"
+    octets = b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.phrase, joined(fields), added)
+    return ClientHead(octets, fields, framing, length)
+
+
+def interim_head(head: ResponseHead) -> bytes:
+    """
+    Write a 1xx response for the client.
+
+    Args:
+        head: as the application sent it.
+
+    Returns:
+        The head with its empty line, without reserved fields.
+    """
+    fields = joined(passed_on(head.fields, head.options))
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.phrase, fields)
+
+
+def _framing(head: ResponseHead, method: bytes, version: str) -> tuple[Framing, int]:
+    if method == b"HEAD" or head.status < 200 or head.status in (204, 304):
+        return Framing.NONE, 0
+    if head.chunked or head.until_close:
+        return (Framing.CHUNKED if version == "1.1" else Framing.CLOSE), 0
+    return (Framing.LENGTH, head.length) if head.length else (Framing.NONE, 0)

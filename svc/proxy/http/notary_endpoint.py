@@ -1,0 +1,177 @@
+"""
+The notary's own answers on the reserved path, below mTLS and above everything else.
+
+Owns the way from a parsed notary request to the store; who may have what is decided in ``svc.notary.access``.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, cast
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.identity import SpiffeID
+from svc.identity.matchers import Matcher
+from svc.notary.access import (
+    Answer,
+    NotaryNotFound,
+    NotaryRequest,
+    Resource,
+    admit_to_receipt,
+    artifact_answer,
+    check_method,
+    parse_notary_path,
+    pending_answer,
+    problem_answer,
+    root_answer,
+)
+from svc.notary.envelope import Envelope
+from svc.notary.generation import Generation
+from svc.notary.profile import Profile
+from svc.notary.receipt import Disclosures, with_disclosures
+from svc.proxy.errors import NotaryUnavailable
+from svc.proxy.notarizer import Notarizer
+from svc.store.interface import INotaryStore
+from svc.store.records import StoredReceipt
+
+if TYPE_CHECKING:
+    from svc.proxy.http.client import ClientConnection
+    from svc.proxy.http.exchange import Exchange
+
+
+class Statements(Protocol):
+    """Where statements of living generations are found without the store."""
+
+    def statement(self, statement_id: str) -> bytes | None:
+        """The envelope of a statement of a living generation, or None."""
+
+
+class NotaryEndpoint:
+    """
+    Answers for one listener.
+
+    Args:
+        store: what is durable.
+        notarizer: what is under way.
+        statements: what is in memory.
+        profile: the profile of this notary.
+        readers: who may read everybody's receipts, or None.
+        receipts: whether this listener gives receipts at all.
+        retention: seconds that records stay.
+        limits: what the root document tells of limits.
+    """
+
+    def __init__(
+        self,
+        store: INotaryStore,
+        notarizer: Notarizer,
+        statements: Statements,
+        *,
+        profile: Profile,
+        readers: Matcher | None,
+        receipts: bool,
+        retention: float,
+        limits: dict[str, int],
+    ) -> None:
+        self._store = store
+        self._notarizer = notarizer
+        self._statements = statements
+        self._profile = profile
+        self._readers = readers
+        self._receipts = receipts
+        self._retention = timedelta(seconds=retention)
+        self._limits = limits
+
+    def serve(self, client: ClientConnection, exchange: Exchange, path: bytes) -> None:
+        """
+        Answer a request; ``exchange.answer`` is called when the answer is known.
+
+        Args:
+            client: whose connection it is.
+            exchange: the request.
+            path: its raw path.
+        """
+        try:
+            check_method(exchange.head.method.decode("latin-1"))
+            request = parse_notary_path(path)
+        except SvcError as error:
+            self._give(exchange, problem_answer(error))
+            return
+        found = self._find(client, request)
+        if not found.called:
+            client.pause_for_exchange()
+        found.addErrback(self._trouble)
+        found.addCallback(self._give_later, client, exchange)
+
+    def _find(self, client: ClientConnection, request: NotaryRequest) -> Deferred[Answer]:
+        generation, identity = client.generation, client.identity
+        if generation is None or identity is None:
+            return succeed(problem_answer(NotaryUnavailable(), retry_after=1))
+        if request.resource is Resource.ROOT:
+            return succeed(self._root(generation))
+        if request.resource is Resource.CURRENT_STATEMENT:
+            statement = generation.statement
+            return succeed(artifact_answer(statement.id, statement.envelope.serialize(), immutable=False))
+        if request.resource is Resource.STATEMENT:
+            return self._statement(request.key)
+        if request.resource is Resource.RECEIPT:
+            return self._store.get_receipt(request.key).addCallback(self._receipt, identity)
+        if self._notarizer.is_in_flight(str(identity), request.key):
+            return succeed(pending_answer())
+        found = self._store.get_by_request(str(identity), request.key)
+        return found.addCallback(self._receipt, identity)
+
+    def _root(self, generation: Generation) -> Answer:
+        return root_answer(
+            issuer=generation.spiffe_id,
+            profile=self._profile,
+            algorithms=[signer.alg for signer in generation.signers],
+            receipts=self._receipts,
+            limits=self._limits,
+            retention=self._retention,
+        )
+
+    def _statement(self, statement_id: str) -> Deferred[Answer]:
+        envelope = self._statements.statement(statement_id)
+        if envelope is not None:
+            return succeed(artifact_answer(statement_id, envelope))
+        return self._store.get_statement(statement_id).addCallback(_statement_answer, statement_id)
+
+    def _receipt(self, stored: StoredReceipt | None, requester: SpiffeID) -> Answer:
+        if stored is None or stored.envelope is None:
+            raise NotaryNotFound()
+        access = admit_to_receipt(
+            requester,
+            client=SpiffeID.parse(stored.client) if stored.client else None,
+            server=SpiffeID.parse(stored.server),
+            readers=self._readers,
+        )
+        envelope = Envelope.parse(stored.envelope)
+        disclosed = with_disclosures(envelope, access.disclosed(cast("Disclosures | None", stored.disclosures)))
+        return artifact_answer(stored.id, disclosed.serialize())
+
+    def _trouble(self, failure: Failure) -> Answer:
+        error = failure.value
+        if isinstance(error, NotaryNotFound):
+            return problem_answer(error)
+        failure.trap(SvcError)
+        return problem_answer(NotaryUnavailable(), retry_after=1)
+
+    def _give_later(self, answer: Answer, client: ClientConnection, exchange: Exchange) -> None:
+        if exchange.finished or client.gone:
+            return
+        self._give(exchange, answer)
+        client.resume_for_exchange()
+
+    @staticmethod
+    def _give(exchange: Exchange, answer: Answer) -> None:
+        exchange.answer(answer.status, list(answer.headers), answer.body)
+
+
+def _statement_answer(envelope: bytes | None, statement_id: str) -> Answer:
+    if envelope is None:
+        raise NotaryNotFound()
+    return artifact_answer(statement_id, envelope)

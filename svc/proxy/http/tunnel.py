@@ -1,0 +1,80 @@
+"""
+Two connections joined after a granted upgrade: octets pass both ways, the slower side governs the faster.
+
+Knows nothing of what is spoken. When one side ends, what it sent is delivered and the other side is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from svc.proxy.http.upstream import UpstreamConnection
+
+
+class Tunnel:
+    """
+    The joint.
+
+    Args:
+        client: the client's transport.
+        upstream: the connection to the application.
+        count: told of the octets passed to the application.
+    """
+
+    def __init__(self, client: Any, upstream: UpstreamConnection, count: Callable[[int], None]) -> None:
+        self._client = client
+        self._upstream = upstream
+        self._count = count
+        self._client_open = True
+        self._upstream_open = True
+
+    def start(self, from_client: bytes) -> None:
+        """
+        Join the two.
+
+        Args:
+            from_client: octets that the client sent behind its request.
+        """
+        from_upstream = self._upstream.tunnel(self)
+        self._client.registerProducer(self._upstream, True)
+        if self._upstream.dead:
+            self.upstream_gone()
+            return
+        self._upstream.transport.registerProducer(self._client, True)  # type: ignore[union-attr]
+        if from_upstream:
+            self.from_upstream(from_upstream)
+        if from_client:
+            self.from_client(from_client)
+
+    def from_client(self, data: bytes) -> None:
+        """
+        Pass octets on to the application.
+
+        Args:
+            data: from the client.
+        """
+        if self._upstream_open:
+            self._count(len(data))
+            self._upstream.write(data)
+
+    def from_upstream(self, data: bytes) -> None:
+        """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
+        if self._client_open:
+            self._client.write(data)
+
+    def upstream_gone(self) -> None:
+        """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
+        self._upstream_open = False
+        if self._client_open:
+            self._client.unregisterProducer()
+            self._client.loseConnection()
+
+    def client_gone(self) -> None:
+        """The client's connection ended."""
+        self._client_open = False
+        if self._upstream_open:
+            self._upstream_open = False
+            if not self._upstream.dead:
+                self._upstream.transport.unregisterProducer()  # type: ignore[union-attr]
+            self._upstream.close()

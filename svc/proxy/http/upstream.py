@@ -1,0 +1,355 @@
+"""
+Connections to the application: one exchange at a time on each, kept open between exchanges in a pool.
+
+Owns when a connection may be used again. A connection goes back to the pool only when its response was read to the end,
+the request was sent to the end before that, nothing followed, and both sides want to keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol as Interface
+
+from twisted.internet import error as twisted_errors
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IAddress, IPushProducer, IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.errors import SvcError
+from svc.policy import Permit
+from svc.proxy.errors import ConnectTimeout, ProxyError, UpstreamIdentityRefused, UpstreamUnreachable
+from svc.wire.http1 import Event, Limits, ResponseParser
+
+
+class UpstreamUser(Interface):
+    """What an exchange offers to the upstream connection that serves it."""
+
+    def upstream_ready(self, connection: UpstreamConnection) -> None:
+        """A connection is there for this exchange alone."""
+
+    def upstream_failed(self, error: ProxyError) -> None:
+        """No connection could be made."""
+
+    def upstream_events(self, events: list[Event]) -> None:
+        """A part of the response came."""
+
+    def upstream_lost(self, events: list[Event]) -> None:
+        """The connection ended; the events say whether that ended the response too."""
+
+
+class TunnelEnd(Interface):
+    """What takes the octets of a connection that speaks another protocol now."""
+
+    def from_upstream(self, data: bytes) -> None:
+        """Octets came."""
+
+    def upstream_gone(self) -> None:
+        """The connection ended."""
+
+
+@implementer(IPushProducer)
+class UpstreamConnection(Protocol):
+    """
+    One connection to the application.
+
+    Args:
+        pool: the pool that it belongs to.
+        limits: what a response may use.
+    """
+
+    def __init__(self, pool: UpstreamPool, limits: Limits) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._user: UpstreamUser | None = None
+        self._parser: ResponseParser | None = None
+        self._tunnel: TunnelEnd | None = None
+        self.dead = False
+        self.reused = False
+        self.idle_since = 0.0
+
+    def connectionMade(self) -> None:
+        """Let small writes leave at once."""
+        set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
+        if set_no_delay is not None:
+            set_no_delay(True)
+
+    def begin(self, user: UpstreamUser, method: bytes, *, upgrade: bool) -> None:
+        """
+        Start an exchange.
+
+        Args:
+            user: the exchange.
+            method: its method.
+            upgrade: whether it asks for another protocol.
+        """
+        self._user = user
+        self._parser = ResponseParser(method, self._limits, upgrade=upgrade)
+
+    @property
+    def answer_begun(self) -> bool:
+        """Whether an octet of the current answer has come."""
+        return self._parser is not None and self._parser.begun
+
+    def write(self, data: bytes) -> None:
+        """
+        Send octets.
+
+        Args:
+            data: part of a request, or of the other protocol after an upgrade.
+        """
+        self.transport.write(data)  # type: ignore[union-attr]
+
+    def release(self, *, reusable: bool) -> None:
+        """
+        End the exchange.
+
+        Args:
+            reusable: whether another request may follow on this connection.
+        """
+        self._user = self._parser = None
+        if reusable and not self.dead:
+            self._pool.put_back(self)
+        else:
+            self.abort()
+
+    def tunnel(self, end: TunnelEnd) -> bytes:
+        """
+        Leave HTTP after a granted upgrade.
+
+        Args:
+            end: who takes what comes from now on.
+
+        Returns:
+            The octets that already came behind the response.
+        """
+        rest = self._parser.rest if self._parser is not None else b""
+        self._user = self._parser = None
+        self._tunnel = end
+        return rest
+
+    def abort(self) -> None:
+        """Drop the connection without a word."""
+        self._user = None
+        if not self.dead:
+            self.transport.abortConnection()  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Close after what was written."""
+        if not self.dead:
+            self.transport.loseConnection()  # type: ignore[union-attr]
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets from the application."""
+        user = self._user
+        if user is not None:
+            user.upstream_events(self._parser.feed(data))  # type: ignore[union-attr]
+        elif self._tunnel is not None:
+            self._tunnel.from_upstream(data)
+        else:
+            # An application that speaks without being asked is out of step: its octets belong to no request.
+            self.abort()
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
+        """The connection ended."""
+        self.dead = True
+        self._pool.forget(self)
+        user, parser, tunnel = self._user, self._parser, self._tunnel
+        self._user = self._tunnel = None
+        if user is not None and parser is not None:
+            clean = reason.check(ConnectionDone) is not None
+            user.upstream_lost(parser.feed_eof(clean=clean))
+        elif tunnel is not None:
+            tunnel.upstream_gone()
+
+    # The producer of the client's transport.
+
+    def pauseProducing(self) -> None:
+        """The client reads slower than the application answers."""
+        if not self.dead:
+            self.transport.pauseProducing()  # type: ignore[union-attr]
+
+    def resumeProducing(self) -> None:
+        """The client caught up."""
+        if not self.dead:
+            self.transport.resumeProducing()  # type: ignore[union-attr]
+
+    def stopProducing(self) -> None:
+        """The client is gone; its connection says so itself."""
+
+
+class _UpstreamFactory(Factory):
+    noisy = False
+
+    def __init__(self, build: Callable[[], UpstreamConnection]) -> None:
+        self._build = build
+
+    def buildProtocol(self, addr: IAddress | None) -> UpstreamConnection:
+        return self._build()
+
+
+class UpstreamPool:
+    """
+    The connections to one upstream.
+
+    Args:
+        endpoint: makes a connection; its own time limit ends the attempt.
+        name: what errors call the upstream.
+        connect_timeout: the endpoint's limit in seconds, for the error.
+        limits: what a response may use.
+        max_idle: idle connections kept at the most.
+        idle_timeout: seconds that an idle connection is kept.
+        seconds: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        endpoint: IStreamClientEndpoint,
+        name: str,
+        *,
+        connect_timeout: float,
+        limits: Limits,
+        max_idle: int,
+        idle_timeout: float,
+        seconds: Callable[[], float],
+    ) -> None:
+        self._endpoint = endpoint
+        self._name = name
+        self._connect_timeout = connect_timeout
+        self._limits = limits
+        self._max_idle = max_idle
+        self._idle_timeout = idle_timeout
+        self._seconds = seconds
+        self._idle: list[UpstreamConnection] = []
+        self._all: set[UpstreamConnection] = set()
+        self._connecting: set[Deferred[UpstreamConnection]] = set()
+        self._closed = False
+        self._factory = _UpstreamFactory(self._build)
+
+    @property
+    def idle_count(self) -> int:
+        """Connections that wait for an exchange."""
+        return len(self._idle)
+
+    @property
+    def open_count(self) -> int:
+        """All connections."""
+        return len(self._all)
+
+    def acquire(
+        self, permit: Permit, user: UpstreamUser, *, fresh: bool = False
+    ) -> Deferred[UpstreamConnection] | None:
+        """
+        Get a connection for one exchange; ``user`` is told when it is there or cannot be had.
+
+        Args:
+            permit: the evidence that the exchange was authorized; without it there is no connection.
+            user: the exchange.
+            fresh: never take a connection that was used before.
+
+        Returns:
+            None where the user was told at once, else what :meth:`give_up` takes.
+        """
+        if not isinstance(permit, Permit):
+            raise TypeError("an upstream connection needs a permit")
+        while self._idle and not fresh:
+            connection = self._idle.pop()
+            if not connection.dead:
+                connection.reused = True
+                user.upstream_ready(connection)
+                return None
+        attempt: Deferred[UpstreamConnection] = self._endpoint.connect(self._factory)  # type: ignore[assignment]
+        self._connecting.add(attempt)
+        attempt.addBoth(self._attempted, attempt)
+        attempt.addCallbacks(user.upstream_ready, lambda failure: self._failed(failure, user))
+        return attempt
+
+    def give_up(self, attempt: Deferred[UpstreamConnection]) -> None:
+        """
+        Stop waiting for a connection.
+
+        Args:
+            attempt: what :meth:`acquire` returned.
+        """
+        if attempt in self._connecting:
+            attempt.cancel()
+
+    def put_back(self, connection: UpstreamConnection) -> None:
+        """
+        Keep a connection for the next exchange.
+
+        Args:
+            connection: one whose exchange is over.
+        """
+        if self._closed or len(self._idle) >= self._max_idle:
+            connection.close()
+            return
+        connection.idle_since = self._seconds()
+        self._idle.append(connection)
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """
+        Take note of a lost connection.
+
+        Args:
+            connection: the one that is gone.
+        """
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def sweep(self, now: float) -> None:
+        """
+        Close what was idle too long; the list is ordered by the time of return.
+
+        Args:
+            now: the monotonic time.
+        """
+        while self._idle and now - self._idle[0].idle_since >= self._idle_timeout:
+            self._idle.pop(0).close()
+
+    def flush(self) -> None:
+        """Close all idle connections, so that the next exchange uses new credentials."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Close everything."""
+        self._closed = True
+        self.flush()
+        for attempt in list(self._connecting):
+            attempt.cancel()
+        for connection in list(self._all):
+            connection.abort()
+
+    def _build(self) -> UpstreamConnection:
+        connection = UpstreamConnection(self, self._limits)
+        self._all.add(connection)
+        return connection
+
+    def _attempted(
+        self, result: UpstreamConnection | Failure, attempt: Deferred[UpstreamConnection]
+    ) -> UpstreamConnection | Failure:
+        self._connecting.discard(attempt)
+        return result
+
+    def _failed(self, failure: Failure, user: UpstreamUser) -> None:
+        if failure.check(CancelledError, twisted_errors.ConnectingCancelledError):
+            return
+        user.upstream_failed(self._explained(failure))
+
+    def _explained(self, failure: Failure) -> ProxyError:
+        if failure.check(twisted_errors.TimeoutError):
+            return ConnectTimeout(upstream=self._name, seconds=self._connect_timeout)
+        error = failure.value
+        if isinstance(error, SvcError):
+            if error.reason in ("svid_invalid", "identity_unexpected"):
+                return UpstreamIdentityRefused(upstream=self._name, what=str(error))
+            if error.reason in ("connect_timeout", "handshake_timeout"):
+                return ConnectTimeout(upstream=self._name, seconds=self._connect_timeout)
+            return UpstreamUnreachable(upstream=self._name, what=str(error))
+        what = getattr(error, "osError", None) or failure.getErrorMessage()
+        return UpstreamUnreachable(upstream=self._name, what=what)

@@ -1,0 +1,127 @@
+"""
+One listener: its endpoint, its connections, its pool, and how it ends.
+
+Owns the set of open connections. Knows HTTP only by the connection class that it builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
+from twisted.internet.protocol import Factory
+
+from svc.identity import BundleSet
+from svc.notary.exchange import Outcome
+from svc.proxy.http.client import ClientConnection
+from svc.proxy.http.context import ListenerContext
+from svc.proxy.http.notary_endpoint import NotaryEndpoint
+
+
+class _ClientFactory(Factory):
+    noisy = False
+
+    def __init__(self, build: Callable[[], ClientConnection]) -> None:
+        self._build = build
+
+    def buildProtocol(self, addr: IAddress | None) -> ClientConnection:
+        return self._build()
+
+
+class Listener:
+    """
+    A listener that can be opened, drained and closed.
+
+    Args:
+        context: what its connections share.
+        endpoint: where it listens; verified clients only, inbound.
+        notary: answers the reserved path; None outbound.
+        random: gives secure random octets.
+    """
+
+    def __init__(
+        self,
+        context: ListenerContext,
+        endpoint: IStreamServerEndpoint,
+        notary: NotaryEndpoint | None,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self.context = context
+        self._endpoint = endpoint
+        self._notary = notary
+        self._random = random
+        self._port: IListeningPort | None = None
+        self._connections: set[ClientConnection] = set()
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration."""
+        return self.context.name
+
+    @property
+    def address(self) -> IAddress | None:
+        """Where it listens, once it does."""
+        return self._port.getHost() if self._port is not None else None
+
+    @property
+    def open_connections(self) -> int:
+        """Connections of clients that are open."""
+        return len(self._connections)
+
+    async def open(self) -> None:
+        """
+        Listen.
+
+        Raises:
+            CannotListenError: the address cannot be had.
+        """
+        self._port = await self._endpoint.listen(_ClientFactory(self._build))
+
+    def stop_accepting(self) -> Deferred[None]:
+        """
+        Close the port; open connections go on and are asked to end.
+
+        Returns:
+            Fires when the port is closed.
+        """
+        self.context.draining = True
+        port, self._port = self._port, None
+        closed: Deferred[None] = maybeDeferred(lambda: port.stopListening() if port is not None else None)
+        return closed
+
+    def close(self) -> None:
+        """Cut what is still open."""
+        for connection in list(self._connections):
+            connection.end_now(Outcome.SERVER_ABORTED, "drain")
+        self.context.pool.close()
+
+    def sweep(self, now: float, wall: datetime) -> None:
+        """
+        Judge all times; called about twice a second.
+
+        Args:
+            now: the monotonic time.
+            wall: the wall clock.
+        """
+        self.context.tick = now
+        self.context.pool.sweep(now)
+        for connection in list(self._connections):
+            connection.sweep(now, wall)
+
+    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
+        """
+        Judge all peers again, and let new exchanges use new credentials.
+
+        Args:
+            bundles: the bundles in force.
+            wall: the time.
+        """
+        if not self.context.inbound:
+            self.context.pool.flush()
+        for connection in list(self._connections):
+            connection.reauthorize(bundles, wall)
+
+    def _build(self) -> ClientConnection:
+        return ClientConnection(self.context, self._notary, self._random, self._connections)

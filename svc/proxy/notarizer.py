@@ -1,0 +1,318 @@
+"""
+The notary of the running proxy: admits exchanges that need a record, signs receipts beside the reactor, and makes them
+durable before their response is released.
+
+Owns nonces in flight, the rate of each client, the bound on waiting signatures, and the signing thread. Knows neither
+HTTP connections nor SQL.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.notary.exchange import Exchange
+from svc.notary.generation import Generation
+from svc.notary.ids import new_nonce
+from svc.notary.level import Level
+from svc.notary.receipt import Redaction, receipt_payload, sign_receipt
+from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable
+from svc.store.errors import Replayed
+from svc.store.interface import INotaryStore
+from svc.store.records import StoredReceipt
+
+#: Signatures handed to the reactor in one go: more would let the first wait for the last.
+_HANDOVER: Final = 8
+#: Clients whose rate is remembered; the one not seen for longest is forgotten, with a full allowance.
+_CLIENTS: Final = 8192
+
+
+class ThreadCalls(Protocol):
+    """The one thing that the signing thread asks of the reactor."""
+
+    def callFromThread(self, call: Callable[..., object], *args: object) -> object:
+        """Run a call on the reactor's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """
+    The admission of one exchange that will be recorded.
+
+    Args:
+        level: ``logRequest`` or ``signRequest``.
+        client: the client's identity as text; empty for a listener without client identities.
+        nonce: the client's nonce, or None.
+        jti: the identifier of the exchange.
+        generation: the credentials that sign.
+    """
+
+    level: Level
+    client: str
+    nonce: str | None
+    jti: str
+    generation: Generation
+
+    @property
+    def key(self) -> str:
+        """Under which name the receipt is found: the nonce where there is one."""
+        return self.nonce or self.jti
+
+
+class RateLimit:
+    """
+    A token bucket for each client, of bounded number.
+
+    Args:
+        rate: tokens a second.
+        burst: the most tokens.
+        seconds: the monotonic clock.
+    """
+
+    def __init__(self, rate: float, burst: float, seconds: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._seconds = seconds
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> bool:
+        """
+        Take a token.
+
+        Args:
+            client: whose.
+
+        Returns:
+            False where the bucket is empty.
+        """
+        now = self._seconds()
+        tokens, since = self._buckets.get(client, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - since) * self._rate)
+        allowed = tokens >= 1.0
+        self._buckets[client] = (tokens - 1.0 if allowed else tokens, now)
+        self._buckets.move_to_end(client)
+        if len(self._buckets) > _CLIENTS:
+            self._buckets.popitem(last=False)
+        return allowed
+
+
+class SigningThread:
+    """
+    Runs work that signs beside the reactor, in order, results handed over in small batches.
+
+    Args:
+        calls: the reactor.
+        name: the thread's name.
+    """
+
+    def __init__(self, calls: ThreadCalls, name: str = "svc-signing") -> None:
+        self._calls = calls
+        self._work: queue.SimpleQueue[tuple[Deferred[StoredReceipt], Callable[[], StoredReceipt]] | None]
+        self._work = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.waiting = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end after the work it was given, and wait for it."""
+        if self._thread.is_alive():
+            self._work.put(None)
+            self._thread.join(timeout=10.0)
+
+    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
+        """
+        Give work to the thread.
+
+        Args:
+            work: what it calls.
+
+        Returns:
+            Fires on the reactor with the result, or with the failure.
+        """
+        done: Deferred[StoredReceipt] = Deferred()
+        self.waiting += 1
+        self._work.put((done, work))
+        return done
+
+    def _run(self) -> None:
+        results: list[tuple[Deferred[StoredReceipt], StoredReceipt | Failure]] = []
+        while True:
+            item = self._work.get()
+            while item is not None:
+                done, work = item
+                try:
+                    results.append((done, work()))
+                except Exception:  # noqa: BLE001 (whatever happened belongs to the one who gave the work)
+                    results.append((done, Failure()))
+                if len(results) >= _HANDOVER:
+                    break
+                try:
+                    item = self._work.get_nowait()
+                except queue.Empty:
+                    break
+            if results:
+                self._calls.callFromThread(self._deliver, results)
+                results = []
+            if item is None:
+                return
+
+    def _deliver(self, results: list[tuple[Deferred[StoredReceipt], StoredReceipt | Failure]]) -> None:
+        self.waiting -= len(results)
+        for done, result in results:
+            if isinstance(result, Failure):
+                done.errback(result)
+            else:
+                done.callback(result)
+
+
+class Notarizer:
+    """
+    Admits, signs and commits.
+
+    Args:
+        store: where records go.
+        signing: the signing thread.
+        redaction: what of the headers is recorded as a salted digest only.
+        rate: how many signed receipts each client may have.
+        queue_limit: signatures that may wait.
+        random: gives secure random octets.
+    """
+
+    def __init__(
+        self,
+        store: INotaryStore,
+        signing: SigningThread,
+        *,
+        redaction: Redaction,
+        rate: RateLimit,
+        queue_limit: int,
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._store = store
+        self._signing = signing
+        self._redaction = redaction
+        self._rate = rate
+        self._queue_limit = queue_limit
+        self._random = random
+        self._in_flight: dict[tuple[str, str], Ticket] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Exchanges that were admitted and not yet committed or abandoned."""
+        return len(self._in_flight)
+
+    def is_in_flight(self, client: str, key: str) -> bool:
+        """
+        Tell whether an exchange is still running.
+
+        Args:
+            client: the client's identity.
+            key: nonce or ``jti``.
+
+        Returns:
+            True until its record is durable.
+        """
+        return (client, key) in self._in_flight
+
+    def admit(self, level: Level, client: str, nonce: str | None, generation: Generation) -> Deferred[Ticket]:
+        """
+        Reserve what an exchange will need, before anything of it is forwarded.
+
+        Args:
+            level: ``logRequest`` or ``signRequest``.
+            client: the client's identity as text.
+            nonce: the client's nonce, or None.
+            generation: the credentials of the connection.
+
+        Returns:
+            Fires with the ticket; fails with ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
+        """
+        if not self._store.writable:
+            return fail(NotaryUnavailable())
+        if level is Level.SIGN_REQUEST and (self._signing.waiting >= self._queue_limit or not self._rate.take(client)):
+            return fail(NotaryRate())
+        ticket = Ticket(level, client, nonce, new_nonce(self._random(16)), generation)
+        if (client, ticket.key) in self._in_flight:
+            return fail(NonceReplayed())
+        self._in_flight[client, ticket.key] = ticket
+        if nonce is None:
+            return succeed(ticket)
+        known = self._store.nonce_known(client, nonce)
+        return known.addCallbacks(self._admitted, self._unknowable, callbackArgs=(ticket,), errbackArgs=(ticket,))
+
+    def abandon(self, ticket: Ticket) -> None:
+        """
+        Give a reservation back without a record.
+
+        Args:
+            ticket: the admission.
+        """
+        self._in_flight.pop((ticket.client, ticket.key), None)
+
+    def commit(self, ticket: Ticket, exchange: Exchange) -> Deferred[None]:
+        """
+        Make the record of an exchange durable, signed where the level says so.
+
+        Args:
+            ticket: its admission.
+            exchange: what happened.
+
+        Returns:
+            Fires when the record is on disk; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
+        """
+        if ticket.level is Level.SIGN_REQUEST:
+            made = self._signing.submit(lambda: self._record(ticket, exchange))
+        else:
+            made = maybeDeferred(self._record, ticket, exchange)
+        done: Deferred[None] = made.addCallback(self._store.put_receipt)
+        return done.addBoth(self._committed, ticket)
+
+    def _record(self, ticket: Ticket, exchange: Exchange) -> StoredReceipt:
+        generation = ticket.generation
+        draft = receipt_payload(exchange, generation.statement.id, generation.spiffe_id, self._redaction, self._random)
+        signed = ticket.level is Level.SIGN_REQUEST
+        return StoredReceipt(
+            id=draft.id,
+            level=ticket.level.value,
+            client=ticket.client,
+            server=str(generation.spiffe_id),
+            nonce=ticket.nonce,
+            jti=ticket.jti,
+            issued_at=draft.issued_at,
+            outcome=exchange.outcome.value,
+            envelope=sign_receipt(draft, generation.signers).serialize() if signed else None,
+            payload=draft.payload,
+            disclosures=draft.disclosures,
+            statement_id=generation.statement.id,
+        )
+
+    def _admitted(self, known: bool, ticket: Ticket) -> Ticket:
+        if known:
+            self.abandon(ticket)
+            raise NonceReplayed()
+        return ticket
+
+    def _unknowable(self, failure: Failure, ticket: Ticket) -> Failure:
+        self.abandon(ticket)
+        return Failure(NotaryUnavailable()) if failure.check(SvcError) else failure
+
+    def _committed(self, result: Failure | None, ticket: Ticket) -> Failure | None:
+        self.abandon(ticket)
+        if isinstance(result, Failure):
+            if result.check(Replayed):
+                return Failure(NonceReplayed())
+            if result.check(SvcError):
+                return Failure(NotaryUnavailable())
+            return result
+        return None

@@ -1,0 +1,254 @@
+"""
+The running proxy: what starts when, what ends when.
+
+Starts: notary database, credentials, first generation, listeners; ready is said last. Ends in the reverse order:
+    listeners close, exchanges finish within the drain time, records become durable, the database closes.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from twisted.application.service import MultiService, Service
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.proxy.generations import Generations
+from svc.proxy.listener import Listener
+from svc.proxy.notarizer import Notarizer, SigningThread
+from svc.proxy.observers import Reports
+from svc.store.interface import INotaryStore
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+from svc.telemetry.logs import emit
+from svc.workload.source import WorkloadSource
+
+SWEEP_EVERY: Final = 0.5
+_LOOK_DRAINED: Final = 0.05
+#: A larger threshold would leave tens of kilobytes of dead objects behind each closed connection.
+_YOUNG_OBJECTS: Final = 5000
+
+
+class ListenerFailed(SvcError):
+    """the listener {name} cannot be opened at {address}: {what}"""
+
+    reason = "listen_failed"
+    hint = "is another process using the port? choose another one in listeners[].listen"
+
+
+class ProxyService(Service):
+    """
+    The life of one proxy.
+
+    Args:
+        reactor: the reactor.
+        source: the Workload API.
+        store: the notary database.
+        retention: forgets old records.
+        generations: the credentials in use.
+        signing: the signing thread.
+        notarizer: admits and commits.
+        listeners: in the order of the configuration.
+        servers: metrics and admin pages.
+        health: what readiness shows.
+        reports: the log.
+        drain_timeout: seconds that exchanges may take to end.
+        wall: the wall clock.
+        fatal: called when the proxy cannot start.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        *,
+        reactor: Any,
+        source: WorkloadSource,
+        store: INotaryStore,
+        retention: Service,
+        generations: Generations,
+        signing: SigningThread,
+        notarizer: Notarizer,
+        listeners: tuple[Listener, ...],
+        servers: MultiService,
+        health: Health,
+        reports: Reports,
+        drain_timeout: float,
+        wall: Callable[[], datetime],
+        fatal: Callable[[], None],
+    ) -> None:
+        self._reactor = reactor
+        self._source = source
+        self._store = store
+        self._retention = retention
+        self._generations = generations
+        self._signing = signing
+        self._notarizer = notarizer
+        self.listeners = listeners
+        self.servers = servers
+        self._health = health
+        self._reports = reports
+        self._drain_timeout = drain_timeout
+        self._wall = wall
+        self._fatal = fatal
+        self._sweeping = LoopingCall(self._sweep)
+        self._sweeping.clock = reactor
+        self._starting: Deferred[None] | None = None
+        self._draining: Deferred[None] | None = None
+
+    def startService(self) -> None:
+        """Begin to start; :attr:`ready` in the health says when everything runs."""
+        super().startService()
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addErrback(self._start_failed)
+
+    async def _start(self) -> None:
+        self.servers.startService()
+        self._store.init()
+        self._health.holds("store")
+        self._signing.start()
+        self._retention.startService()
+        self._generations.subscribe(self._credentials_changed)
+        self._source.startService()
+        await self._source.when_ready()
+        self._health.holds("svid")
+        self._generations.startService()
+        await self._generations.when_ready()
+        for listener in self.listeners:
+            await self._open(listener)
+        self._sweeping.start(SWEEP_EVERY, now=False)
+        self._health.holds("listeners")
+        _settle_memory()
+        emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
+
+    async def _open(self, listener: Listener) -> None:
+        try:
+            await listener.open()
+        except CannotListenError as error:
+            what = getattr(error.socketError, "strerror", None) or str(error.socketError)
+            raise ListenerFailed(name=listener.name, address=f"{error.interface}:{error.port}", what=what) from error
+        emit(self.log, Event.LISTENER_OPENED, attributes={"listener": listener.name, "address": _shown(listener)})
+
+    def _start_failed(self, failure: Failure) -> None:
+        if not self.running:
+            return
+        error = failure.value
+        known = isinstance(error, SvcError)
+        emit(
+            self.log,
+            Event.PROCESS_START_FAILED,
+            detail_reason=error.reason if isinstance(error, SvcError) else None,
+            message=f"could not start: {error}",
+            detail=error.advice() if isinstance(error, SvcError) else None,
+            failure=None if known else failure,
+        )
+        self._fatal()
+
+    def _credentials_changed(self) -> None:
+        bundles, now = self._generations.bundles, self._wall()
+        for listener in self.listeners:
+            listener.reauthorize(bundles, now)
+
+    def _sweep(self) -> None:
+        now, wall = self._reactor.seconds(), self._wall()
+        for listener in self.listeners:
+            listener.sweep(now, wall)
+
+    # -- The end -----------------------------------------------------------------------------------------------------
+
+    def drain(self) -> Deferred[None]:
+        """
+        Take no new connections and let what runs end.
+
+        Returns:
+            Fires when nothing is open any more or the drain time is over.
+        """
+        if self._draining is None:
+            self._health.drain()
+            emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self._open_connections()})
+            self._draining = Deferred.fromCoroutine(self._drain())
+        waiting: Deferred[None] = Deferred()
+
+        def over(result: None) -> None:
+            waiting.callback(None)
+
+        self._draining.addCallback(over)
+        return waiting
+
+    async def _drain(self) -> None:
+        for listener in self.listeners:
+            await listener.stop_accepting()
+        until = self._reactor.seconds() + self._drain_timeout
+        while self._open_connections() and self._reactor.seconds() < until:
+            await deferLater(self._reactor, _LOOK_DRAINED)
+            self._sweep()
+        left = self._open_connections()
+        for listener in self.listeners:
+            listener.close()
+        while self._notarizer.in_flight and self._reactor.seconds() < until + 5.0:
+            await deferLater(self._reactor, _LOOK_DRAINED)
+        emit(
+            self.log,
+            Event.DRAIN_FINISHED,
+            outcome="failure" if left or self._notarizer.in_flight else "success",
+            attributes={"connections_cut": left, "records_lost": self._notarizer.in_flight},
+        )
+
+    def stopService(self) -> Deferred[None]:
+        """
+        End in order.
+
+        Returns:
+            Fires when the database is closed.
+        """
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        if self._starting is not None and not self._starting.called:
+            self._starting.cancel()
+        await self.drain()
+        if self._sweeping.running:
+            self._sweeping.stop()
+        if self._generations.running:
+            self._generations.stopService()
+        if self._source.running:
+            await self._source.stopService()
+        if self._retention.running:
+            await _fired(self._retention.stopService())
+        self._signing.stop()
+        # What the signing thread handed over last is committed before the database closes.
+        await deferLater(self._reactor, 0)
+        await self._store.close()
+        self._reports.close()
+        if self.servers.running:
+            await _fired(self.servers.stopService())
+        emit(self.log, Event.PROCESS_STOPPED)
+
+    def _open_connections(self) -> int:
+        return sum(listener.open_connections for listener in self.listeners)
+
+
+def _settle_memory() -> None:
+    """Keep what the start made out of every later collection, and collect young objects more seldom than by default."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
+
+
+async def _fired(stopping: Any) -> None:
+    if isinstance(stopping, Deferred):
+        await stopping
+
+
+def _shown(listener: Listener) -> str:
+    address = listener.address
+    return f"{getattr(address, 'host', '')}:{getattr(address, 'port', '')}"

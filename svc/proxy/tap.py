@@ -1,0 +1,90 @@
+"""
+``twistd svc-proxy``: options, configuration, log.
+
+Owns what an operator sees of a bad configuration: one line a problem, exit status 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python.usage import Options as TwistedOptions
+from twisted.python.usage import UsageError
+
+from svc import __version__
+from svc.errors import SvcError
+from svc.proxy.config import ProxySettings
+from svc.settings import ConfigInvalid, load
+
+
+class Options(TwistedOptions):
+    """What ``twistd svc-proxy`` takes."""
+
+    synopsis = "[--config FILE] [--check-config]"
+    longdesc = "Terminates SPIFFE mTLS in front of an application, authorizes by identity and notarizes requests."
+    optParameters = [
+        ["config", "c", "/etc/svc/proxy.yaml", "The configuration, a YAML file."],
+        ["log-format", None, "json", "json (schema svc.log/1) or text."],
+    ]
+    optFlags = [["check-config", None, "Judge the configuration and exit: status 0, or 1 with every problem."]]
+
+    def opt_version(self) -> None:
+        """Print the version and exit."""
+        print(f"svc {__version__}")
+        sys.exit(0)
+
+    def postOptions(self) -> None:
+        """Judge the options, and the configuration where that is all that is asked."""
+        if self["log-format"] not in ("json", "text"):
+            raise UsageError(f"--log-format {self['log-format']!r}: expected json or text")
+        self["settings"] = _settings(self["config"])
+        if self["check-config"]:
+            print(f"svc-proxy: {self['config']} is valid")
+            sys.exit(0)
+
+
+def _settings(path: str) -> ProxySettings:
+    try:
+        return load(path, ProxySettings)
+    except ConfigInvalid as error:
+        for problem in error.problems:
+            print(f"svc-proxy: {path}: {problem}", file=sys.stderr)
+    except SvcError as error:
+        print(f"svc-proxy: {error}", file=sys.stderr)
+    sys.exit(1)
+
+
+def makeService(options: Options) -> IService:
+    """
+    Build the proxy for ``twistd``.
+
+    Args:
+        options: the parsed options.
+
+    Returns:
+        The service; nothing runs yet.
+    """
+    from twisted.internet import reactor
+
+    from svc.proxy.assembly import Assembly
+    from svc.telemetry.logs import LoggedService, log_observer, log_stream
+    from svc.telemetry.records import Origin
+
+    parent = getattr(options, "parent", None) or {}
+    observer = log_observer(Origin("proxy", __version__), log_format=options["log-format"], stream=log_stream(parent))
+    root = LoggedService(observer)
+    proxy = Assembly(options["settings"], reactor, lambda: _fail(reactor)).build()
+    proxy.setServiceParent(root)
+    return root
+
+
+def _fail(reactor: Any) -> None:
+    """End the process with status 1 once everything that was started is stopped."""
+    reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
+    if reactor.running:
+        reactor.stop()
+    else:
+        reactor.callWhenRunning(reactor.stop)

@@ -1,0 +1,33 @@
+"""The policies without rules."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.identity import SpiffeID, TrustDomain
+from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll, Permit
+
+
+class DefaultPolicyTests(SynchronousTestCase):
+    """``default: allow`` and ``default: deny``."""
+
+    own = SpiffeID.parse("spiffe://prod.example/ns/web/sa/fe")
+    foreign = SpiffeID.parse("spiffe://bank.example/ns/web/sa/fe")
+
+    def test_own_domain_is_permitted(self) -> None:
+        """An identity of the trust domain gets a permit that names it and the rule."""
+        policy = AllowTrustDomain(TrustDomain.parse("prod.example"))
+        permit = policy.authorize(AccessRequest(self.own, "GET", "/"))
+        self.assertEqual(permit, Permit(self.own, "default allow"))
+
+    def test_foreign_domain_is_denied(self) -> None:
+        """A federated identity is denied although its certificate verifies."""
+        policy = AllowTrustDomain(TrustDomain.parse("prod.example"))
+        denied = self.assertRaises(Denied, policy.authorize, AccessRequest(self.foreign))
+        self.assertEqual(denied.reason, "policy_deny")
+        self.assertIn("spiffe://bank.example/ns/web/sa/fe", str(denied))
+        self.assertEqual(denied.http_status, 403)
+
+    def test_deny_all(self) -> None:
+        """Nobody is permitted without a rule."""
+        self.assertRaises(Denied, DenyAll().authorize, AccessRequest(self.own, "GET", "/"))

@@ -1,0 +1,283 @@
+"""A listener in memory: real protocols, real notary, a clock that tests move, transports that tests read and write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.identity import X509Svid, verify_svid
+from svc.notary.facts import WorkloadFacts
+from svc.notary.generation import Generation
+from svc.notary.level import Level
+from svc.notary.profile import Profile
+from svc.notary.receipt import Redaction
+from svc.policy import AllowTrustDomain, Policy
+from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.http.client import ClientConnection
+from svc.proxy.http.context import ListenerContext
+from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.upstream import UpstreamPool
+from svc.proxy.notarizer import Notarizer, RateLimit
+from svc.store.records import StoredReceipt
+from svc.telemetry.metrics import ProxyMetrics
+from svc.testing.ca import TestAuthority
+from svc.testing.store import MemoryStore
+from svc.transport.evidence import PeerEvidence
+from svc.wire.http1 import Limits
+
+BASE = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+AUTHORITY = TestAuthority("prod.example", now=BASE)
+OWN = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=1))
+CALLER = AUTHORITY.svid("/ns/web/sa/fe", ttl=timedelta(hours=2))
+
+
+class Handle:
+    """Stands where the TLS connection object stands."""
+
+    def __init__(self, evidence: PeerEvidence) -> None:
+        self.peer_evidence = evidence
+
+
+class Wire(StringTransport):
+    """A transport that remembers how it was ended."""
+
+    def __init__(self, handle: Handle | None = None) -> None:
+        super().__init__()
+        self._handle = handle
+        self.aborted = False
+
+    def getHandle(self) -> Handle | None:
+        """What :func:`peer_evidence` asks for."""
+        return self._handle
+
+    def abortConnection(self) -> None:
+        """Remember it."""
+        self.aborted = True
+
+    def take(self) -> bytes:
+        """Read and forget what was written."""
+        data = self.value()
+        self.clear()
+        return data
+
+    @property
+    def paused(self) -> bool:
+        """Whether nobody wants more octets."""
+        return self.producerState == "paused"
+
+
+@implementer(IStreamClientEndpoint)
+class FakeEndpoint:
+    """Connects at once, or when the test says so, or never."""
+
+    def __init__(self) -> None:
+        self.attempts: list[tuple[Any, Deferred[Any]]] = []
+        self.connections: list[tuple[Any, Wire]] = []
+        self.manual = False
+        self.refuse: Exception | None = None
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        """One attempt."""
+        if self.refuse is not None:
+            failed: Deferred[Any] = Deferred()
+            failed.errback(Failure(self.refuse))
+            return failed
+        if self.manual:
+            waiting: Deferred[Any] = Deferred()
+            self.attempts.append((protocolFactory, waiting))
+            return waiting
+        return succeed(self.make(protocolFactory))
+
+    def make(self, factory: Any) -> Any:
+        """One connection."""
+        protocol = factory.buildProtocol(None)
+        wire = Wire()
+        self.connections.append((protocol, wire))
+        protocol.makeConnection(wire)
+        return protocol
+
+    def complete(self) -> None:
+        """Let the oldest waiting attempt succeed."""
+        factory, waiting = self.attempts.pop(0)
+        waiting.callback(self.make(factory))
+
+
+class ImmediateSigning:
+    """Signs at once."""
+
+    waiting = 0
+
+    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
+        """Do it now."""
+        return succeed(work())
+
+
+class Said:
+    """Keeps what an operator would see."""
+
+    def __init__(self) -> None:
+        self.denials: list[tuple[str, str]] = []
+        self.failures: list[str] = []
+        self.served: list[tuple[bytes, int | None]] = []
+
+    def denied(self, reason: str, address: str, peer: str, detail: str) -> None:
+        """Keep it."""
+        self.denials.append((reason, peer))
+
+    def exchange_failed(self, reason: str, peer: str, detail: str) -> None:
+        """Keep it."""
+        self.failures.append(reason)
+
+    def request_served(self, peer: str, method: bytes, status: int | None, seconds: float) -> None:
+        """Keep it."""
+        self.served.append((method, status))
+
+
+class OneGeneration:
+    """Generations with one member."""
+
+    def __init__(self, generation: Generation | None, svid: X509Svid) -> None:
+        self.generation = generation
+        self.svid = svid
+
+    def of_evidence(self, evidence: PeerEvidence) -> Generation | None:
+        """The one."""
+        return self.generation
+
+    def statement(self, statement_id: str) -> bytes | None:
+        """Its statement."""
+        if self.generation is not None and self.generation.statement.id == statement_id:
+            return self.generation.statement.envelope.serialize()
+        return None
+
+
+def evidence_of(svid: X509Svid, own: X509Svid = OWN) -> PeerEvidence:
+    """What a handshake with a peer would have proved."""
+    proved = verify_svid(svid.chain, AUTHORITY.bundles(), BASE)
+    return PeerEvidence(proved, "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", "1.3", True, own)
+
+
+class Rig:
+    """One listener and what is around it."""
+
+    def __init__(
+        self,
+        *,
+        inbound: bool = True,
+        demanded: Level = Level.NONE,
+        maximum: Level = Level.SIGN_REQUEST,
+        limits: LimitSettings | None = None,
+        timeouts: TimeoutSettings | None = None,
+        policy: Policy | None = None,
+        rate: float = 1000.0,
+        burst: float = 1000.0,
+    ) -> None:
+        self.clock = Clock()
+        self.endpoint = FakeEndpoint()
+        self.store = MemoryStore()
+        self.store.init()
+        self.said = Said()
+        self.metrics = ProxyMetrics(CollectorRegistry())
+        facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
+        self.generation = Generation.issue(OWN, None, facts, Profile.CLASSICAL, BASE, os.urandom)
+        self.generations = OneGeneration(self.generation, OWN)
+        self.signing = ImmediateSigning()
+        self.notarizer = Notarizer(
+            self.store,
+            self.signing,  # type: ignore[arg-type]
+            redaction=Redaction(),
+            rate=RateLimit(rate, burst, self.clock.seconds),
+            queue_limit=8,
+            random=os.urandom,
+        )
+        limits = limits or LimitSettings()
+        timeouts = timeouts or TimeoutSettings()
+        self.pool = UpstreamPool(
+            self.endpoint,
+            "127.0.0.1:8080",
+            connect_timeout=timeouts.connect,
+            limits=Limits(limits.head, limits.fields),
+            max_idle=limits.idleUpstream,
+            idle_timeout=timeouts.idleUpstream,
+            seconds=self.clock.seconds,
+        )
+        self.context = ListenerContext(
+            name="web",
+            inbound=inbound,
+            policy=policy or AllowTrustDomain(OWN.spiffe_id.trust_domain) if inbound else None,
+            generations=self.generations,
+            notarizer=self.notarizer,
+            pool=self.pool,
+            metrics=self.metrics.listener("http", "inbound" if inbound else "outbound"),
+            notary_metrics=self.metrics.notary("http"),
+            reporter=self.said,
+            demanded=demanded,
+            maximum=maximum,
+            limits=limits,
+            timeouts=timeouts,
+            seconds=self.clock.seconds,
+            wall=self.wall,
+            access_log=True,
+        )
+        self.notary = NotaryEndpoint(
+            self.store,
+            self.notarizer,
+            self.generations,
+            profile=Profile.CLASSICAL,
+            readers=None,
+            receipts=True,
+            retention=86400.0,
+            limits={"head": limits.head},
+        )
+        self.open: set[ClientConnection] = set()
+
+    def wall(self) -> datetime:
+        """The wall clock, which the test's clock moves."""
+        return BASE + timedelta(seconds=self.clock.seconds())
+
+    def client(self, svid: X509Svid = CALLER) -> tuple[ClientConnection, Wire]:
+        """Accept a connection."""
+        inbound = self.context.inbound
+        wire = Wire(Handle(evidence_of(svid)) if inbound else None)
+        client = ClientConnection(self.context, self.notary if inbound else None, os.urandom, self.open)
+        client.makeConnection(wire)
+        return client, wire
+
+    def upstream(self, number: int = -1) -> tuple[Any, Wire]:
+        """A connection to the application."""
+        return self.endpoint.connections[number]
+
+    def respond(self, data: bytes, number: int = -1) -> None:
+        """The application answers."""
+        self.endpoint.connections[number][0].dataReceived(data)
+
+    def lose_upstream(self, number: int = -1, *, clean: bool = True) -> None:
+        """The application closes."""
+        reason = ConnectionDone() if clean else ConnectionLost()
+        self.endpoint.connections[number][0].connectionLost(Failure(reason))
+
+    def sweep(self, seconds: float = 0.0) -> None:
+        """Let time pass, as the service does."""
+        if seconds:
+            self.clock.advance(seconds)
+        now = self.clock.seconds()
+        self.context.tick = now
+        self.pool.sweep(now)
+        for client in list(self.open):
+            client.sweep(now, self.wall())
+
+
+def lose(client: ClientConnection) -> None:
+    """The client goes away."""
+    client.connectionLost(Failure(ConnectionDone()))

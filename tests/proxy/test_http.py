@@ -1,0 +1,469 @@
+"""Requests through one listener, in memory."""
+
+from __future__ import annotations
+
+from twisted.internet.error import ConnectionRefusedError as TwistedRefused
+from twisted.internet.error import TimeoutError as TwistedTimeout
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.notary.level import Level
+from svc.policy import DenyAll
+from svc.proxy.config import LimitSettings, TimeoutSettings
+from tests.proxy.rig import AUTHORITY, Rig, lose
+
+GET = b"GET /a HTTP/1.1\r\nHost: api\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class ForwardingTests(SynchronousTestCase):
+    """What reaches the application and what comes back."""
+
+    def setUp(self) -> None:
+        """One inbound listener."""
+        self.rig = Rig()
+        self.client, self.wire = self.rig.client()
+
+    def test_request_and_response(self) -> None:
+        """A request goes on with the caller's identity, its answer comes back as it was."""
+        self.client.dataReceived(GET)
+        sent = self.rig.upstream()[1].take()
+        self.assertTrue(sent.startswith(b"GET /a HTTP/1.1\r\nHost: api\r\nX-Forwarded-Client-Cert: By=spiffe://prod"))
+        self.assertIn(b";URI=spiffe://prod.example/ns/web/sa/fe\r\n", sent)
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK)
+        self.assertEqual(self.rig.said.served, [(b"GET", 200)])
+
+    def test_upstream_connection_is_used_again(self) -> None:
+        """Two requests one after the other share a connection to the application."""
+        for _ in range(2):
+            self.client.dataReceived(GET)
+            self.rig.respond(OK)
+        self.assertEqual(len(self.rig.endpoint.connections), 1)
+        self.assertEqual(self.wire.take(), OK * 2)
+
+    def test_reserved_and_hop_by_hop_fields_stay_here(self) -> None:
+        """Neither side can send what belongs to the proxy or to one hop."""
+        self.client.dataReceived(
+            b"GET / HTTP/1.1\r\nHost: api\r\nConnection: x-hop\r\nX-Hop: 1\r\nX_Forwarded_Client_Cert: URI=evil\r\n"
+            b"Svc_Receipt_Location: /x\r\nKeep-Alive: 1\r\nA: b\r\n\r\n"
+        )
+        sent = self.rig.upstream()[1].take()
+        for gone in (b"X-Hop", b"evil", b"Svc", b"Keep-Alive"):
+            self.assertNotIn(gone, sent)
+        self.assertIn(b"A: b\r\n", sent)
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nSvc-Workload-ID: forged\r\nContent-Length: 0\r\nB: c\r\n\r\n")
+        self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nB: c\r\n\r\n")
+
+    def test_chunked_both_ways_with_trailers(self) -> None:
+        """Chunks are read and written anew, trailers pass the same filter as heads."""
+        self.client.dataReceived(
+            b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nT: 1\r\nSvc-X: 2\r\n\r\n"
+        )
+        self.assertTrue(self.rig.upstream()[1].take().endswith(b"\r\n\r\n3\r\nabc\r\n0\r\nT: 1\r\n\r\n"))
+        self.rig.respond(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nU: 3\r\nSvc-Y: 4\r\nContent-Type: x\r\n\r\n"
+        )
+        self.assertEqual(
+            self.wire.take(), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nU: 3\r\n\r\n"
+        )
+
+    def test_head_request(self) -> None:
+        """The length of an absent body is told and not waited for."""
+        self.client.dataReceived(b"HEAD / HTTP/1.1\r\nHost: api\r\n\r\n")
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
+        self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
+        self.client.dataReceived(GET)
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK)
+        self.assertEqual(len(self.rig.endpoint.connections), 1)
+
+    def test_until_close_response_becomes_chunked(self) -> None:
+        """A body that only the application's close ends is chunked for a client of today and closed for one of old."""
+        self.client.dataReceived(GET)
+        self.rig.respond(b"HTTP/1.0 200 OK\r\n\r\nab")
+        self.rig.lose_upstream()
+        self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n")
+        old, wire = self.rig.client()
+        old.dataReceived(b"GET / HTTP/1.0\r\nHost: api\r\n\r\n")
+        self.rig.respond(b"HTTP/1.0 200 OK\r\n\r\nab")
+        self.rig.lose_upstream()
+        self.assertEqual(wire.take(), b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nab")
+        self.assertTrue(wire.disconnecting)
+
+    def test_until_close_response_that_is_reset_is_no_response(self) -> None:
+        """A reset never ends a body: the client's connection breaks off instead of looking complete."""
+        self.client.dataReceived(GET)
+        self.rig.respond(b"HTTP/1.0 200 OK\r\n\r\nab")
+        self.rig.lose_upstream(clean=False)
+        self.assertTrue(self.wire.aborted)
+        self.assertNotIn(b"0\r\n\r\n", self.wire.take())
+
+    def test_keep_alive_of_http_1_0(self) -> None:
+        """A client of old that asks for it keeps its connection."""
+        self.client.dataReceived(b"GET / HTTP/1.0\r\nHost: api\r\nConnection: keep-alive\r\n\r\n")
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok")
+        self.assertFalse(self.wire.disconnecting)
+
+    def test_interim_responses(self) -> None:
+        """100 and 103 pass, without reserved fields, and to clients of today only."""
+        self.client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        self.assertIn(b"Expect: 100-continue\r\n", self.rig.upstream()[1].take())
+        self.rig.respond(b"HTTP/1.1 100 Continue\r\nSvc-Workload-ID: x\r\n\r\n")
+        self.assertEqual(self.wire.take(), b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.client.dataReceived(b"hi")
+        self.assertEqual(self.rig.upstream()[1].take(), b"hi")
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK)
+
+    def test_websocket_passes_after_authorization(self) -> None:
+        """After a granted upgrade octets pass both ways, and each end ends the other."""
+        self.client.dataReceived(
+            b"GET /ws HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
+        )
+        self.assertIn(b"Connection: upgrade\r\nUpgrade: websocket\r\n", self.rig.upstream()[1].take())
+        self.rig.respond(b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello")
+        head, _, rest = self.wire.take().partition(b"\r\n\r\n")
+        self.assertIn(b"Upgrade: websocket", head)
+        self.assertEqual(rest, b"hello")
+        self.client.dataReceived(b"frame")
+        self.assertEqual(self.rig.upstream()[1].take(), b"frame")
+        self.rig.respond(b"more")
+        self.assertEqual(self.wire.take(), b"more")
+        self.rig.lose_upstream()
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_upgrade_that_is_not_granted(self) -> None:
+        """The connection stays HTTP, and what the client sent behind its request is read as HTTP."""
+        self.client.dataReceived(
+            b"GET /ws HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + GET
+        )
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK)
+        self.assertTrue(self.rig.upstream()[1].take().endswith(b"\r\n\r\n"))
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK)
+
+    def test_101_without_request_is_malformed(self) -> None:
+        """An application cannot leave HTTP on its own."""
+        self.client.dataReceived(GET)
+        self.rig.respond(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: y\r\n\r\n")
+        self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 502 "))
+
+    def test_te_trailers(self) -> None:
+        """A client's wish for trailers is renewed for the next hop."""
+        self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nConnection: TE\r\nTE: trailers\r\n\r\n")
+        self.assertIn(b"TE: trailers\r\nConnection: te\r\n", self.rig.upstream()[1].take())
+
+
+class PipeliningTests(SynchronousTestCase):
+    """Requests that come before the answer of the one before."""
+
+    def setUp(self) -> None:
+        """One inbound listener."""
+        self.rig = Rig()
+        self.client, self.wire = self.rig.client()
+
+    def test_requests_wait_for_their_turn(self) -> None:
+        """The second request is sent on when the first is answered; reading pauses meanwhile."""
+        self.client.dataReceived(GET + b"GET /b HTTP/1.1\r\nHost: api\r\n\r\n")
+        self.assertEqual(self.rig.upstream()[1].take().count(b"GET "), 1)
+        self.assertTrue(self.wire.paused)
+        self.rig.respond(OK)
+        self.assertIn(b"GET /b ", self.rig.upstream()[1].take())
+        self.assertFalse(self.wire.paused)
+        self.rig.respond(OK.replace(b"ok", b"bb"))
+        self.assertEqual(self.wire.take(), OK + OK.replace(b"ok", b"bb"))
+
+    def test_malformed_second_request(self) -> None:
+        """What was right is answered before what was wrong is refused."""
+        self.client.dataReceived(GET + b"GET /b HTTP/1.1\r\n\r\n")
+        self.rig.respond(OK)
+        out = self.wire.take()
+        self.assertTrue(out.startswith(OK))
+        self.assertIn(b"HTTP/1.1 400 ", out)
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_many_denied_requests_in_one_read(self) -> None:
+        """Answers of our own come in order and without recursion."""
+        rig = Rig(policy=DenyAll())
+        client, wire = rig.client()
+        client.dataReceived(GET * 500)
+        self.assertEqual(wire.take().count(b"HTTP/1.1 403 "), 500)
+        self.assertEqual(rig.endpoint.connections, [])
+
+
+class UpstreamTroubleTests(SynchronousTestCase):
+    """What a client sees when the application is the one that fails."""
+
+    def setUp(self) -> None:
+        """One inbound listener."""
+        self.rig = Rig()
+        self.client, self.wire = self.rig.client()
+
+    def test_refused(self) -> None:
+        """An application that is not there is 502 with its reason."""
+        self.rig.endpoint.refuse = TwistedRefused()
+        self.client.dataReceived(GET)
+        out = self.wire.take()
+        self.assertTrue(out.startswith(b"HTTP/1.1 502 Bad Gateway\r\n"))
+        self.assertIn(b'"code":"upstream_unreachable"', out)
+        self.assertEqual(self.rig.said.failures, ["upstream_unreachable"])
+
+    def test_connect_timeout(self) -> None:
+        """An application that does not accept is 504."""
+        self.rig.endpoint.refuse = TwistedTimeout()
+        self.client.dataReceived(GET)
+        self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 504 "))
+
+    def test_slow(self) -> None:
+        """An application that does not answer in time is 504, and its late answer reaches nobody."""
+        self.client.dataReceived(GET)
+        self.rig.sweep(59.0)
+        self.assertEqual(self.wire.take(), b"")
+        self.rig.sweep(1.0)
+        self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 504 "))
+        self.assertTrue(self.rig.upstream()[1].aborted)
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), b"")
+
+    def test_closed_before_answer(self) -> None:
+        """A fresh connection that closes without an answer is 502."""
+        self.client.dataReceived(GET)
+        self.rig.lose_upstream()
+        self.assertIn(b'"code":"upstream_closed"', self.wire.take())
+
+    def test_stale_pooled_connection_is_retried_once(self) -> None:
+        """A GET on a pooled connection that turns out to be closed goes out again on a new one."""
+        self.client.dataReceived(GET)
+        self.rig.respond(OK)
+        self.wire.take()
+        self.client.dataReceived(GET)
+        self.rig.lose_upstream()
+        self.assertEqual(len(self.rig.endpoint.connections), 2)
+        self.assertTrue(self.rig.upstream()[1].take().startswith(b"GET /a "))
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK)
+
+    def test_post_is_never_sent_twice(self) -> None:
+        """What may have had an effect is not repeated."""
+        self.client.dataReceived(GET)
+        self.rig.respond(OK)
+        self.wire.take()
+        self.client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 1\r\n\r\nx")
+        self.rig.lose_upstream()
+        self.assertEqual(len(self.rig.endpoint.connections), 1)
+        self.assertIn(b"502", self.wire.take())
+
+    def test_malformed_answer(self) -> None:
+        """Two lengths in an answer are 502."""
+        self.client.dataReceived(GET)
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok")
+        self.assertIn(b'"code":"upstream_malformed"', self.wire.take())
+        self.assertTrue(self.rig.upstream()[1].aborted)
+
+    def test_break_in_the_middle(self) -> None:
+        """A response that breaks off breaks off for the client too."""
+        self.client.dataReceived(GET)
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        self.rig.lose_upstream()
+        self.assertTrue(self.wire.aborted)
+
+    def test_octets_behind_the_response_end_the_connection(self) -> None:
+        """Bytes that belong to no request are never taken for the next answer."""
+        self.client.dataReceived(GET)
+        self.rig.respond(OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        self.assertEqual(self.wire.take(), OK)
+        self.client.dataReceived(GET)
+        self.assertEqual(len(self.rig.endpoint.connections), 2)
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK)
+
+    def test_octets_on_an_idle_connection(self) -> None:
+        """An application that speaks unasked loses its connection."""
+        self.client.dataReceived(GET)
+        self.rig.respond(OK)
+        self.rig.respond(OK)
+        self.assertTrue(self.rig.upstream()[1].aborted)
+
+    def test_early_answer(self) -> None:
+        """An answer before the end of the request is delivered, then both connections end."""
+        self.client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 10\r\n\r\nhalf")
+        self.rig.respond(b"HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno")
+        self.assertEqual(self.wire.take(), b"HTTP/1.1 413 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+        self.assertTrue(self.wire.disconnecting)
+        self.assertTrue(self.rig.upstream()[1].aborted)
+        self.client.dataReceived(b"rest")
+        self.rig.sweep(5.0)
+        self.assertTrue(self.wire.aborted)
+
+
+class ClientTroubleTests(SynchronousTestCase):
+    """What happens when the client is the one that fails."""
+
+    def test_abort_drops_the_upstream_connection(self) -> None:
+        """The response of a client that went away is never taken for somebody else's."""
+        rig = Rig()
+        client, _ = rig.client()
+        client.dataReceived(GET)
+        lose(client)
+        self.assertTrue(rig.upstream()[1].aborted)
+        other, wire = rig.client()
+        other.dataReceived(GET)
+        self.assertEqual(len(rig.endpoint.connections), 2)
+        rig.respond(OK)
+        self.assertEqual(wire.take(), OK)
+
+    def test_abort_while_connecting(self) -> None:
+        """A connection that arrives for nobody is kept for the next."""
+        rig = Rig()
+        rig.endpoint.manual = True
+        client, _ = rig.client()
+        client.dataReceived(GET)
+        lose(client)
+        self.assertEqual(rig.pool.open_count, 0)
+
+    def test_body_waits_for_the_connection(self) -> None:
+        """While the upstream connects, reading pauses and nothing is lost."""
+        rig = Rig()
+        rig.endpoint.manual = True
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\nab")
+        self.assertTrue(wire.paused)
+        rig.endpoint.complete()
+        self.assertFalse(wire.paused)
+        client.dataReceived(b"cd")
+        self.assertTrue(rig.upstream()[1].take().endswith(b"\r\n\r\nabcd"))
+
+    def test_back_pressure_both_ways(self) -> None:
+        """The slower side governs the faster one."""
+        rig = Rig()
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 9\r\n\r\nab")
+        upstream_wire = rig.upstream()[1]
+        upstream_wire.producer.pauseProducing()
+        self.assertTrue(wire.paused)
+        upstream_wire.producer.resumeProducing()
+        self.assertFalse(wire.paused)
+        client.dataReceived(b"cdefghi")
+        rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
+        wire.producer.pauseProducing()
+        self.assertTrue(upstream_wire.paused)
+        rig.respond(b"cdefghi")
+        self.assertFalse(upstream_wire.paused)
+        self.assertIsNone(wire.producer)
+
+    def test_slow_head_is_answered_408(self) -> None:
+        """A head that trickles is refused after the header time, counted from its first octet."""
+        rig = Rig()
+        client, wire = rig.client()
+        client.dataReceived(b"GET / HT")
+        rig.sweep(9.5)
+        client.dataReceived(b"TP")
+        self.assertEqual(wire.take(), b"")
+        rig.sweep(0.5)
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 408 "))
+        self.assertTrue(wire.disconnecting)
+
+    def test_idle_connection_is_closed(self) -> None:
+        """Nothing for a minute ends the connection."""
+        rig = Rig()
+        _, wire = rig.client()
+        rig.sweep(59.0)
+        self.assertFalse(wire.disconnecting)
+        rig.sweep(1.0)
+        self.assertTrue(wire.disconnecting)
+
+    def test_stalled_body_is_answered_408(self) -> None:
+        """A body that stops moving is given up."""
+        rig = Rig(timeouts=TimeoutSettings(stream="20s"))
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 9\r\n\r\nab")
+        rig.sweep(20.0)
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 408 "))
+        self.assertTrue(rig.upstream()[1].aborted)
+
+    def test_body_limit(self) -> None:
+        """A body at the limit passes; one octet more is 413, told by length or by chunks."""
+        rig = Rig(limits=LimitSettings(body="4B"))
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\nabcd")
+        rig.respond(OK)
+        self.assertEqual(wire.take(), OK)
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 5\r\n\r\n")
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 413 "))
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n")
+        self.assertEqual(wire.take(), b"")
+        client.dataReceived(b"1\r\ne\r\n")
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 413 "))
+
+    def test_malformed_request(self) -> None:
+        """A request that is no HTTP is answered 400 and closed, and no upstream is bothered."""
+        rig = Rig()
+        client, wire = rig.client()
+        client.dataReceived(b"GET / HTTP/1.1\r\nHost : api\r\n\r\n")
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 400 "))
+        self.assertTrue(wire.disconnecting)
+        self.assertEqual(rig.endpoint.connections, [])
+
+    def test_malformed_body_aborts(self) -> None:
+        """A body that breaks its framing ends both connections."""
+        rig = Rig()
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab")
+        client.dataReceived(b"cdXX")
+        self.assertTrue(wire.aborted)
+        self.assertTrue(rig.upstream()[1].aborted)
+
+    def test_foreign_domain_is_403(self) -> None:
+        """The default policy admits the own trust domain only; the answer names the reason and the workload."""
+        rig = Rig()
+        client, wire = rig.client(AUTHORITY.svid("/x"))
+        client.dataReceived(GET)
+        self.assertEqual(len(rig.endpoint.connections), 1)
+        denying = Rig(policy=DenyAll())
+        client, wire = denying.client()
+        client.dataReceived(GET)
+        out = wire.take()
+        self.assertTrue(out.startswith(b"HTTP/1.1 403 "))
+        self.assertIn(b'"code":"policy_deny"', out)
+        self.assertIn(b"Svc-Workload-ID: " + denying.generation.statement.id.encode(), out)
+        self.assertEqual(denying.said.denials, [("policy_deny", "spiffe://prod.example/ns/web/sa/fe")])
+        self.assertEqual(denying.endpoint.connections, [])
+
+
+class OutboundTests(SynchronousTestCase):
+    """The mirrored listener: plain clients, a peer's proxy upstream."""
+
+    def test_wishes_are_issued_anew_and_answers_stripped(self) -> None:
+        """The application's level goes on with a fresh nonce, the peer's reserved fields do not come back."""
+        rig = Rig(inbound=False)
+        client, wire = rig.client()
+        client.dataReceived(
+            b"GET / HTTP/1.1\r\nHost: pay\r\nSvc-Notarization-Level: signRequest\r\n"
+            b"Svc-Notary-Nonce: AAAAAAAAAAAAAAAAAAAAAA\r\n\r\n"
+        )
+        sent = rig.upstream()[1].take()
+        self.assertIn(b"Svc-Notarization-Level: signRequest\r\n", sent)
+        self.assertIn(b"Svc-Notary-Nonce: ", sent)
+        self.assertNotIn(b"AAAAAAAAAAAAAAAAAAAAAA", sent)
+        self.assertNotIn(b"X-Forwarded-Client-Cert", sent)
+        rig.respond(b"HTTP/1.1 200 OK\r\nSvc-Workload-ID: x\r\nSvc-Receipt-Location: /y\r\nContent-Length: 0\r\n\r\n")
+        self.assertEqual(wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    def test_reserved_path_is_not_ours(self) -> None:
+        """An outbound listener shows no artefacts of its own."""
+        rig = Rig(inbound=False)
+        client, wire = rig.client()
+        client.dataReceived(b"GET /.well-known/svc-notary HTTP/1.1\r\nHost: pay\r\n\r\n")
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 404 "))
+        self.assertEqual(rig.endpoint.connections, [])
+
+    def test_level_demanded_by_the_listener(self) -> None:
+        """A listener's own level holds without any wish of the client."""
+        rig = Rig(demanded=Level.WORKLOAD)
+        client, wire = rig.client()
+        client.dataReceived(GET)
+        rig.respond(OK)
+        self.assertIn(b"Svc-Notarization-Level: workload\r\n", wire.take())
