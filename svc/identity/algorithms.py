@@ -16,6 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from svc.identity.certificate import subject_text
 from svc.identity.errors import KeyNotAllowed, SignatureAlgorithmNotAllowed
 
 MIN_RSA_BITS: Final = 2048
@@ -150,9 +151,7 @@ def check_signature_algorithm(certificate: x509.Certificate) -> None:
         return
     if oid == _OID.RSASSA_PSS and _pss_hashes(certificate) <= _ALLOWED_HASHES:
         return
-    raise SignatureAlgorithmNotAllowed(
-        subject=certificate.subject.rfc4514_string(), found=f"{oid._name} ({oid.dotted_string})"
-    )
+    raise SignatureAlgorithmNotAllowed(subject=subject_text(certificate), found=f"{oid._name} ({oid.dotted_string})")
 
 
 def _pss_hashes(certificate: x509.Certificate) -> frozenset[str]:

@@ -61,13 +61,13 @@ class CertificateFacts:
             SvidMalformed: when an extension cannot be read.
         """
         if certificate.version is not x509.Version.v3:
-            raise CertificateVersionRefused(subject=_subject(certificate), version=certificate.version.name)
+            raise CertificateVersionRefused(subject=subject_text(certificate), version=certificate.version.name)
         if subject_of(certificate) is None or issuer_of(certificate) is None:
             raise SvidMalformed(defect="the subject or the issuer of a certificate is unreadable")
         extensions = read_extensions(certificate)
         for extension in extensions:
             if extension.critical and extension.oid not in _EVALUATED:
-                raise CriticalExtensionUnknown(subject=_subject(certificate), oid=extension.oid.dotted_string)
+                raise CriticalExtensionUnknown(subject=subject_text(certificate), oid=extension.oid.dotted_string)
         constraints = _value(extensions, x509.BasicConstraints)
         usage = _value(extensions, x509.ExtendedKeyUsage)
         alternative = _value(extensions, x509.SubjectAlternativeName)
@@ -88,7 +88,7 @@ class CertificateFacts:
     @property
     def subject(self) -> str:
         """The subject as text for people (RFC 4514); empty when it has none."""
-        return _subject(self.certificate)
+        return subject_text(self.certificate)
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -196,7 +196,16 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name | None:
         return None
 
 
-def _subject(certificate: x509.Certificate) -> str:
+def subject_text(certificate: x509.Certificate) -> str:
+    """
+    Name a certificate for people (RFC 4514).
+
+    Args:
+        certificate: any certificate, also a broken one.
+
+    Returns:
+        Its subject; empty when it has none.
+    """
     name = subject_of(certificate)
     return "(unreadable)" if name is None else name.rfc4514_string()
 
