@@ -141,8 +141,8 @@ class WriteLoop:
                 settlements += self._prune(job)
             elif isinstance(job, Recover):
                 settlements += self._recover()
-        settlements.append(partial(self._desk.show_writable, not self._writer.degraded))
-        self._deliver(settlements)
+        # First, so that whoever learns that a record was refused finds the store unwritable already.
+        self._deliver([partial(self._desk.show_writable, not self._writer.degraded), *settlements])
         # Only now: nobody waits for a checkpoint.
         refused = self._writer.checkpoint_if_due()
         if refused is not None:

@@ -266,6 +266,17 @@ class BreakingTests(StoreCase):
         self.assertEqual([], self.observer.commits)
         self.successResultOf(store.put_receipt(receipt("r1")))
 
+    def test_unwritable_before_the_news(self) -> None:
+        """Who is told that a record was refused, or was stored with the reserve, finds the store unwritable already."""
+        store = self.opened()
+        self.fault("COMMIT", sqlite3.SQLITE_IOERR, times=2)
+        seen: list[bool] = []
+        store.put_receipt(receipt("r1")).addErrback(lambda _failure: seen.append(store.writable))
+        self.reactor.advance(1)
+        self.fault("COMMIT", sqlite3.SQLITE_FULL)
+        store.put_receipt(receipt("r2")).addCallback(lambda _none: seen.append(store.writable))
+        self.assertEqual([False, False], seen)
+
     def test_entities(self) -> None:
         """The entity of an error is what was being written."""
         store = self.opened()
