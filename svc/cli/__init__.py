@@ -1,1 +1,6 @@
-"""To be described by its own module."""
+"""
+The command line: one module a command, imported only when that command runs.
+
+:mod:`svc.cli.main` is the entry and the only place that exits. Nothing that ``svc --help`` needs imports Twisted,
+cryptography or the Workload API client.
+"""

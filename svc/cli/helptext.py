@@ -1,0 +1,90 @@
+"""
+The help text of a command, in the layout that users of kubectl know.
+
+Owns the layout alone; every word comes from the command and its flags.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+import click
+
+from svc.cli.pflag import Flag, PflagGroup
+
+_GAP = 3
+
+
+def render_help(ctx: click.Context, width: int) -> str:
+    """
+    Write the help text of a command.
+
+    Args:
+        ctx: the command with its path.
+        width: the columns to fill.
+
+    Returns:
+        Whole lines.
+    """
+    command = ctx.command
+    parts = [_described(command, width), _usage(ctx)]
+    if isinstance(command, PflagGroup):
+        rows = [(name, command.short_text(name)) for name in command.list_commands(ctx)]
+        parts.append(_block("Available Commands", _columns(rows, width)))
+    flags = [param for param in command.get_params(ctx) if isinstance(param, Flag)]
+    parts.append(_block("Flags", _columns(_flag_rows(flag for flag in flags if not flag.shared), width)))
+    parts.append(_block("Global Flags", _columns(_flag_rows(flag for flag in flags if flag.shared), width)))
+    if isinstance(command, click.Group):
+        parts.append('Use "svc help [command]" for more information about a command.')
+    elif command.epilog:
+        parts.append(command.epilog.strip())
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _described(command: click.Command, width: int) -> str:
+    paragraphs = (command.help or "").strip().split("\n\n")
+    return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs)
+
+
+def _usage(ctx: click.Context) -> str:
+    if isinstance(ctx.command, click.Group):
+        return f"Usage:\n  {ctx.command_path} [flags] <command>"
+    words = " ".join(
+        param.metavar for param in ctx.command.params if isinstance(param, click.Argument) and param.metavar
+    )
+    return f"Usage:\n  {ctx.command_path} [flags] {words}".rstrip()
+
+
+def _block(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"{title}:", *lines]) if lines else ""
+
+
+def _flag_rows(flags: Iterable[Flag]) -> list[tuple[str, str]]:
+    shown = [flag for flag in flags if not flag.hidden]
+    return [(_flag_names(flag), _flag_text(flag)) for flag in sorted(shown, key=lambda flag: flag.long_name)]
+
+
+def _flag_names(flag: Flag) -> str:
+    short = next((f"{name}, " for name in flag.opts if not name.startswith("--")), "    ")
+    value = f" {flag.metavar}" if flag.takes_value and flag.metavar else ""
+    return f"{short}{flag.long_name}{value}"
+
+
+def _flag_text(flag: Flag) -> str:
+    default = flag.shown_default
+    if not default and not flag.multiple and isinstance(flag.default, str):
+        default = flag.default
+    if flag.default is True:
+        default = "true"
+    return f"{flag.help} (default {default})" if default else str(flag.help)
+
+
+def _columns(rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    left = max((len(name) for name, _text in rows), default=0) + _GAP
+    lines: list[str] = []
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, max(20, width - left - 2), break_on_hyphens=False) or [""]
+        lines.append(f"  {name:<{left}}{wrapped[0]}".rstrip())
+        lines += [" " * (left + 2) + more for more in wrapped[1:]]
+    return lines

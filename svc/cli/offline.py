@@ -1,0 +1,277 @@
+"""
+``svc verify`` from its flags to an exit status.
+
+Owns where anchors come from: ``--trust-bundle`` and ``--pq-bundle``, or the Workload API where no trust bundle is
+given; never the evidence. The judgement is :mod:`svc.notary.evidence`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from svc import naming
+from svc.cli.errors import CommandFailed, FileUnreadable, UsageRefused
+from svc.cli.exchange.plan import chosen_profile, identities
+from svc.cli.globals import GlobalOptions, Invocation
+from svc.cli.output import Console
+from svc.errors import SvcError
+from svc.identity.archive import TYPE as ARCHIVE_TYPE
+from svc.identity.bundle import BundleMalformed, BundleSet
+from svc.identity.documents import MAX_BUNDLE_OCTETS, load_document
+from svc.identity.spiffeid import SpiffeID, TrustDomain, TrustDomainMalformed
+from svc.identity.trustbundle import parse_bundle_file, parse_pq_bundle_file
+from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, Verification, verify_offline
+from svc.notary.ids import printed_id
+from svc.notary.profile import Profile
+from svc.notary.refusals import NoAnchor
+from svc.notary.report import receipt_report, statement_report
+from svc.notary.verification import Anchors
+from svc.workload.address import socket_path
+from svc.workload.files import read_trusted
+
+
+class BundleUnusable(BundleMalformed):
+    """{path} is no usable bundle file: {defect}"""
+
+    reason = "bundle_malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyPlan:
+    """
+    Everything that one ``svc verify`` does.
+
+    Args:
+        path: the evidence.
+        options: the global options.
+        profile: the local profile.
+        expected: the identities that are expected; none means any.
+        issuers: the central issuers.
+        trust_bundles: files with SPIFFE roots.
+        trust_domain: whose roots they are, where a file does not say it.
+        pq_bundle: the file with post-quantum roots.
+        require_trusted_time: whether the signer's word for the time is refused.
+        print_workload: whether the statement's report is printed.
+        print_receipt: whether the receipt's report is printed.
+        json: whether one JSON object is printed.
+    """
+
+    path: str
+    options: GlobalOptions
+    profile: Profile
+    expected: tuple[SpiffeID, ...]
+    issuers: tuple[SpiffeID, ...]
+    trust_bundles: tuple[str, ...]
+    trust_domain: TrustDomain | None
+    pq_bundle: str | None
+    require_trusted_time: bool
+    print_workload: bool
+    print_receipt: bool
+    json: bool
+
+    @classmethod
+    def read(
+        cls, path: str, values: Mapping[str, Any], options: GlobalOptions, environ: Mapping[str, str]
+    ) -> VerifyPlan:
+        """
+        Make a plan of the flags.
+
+        Args:
+            path: the one argument.
+            values: the flags of the command by name.
+            options: the global options.
+            environ: the environment.
+
+        Returns:
+            The plan.
+
+        Raises:
+            UsageRefused: a value or a combination that makes no sense.
+        """
+        if values["trust_domain"] is not None and not values["trust_bundle"]:
+            raise UsageRefused("--trust-domain says whose roots --trust-bundle holds, which is not given", "add it")
+        return cls(
+            path=path,
+            options=options,
+            profile=chosen_profile(values["profile"], environ),
+            expected=identities(values["expect_id"], naming.ENV_EXPECT_ID, environ, "--expect-id"),
+            issuers=identities(values["issuer"], naming.ENV_ISSUERS, environ, "--issuer"),
+            trust_bundles=tuple(values["trust_bundle"]),
+            trust_domain=_trust_domain(values["trust_domain"]),
+            pq_bundle=values["pq_bundle"] or environ.get(naming.ENV_PQ_BUNDLE) or None,
+            require_trusted_time=values["require_trusted_time"],
+            print_workload=values["print_workload"],
+            print_receipt=values["print_receipt"],
+            json=values["output"] == "json",
+        )
+
+
+def verify(plan: VerifyPlan, invocation: Invocation, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> int:
+    """
+    Carry out ``svc verify``.
+
+    Args:
+        plan: what to do.
+        invocation: the surroundings.
+        now: tells the time.
+
+    Returns:
+        0: everything holds.
+
+    Raises:
+        CommandFailed: the evidence does not hold, or there is nothing to judge it with.
+        SvcError: a file cannot be read.
+    """
+    verification = Verification()
+    try:
+        evidence = EvidenceFile.parse(read_file(plan.path, MAX_EVIDENCE))
+        verification = verify_offline(
+            evidence,
+            profile=plan.profile,
+            anchors=_anchors(plan, invocation),
+            now=now(),
+            issuers=plan.issuers,
+            expectations=plan.expected,
+            require_trusted_time=plan.require_trusted_time,
+        )
+    except SvcError as error:
+        verification = Verification(error=error)
+        if plan.json:
+            _print_json(verification, plan, invocation.console)
+        raise CommandFailed(error) from error
+    _print(verification, evidence, plan, invocation.console)
+    return 0
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """
+    Read a file that the user names.
+
+    Args:
+        path: the file.
+        limit: the largest accepted size.
+
+    Returns:
+        Its content; one octet more than the limit at most.
+
+    Raises:
+        FileUnreadable: the system refused.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
+    except OSError as error:
+        detail = (error.strerror or str(error)).lower()
+        raise FileUnreadable(path=path, detail=detail) from error
+
+
+def _trust_domain(text: str | None) -> TrustDomain | None:
+    if text is None:
+        return None
+    try:
+        return TrustDomain.parse(text.removeprefix("spiffe://"))
+    except TrustDomainMalformed as error:
+        raise UsageRefused(f"--trust-domain: {error}", error.advice()) from error
+
+
+def _anchors(plan: VerifyPlan, invocation: Invocation) -> Anchors:
+    if plan.trust_bundles:
+        return _file_anchors(plan)
+    if not plan.options.socket_given and not os.path.exists(socket_path(plan.options.spiffe_socket)):
+        if plan.pq_bundle is None or plan.profile is not Profile.PQ:
+            raise NoAnchor
+        return Anchors(BundleSet(), _pq_file(plan))
+    from svc.cli.exchange.reactor import workload_bundles
+    from svc.cli.exchange.trust import read_pq_anchors
+
+    spiffe = workload_bundles(plan.options, invocation.console)
+    pq = _pq_file(plan) if plan.pq_bundle else read_pq_anchors(plan.profile, None, plan.options.spiffe_socket)
+    return Anchors(spiffe, pq)
+
+
+def _file_anchors(plan: VerifyPlan) -> Anchors:
+    spiffe, archived = BundleSet(), BundleSet()
+    for path in plan.trust_bundles:
+        data = _trusted(path)
+        spiffe = _joined(path, spiffe, _parsed(path, data, lambda data: parse_bundle_file(data, plan.trust_domain)))
+        if is_archive(data):
+            archived = _joined(path, archived, _parsed(path, data, parse_pq_bundle_file))
+    named = plan.pq_bundle is not None or not plan.profile.needs_post_quantum
+    return Anchors(spiffe, _pq_file(plan) if named else archived)
+
+
+def is_archive(data: bytes) -> bool:
+    """
+    Tell a bundle archive, which holds SPIFFE roots and post-quantum roots, from other bundle files.
+
+    Args:
+        data: the content of a file that was read as a bundle.
+
+    Returns:
+        True for an archive.
+    """
+    return data.lstrip().startswith(b"{") and load_document(data).get("type") == ARCHIVE_TYPE
+
+
+def _joined(path: str, bundles: BundleSet, more: BundleSet) -> BundleSet:
+    for bundle in more:
+        if bundle.trust_domain in bundles:
+            raise BundleUnusable(path=path, defect=f"another file holds the roots of {bundle.trust_domain}")
+        bundles = bundles.replace(bundle)
+    return bundles
+
+
+def _pq_file(plan: VerifyPlan) -> BundleSet:
+    if plan.pq_bundle is None or not plan.profile.needs_post_quantum:
+        return BundleSet()
+    return _parsed(plan.pq_bundle, _trusted(plan.pq_bundle), parse_pq_bundle_file)
+
+
+def _trusted(path: str) -> bytes:
+    return read_trusted(path, max_bytes=MAX_BUNDLE_OCTETS)
+
+
+def _parsed(path: str, data: bytes, parse: Callable[[bytes], BundleSet]) -> BundleSet:
+    try:
+        return parse(data)
+    except BundleMalformed as error:
+        raise BundleUnusable(path=path, defect=error.defect) from error
+
+
+def _print(verification: Verification, evidence: EvidenceFile, plan: VerifyPlan, console: Console) -> None:
+    statement, receipt = verification.statement, verification.receipt
+    if plan.profile.warning:
+        console.warn(plan.profile.warning)
+    console.warn(TIME_ASSERTED)
+    if plan.print_workload and statement is not None:
+        console.tell(str(statement_report(statement, time_asserted=True)).rstrip("\n"))
+    if plan.print_receipt and receipt is not None:
+        report = receipt_report(
+            receipt,
+            request_body=evidence.request_body,
+            response_body=evidence.response_body,
+            time_asserted=True,
+        )
+        console.tell(str(report).rstrip("\n"))
+    if plan.json:
+        _print_json(verification, plan, console)
+        return
+    if statement is not None:
+        console.write_text(f"statement {printed_id(statement.id)}: verified, {statement.subject}\n")
+    found = "none in this file" if receipt is None else f"{printed_id(receipt.id)}: verified, {receipt.outcome.value}"
+    console.write_text(f"receipt {found}\n" if receipt is not None else f"receipt: {found}\n")
+
+
+def _print_json(verification: Verification, plan: VerifyPlan, console: Console) -> None:
+    statement, receipt = verification.statement, verification.receipt
+    document = {
+        "workload": None if statement is None else {"id": statement.id, "claims": statement.claims},
+        "receipt": None if receipt is None else {"id": receipt.id, "claims": receipt.claims},
+        "verification": {**verification.to_json(), "profile": plan.profile.value},
+    }
+    console.write_text(json.dumps(document) + "\n")

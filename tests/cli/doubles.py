@@ -1,0 +1,434 @@
+"""
+A server with a notary, a network and an engine that live in memory, for the tests of ``svc curl``.
+
+The server is right by default; a test changes the one thing that it is about.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from svc.cli.exchange.channel import HttpChannel
+from svc.cli.exchange.judgement import Trust
+from svc.cli.exchange.line import Connected
+from svc.cli.exchange.plan import CurlPlan
+from svc.cli.exchange.reactor import limited
+from svc.cli.globals import Invocation
+from svc.cli.main import main
+from svc.cli.output import Console
+from svc.identity import BundleSet, certificate_sha256, verify_svid
+from svc.notary.access import artifact_answer, pending_answer, receipt_location
+from svc.notary.exchange import BodySeen, Exchange, Peer, TlsFacts, split_target
+from svc.notary.facts import WorkloadFacts
+from svc.notary.generation import Generation
+from svc.notary.level import Level
+from svc.notary.pqproof import PqLeaf
+from svc.notary.profile import Profile
+from svc.notary.receipt import Redaction, receipt_payload, sign_receipt, with_disclosures
+from svc.notary.verification import Anchors
+from svc.strictjson import b64u_encode
+from svc.testing.ca import TestAuthority
+from svc.transport.evidence import PeerEvidence
+from svc.wire.fields import Field, joined
+from svc.wire.http1 import End, RequestHead, RequestParser
+
+NOW = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
+SERVER_ID = "spiffe://example.org/ns/pay/sa/api"
+CLIENT_ID = "spiffe://example.org/ns/web/sa/fe"
+URL = "https://api.test:8443/v1/pay?x=1"
+BODY = b'{"ok":true}'
+
+
+def counted(size: int) -> bytes:
+    """Octets that are anything but random."""
+    return bytes(range(size))
+
+
+class World:
+    """
+    One trust domain with a server and a client.
+
+    Args:
+        server_path: the path of the server's identity.
+        profile: what the server signs with.
+        domain: the trust domain of the server.
+    """
+
+    def __init__(
+        self, server_path: str = "/ns/pay/sa/api", profile: Profile = Profile.HYBRID, domain: str = "example.org"
+    ) -> None:
+        self.profile = profile
+        self.authority = TestAuthority(domain, now=NOW)
+        self.pq_authority = TestAuthority(domain, now=NOW, algorithm="ML-DSA-65")
+        self.own_authority = self.authority if domain == "example.org" else TestAuthority("example.org", now=NOW)
+        self.server = self.authority.svid(server_path)
+        self.client = self.own_authority.svid("/ns/web/sa/fe")
+
+    def generation_of(self, svid: Any, facts: WorkloadFacts | None = None) -> Generation:
+        """Issue the credentials of a workload."""
+        chain, key = self.pq_authority.pq_leaf(svid)
+        leaf = PqLeaf(chain, key, svid.not_after)
+        told = facts or WorkloadFacts.explicit(namespace="pay", service_account="api", pod_name="api-7c")
+        return Generation.issue(svid, leaf, told, self.profile, NOW, counted)
+
+    @cached_property
+    def generation(self) -> Generation:
+        """The credentials of the server."""
+        return self.generation_of(self.server)
+
+    @property
+    def bundles(self) -> BundleSet:
+        """The SPIFFE bundles of the client."""
+        return BundleSet.of(self.authority.bundle(), self.own_authority.bundle())
+
+    @property
+    def anchors(self) -> Anchors:
+        """Whom the client trusts."""
+        return Anchors(self.bundles, self.pq_authority.bundles())
+
+    @cached_property
+    def peer(self) -> PeerEvidence:
+        """The server in the client's eyes."""
+        evidence = verify_svid(self.server.chain, self.bundles, NOW)
+        return PeerEvidence(evidence, "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", "1.3", True, self.client)
+
+
+@cache
+def right_world() -> World:
+    """The world of most tests, made once: keys take time."""
+    return World()
+
+
+@dataclass
+class NotaryServer:
+    """
+    An application behind a proxy, in memory.
+
+    Args:
+        world: whose credentials it has.
+        status: of the application's answer.
+        body: of the application's answer.
+        fields: further fields of the application's answer.
+        edit_head: changes the fields of the answer.
+        edit_exchange: changes what the receipt says.
+        edit_statement: changes the statement that is served.
+        edit_receipt: changes the receipt that is served.
+        statement_status: the status of the statement's answer.
+        receipt_status: the status of the receipt's answer.
+        pending: how often the receipt is not ready; its answer's Retry-After is ``retry_after``.
+        trailers: behind the answer's body, which is chunked then.
+        closes: whether each answer ends its connection.
+        generation: signs; the world's by default.
+    """
+
+    world: World
+    status: int = 200
+    body: bytes = BODY
+    fields: list[Field] = field(default_factory=list)
+    edit_head: Callable[[list[Field]], list[Field]] = list
+    edit_exchange: Callable[[Exchange], Exchange] = lambda exchange: exchange
+    edit_statement: Callable[[bytes], bytes] = lambda envelope: envelope
+    edit_receipt: Callable[[bytes], bytes] = lambda envelope: envelope
+    statement_status: int = 200
+    receipt_status: int = 200
+    pending: int = 0
+    retry_after: bytes | None = b"1"
+    trailers: list[Field] = field(default_factory=list)
+    closes: bool = False
+    generation: Generation | None = None
+    truncate: bool = False
+    seen: list[RequestHead] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    connections: int = 0
+
+    def __post_init__(self) -> None:
+        self.receipts: dict[str, bytes] = {}
+
+    @property
+    def signing(self) -> Generation:
+        """The credentials that sign."""
+        return self.generation or self.world.generation
+
+    def answer(self, head: RequestHead, body: bytes) -> bytes:
+        """Answer a request."""
+        self.seen.append(head)
+        self.bodies.append(body)
+        path = head.target.partition(b"?")[0].decode()
+        if path.startswith("/.well-known/svc-notary/v1/statements/"):
+            envelope = self.edit_statement(self.signing.statement.envelope.serialize())
+            answer = artifact_answer(self.signing.statement.id, envelope)
+            return self._written(self.statement_status, list(answer.headers), envelope)
+        if path.startswith("/.well-known/svc-notary/"):
+            return self._receipt(path)
+        return self._application(head, body)
+
+    def _receipt(self, path: str) -> bytes:
+        if self.pending:
+            self.pending -= 1
+            answer = pending_answer()
+            fields = [pair for pair in answer.headers if pair[0] != b"Retry-After"]
+            if self.retry_after is not None:
+                fields.append((b"Retry-After", self.retry_after))
+            return self._written(202, fields, answer.body)
+        receipt = self.receipts.get(path)
+        status = self.receipt_status if receipt is not None else 404
+        return self._written(status, [], self.edit_receipt(receipt or b"{}"))
+
+    def _application(self, head: RequestHead, body: bytes) -> bytes:
+        asked = head.values(b"svc-notarization-level")[0].decode()
+        nonce = head.values(b"svc-notary-nonce")[0].decode()
+        fields = [(b"Content-Type", b"application/json"), *self.fields]
+        if not self.trailers:
+            fields.append((b"Content-Length", b"%d" % len(self.body)))
+        fields += [
+            (b"Svc-Workload-ID", self.signing.statement.id.encode()),
+            (b"Svc-Notarization-Level", asked.encode()),
+        ]
+        if asked == "signRequest":
+            fields.append((b"Svc-Receipt-Location", receipt_location(nonce).encode()))
+            self.receipts[receipt_location(nonce)] = self._signed(head, body, nonce, fields)
+        fields = self.edit_head(fields)
+        if self.trailers:
+            start = self._start(self.status, [*fields, (b"Transfer-Encoding", b"chunked")])
+            return start + b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(self.body), self.body, joined(self.trailers))
+        sent = b"" if head.method == b"HEAD" or self.status in (204, 304) else self.body
+        if self.truncate:
+            sent = sent[:-1]
+        return self._start(self.status, fields) + sent
+
+    def _signed(self, head: RequestHead, body: bytes, nonce: str, fields: list[Field]) -> bytes:
+        world = self.world
+        path, query = split_target(head.target)
+        exchange = Exchange(
+            level=Level.SIGN_REQUEST,
+            nonce=nonce,
+            jti="Dw4NDAsKCQgHBgUEAwIBAA",
+            client=Peer(world.client.spiffe_id, b64u_encode(certificate_sha256(world.client.leaf))),
+            server=self.signing.server,
+            tls=TlsFacts("1.3", "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", True),
+            method=head.method.decode(),
+            scheme="https",
+            authority=head.host.decode(),
+            path=path,
+            query=query,
+            version="1.1",
+            request_headers=head.fields,
+            request_body=BodySeen.of(body),
+            request_trailers=(),
+            status=self.status,
+            response_headers=fields,
+            response_body=BodySeen.of(b"" if head.method == b"HEAD" else self.body),
+            response_trailers=self.trailers,
+            received=NOW,
+            completed=NOW + timedelta(milliseconds=3),
+        )
+        exchange = self.edit_exchange(exchange)
+        draft = receipt_payload(
+            exchange, self.signing.statement.id, self.signing.spiffe_id, Redaction.of(), lambda size: b"s" * size
+        )
+        return with_disclosures(sign_receipt(draft, self.signing.signers), draft.disclosures).serialize()
+
+    def _written(self, status: int, fields: list[Field], body: bytes) -> bytes:
+        return self._start(status, [*fields, (b"Content-Length", b"%d" % len(body))]) + body
+
+    def _start(self, status: int, fields: list[Field]) -> bytes:
+        closing = [(b"Connection", b"close")] if self.closes else []
+        return b"HTTP/1.1 %d Told So\r\n" % status + joined([*fields, *closing]) + b"\r\n"
+
+
+class LoopTransport:
+    """
+    The client's transport: what is written is answered at once.
+
+    Args:
+        answer: a whole request in, a whole answer out.
+        channel: the client's protocol.
+        slow: how many octets come at once; 0 for all.
+    """
+
+    disconnecting = False
+
+    def __init__(
+        self, answer: Callable[[RequestHead, bytes], bytes], channel: HttpChannel, *, slow: int = 0, ends: bool = False
+    ) -> None:
+        self._parser = RequestParser()
+        self._answer = answer
+        self._channel = channel
+        self._slow = slow
+        self._ends = ends
+        self._head: RequestHead | None = None
+        self._body = b""
+        self.lost = False
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        """Parse, and answer what is whole."""
+        for event in self._parser.feed(data):
+            if isinstance(event, RequestHead):
+                self._head, self._body = event, b""
+            elif isinstance(event, bytes):
+                self._body += event
+            elif isinstance(event, End) and self._head is not None:
+                self._deliver(self._answer(self._head, self._body))
+
+    def _deliver(self, answer: bytes) -> None:
+        step = self._slow or len(answer) or 1
+        for start in range(0, len(answer), step):
+            if not self.lost:
+                self._channel.dataReceived(answer[start : start + step])
+        if self._ends and not self.lost:
+            self.drop(ConnectionDone())
+
+    def drop(self, reason: Exception | None = None) -> None:
+        """Let the connection be lost."""
+        if not self.lost:
+            self.lost = True
+            self._channel.connectionLost(Failure(reason or ConnectionLost()))
+
+    def loseConnection(self) -> None:
+        """End in order."""
+        self.drop(ConnectionDone())
+
+    def abortConnection(self) -> None:
+        """End at once."""
+        self.aborted = True
+        self.drop(ConnectionAborted())
+
+    def getPeer(self) -> IPv4Address:
+        """Where the server is."""
+        return IPv4Address("TCP", "192.0.2.7", 8443)
+
+
+class MemoryDialer:
+    """
+    Connects to a :class:`NotaryServer`.
+
+    Args:
+        server: answers.
+        peer: who it is in the client's eyes; None for plain http.
+        ends: whether the server ends each connection after its answer.
+    """
+
+    def __init__(self, server: NotaryServer, peer: PeerEvidence | None, *, ends: bool = False, slow: int = 0) -> None:
+        self.server = server
+        self.peer = peer
+        self.ends = ends
+        self.slow = slow
+        self.errors: list[Exception] = []
+        self.before: list[Connected | None] = []
+        self.transports: list[LoopTransport] = []
+
+    async def dial(self, before: Connected | None) -> Connected:
+        """See :class:`svc.cli.exchange.line.Dialer`."""
+        self.before.append(before)
+        if self.errors:
+            raise self.errors.pop(0)
+        channel = HttpChannel("api.test:8443")
+        transport = LoopTransport(self.server.answer, channel, slow=self.slow, ends=self.ends)
+        self.transports.append(transport)
+        channel.makeConnection(transport)  # type: ignore[arg-type]
+        self.server.connections += 1
+        return Connected(channel, self.peer)
+
+
+class MemoryMeans:
+    """
+    The outside world of an exchange, in memory.
+
+    Args:
+        server: answers.
+        secure: whether there is mutual TLS.
+    """
+
+    def __init__(self, server: NotaryServer, *, secure: bool = True, ends: bool = False) -> None:
+        self.clock = Clock()
+        self.server = server
+        self.memory_dialer = MemoryDialer(server, server.world.peer if secure else None, ends=ends)
+        self.offset = timedelta()
+        self.anchors = server.world.anchors
+        self.stale_since: datetime | None = None
+        self.trust_errors: list[Exception] = []
+        self.trusted = 0
+
+    def now(self) -> datetime:
+        """The time: it goes with the clock."""
+        return NOW + timedelta(seconds=self.clock.seconds()) + self.offset
+
+    async def trust(self) -> Trust:
+        """See :class:`svc.cli.exchange.conduct.Means`."""
+        self.trusted += 1
+        if self.trust_errors:
+            raise self.trust_errors.pop(0)
+        return Trust(self.anchors, self.stale_since)
+
+    def dialer(self) -> MemoryDialer:
+        """See :class:`svc.cli.exchange.conduct.Means`."""
+        return self.memory_dialer
+
+
+class MemoryEngine:
+    """
+    Runs an exchange without a reactor.
+
+    Args:
+        means: the outside world.
+    """
+
+    def __init__(self, means: MemoryMeans) -> None:
+        self.means = means
+        self.plans: list[CurlPlan] = []
+
+    def run(self, plan: CurlPlan, invocation: Invocation, work: Any) -> Any:
+        """See :class:`svc.cli.exchange.engine.Engine`."""
+        self.plans.append(plan)
+        return settled(limited(self.means.clock, plan.max_time, work, self.means), self.means.clock)
+
+
+def settled(deferred: Deferred[Any], clock: Clock | None = None) -> Any:
+    """Give the result of a Deferred, moving the clock as long as something waits for it."""
+    results: list[Any] = []
+    deferred.addBoth(results.append)
+    while not results and clock is not None and clock.getDelayedCalls():
+        clock.advance(0.25)
+    if not results:
+        raise AssertionError("nothing happened")
+    if isinstance(results[0], Failure):
+        results[0].raiseException()
+    return results[0]
+
+
+@dataclass
+class Ran:
+    """What a run of the command line came to."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+def run_svc(*words: str, environ: Mapping[str, str] | None = None, means: MemoryMeans | None = None) -> Ran:
+    """Run the command line in memory."""
+    stdout, stderr = io.BytesIO(), io.BytesIO()
+    surroundings = {} if environ is None else environ
+    invocation = Invocation(
+        Console(stdout, stderr, surroundings), surroundings, None if means is None else MemoryEngine(means)
+    )
+    status = main(list(words), invocation=invocation)
+    return Ran(status, stdout.getvalue(), stderr.getvalue().decode())
+
+
+def replaced(**changes: Any) -> Callable[[Exchange], Exchange]:
+    """Make what changes an exchange before it is signed."""
+    return lambda exchange: dataclasses.replace(exchange, **changes)

@@ -1,0 +1,111 @@
+"""Tests of completion."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cli.doubles import run_svc
+
+
+def offered(*words: str) -> tuple[list[str], int]:
+    """Ask for candidates; give the values and the directive."""
+    *lines, directive = run_svc("__complete", *words).stdout.decode().splitlines()
+    return [line.partition("\t")[0] for line in lines], int(directive.removeprefix(":"))
+
+
+class CandidateTests(SynchronousTestCase):
+    """What could stand at the cursor."""
+
+    def test_commands(self) -> None:
+        """Commands are offered by their beginning; the hidden one never is."""
+        self.assertEqual(offered(""), (["completion", "curl", "help", "verify", "version"], 4))
+        self.assertEqual(offered("cu"), (["curl"], 4))
+        self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))
+        self.assertEqual(offered("help", "v"), (["verify", "version"], 4))
+        self.assertEqual(offered("nonsense", ""), ([], 4))
+
+    def test_flags(self) -> None:
+        """Flags of the command and global ones are offered, one that was given and does not repeat is not."""
+        found, directive = offered("curl", "--")
+        self.assertIn("--inject-faults", found)
+        self.assertIn("--spiffe-socket-path", found)
+        self.assertNotIn("--log-level", found)
+        self.assertEqual(directive, 4)
+        self.assertEqual(offered("curl", "--silent", "--sil"), ([], 4))
+        self.assertEqual(offered("curl", "--header", "a: b", "--hea"), (["--header"], 4))
+
+    def test_values(self) -> None:
+        """Fixed choices are offered as the next word and behind an equals sign."""
+        self.assertEqual(offered("curl", "-n", ""), (["workload", "logRequest", "signRequest"], 4))
+        self.assertEqual(offered("curl", "--profile=c"), (["--profile=classical", "--profile=cnsa2"], 4))
+        self.assertEqual(offered("curl", "--validate=f"), (["--validate=false"], 4))
+        self.assertEqual(offered("curl", "-X", "P"), ([], 4))
+
+    def test_files(self) -> None:
+        """The shell completes files where a file is meant."""
+        self.assertEqual(offered("verify", ""), ([], 0))
+        self.assertEqual(offered("verify", "--pq-bundle", ""), ([], 0))
+        self.assertEqual(offered("verify", "--pq-bundle="), ([], 0))
+        self.assertEqual(offered("curl", "https"), ([], 4))
+
+    def test_shells(self) -> None:
+        """The shells are offered once."""
+        self.assertEqual(offered("completion", ""), (["bash", "fish", "zsh"], 4))
+        self.assertEqual(offered("completion", "bash", ""), ([], 4))
+
+    @given(st.lists(st.text("-=abcuvrl ", max_size=5), max_size=5))
+    def test_any_words(self, words: list[str]) -> None:
+        """Any words get an answer; every candidate begins with what was typed."""
+        found, _directive = offered(*words)
+        self.assertTrue(all(value.startswith(words[-1] if words else "") for value in found))
+
+
+class ScriptTests(SynchronousTestCase):
+    """The scripts."""
+
+    def test_unknown_shell(self) -> None:
+        """Another shell is refused with those that work."""
+        ran = run_svc("completion", "tcsh")
+        self.assertEqual(ran.status, 1)
+        self.assertEqual(ran.stderr, 'svc: there is no completion for "tcsh"\n     expected: one of bash, fish, zsh\n')
+
+    def test_scripts_ask_the_program(self) -> None:
+        """Each script asks svc __complete."""
+        for shell in ("bash", "fish", "zsh"):
+            ran = run_svc("completion", shell)
+            self.assertEqual(ran.status, 0)
+            self.assertIn(b"__complete", ran.stdout)
+
+    def bash(self, line: str, answer: str) -> list[str]:
+        """Complete a line in a real bash, in which svc is a function that gives a fixed answer."""
+        if shutil.which("bash") is None:
+            self.skipTest("bash is not installed")
+        script = run_svc("completion", "bash").stdout.decode()
+        words = line.split(" ")
+        setup = f"""
+svc() {{ shift; printf '<%s>' "$@" >&3; printf '%s' "$ANSWER"; }}
+{script.replace("2>/dev/null", "")}
+COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}
+__svc_complete
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+        ran = subprocess.run(
+            ["bash", "-c", f"exec 3>&2; {setup}"], capture_output=True, text=True, env={"ANSWER": answer}, check=False
+        )
+        self.asked = ran.stderr
+        return ran.stdout.split("\n")[:-1]
+
+    def test_bash(self) -> None:
+        """bash takes the values without their descriptions, and only those that fit."""
+        found = self.bash("svc cu", "curl\\tsend\ncompletion\\tx\n:4\n".replace("\\t", "\t"))
+        self.assertEqual((found, self.asked), (["curl"], "<cu>"))
+
+    def test_bash_equals_sign(self) -> None:
+        """bash splits at an equals sign; the program gets the whole word and bash only what follows it."""
+        found = self.bash("svc curl --profile = c", "--profile=classical\n--profile=cnsa2\n:4\n")
+        self.assertEqual((found, self.asked), (["classical", "cnsa2"], "<curl><--profile=c>"))
