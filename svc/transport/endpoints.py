@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred, execute
-from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import (
     IAddress,
     IHostnameResolver,
@@ -233,9 +233,12 @@ class PlainClientEndpoint:
                 eager=choose_transports().eager,
             )
             return attempt.begun(connector)
-        named = HostnameEndpoint(
-            _TransportReactor(self._reactor), address.host, address.port, self._timeout, self._bind_address
-        )
+        where = (address.host, address.port, self._timeout, self._bind_address)
+        if address.is_ip:
+            kind = TCP6ClientEndpoint if ":" in address.host else TCP4ClientEndpoint
+            numbered: Deferred[IProtocol] = kind(self._reactor, *where).connect(factory)
+            return numbered
+        named = HostnameEndpoint(_TransportReactor(self._reactor), *where)
         connecting: Deferred[IProtocol] = named.connect(factory)
         return connecting
 

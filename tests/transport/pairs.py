@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.interfaces import IPushProducer
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -73,7 +73,7 @@ class Application(Protocol):
         if self.on_data is not None:
             self.on_data(data)
 
-    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.lost = reason
 
 

@@ -434,7 +434,6 @@ class FastDataPathTests(DataPathTestsMixin, SynchronousTestCase):
         self.assertEqual(len(writes), 1)
         self.assertGreater(writes[0], WRITE_SIZE)
 
-
     def test_transport_that_closes_in_the_middle_of_a_write(self) -> None:
         """A write of several pieces stops when the transport below reports the end in between."""
         pair = self.pair()
@@ -470,4 +469,3 @@ class StockDataPathTests(DataPathTestsMixin, SynchronousTestCase):
     ) -> None:
         """Whatever the sizes of writes and of the pieces on the wire, both directions get exactly what was sent."""
         self.check_split(to_server, to_client, chunks)
-
