@@ -1,0 +1,147 @@
+"""
+Writes the vectors of evidence files: ``evidence/``.
+
+Called by ``make_artifacts.py``, which says how to run it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from svc import naming
+from svc.identity import BundleArchive, BundleSet, TrustAnchor, TrustDomain, X509Bundle
+from svc.notary.envelope import Envelope
+from svc.notary.evidence import EvidenceFile
+from svc.strictjson import dumps, loads_object
+from tests.vectors.artifact_scenario import (
+    CLASSICAL,
+    CLIENT,
+    HYBRID,
+    MANAGER,
+    NEIGHBOUR,
+    NOW,
+    REQUEST_BODY,
+    RESPONSE_BODY,
+    ROOT,
+    SERVER,
+    changed,
+    exchange,
+    receipt_of,
+    signers_of,
+    statement_of,
+    write,
+)
+from tests.vectors.material import DOMAIN
+
+LATER = "2028-01-01T00:00:00Z"
+DAY = timedelta(days=1)
+
+
+def write_one(
+    name: str,
+    comment: str,
+    expect: str,
+    data: bytes,
+    *,
+    base: dict[str, str] = CLASSICAL,
+    archive: bytes | None = None,
+    **lines: str,
+) -> None:
+    """Write one vector; ``lines`` are header lines with ``_`` for ``-``, an empty one is left out."""
+    headers = {**base, "now": LATER, **{key.replace("_", "-"): value for key, value in lines.items()}}
+    sections = {"evidence": data.rstrip(b"\n")}
+    if archive is not None:
+        headers.pop("spiffe")
+        sections["archive"] = archive
+    write(f"evidence/{name}", comment, expect, {key: value for key, value in headers.items() if value}, sections)
+
+
+def file_of(
+    *,
+    statement: Envelope | None = None,
+    receipt: Envelope | None = None,
+    request_body: bytes | None = REQUEST_BODY,
+    response_body: bytes | None = RESPONSE_BODY,
+) -> EvidenceFile:
+    """The evidence of the scenario's exchange."""
+    return EvidenceFile(
+        statement or statement_of().envelope, receipt or receipt_of(exchange()), request_body, response_body
+    )
+
+
+def bent(**members: object) -> bytes:
+    """A right file with other members; ``...`` removes one."""
+    found = {**loads_object(file_of().serialize()), **members}
+    return dumps({name: value for name, value in found.items() if value is not ...})
+
+
+def archive_of(first: datetime, last: datetime | None) -> bytes:
+    """A bundle archive in which the root has a window."""
+    anchor = TrustAnchor(ROOT.certificate, first, last)
+    return BundleArchive(BundleSet.of(X509Bundle(TrustDomain.parse(DOMAIN), (anchor,)))).serialize()
+
+
+def write_all() -> None:
+    """Write the folder."""
+    _write_time()
+    _write_rules()
+    _write_files()
+
+
+def _write_time() -> None:
+    right = file_of().serialize()
+    comment = "Evidence outlives its certificates; its time rests on the signer's word."
+    write_one("asserted-time", comment, "ok", right, time="asserted")
+    statement = statement_of(hybrid=True)
+    receipt = receipt_of(exchange(), statement=statement, signers=signers_of(SERVER, hybrid=True))
+    hybrid = file_of(statement=statement.envelope, receipt=receipt).serialize()
+    write_one("good-hybrid", "Both signatures.", "ok", hybrid, base=HYBRID, time="asserted")
+    comment = "A trusted time is required, and nothing backs this one."
+    write_one("trusted-time-required", comment, "time_unproven", right, require_trusted_time="true")
+    comment = "The root left the bundle a day before the evidence says it was made."
+    reason = "certificate_not_valid_at_time"
+    write_one("root-retired-before-iat", comment, reason, right, archive=archive_of(NOW - 9 * DAY, NOW - DAY))
+    comment = "The root left the bundle a day after the evidence was made."
+    write_one("root-retired-after-iat", comment, "ok", right, archive=archive_of(NOW - 9 * DAY, NOW + DAY))
+    comment = "The root came into the bundle a day after the evidence says it was made."
+    write_one("root-not-yet-known", comment, reason, right, archive=archive_of(NOW + DAY, None))
+    comment = "The evidence is from after now, though its certificates are valid then."
+    ahead = int(NOW.timestamp()) + 120
+    late = changed(receipt_of(exchange()), naming.TYPE_RECEIPT, signers_of(SERVER), iat=ahead)
+    write_one("from-the-future", comment, "time_skew", file_of(receipt=late).serialize(), now="2026-11-21T00:25:32Z")
+
+
+def _write_rules() -> None:
+    right = file_of().serialize()
+    write_one("no-anchor", "No anchors are given, and none come from the file.", "no_anchor", right, spiffe="")
+    comment = "Anchors of another trust domain only."
+    write_one("other-anchor", comment, "trust_domain_unknown", right, spiffe="bank.example=prod-p256")
+    comment = "A root of the same name with another key."
+    write_one("stranger-anchor", comment, "chain_untrusted{classical}", right, spiffe=f"{DOMAIN}=stranger-p256")
+    reason = "issuer_not_authorised"
+    write_one("self-issued-central-domain", "Central issuers are named.", reason, right, issuers=MANAGER)
+    write_one("identity-unexpected", "Another workload is expected.", "identity_unexpected", right, expect_id=NEIGHBOUR)
+    neighbour = file_of(statement=statement_of(CLIENT).envelope).serialize()
+    write_one("neighbour-statement", "Statement and receipt of two workloads.", "issuer_mismatch", neighbour)
+    comment = "The request body in the file is not the one of the receipt."
+    write_one("request-body-other", comment, "request_mismatch{body}", file_of(request_body=b"{}").serialize())
+    comment = "The response body in the file is not the one of the receipt."
+    write_one("response-body-other", comment, "response_mismatch{body}", file_of(response_body=b"{}").serialize())
+    flat = loads_object(file_of().serialize())["receipt"]
+    swapped = bent(statement=flat)
+    write_one("receipt-as-statement", "A receipt in the place of the statement.", "wrong_type", swapped)
+
+
+def _write_files() -> None:
+    comment = "A statement without a receipt is evidence too."
+    write_one("statement-alone", comment, "ok", bent(receipt=..., request=..., response=...))
+    write_one("without-bodies", "The bodies were not kept.", "ok", bent(request=..., response=...))
+    write_one("unknown-members", "Members of a later version are ignored.", "ok", bent(later=1))
+    write_one("version-2", "A version that is not known.", "unsupported_version", bent(type="svc-evidence/2", v=2))
+    write_one("no-type", "No type.", "malformed", bent(type=...))
+    write_one("no-statement", "No statement.", "malformed", bent(statement=...))
+    write_one("body-base64url", "A body in the URL-safe alphabet.", "malformed", bent(request={"body": "_-8="}))
+    twice = bent().replace(b'"v":1', b'"v":1,"v":1', 1)
+    write_one("member-twice", "A member that comes twice.", "malformed", twice)
+    write_one("cut", "The file is cut.", "malformed", bent()[:-1])
+    write_one("empty", "An empty file.", "malformed", b"")
