@@ -166,11 +166,11 @@ class Assembly:
         return fetch_pq_leaf(
             notary.pqIssuer or "",
             svid,
-            source=self._source,
-            expected=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
-            algorithm="ML-DSA-87" if self._profile is Profile.CNSA2 else "ML-DSA-65",
-            reactor=self._reactor,
+            self._source,
+            self._reactor,
             now=utc_now,
+            issuer=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
+            algorithm="ML-DSA-87" if self._profile is Profile.CNSA2 else "ML-DSA-65",
         )
 
     def _svid_expiries(self) -> list[tuple[str, datetime]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 
@@ -88,8 +88,8 @@ class Listener:
         """
         self.context.draining = True
         port, self._port = self._port, None
-        closed: Deferred[None] = maybeDeferred(lambda: port.stopListening() if port is not None else None)
-        return closed
+        stopped = port.stopListening() if port is not None else None
+        return stopped if stopped is not None else succeed(None)
 
     def close(self) -> None:
         """Cut what is still open."""

@@ -57,11 +57,13 @@ class ForwardingTests(SynchronousTestCase):
     def test_chunked_both_ways_with_trailers(self) -> None:
         """Chunks are read and written anew, trailers pass the same filter as heads."""
         self.client.dataReceived(
-            b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\nT: 1\r\nSvc-X: 2\r\n\r\n"
+            b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3;x=y\r\nabc\r\n0\r\nT: 1\r\nSvc-X: 2\r\n\r\n"
         )
         self.assertTrue(self.rig.upstream()[1].take().endswith(b"\r\n\r\n3\r\nabc\r\n0\r\nT: 1\r\n\r\n"))
         self.rig.respond(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nU: 3\r\nSvc-Y: 4\r\nContent-Type: x\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"2\r\nok\r\n0\r\nU: 3\r\nSvc-Y: 4\r\nContent-Type: x\r\n\r\n"
         )
         self.assertEqual(
             self.wire.take(), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nU: 3\r\n\r\n"
@@ -119,7 +121,8 @@ class ForwardingTests(SynchronousTestCase):
     def test_websocket_passes_after_authorization(self) -> None:
         """After a granted upgrade octets pass both ways, and each end ends the other."""
         self.client.dataReceived(
-            b"GET /ws HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n"
+            b"GET /ws HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Key: k\r\n\r\n"
         )
         self.assertIn(b"Connection: upgrade\r\nUpgrade: websocket\r\n", self.rig.upstream()[1].take())
         self.rig.respond(b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello")

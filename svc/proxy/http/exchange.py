@@ -37,8 +37,9 @@ from svc.proxy.errors import (
     UpstreamTimeout,
 )
 from svc.proxy.http.answers import problem_body, problem_fields
-from svc.proxy.http.heads import Framing, interim_head, request_head, response_head
+from svc.proxy.http.heads import interim_head, request_head
 from svc.proxy.http.recorder import Recorder
+from svc.proxy.http.response import ResponseWriter
 from svc.wire.fields import Field, joined, passed_on_trailers
 from svc.wire.http1 import End, Event, Excess, Interim, Refused, RequestHead, ResponseHead
 
@@ -84,12 +85,9 @@ class Exchange:
         "_body_in",
         "_client",
         "_context",
-        "_framing",
-        "_held",
         "_level",
         "_permit",
         "_recorder",
-        "_remaining",
         "_response",
         "_response_ended",
         "_retried",
@@ -98,6 +96,7 @@ class Exchange:
         "_ticket",
         "_to_upstream",
         "_upstream",
+        "_writer",
         "close",
         "finished",
         "head",
@@ -130,9 +129,7 @@ class Exchange:
         self._streaming_down = False
         self._response: ResponseHead | None = None
         self._response_ended = False
-        self._framing = Framing.NONE
-        self._remaining = 0
-        self._held = b""
+        self._writer: ResponseWriter | None = None
 
     # -- From the client ---------------------------------------------------------------------------------------------
 
@@ -172,6 +169,7 @@ class Exchange:
         if level is Level.WORKLOAD:
             self._forward(client.forwarded_lines)
             return
+        self._recorder = Recorder(level, nonce, client.peer, client.generation.server, client.tls, head, context.wall())
         client.pause_for_exchange()
         admission = context.notarizer.admit(level, client.identity_text, nonce, client.generation)
         admission.addCallbacks(self._admitted, self._not_admitted)
@@ -280,24 +278,14 @@ class Exchange:
         if self.finished:
             self._context.notarizer.abandon(ticket)
             return
-        client = self._client
-        self._recorder = Recorder(
-            ticket.level,
-            ticket.nonce,
-            ticket.jti,
-            client.peer,
-            ticket.generation.server,
-            client.tls,
-            self.head,
-            self._context.wall(),
-        )
-        self._forward(client.forwarded_lines)
-        client.resume_for_exchange()
+        self._forward(self._client.forwarded_lines)
+        self._client.resume_for_exchange()
 
     def _not_admitted(self, failure: Failure) -> None:
         if self.finished:
             return
         error = failure.value
+        self._recorder = None
         self._level = Level.WORKLOAD
         self.answer_error(error if isinstance(error, ProxyError) else NotaryUnavailable())
         self._client.resume_for_exchange()
@@ -361,15 +349,16 @@ class Exchange:
     def upstream_events(self, events: list[Event]) -> None:
         """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
         out: list[bytes] = []
-        excess = bool(events) and type(events[-1]) is Excess
         for event in events:
             kind = type(event)
             if kind is bytes:
-                self._response_body(event, out)  # type: ignore[arg-type]
+                out.append(self._writer.body(event))  # type: ignore[union-attr, arg-type]
             elif kind is ResponseHead:
                 self._response_start(event, out)  # type: ignore[arg-type]
             elif kind is End:
-                self._response_end(event.trailers, out, excess)  # type: ignore[union-attr]
+                out.append(self._writer.end(event.trailers))  # type: ignore[union-attr]
+                reusable = type(events[-1]) is not Excess
+                self._response_end(self._response, self._writer, out, reusable=reusable)  # type: ignore[arg-type]
                 return
             elif kind is Interim:
                 if self.head.version == "1.1":
@@ -418,66 +407,29 @@ class Exchange:
 
     def _response_start(self, head: ResponseHead, out: list[bytes], *, own: bool = False) -> None:
         self._response = head
-        if not self.request_ended or self._client.must_close:
-            self.close = True
-        made = response_head(
+        client = self._client
+        self._writer = ResponseWriter(
+            self.head,
             head,
-            method=self.head.method,
-            version=self.head.version,
-            close=self.close,
-            added=self._client.notary_lines(self._level, self._ticket, own=own),
+            close=self.close or client.must_close or not self.request_ended,
+            added=client.notary_lines(self._level, self._ticket, own=own),
+            recorder=self._recorder,
         )
-        self._framing, self._remaining = made.framing, made.length
-        if made.framing is Framing.CLOSE:
-            self.close = True
-        recorder = self._recorder
-        if recorder is None:
-            out.append(made.octets)
-            return
-        recorder.status = head.status
-        recorder.response_fields = made.fields
-        if made.framing is Framing.NONE:
-            self._held = made.octets
-        else:
-            out.append(made.octets)
+        self.close = self._writer.close
+        out.append(self._writer.first)
 
-    def _response_body(self, data: bytes, out: list[bytes]) -> None:
-        recorder = self._recorder
-        if recorder is not None:
-            recorder.response.update(data)
-        if self._framing is Framing.CHUNKED:
-            out.append(b"%x\r\n%b\r\n" % (len(data), data))
-            return
-        if recorder is not None and self._framing is Framing.LENGTH:
-            self._remaining -= len(data)
-            if self._remaining <= 0:
-                self._held, data = data[-1:], data[:-1]
-        out.append(data)
-
-    def _response_end(self, trailers: list[Field], out: list[bytes], excess: bool) -> None:
-        response = self._response
-        if response is None:
-            return
+    def _response_end(
+        self, response: ResponseHead, writer: ResponseWriter, out: list[bytes], *, reusable: bool
+    ) -> None:
         self._response_ended = True
-        last = b""
-        if self._framing is Framing.CHUNKED:
-            kept = passed_on_trailers(trailers, response.options)
-            last = b"0\r\n%b\r\n" % joined(kept)
-            if self._recorder is not None:
-                self._recorder.response_trailers = kept
-        self._hand_back(response, excess)
-        if self._recorder is None:
-            if last:
-                out.append(last)
-            self._write(out)
-            self._finish()
-            return
-        self._held += last
+        self._hand_back(response, reusable)
         self._write(out)
-        self._recorder.response.complete = True
-        self._commit(Outcome.UPGRADED if self.upgraded else Outcome.COMPLETE)
+        if self._recorder is None:
+            self._finish()
+        else:
+            self._commit(Outcome.UPGRADED if self.upgraded else Outcome.COMPLETE)
 
-    def _hand_back(self, response: ResponseHead, excess: bool) -> None:
+    def _hand_back(self, response: ResponseHead, reusable: bool) -> None:
         self._stop_streaming_up()
         self._stop_streaming_down()
         if response.status == 101:
@@ -485,27 +437,28 @@ class Exchange:
             return
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
-            upstream.release(reusable=response.keep_alive and self.request_ended and not excess)
+            upstream.release(reusable=response.keep_alive and self.request_ended and reusable)
 
     # -- Release -----------------------------------------------------------------------------------------------------
 
     def _write(self, out: list[bytes]) -> None:
-        if out and not self._client.gone:
-            self._client.write(out[0] if len(out) == 1 else b"".join(out))
+        data = out[0] if len(out) == 1 else b"".join(out)
+        if data and not self._client.gone:
+            self._client.write(data)
 
     def _commit(self, outcome: Outcome) -> None:
         recorder, ticket = self._recorder, self._ticket
         if recorder is None or ticket is None:
             return
-        done = self._context.notarizer.commit(ticket, recorder.exchange(outcome, self._context.wall()))
+        done = self._context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, self._context.wall()))
         done.addCallbacks(self._released, self._unrecorded)
 
     def _released(self, _result: None) -> None:
         self._context.notary_metrics.records_written.inc()
         if self.finished:
             return
-        held, self._held = self._held, b""
-        self._write([held] if held else [])
+        if self._writer is not None:
+            self._write([self._writer.held])
         self._finish()
 
     def _unrecorded(self, failure: Failure) -> None:
@@ -524,7 +477,7 @@ class Exchange:
         recorder, ticket = self._recorder, self._ticket
         if recorder is None or ticket is None:
             return
-        done = self._context.notarizer.commit(ticket, recorder.exchange(outcome, self._context.wall()))
+        done = self._context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, self._context.wall()))
         done.addCallbacks(
             lambda _result: self._context.notary_metrics.records_written.inc(),
             lambda _failure: self._context.notary_metrics.records_failed.inc(),
@@ -578,9 +531,12 @@ class Exchange:
         ended, self.request_ended = self.request_ended, self.request_ended or not self.close
         self._response_start(self._response, out, own=True)
         self.request_ended = ended
-        if body and self._framing is Framing.LENGTH:
-            self._response_body(body, out)
-        self._response_end([], out, excess=False)
+        writer = self._writer
+        if writer is not None:
+            if body and self.head.method != b"HEAD":
+                out.append(writer.body(body))
+            out.append(writer.end([]))
+            self._response_end(self._response, writer, out, reusable=False)
 
     def _fail(self, error: ProxyError) -> None:
         """End for a fault on the way: with an answer while that is possible, else by breaking off."""

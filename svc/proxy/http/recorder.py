@@ -52,7 +52,6 @@ class Recorder:
     Args:
         level: ``logRequest`` or ``signRequest``.
         nonce: the client's nonce, or None.
-        jti: the identifier of the exchange.
         client: the verified client.
         server: the identity that answers.
         tls: what the connection agreed on.
@@ -63,7 +62,6 @@ class Recorder:
     __slots__ = (
         "_client",
         "_head",
-        "_jti",
         "_level",
         "_nonce",
         "_received",
@@ -81,7 +79,6 @@ class Recorder:
         self,
         level: Level,
         nonce: str | None,
-        jti: str,
         client: Peer | None,
         server: Peer,
         tls: TlsFacts | None,
@@ -90,7 +87,6 @@ class Recorder:
     ) -> None:
         self._level = level
         self._nonce = nonce
-        self._jti = jti
         self._client = client
         self._server = server
         self._tls = tls
@@ -103,11 +99,12 @@ class Recorder:
         self.response_trailers: list[Field] = []
         self.status: int | None = None
 
-    def exchange(self, outcome: Outcome, completed: datetime) -> Exchange:
+    def exchange(self, jti: str, outcome: Outcome, completed: datetime) -> Exchange:
         """
         Sum up.
 
         Args:
+            jti: the identifier of the exchange.
             outcome: how the exchange ended.
             completed: when.
 
@@ -119,7 +116,7 @@ class Recorder:
         return Exchange(
             level=self._level,
             nonce=self._nonce,
-            jti=self._jti,
+            jti=jti,
             client=self._client,
             server=self._server,
             tls=self._tls,

@@ -1,0 +1,92 @@
+"""
+A response on its way to the client: framed for the client's version, its end withheld where a record must come first.
+
+Pure: events in, octets out. Withheld are the last octet of a body of known length, the last chunk, or the head where no
+    body follows; where only the end of the connection ends the body, that end is withheld by whoever closes.
+"""
+
+from __future__ import annotations
+
+from svc.proxy.http.heads import Framing, response_head
+from svc.proxy.http.recorder import Recorder
+from svc.wire.fields import Field, joined, passed_on_trailers
+from svc.wire.http1 import RequestHead, ResponseHead
+
+
+class ResponseWriter:
+    """
+    Writes one response.
+
+    Args:
+        request: what it answers.
+        head: its head, as the application or the proxy made it.
+        close: whether the client's connection ends after it.
+        added: the lines that the proxy adds, each with CRLF.
+        recorder: gathers what is released; None where nothing is recorded and nothing withheld.
+    """
+
+    __slots__ = ("_framing", "_options", "_recorder", "_remaining", "close", "first", "held", "status")
+
+    def __init__(
+        self, request: RequestHead, head: ResponseHead, *, close: bool, added: bytes, recorder: Recorder | None
+    ) -> None:
+        made = response_head(head, method=request.method, version=request.version, close=close, added=added)
+        self._framing = made.framing
+        self._remaining = made.length
+        self._options = head.options
+        self._recorder = recorder
+        self.status = head.status
+        self.close = close or made.framing is Framing.CLOSE
+        #: The octets to send at once.
+        self.first = made.octets
+        #: The octets to send when the record is durable.
+        self.held = b""
+        if recorder is not None:
+            recorder.status = head.status
+            recorder.response_fields = made.fields
+            if made.framing is Framing.NONE:
+                self.first, self.held = b"", made.octets
+
+    def body(self, data: bytes) -> bytes:
+        """
+        Frame a piece of the body.
+
+        Args:
+            data: its octets.
+
+        Returns:
+            What may be sent now.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.response.update(data)
+        if self._framing is Framing.CHUNKED:
+            return b"%x\r\n%b\r\n" % (len(data), data)
+        if recorder is not None and self._framing is Framing.LENGTH:
+            self._remaining -= len(data)
+            if self._remaining <= 0:
+                self.held, data = data[-1:], data[:-1]
+        return data
+
+    def end(self, trailers: list[Field]) -> bytes:
+        """
+        End the body.
+
+        Args:
+            trailers: as the application sent them.
+
+        Returns:
+            What may be sent now; nothing where it is withheld.
+        """
+        last = b""
+        kept: list[Field] = []
+        if self._framing is Framing.CHUNKED:
+            kept = passed_on_trailers(trailers, self._options)
+            last = b"0\r\n%b\r\n" % joined(kept)
+        recorder = self._recorder
+        if recorder is None:
+            return last
+        recorder.response_trailers = kept
+        recorder.response.complete = True
+        self.held += last
+        return b""

@@ -1,0 +1,447 @@
+"""Levels, nonces, records and their release, in memory."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.notary.envelope import Envelope
+from svc.notary.exchange import BodySeen
+from svc.notary.level import Level
+from svc.store.errors import StoreClosed
+from svc.strictjson import loads_object
+from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire, lose
+
+NONCE = b"AAAAAAAAAAAAAAAAAAAAAA"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def get(level: str, nonce: bytes | None = None, *, rest: bytes = b"\r\n", method: bytes = b"GET") -> bytes:
+    """A request with wishes."""
+    head = b"%b /a?b HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: %b\r\n" % (method, level.encode())
+    return head + (b"Svc-Notary-Nonce: %b\r\n" % nonce if nonce else b"") + rest
+
+
+def body_of(answer: bytes) -> dict[str, object]:
+    """The JSON of an answer."""
+    return loads_object(answer.partition(b"\r\n\r\n")[2])
+
+
+class NotarizationTestCase(SynchronousTestCase):
+    """What these tests share."""
+
+    def setUp(self) -> None:
+        """One inbound listener."""
+        self.rig = Rig()
+        self.client, self.wire = self.rig.client()
+
+    def receipt(self, key: bytes = NONCE) -> dict[str, object]:
+        """Fetch the receipt of an exchange on a connection of the same identity."""
+        client, wire = self.rig.client()
+        client.dataReceived(
+            b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % key
+        )
+        answer = wire.take()
+        self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer)
+        payload = Envelope.parse(answer.partition(b"\r\n\r\n")[2]).payload
+        claims = loads_object(payload)["svc"]
+        assert isinstance(claims, dict)
+        return claims
+
+
+class LevelTests(NotarizationTestCase):
+    """Which level is in force, and what is refused."""
+
+    def test_workload(self) -> None:
+        """The response names the workload's statement and the level, and nothing is recorded."""
+        self.client.dataReceived(get("workload"))
+        self.rig.respond(OK)
+        out = self.wire.take()
+        self.assertIn(b"Svc-Workload-ID: " + self.rig.generation.statement.id.encode(), out)
+        self.assertIn(b"Svc-Notarization-Level: workload\r\n", out)
+        self.assertNotIn(b"Svc-Receipt-Location", out)
+        self.assertEqual(self.rig.notarizer.in_flight, 0)
+
+    def test_cut_at_the_maximum(self) -> None:
+        """A listener gives no more than its maximum and says so."""
+        rig = Rig(maximum=Level.WORKLOAD)
+        client, wire = rig.client()
+        client.dataReceived(get("signRequest", NONCE))
+        rig.respond(OK)
+        self.assertIn(b"Svc-Notarization-Level: workload\r\n", wire.take())
+
+    def test_wrong_words(self) -> None:
+        """An unknown level, none, and a nonce of another length or spelling are 400 with their reason."""
+        for request, reason in (
+            (get("SignRequest"), b"level_invalid"),
+            (get("none"), b"level_invalid"),
+            (get("signRequest", NONCE[:-1]), b"nonce_malformed"),
+            (get("signRequest", NONCE[:-1] + b"B"), b"nonce_malformed"),
+            (get("signRequest", NONCE + b"A"), b"nonce_malformed"),
+        ):
+            self.client.dataReceived(request)
+            out = self.wire.take()
+            self.assertTrue(out.startswith(b"HTTP/1.1 400 "), request)
+            self.assertIn(reason, out)
+        self.assertEqual(self.rig.endpoint.connections, [])
+
+    def test_no_valid_generation(self) -> None:
+        """Where nothing can be proved a wish for proof is 503, and a request without one is served."""
+        self.rig.generations.generation = None
+        client, wire = self.rig.client()
+        client.dataReceived(get("workload"))
+        self.assertIn(b'"code":"notary_unavailable"', wire.take())
+        client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\n\r\n")
+        self.rig.respond(OK)
+        self.assertEqual(wire.take(), OK)
+
+    def test_store_that_cannot_be_written(self) -> None:
+        """A request that needs a record is 503 before it is forwarded."""
+        self.rig.store.writable = False
+        self.client.dataReceived(get("logRequest"))
+        self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 503 "))
+        self.assertEqual(self.rig.endpoint.connections, [])
+
+    def test_rate(self) -> None:
+        """An identity that asks for more than its share is 429, another one is not."""
+        rig = Rig(rate=1.0, burst=2.0)
+        client, wire = rig.client()
+        for expected in (b"200", b"200", b"429"):
+            client.dataReceived(get("signRequest"))
+            if expected == b"200":
+                rig.respond(OK)
+            self.assertIn(b"HTTP/1.1 " + expected, wire.take())
+        other, other_wire = rig.client(AUTHORITY.svid("/ns/web/sa/other"))
+        other.dataReceived(get("signRequest"))
+        rig.respond(OK)
+        self.assertIn(b"HTTP/1.1 200", other_wire.take())
+        rig.clock.advance(1.0)
+        client.dataReceived(get("signRequest"))
+        rig.respond(OK)
+        self.assertIn(b"HTTP/1.1 200", wire.take())
+
+    def test_queue_of_signatures(self) -> None:
+        """While too many signatures wait, further ones are 429."""
+        self.rig.signing.waiting = 8
+        self.client.dataReceived(get("signRequest"))
+        self.assertIn(b'"code":"notary_rate"', self.wire.take())
+
+
+class NonceTests(NotarizationTestCase):
+    """A nonce is good once for each identity."""
+
+    def test_replay_after_the_record(self) -> None:
+        """A nonce that has a record is 409 for the same identity and good for another."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(OK)
+        self.wire.take()
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.assertIn(b'"code":"replayed"', self.wire.take())
+        other, wire = self.rig.client(AUTHORITY.svid("/ns/web/sa/other"))
+        other.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(OK)
+        self.assertIn(b"HTTP/1.1 200", wire.take())
+
+    def test_replay_in_flight(self) -> None:
+        """A nonce whose exchange still runs is 409 on another connection of the same identity."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        second, wire = self.rig.client()
+        second.dataReceived(get("signRequest", NONCE))
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 409 "))
+
+
+class ReleaseTests(NotarizationTestCase):
+    """The end of a response waits for its record."""
+
+    def setUp(self) -> None:
+        """A store that holds commits back."""
+        super().setUp()
+        self.rig.store.hold = True
+
+    def check(self, response: bytes, withheld: bytes, *, method: bytes = b"GET") -> bytes:
+        """Everything but ``withheld`` arrives before the commit, and that after it."""
+        self.client.dataReceived(get("signRequest", NONCE, method=method))
+        self.rig.respond(response)
+        before = self.wire.take()
+        self.assertFalse(withheld and before.endswith(withheld))
+        self.rig.store.release()
+        after = self.wire.take()
+        self.assertEqual(after, withheld)
+        return before
+
+    def test_last_octet(self) -> None:
+        """A body of known length waits with its last octet."""
+        before = self.check(OK, b"k")
+        self.assertTrue(before.endswith(b"\r\n\r\no"))
+
+    def test_last_octet_of_a_body_in_pieces(self) -> None:
+        """Only the very last octet waits, however the body came."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
+        for piece in (b"a", b"bc"):
+            self.rig.respond(piece)
+        self.assertTrue(self.wire.take().endswith(b"\r\n\r\nabc"))
+        self.rig.respond(b"d")
+        self.assertEqual(self.wire.take(), b"")
+        self.rig.store.release()
+        self.assertEqual(self.wire.take(), b"d")
+
+    def test_last_chunk(self) -> None:
+        """A chunked body waits with its last chunk and trailers."""
+        self.check(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nA: b\r\n\r\n", b"0\r\nA: b\r\n\r\n"
+        )
+
+    def test_head_without_body(self) -> None:
+        """A response without body waits whole."""
+        self.client.dataReceived(get("signRequest", NONCE, method=b"HEAD"))
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+        self.assertEqual(self.wire.take(), b"")
+        self.rig.store.release()
+        self.assertIn(b"Content-Length: 9\r\n", self.wire.take())
+
+    def test_close_of_http_1_0(self) -> None:
+        """A body that the end of the connection ends waits with that end."""
+        self.client.dataReceived(b"GET / HTTP/1.0\r\nHost: api\r\nSvc-Notarization-Level: logRequest\r\n\r\n")
+        self.rig.respond(b"HTTP/1.0 200 OK\r\n\r\nab")
+        self.rig.lose_upstream()
+        self.assertTrue(self.wire.take().endswith(b"ab"))
+        self.assertFalse(self.wire.disconnecting)
+        self.rig.store.release()
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_switching_protocols(self) -> None:
+        """A granted upgrade waits whole, and octets flow when it is released."""
+        self.client.dataReceived(get("signRequest", NONCE, rest=b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"))
+        self.rig.respond(b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhi")
+        self.assertEqual(self.wire.take(), b"")
+        self.rig.store.release()
+        self.assertTrue(self.wire.take().endswith(b"\r\n\r\nhi"))
+        self.assertEqual(self.receipt()["outcome"], "upgraded")
+
+    def test_next_request_waits_for_the_release(self) -> None:
+        """Request n+1 is not forwarded before response n is released."""
+        self.client.dataReceived(get("signRequest", NONCE) + b"GET /b HTTP/1.1\r\nHost: api\r\n\r\n")
+        self.rig.respond(OK)
+        self.assertNotIn(b"GET /b", self.rig.upstream()[1].take())
+        self.rig.store.release()
+        self.assertIn(b"GET /b", self.rig.upstream()[1].take())
+
+    def test_upstream_is_free_while_the_record_is_written(self) -> None:
+        """The connection to the application goes back as soon as the response is read."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(OK)
+        self.assertEqual(self.rig.pool.idle_count, 1)
+
+    def test_failed_commit_aborts(self) -> None:
+        """A response whose record cannot be committed never looks complete."""
+        self.rig.store.failure = StoreClosed()
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(OK)
+        self.assertTrue(self.wire.aborted)
+        self.assertEqual(self.wire.take()[-1:], b"o")
+        self.assertEqual(self.rig.said.failures, ["notary_unavailable"])
+
+
+class RecordTests(NotarizationTestCase):
+    """What the record says."""
+
+    def test_complete_exchange(self) -> None:
+        """Both sides, both bodies, identities and TLS."""
+        self.client.dataReceived(
+            get("signRequest", NONCE, method=b"POST", rest=b"Content-Length: 4\r\nA: b \r\n\r\nda")
+        )
+        self.client.dataReceived(b"ta")
+        self.rig.respond(OK)
+        record = self.receipt()
+        request, response = record["request"], record["response"]
+        assert isinstance(request, dict)
+        assert isinstance(response, dict)
+        self.assertEqual((request["method"], request["path"], request["query"]), ("POST", "/a", "?b"))
+        self.assertEqual(request["headers"], [["content-length", "4"], ["a", "b"]])
+        self.assertEqual((request["body"]["size"], request["body"]["complete"]), (4, True))
+        self.assertEqual(response["status"], 200)
+        self.assertEqual((response["body"]["size"], response["body"]["complete"]), (2, True))
+        self.assertEqual(record["outcome"], "complete")
+        self.assertEqual(record["nonce"], NONCE.decode())
+        client = record["client"]
+        assert isinstance(client, dict)
+        self.assertEqual(client["spiffeID"], str(CALLER.spiffe_id))
+
+    def test_request_that_ended_before_admission(self) -> None:
+        """A body that was whole before the nonce was found unused is recorded whole."""
+        looked_up: Deferred[bool] = Deferred()
+        self.rig.store.nonce_known = lambda client, nonce: looked_up  # type: ignore[method-assign]
+        self.client.dataReceived(get("signRequest", NONCE, method=b"POST", rest=b"Content-Length: 4\r\n\r\ndata"))
+        self.assertEqual(self.rig.endpoint.connections, [])
+        looked_up.callback(False)
+        self.rig.respond(OK)
+        request = self.receipt()["request"]
+        assert isinstance(request, dict)
+        self.assertEqual(request["body"]["size"], BodySeen.of(b"data").size)
+        self.assertTrue(request["body"]["complete"])
+
+    def test_early_answer(self) -> None:
+        """An answer before the end of the request is recorded with what had come until then."""
+        self.client.dataReceived(get("signRequest", NONCE, method=b"POST", rest=b"Content-Length: 9\r\n\r\nhalf"))
+        self.rig.respond(b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n")
+        request = self.receipt()["request"]
+        assert isinstance(request, dict)
+        self.assertEqual((request["body"]["size"], request["body"]["complete"]), (4, False))
+
+    def test_aborted_by_the_client(self) -> None:
+        """A client that went away can still fetch what became of its request."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        lose(self.client)
+        record = self.receipt()
+        self.assertEqual(record["outcome"], "client_aborted")
+        self.assertIsNone(record["response"])
+
+    def test_broken_by_the_application(self) -> None:
+        """A response that broke off is recorded with what was released of it."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        self.rig.lose_upstream()
+        record = self.receipt()
+        self.assertEqual(record["outcome"], "server_aborted")
+        response = record["response"]
+        assert isinstance(response, dict)
+        self.assertEqual((response["body"]["size"], response["body"]["complete"]), (4, False))
+
+    def test_refused_application(self) -> None:
+        """The proxy's own 502 has a receipt like any response."""
+        self.rig.endpoint.refuse = OSError("no")
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 502 "))
+        response = self.receipt()["response"]
+        assert isinstance(response, dict)
+        self.assertEqual(response["status"], 502)
+
+    def test_log_request_is_stored_and_not_served(self) -> None:
+        """An unsigned record is in the store and no receipt."""
+        self.client.dataReceived(get("logRequest", NONCE))
+        self.rig.respond(OK)
+        found = self.successResultOf(self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode()))
+        assert found is not None
+        self.assertIsNone(found.envelope)
+        self.assertEqual(json.loads(found.payload)["svc"]["level"], "logRequest")
+        self.client.dataReceived(
+            b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % NONCE
+        )
+        self.assertIn(b"HTTP/1.1 404 ", self.wire.take())
+
+
+class EndpointTests(NotarizationTestCase):
+    """The reserved path."""
+
+    def fetch(self, path: bytes, *, method: bytes = b"GET", wire: Wire | None = None) -> bytes:
+        """One request on the first connection."""
+        self.client.dataReceived(b"%b %b HTTP/1.1\r\nHost: api\r\n\r\n" % (method, path))
+        return self.wire.take()
+
+    def test_current_statement(self) -> None:
+        """Any verified peer gets the statement of its connection's generation."""
+        for path in (b"/current", b"/" + self.rig.generation.statement.id.encode()):
+            answer = self.fetch(b"/.well-known/svc-notary/v1/statements" + path)
+            self.assertTrue(answer.startswith(b"HTTP/1.1 200 "))
+            envelope = Envelope.parse(answer.partition(b"\r\n\r\n")[2])
+            self.assertEqual(envelope.payload, self.rig.generation.statement.payload)
+
+    def test_root_document(self) -> None:
+        """It lists what is served."""
+        document = body_of(self.fetch(b"/.well-known/svc-notary"))
+        self.assertEqual((document["v"], document["issuer"]), (1, "spiffe://prod.example/ns/pay/sa/api"))
+        self.assertEqual(document["retention"], "P1D")
+
+    def test_every_spelling_is_ours(self) -> None:
+        """The application never sees the reserved path, however it is written."""
+        for path in (
+            b"/.well-known/svc-notary/v1/x",
+            b"/.well-known/%73vc-notary/v1/x",
+            b"/a/../.well-known/svc-notary",
+            b"//.well-known//svc-notary/v1/x",
+            b"http://api/.well-known/svc-notary/v1/x",
+        ):
+            self.fetch(path)
+        self.assertEqual(self.rig.endpoint.connections, [])
+
+    def test_methods(self) -> None:
+        """Only GET and HEAD; a body is refused with the connection."""
+        self.assertTrue(self.fetch(b"/.well-known/svc-notary", method=b"DELETE").startswith(b"HTTP/1.1 405 "))
+        head = self.fetch(b"/.well-known/svc-notary", method=b"HEAD")
+        self.assertTrue(head.startswith(b"HTTP/1.1 200 "))
+        self.assertTrue(head.endswith(b"\r\n\r\n"))
+
+    def test_running_exchange_is_202(self) -> None:
+        """While an exchange runs its receipt is pending."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        second, wire = self.rig.client()
+        second.dataReceived(
+            b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % NONCE
+        )
+        out = wire.take()
+        self.assertTrue(out.startswith(b"HTTP/1.1 202 "))
+        self.assertIn(b"Retry-After: ", out)
+
+    def test_somebody_elses_receipt_is_404(self) -> None:
+        """A receipt is there for its two parties only, and nobody else learns that it exists."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(OK)
+        found = self.successResultOf(self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode()))
+        assert found is not None
+        for key in (b"by-request/" + NONCE, found.id.encode()):
+            other, wire = self.rig.client(AUTHORITY.svid("/ns/web/sa/other"))
+            other.dataReceived(b"GET /.well-known/svc-notary/v1/receipts/%b HTTP/1.1\r\nHost: api\r\n\r\n" % key)
+            self.assertTrue(wire.take().startswith(b"HTTP/1.1 404 "), key)
+
+
+class GenerationTests(NotarizationTestCase):
+    """Connections end before their credentials do."""
+
+    def test_eighty_percent_asks_to_connect_anew(self) -> None:
+        """Late in the life of its credentials a connection closes after the response."""
+        self.rig.sweep(0.8 * 3600 - 1)
+        client, wire = self.rig.client()
+        self.rig.sweep(0.5)
+        client.dataReceived(get("workload"))
+        self.rig.respond(OK)
+        self.assertNotIn(b"Connection: close", wire.take())
+        self.rig.sweep(0.5)
+        other, other_wire = self.rig.client()
+        self.rig.sweep(0.5)
+        other.dataReceived(get("workload"))
+        self.rig.respond(OK)
+        self.assertIn(b"Connection: close\r\n", other_wire.take())
+        self.assertTrue(other_wire.disconnecting)
+
+    def test_running_exchange_is_cut(self) -> None:
+        """A minute before the end a running exchange is cut and recorded as such."""
+        self.rig.clock.advance(3500)
+        self.rig.context.tick = self.rig.clock.seconds()
+        client, wire = self.rig.client()
+        client.dataReceived(get("signRequest", NONCE))
+        self.rig.sweep(60)
+        self.assertTrue(wire.aborted)
+        found = self.successResultOf(self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode()))
+        assert found is not None
+        self.assertEqual(found.outcome, "credentials_expired")
+
+    def test_reauthorization(self) -> None:
+        """After a change of bundles exactly those connections end whose peer would now be refused."""
+        other_root = AUTHORITY.rotated()
+        self.client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
+        self.assertFalse(self.wire.disconnecting)
+        self.client.reauthorize(other_root.bundles(), self.rig.wall())
+        self.assertTrue(self.wire.disconnecting)
+        self.assertEqual(len(self.rig.said.denials), 1)
+
+    def test_expired_peer(self) -> None:
+        """A connection does not outlive the certificate that opened it."""
+        client, wire = self.rig.client(AUTHORITY.svid("/ns/web/sa/short", ttl=timedelta(seconds=30)))
+        self.rig.sweep(30.0)
+        self.assertFalse(wire.disconnecting)
+        self.rig.sweep(1.5)
+        self.assertTrue(wire.disconnecting)
