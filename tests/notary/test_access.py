@@ -152,6 +152,11 @@ class AdmissionTests(SynchronousTestCase):
         )
         self.assertIsNone(access.disclosed({"request": {}}))
 
+    def test_not_a_reader(self) -> None:
+        """Without the grant a third workload of the same trust domain gets nothing."""
+        arguments = {"client": spiffe_id("/client"), "server": spiffe_id("/server"), "readers": None}
+        self.assertRaises(NotaryNotFound, admit_to_receipt, spiffe_id("/audit/a"), **arguments)
+
     def test_others(self) -> None:
         """Everyone else is told what they would be told if there were no receipt."""
         readers = parse_matcher("spiffe://prod.example.org/audit/*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import timedelta
 
 from hypothesis import given
@@ -10,11 +11,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
 from svc.identity import BundleSet
+from svc.notary.envelope import Envelope
 from svc.notary.errors import NotaryError
 from svc.notary.evidence import MAX_BODY, EvidenceFile, Verification, verify_offline
 from svc.notary.exchange import BodySeen
+from svc.notary.facts import FactsInvalid
 from svc.notary.profile import Profile
-from svc.notary.refusals import NoAnchor, RequestMismatch
+from svc.notary.refusals import EvidenceMalformed, NoAnchor, RequestMismatch
 from svc.notary.verification import Anchors
 from svc.strictjson import dumps, loads_object
 from tests.notary.artifacts import NO_ANCHORS, NOW, REQUEST_BODY, RESPONSE_BODY, World, resigned, spiffe_id
@@ -90,6 +93,17 @@ class FileTests(SynchronousTestCase):
         ):
             error = self.assertRaises(NotaryError, EvidenceFile.parse, dumps({**right, **changes}))
             self.assertEqual(reason, error.detail_reason, changes)
+
+    def test_body_beyond_the_limit(self) -> None:
+        """A body that is too large is refused also where somebody wrote it in."""
+        body = base64.b64encode(b"a" * (MAX_BODY + 1)).decode("ascii")
+        document = {**loads_object(saved().serialize()), "response": {"body": body}}
+        self.assertRaises(EvidenceMalformed, EvidenceFile.parse, dumps(document))
+
+    def test_payload_without_time(self) -> None:
+        """A payload that has no time to be judged at is refused for what it is."""
+        payload = Envelope(b"[]", WORLD.generation.statement.envelope.signatures)
+        self.assertEqual("malformed", refusal(saved(statement=payload)))
 
     @given(st.binary(max_size=80) | st.sampled_from([b"{}", b'{"type":"svc-evidence/1","v":1}']))
     def test_any_octets(self, octets: bytes) -> None:
@@ -178,6 +192,14 @@ class VerificationTests(SynchronousTestCase):
         result = Verification(statement=WORLD.evidence, error=RequestMismatch(part="header:3"))
         expected = {"ok": False, "detail_reason": "request_mismatch{header:3}", "postQuantum": False}
         self.assertEqual(expected, result.to_json())
+
+    def test_other_failures(self) -> None:
+        """A failure of another package has its reason, one that is nobody's is internal."""
+        for error, reason in (
+            (FactsInvalid(name="a", defect="b"), "workload_facts_invalid"),
+            (OSError(), "internal_error"),
+        ):
+            self.assertEqual(reason, Verification(error=error).to_json()["detail_reason"])
 
     def test_live(self) -> None:
         """A live result has no remark on its time; nothing verified is not ok."""

@@ -88,6 +88,10 @@ class ExplicitTests(SynchronousTestCase):
         self.assertEqual(MAX_CONTAINERS, len(WorkloadFacts.explicit(containers=[one] * MAX_CONTAINERS).containers))
         self.assertRaises(FactsInvalid, WorkloadFacts.explicit, containers=[one] * (MAX_CONTAINERS + 1))
 
+    def test_lone_surrogate(self) -> None:
+        """What cannot be written as UTF-8 is refused before it is signed."""
+        self.assertRaises(FactsInvalid, WorkloadFacts.explicit, node="\ud800")
+
     def test_container(self) -> None:
         """A container needs a name, an image and, where given, a digest that is one."""
         self.assertEqual(

@@ -56,6 +56,10 @@ class ArtifactIdTests(SynchronousTestCase):
             self.assertEqual(identifier, parse_typed_id(text))
         self.assertEqual(standard, printed_id(identifier))
 
+    def test_printing_what_is_none(self) -> None:
+        """A text that is no identifier is printed as it is."""
+        self.assertEqual("not one!", printed_id("not one!"))
+
     @given(st.text())
     def test_any_text(self, text: str) -> None:
         """Any text is an identifier or a typed error."""
