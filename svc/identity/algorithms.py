@@ -79,6 +79,9 @@ _HASHED_SIGNATURES: Final = frozenset(
     }
 )
 _PURE_SIGNATURES: Final = frozenset({_OID.ED25519, _OID.ML_DSA_44, _OID.ML_DSA_65, _OID.ML_DSA_87})
+_SIGNATURE_NAMES: Final = {
+    oid: name.replace("_", "-") for name, oid in vars(_OID).items() if isinstance(oid, x509.ObjectIdentifier)
+}
 
 
 def key_algorithm(public_key: object) -> KeyAlgorithm:
@@ -151,7 +154,8 @@ def check_signature_algorithm(certificate: x509.Certificate) -> None:
         return
     if oid == _OID.RSASSA_PSS and _pss_hashes(certificate) <= _ALLOWED_HASHES:
         return
-    raise SignatureAlgorithmNotAllowed(subject=subject_text(certificate), found=f"{oid._name} ({oid.dotted_string})")
+    found = f"{_SIGNATURE_NAMES.get(oid, 'an unknown algorithm')} ({oid.dotted_string})"
+    raise SignatureAlgorithmNotAllowed(subject=subject_text(certificate), found=found)
 
 
 def _pss_hashes(certificate: x509.Certificate) -> frozenset[str]:
@@ -163,6 +167,7 @@ def _pss_hashes(certificate: x509.Certificate) -> frozenset[str]:
         return frozenset({"unreadable"})
     if not isinstance(parameters, padding.PSS) or message_hash is None:
         return frozenset({"unreadable"})
+    # The library has no public name for the hash of the mask.
     return frozenset({message_hash.name, parameters.mgf._algorithm.name})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from cryptography import x509
@@ -57,59 +57,47 @@ def check_name_constraints(path: Sequence[CertificateFacts]) -> None:
             that is constrained and cannot be evaluated.
     """
     for position, issuer in enumerate(path):
-        if issuer.name_constraints is None:
+        constraints = issuer.name_constraints
+        if constraints is None:
             continue
         for below, facts in enumerate(path[:position]):
             # RFC 5280, section 6.1.3: a self-issued certificate is exempt unless it is the leaf.
-            if below == 0 or not facts.self_issued:
-                for name in _all_names(facts):
-                    _check_name(name, issuer)
+            if below > 0 and facts.self_issued:
+                continue
+            for kind, value in _all_names(facts):
+                if not _allowed(kind, value, constraints):
+                    raise NameConstraintsViolated(subject=issuer.subject, name=_shown(value))
 
 
-def _all_names(facts: CertificateFacts) -> Iterator[x509.GeneralName]:
-    """The subject alternative names, the subject, and mail addresses inside the subject."""
-    yield from facts.names
+def _all_names(facts: CertificateFacts) -> Iterator[tuple[type[x509.GeneralName], object]]:
+    """Kind and value of the subject alternative names, of the subject, and of mail addresses inside the subject."""
+    for name in facts.names:
+        yield type(name), name.value
     subject = facts.certificate.subject
     if subject.rdns:
-        yield x509.DirectoryName(subject)
+        yield x509.DirectoryName, subject
     for attribute in subject.get_attributes_for_oid(NameOID.EMAIL_ADDRESS):
-        try:
-            yield x509.RFC822Name(str(attribute.value))
-        except ValueError as error:
-            raise NameConstraintsViolated(subject=facts.subject, name="an unreadable mail address") from error
+        yield x509.RFC822Name, attribute.value
 
 
-def _check_name(name: x509.GeneralName, issuer: CertificateFacts) -> None:
-    constraints = issuer.name_constraints
-    if constraints is None:
-        return
-    permitted = _of_kind(constraints.permitted_subtrees, name)
-    excluded = _of_kind(constraints.excluded_subtrees, name)
+def _allowed(kind: type[x509.GeneralName], value: object, constraints: x509.NameConstraints) -> bool:
+    permitted = [subtree.value for subtree in constraints.permitted_subtrees or () if type(subtree) is kind]
+    excluded = [subtree.value for subtree in constraints.excluded_subtrees or () if type(subtree) is kind]
     if not permitted and not excluded:
-        return
-    try:
-        allowed = not permitted or any(_within(name, subtree, excluding=False) for subtree in permitted)
-        if allowed and not any(_within(name, subtree, excluding=True) for subtree in excluded):
-            return
-    except _Unreadable as error:
-        raise NameConstraintsViolated(subject=issuer.subject, name=_shown(name)) from error
-    raise NameConstraintsViolated(subject=issuer.subject, name=_shown(name))
-
-
-def _of_kind(subtrees: Iterable[x509.GeneralName] | None, name: x509.GeneralName) -> list[x509.GeneralName]:
-    return [subtree for subtree in subtrees or () if type(subtree) is type(name)]
-
-
-def _shown(name: x509.GeneralName) -> str:
-    value = name.value
-    return value.rfc4514_string() if isinstance(value, x509.Name) else str(value)
-
-
-def _within(name: x509.GeneralName, subtree: x509.GeneralName, *, excluding: bool) -> bool:
-    judge = _JUDGES.get(type(name))
+        return True
+    judge = _JUDGES.get(kind)
     if judge is None:
-        raise _Unreadable
-    return judge(name.value, subtree.value, excluding)
+        return False
+    try:
+        if permitted and not any(judge(value, subtree, False) for subtree in permitted):
+            return False
+        return not any(judge(value, subtree, True) for subtree in excluded)
+    except _Unreadable:
+        return False
+
+
+def _shown(value: object) -> str:
+    return value.rfc4514_string() if isinstance(value, x509.Name) else str(value)
 
 
 def _uri_within(name: object, subtree: object, excluding: bool) -> bool:
@@ -148,7 +136,7 @@ def _ip_within(name: object, subtree: object, excluding: bool) -> bool:
         raise _Unreadable
     if not isinstance(name, ipaddress.IPv4Address | ipaddress.IPv6Address):
         raise _Unreadable
-    return name.version == subtree.version and name in subtree
+    return name in subtree
 
 
 def _mail_within(name: object, subtree: object, excluding: bool) -> bool:

@@ -62,7 +62,8 @@ def check_leaf(facts: CertificateFacts) -> SpiffeID:
 
 def check_signing(facts: CertificateFacts, trust_domain: TrustDomain, *, anchor: bool) -> None:
     """
-    Apply the rules for a signing certificate (X.509-SVID 3.2, 4.1, 4.3), key and signature algorithm included.
+    Apply the rules for a signing certificate (X.509-SVID 3.2, 4.1, 4.3), signature algorithm included; its key was
+    judged before it checked a signature.
 
     The standard lets the SPIFFE ID of a signing certificate reside in another trust domain; here it must be that of the
     SVIDs it issues, since an authority of a foreign trust domain in a chain is a mistake that nobody would see.
@@ -83,7 +84,6 @@ def check_signing(facts: CertificateFacts, trust_domain: TrustDomain, *, anchor:
     if (usage is None and not anchor) or (usage is not None and not usage.key_cert_sign):
         raise SigningKeyUsage(subject=facts.subject)
     _check_signing_uris(facts, trust_domain)
-    certificate_key_algorithm(facts.certificate)
     if not anchor:
         check_signature_algorithm(facts.certificate)
         if ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE not in (facts.extended_key_usage or ()):

@@ -211,9 +211,7 @@ class _ChainSearch:
 
     def _check_signature(self, child: CertificateFacts, issuer: x509.Certificate) -> None:
         if self._tried >= MAX_ISSUERS_TRIED:
-            raise _SearchExhausted(
-                found=f"more than {MAX_ISSUERS_TRIED}", what="possible issuers", limit=MAX_ISSUERS_TRIED
-            )
+            raise ChainTooLong(found=f"more than {MAX_ISSUERS_TRIED}", what="possible issuers", limit=MAX_ISSUERS_TRIED)
         self._tried += 1
         certificate_key_algorithm(issuer)
         try:
@@ -222,8 +220,6 @@ class _ChainSearch:
             raise _NotTheIssuer from error
 
     def _remember(self, error: SvidInvalid) -> None:
-        if isinstance(error, _SearchExhausted):
-            raise error
         if self._first_failure is None:
             self._first_failure = error
 
@@ -240,10 +236,6 @@ class _ChainSearch:
 
 class _NotTheIssuer(Exception):
     """The signature was made by another key; the search goes on."""
-
-
-class _SearchExhausted(ChainTooLong):
-    __doc__ = ChainTooLong.__doc__
 
 
 def _key_id_fits(child: CertificateFacts, anchor: TrustAnchor) -> bool:

@@ -176,11 +176,16 @@ class NameConstraintTests(SynchronousTestCase):
     def test_mail_addresses_in_the_subject(self) -> None:
         """A mail address inside the subject obeys the constraints for mail addresses."""
         key = generate_key("ECDSA-P256")
-        subject = x509.Name([x509.NameAttribute(EMAIL, "a@evil.example")])
-        builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, NOW, NOW)
-        leaf = CertificateFacts.read(builder.sign(key, hashes.SHA256()))
-        for constraint, allowed in (("evil.example", True), ("example.org", False)):
-            issuer = CertificateFacts.read(ROOT.intermediate(permitted=(mail(constraint),)).certificate)
+        for address, constraint, allowed in (
+            ("a@evil.example", mail("evil.example"), True),
+            ("a@evil.example", mail("example.org"), False),
+            ("é@Ü", mail("example.org"), False),
+            ("é@Ü", dns("example.org"), True),
+        ):
+            subject = x509.Name([x509.NameAttribute(EMAIL, address)])
+            builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, NOW, NOW)
+            leaf = CertificateFacts.read(builder.sign(key, hashes.SHA256()))
+            issuer = CertificateFacts.read(ROOT.intermediate(permitted=(constraint,)).certificate)
             if allowed:
                 self.assertIsNone(check_name_constraints((leaf, issuer)))
             else:

@@ -24,6 +24,7 @@ from svc.identity import (
     parse_pq_bundle_file,
     parse_spiffe_bundle,
 )
+from svc.identity.documents import MAX_BUNDLE_OCTETS
 from svc.testing.ca import TestAuthority
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -110,6 +111,11 @@ class FormTests(SynchronousTestCase):
             (encoded(spiffe(jwk(A, x5c=[1]))), "x5c holds a number"),
         ):
             self.assertIn(word, self.assertRaises(BundleMalformed, parse_bundle_file, data, DOMAIN).defect)
+
+    def test_size_is_bounded(self) -> None:
+        """A file beyond the limit is refused before it is taken apart."""
+        for data in (b"-----BEGIN" + bytes(MAX_BUNDLE_OCTETS), b"{" + b" " * MAX_BUNDLE_OCTETS):
+            self.assertIn("at most", self.assertRaises(BundleMalformed, parse_bundle_file, data, DOMAIN).defect)
 
     @given(st.binary(max_size=80))
     def test_any_octets_are_refused_by_name(self, data: bytes) -> None:

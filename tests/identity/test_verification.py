@@ -105,6 +105,11 @@ def deep(levels: int) -> TestAuthority:
     return authority
 
 
+def damaged(certificate: x509.Certificate, old: bytes, new: bytes) -> x509.Certificate:
+    """A certificate with octets replaced, so that its signature does not hold any more."""
+    return x509.load_der_x509_certificate(certificate.public_bytes(Encoding.DER).replace(old, new))
+
+
 def narrow_root() -> Wrong:
     """A root that allows no intermediate, with one."""
     root = TestAuthority(now=NOW, path_length=0)
@@ -308,12 +313,38 @@ class RefusalTests(SynchronousTestCase):
             SignatureAlgorithmNotAllowed, verify_svid, root.svid(signature="sha1").chain, root.bundles(), NOW
         )
 
+    def test_rsassa_pss_with_a_weak_hash_inside(self) -> None:
+        """RSASSA-PSS is refused when the hash of the message or that of the mask is not allowed or unknown."""
+        root = TestAuthority(now=NOW, algorithm="RSA")
+        leaf = root.svid(signature="pss").leaf
+        sha256, mgf1 = bytes.fromhex("0609608648016503040201"), bytes.fromhex("06092a864886f70d010108")
+        for old in (bytes.fromhex("a00f300d") + sha256, mgf1 + b"\x30\x0d" + sha256):
+            for last in (b"\x04", b"\x7f"):
+                changed = damaged(leaf, old, old[:-1] + last)
+                self.assertNotEqual(changed, leaf)
+                error = self.assertRaises(SignatureAlgorithmNotAllowed, verify_svid, (changed,), root.bundles(), NOW)
+                self.assertIn("RSASSA-PSS", str(error))
+
+    def test_a_key_that_cannot_be_read(self) -> None:
+        """A leaf on a curve that nobody knows is refused for its key."""
+        curve = bytes.fromhex("06082a8648ce3d030107")
+        changed = damaged(ROOT.svid().leaf, curve, curve[:-1] + b"\x7f")
+        self.assertRaises(KeyNotAllowed, verify_svid, (changed,), BUNDLES, NOW)
+
+    def test_a_name_that_cannot_be_read(self) -> None:
+        """A leaf whose subject or issuer is no text is refused; beside a right leaf it is passed over."""
+        svid = ROOT.svid(subject="workload-1")
+        for old in (b"example.org root", b"workload-1"):
+            changed = damaged(svid.leaf, old, old[:-1] + b"\xff")
+            self.assertRaises(SvidMalformed, verify_svid, (changed,), BUNDLES, NOW)
+        bundles = BundleSet.of(X509Bundle.from_certificates(ROOT.trust_domain, [changed, ROOT.certificate]))
+        self.assertEqual(verify_svid((svid.leaf, changed), bundles, NOW).chain, (svid.leaf, ROOT.certificate))
+
     def test_tampered_signature(self) -> None:
         """One changed bit in the signature, or in what is signed, is refused."""
         svid = ROOT.svid(subject="workload-1")
         for old, new in ((b"workload-1", b"workload-2"), (svid.leaf.signature, svid.leaf.signature[:-1] + b"\x00")):
-            changed = svid.leaf.public_bytes(Encoding.DER).replace(old, new)
-            self.assertRaises(ChainUntrusted, verify_svid, (x509.load_der_x509_certificate(changed),), BUNDLES, NOW)
+            self.assertRaises(ChainUntrusted, verify_svid, (damaged(svid.leaf, old, new),), BUNDLES, NOW)
 
     def test_naive_time_is_our_own_mistake(self) -> None:
         """A time without a zone is not guessed at."""
@@ -469,6 +500,19 @@ class RotationTests(SynchronousTestCase):
                 self.assertEqual(verify_svid(svid.chain, bundles, now).anchor, root.certificate)
             else:
                 self.assertRaises(AnchorOutsideWindow, verify_svid, svid.chain, bundles, now)
+
+    def test_a_broken_root_beside_a_right_one(self) -> None:
+        """A root of the same name that cannot be used spoils nothing."""
+        broken = TestAuthority(now=NOW, version=1)
+        for certificates in ([broken.certificate, ROOT.certificate], [ROOT.certificate, broken.certificate]):
+            bundles = BundleSet.of(X509Bundle.from_certificates(ROOT.trust_domain, certificates))
+            self.assertEqual(verify_svid(ROOT.svid().chain, bundles, NOW).anchor, ROOT.certificate)
+
+    def test_intermediates_with_one_name(self) -> None:
+        """Of several presented intermediates of one name the one that signed is found."""
+        svid = ROOT.intermediate("twin").svid()
+        twin = ROOT.intermediate("twin").certificate
+        self.assertEqual(verify_svid((svid.leaf, twin, svid.chain[1]), BUNDLES, NOW).chain[1], svid.chain[1])
 
     def test_key_identifiers_are_only_hints(self) -> None:
         """An authority key identifier that points to another root neither helps nor hurts."""
