@@ -132,7 +132,7 @@ class _BufferedClient(tcp.Client):
         super()._connectDone()
         told = getattr(self.connector.factory, "transport_connected", None)
         if told is not None:
-            told(getattr(self, "protocol", None) if self.connected and not self.disconnecting else None)
+            told()
 
 
 class StockServer(_CountedServer):

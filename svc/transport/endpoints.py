@@ -366,23 +366,25 @@ class _Attempt(ClientFactory):
     def __init__(self, factory: IProtocolFactory) -> None:
         self._factory = factory
         self._result: Deferred[IProtocol] | None = None
+        self._built: Any = None
 
     def begun(self, connector: Any) -> Deferred[IProtocol]:
         self._result = Deferred(lambda result: connector.stopConnecting())
         return self._result
 
     def buildProtocol(self, addr: Any) -> Any:
-        return self._factory.buildProtocol(addr)
+        self._built = self._factory.buildProtocol(addr)
+        return self._built
 
-    def transport_connected(self, protocol: IProtocol | None) -> None:
-        """The transport has connected the protocol that ``buildProtocol`` gave."""
+    def transport_connected(self) -> None:
+        """The transport has connected the protocol that ``buildProtocol`` gave, or closes for want of one."""
         result, self._result = self._result, None
         if result is None:
             return
-        if protocol is None:
+        if self._built is None:
             result.errback(error.ConnectionAborted("the factory built no protocol"))
         else:
-            result.callback(protocol)
+            result.callback(self._built)
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
         result, self._result = self._result, None

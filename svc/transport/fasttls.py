@@ -105,9 +105,8 @@ class FastDataPath(_Base):
 
     def _end_reading(self, failure: Failure) -> None:
         if failure.check(SSL.ZeroReturnError) is not None:
-            # The peer's close_notify (RFC 8446, 6.1): the clean end.
-            self._shutdownTLS()
-            self._tlsShutdownFinished(None)
+            # The peer's close_notify (RFC 8446, 6.1) is met again by each further read: the stock path deals with it.
+            self._flushReceiveBIO()
         else:
             self._tlsShutdownFinished(failure)
 

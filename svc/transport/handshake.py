@@ -14,6 +14,7 @@ from OpenSSL import SSL
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
+    IHalfCloseableProtocol,
     IHandshakeListener,
     IProtocol,
     IProtocolFactory,
@@ -36,6 +37,7 @@ from svc.transport.observer import ConnectionObserver
 from svc.transport.verification import VerifiedConnection
 
 _FLUSH_SIZE = 2**17
+_READ_SIZE = 2**15
 
 
 def address_text(address: object) -> str:
@@ -55,6 +57,10 @@ def address_text(address: object) -> str:
     if isinstance(name, bytes):
         return f"unix:{name.decode('utf-8', 'replace')}"
     return str(address)
+
+
+def _drop(data: object) -> None:
+    """What arrives or is written after its direction was closed goes nowhere."""
 
 
 def _value(failure: Failure) -> BaseException:
@@ -92,6 +98,8 @@ class VerifiedTls(TLSMemoryBIOProtocol):
     _holds_handshake = False
     _started = 0.0
     _unsent_seen = 0
+    _read_closed = False
+    _write_closed = False
 
     def __init__(self, factory: MutualTlsFactory, address: IAddress) -> None:
         super().__init__(factory, _Antechamber(self), False)
@@ -195,6 +203,52 @@ class VerifiedTls(TLSMemoryBIOProtocol):
         return handshake_error(_value(reason), self._tlsConnection, address_text(self._address), self.factory.groups)
 
     # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _flushReceiveBIO(self) -> None:
+        while not self._lostTLSConnection and not self._read_closed:
+            try:
+                data = self._tlsConnection.recv(_READ_SIZE)
+            except SSL.WantReadError:
+                break
+            except SSL.ZeroReturnError:
+                self._got_close_notify()
+            except SSL.Error:
+                self._tlsShutdownFinished(Failure())
+            else:
+                if not self._aborted:
+                    self.wrappedProtocol.dataReceived(data)
+        self._flushSendBIO()
+
+    def _got_close_notify(self) -> None:
+        """The peer sends no more (RFC 8446, 6.1): end, unless the protocol knows half-closed streams."""
+        half = IHalfCloseableProtocol(self.wrappedProtocol, None)
+        if half is not None and not self.disconnecting:
+            self._read_closed = True
+            self.dataReceived = _drop  # type: ignore[method-assign]
+            half.readConnectionLost()
+            if not self._write_closed:
+                return
+        self._shutdownTLS()
+        self._tlsShutdownFinished(None)
+
+    def loseWriteConnection(self) -> None:
+        """
+        Say that this side sends no more, and go on receiving; see ``ITCPTransport.loseWriteConnection``.
+
+        The peer sees close_notify, so it can tell this from a truncated stream. What is written later is dropped.
+        """
+        if not self._handshakeDone or self._write_closed or self.disconnecting or self._lostTLSConnection:
+            return
+        self._write_closed = True
+        self.write = self.writeSequence = _drop  # type: ignore[method-assign]
+        if self._read_closed:
+            self.loseConnection()
+            return
+        self._tlsConnection.shutdown()
+        self._flushSendBIO()
+        half = IHalfCloseableProtocol(self.wrappedProtocol, None)
+        if half is not None:
+            half.writeConnectionLost()
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
         if reason is not None and reason.check(SSL.Error) is not None and not is_truncation(_value(reason)):

@@ -69,9 +69,25 @@ def sent_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
             sent = _read_stack(ffi.cast("Cryptography_STACK_OF_X509 *", fields[_UNTRUSTED]))
             if sent:
                 return sent
+    return built_chain(store_context)
+
+
+def built_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
+    """
+    Read the chain that OpenSSL built from what the peer sent; what ``sent_chain`` gives where it cannot see more.
+
+    Args:
+        store_context: the ``X509_STORE_CTX *`` of the callback.
+
+    Returns:
+        The chain, leaf first, as far as OpenSSL got.
+
+    Raises:
+        svc.identity.errors.SvidMalformed: a certificate is not valid DER for the stricter of the two parsers.
+    """
     built = lib.X509_STORE_CTX_get1_chain(store_context)
     if built == ffi.NULL:
-        return _read_certificates([leaf])
+        return _read_certificates([lib.X509_STORE_CTX_get0_cert(store_context)])
     try:
         chain = _read_stack(built)
         for index in range(lib.sk_X509_num(built)):

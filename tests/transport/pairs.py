@@ -83,10 +83,11 @@ class Applications(Factory):
     noisy = False
 
     def __init__(self) -> None:
-        self.built: list[Application] = []
+        self.built: list[Any] = []
+        self.kind: type[Application] = Application
 
     def buildProtocol(self, addr: object) -> Application:
-        application = Application()
+        application = self.kind()
         application.factory = self
         self.built.append(application)
         return application
@@ -252,11 +253,11 @@ class Pair:
         self.server_wire.lose(ConnectionDone())
 
     @property
-    def server_app(self) -> Application:
+    def server_app(self) -> Any:
         return self.server_factory.built[0]
 
     @property
-    def client_app(self) -> Application:
+    def client_app(self) -> Any:
         return self.client_factory.built[0]
 
 
