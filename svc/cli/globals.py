@@ -96,7 +96,10 @@ GLOBAL_FLAGS: Final[tuple[Flag, ...]] = (
     _global(value_flag("--log-format", "string", 'log format: "text" or "json"', type=OneOf("text", "json")), "text"),
     _global(value_flag("--log-level", "string", "alias of --verbose by name", type=OneOf(*_LEVELS), hidden=True)),
     _global(bool_flag("--log-stacktrace", "stack traces in error logs", default=None)),
-    _global(value_flag("--spiffe-socket-path", "string", "SPIFFE Workload API socket"), naming.DEFAULT_SPIFFE_SOCKET),
+    _global(
+        value_flag("--spiffe-socket-path", "string", "SPIFFE Workload API socket (SPIFFE_ENDPOINT_SOCKET)"),
+        naming.DEFAULT_SPIFFE_SOCKET,
+    ),
     _global(
         value_flag("-v --verbose", "int", "higher is more verbose; the default shows errors only", type=Integer()),
         str(DEFAULT_VERBOSITY),

@@ -94,7 +94,7 @@ class VerifyPlan:
             UsageRefused: a value or a combination that makes no sense.
         """
         if values["trust_domain"] is not None and not values["trust_bundle"]:
-            raise UsageRefused("--trust-domain says whose roots --trust-bundle holds, which is not given", "add it")
+            raise UsageRefused("--trust-domain says whose roots a file holds", "give --trust-bundle FILE as well")
         return cls(
             path=path,
             options=options,

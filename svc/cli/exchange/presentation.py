@@ -102,18 +102,21 @@ def present_json(plan: CurlPlan, outcome: Outcome, console: Console, spool: Spoo
         console: the standard streams.
         spool: the body.
     """
+    response = _response(plan, outcome, spool) if outcome.error is None else None
     document = {
-        "response": _response(plan, outcome, spool) if outcome.error is None else None,
+        "response": response,
         "workload": _workload(outcome),
         "receipt": _receipt(outcome),
         "verification": verification_object(plan, outcome),
     }
-    before, _place, after = json.dumps(document).partition(json.dumps(_PLACE))
-    console.write(before.encode("ascii"))
-    if after:
+    text = json.dumps(document)
+    if response is not None and not plan.showing.silent:
+        # The body comes before everything that a signer may have written, so the first place is its own.
+        before, _place, text = text.partition(json.dumps(_PLACE))
+        console.write(before.encode("ascii"))
         for piece in _body_text(spool):
             console.write(piece)
-    console.write(after.encode("ascii") + b"\n")
+    console.write(text.encode("ascii") + b"\n")
 
 
 def verification_object(plan: CurlPlan, outcome: Outcome) -> dict[str, object]:
