@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, ClassVar
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from OpenSSL import SSL
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.transport.errors import HandshakeFailed
-from svc.transport.fasttls import BUFFER_SIZE, WRITE_SIZE
+from svc.transport.fasttls import BUFFER_SIZE
 from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls, VerifiedTls
 from svc.transport.limits import Timeouts
 from tests.transport.pairs import Application, Pair, Producer
+
 
 class ClosingTestsMixin:
     """What holds on every data path."""
@@ -69,7 +65,17 @@ class ClosingTestsMixin:
         """loseConnection in dataReceived answers the peer and closes cleanly."""
         pair = self.pair()
 
-        def test_abort_from_within_data_received(self) -> None:
+        def answer(data: bytes) -> None:
+            pair.server_app.transport.write(b"bye")
+            pair.server_app.transport.loseConnection()
+
+        pair.server_app.on_data = answer
+        pair.client_app.transport.write(b"hello")
+        pair.pump()
+        self.assertEqual(pair.client_app.received, b"bye")
+        pair.server_app.lost.trap(ConnectionDone)
+
+    def test_abort_from_within_data_received(self) -> None:
         """abortConnection in dataReceived: nothing more is delivered, though more has arrived."""
         pair = self.pair()
         pair.server_app.on_data = lambda data: pair.server_app.transport.abortConnection()

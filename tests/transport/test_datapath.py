@@ -9,14 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from svc.transport.errors import HandshakeFailed
 from svc.transport.fasttls import BUFFER_SIZE, WRITE_SIZE
 from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls, VerifiedTls
-from svc.transport.limits import Timeouts
 from tests.transport.pairs import Application, Pair, Producer
 
 PARTIAL_WRITE = SSL._lib.SSL_MODE_ENABLE_PARTIAL_WRITE
@@ -171,16 +168,6 @@ class DataPathTestsMixin:
         pair.pump()
         self.assertEqual(pair.server_app.received, b"good")
         pair.server_app.lost.trap(HandshakeFailed)
-
-    def answer(data: bytes) -> None:
-            pair.server_app.transport.write(b"bye")
-            pair.server_app.transport.loseConnection()
-
-        pair.server_app.on_data = answer
-        pair.client_app.transport.write(b"hello")
-        pair.pump()
-        self.assertEqual(pair.client_app.received, b"bye")
-        pair.server_app.lost.trap(ConnectionDone)
 
     def test_exception_from_data_received_reaches_the_transport(self) -> None:
         """An exception of the application is not swallowed: the reactor's transport logs it and closes."""
