@@ -82,18 +82,24 @@ def decode_x5c(texts: Sequence[str], where: str) -> tuple[x509.Certificate, ...]
         The certificates, leaf first.
 
     Raises:
-        Malformed: for base64 that is not canonical, octets that are not one DER certificate, an unreadable leaf, or a
-            root, which never travels with a signature.
+        Malformed: for base64 that is not canonical, octets that are not one readable DER certificate, or a root,
+            which never travels with a signature.
     """
     chain = tuple(_decode_certificate(text, f"{where}[{index}]") for index, text in enumerate(texts))
-    try:
-        uri_names(chain[0])
-    except UNREADABLE as error:
-        raise Malformed(where=f"{where}[0]", defect="the extensions cannot be read") from error
     for index, certificate in enumerate(chain):
+        _check_readable(certificate, f"{where}[{index}]")
         if is_self_signed(certificate):
             raise Malformed(where=f"{where}[{index}]", defect="a root, which never travels with a signature")
     return chain
+
+
+def _check_readable(certificate: x509.Certificate, where: str) -> None:
+    """The library decodes names, dates and extensions only when they are asked for, and fails only then."""
+    try:
+        _ = certificate.subject, certificate.issuer, uri_names(certificate)
+        _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    except UNREADABLE as error:
+        raise Malformed(where=where, defect="names, dates or extensions that cannot be read") from error
 
 
 def _decode_certificate(text: str, where: str) -> x509.Certificate:

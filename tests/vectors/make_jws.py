@@ -11,8 +11,13 @@ Keys come from fixed seeds (see ``material.py``); certificates and signatures ar
 from __future__ import annotations
 
 import base64
+import hashlib
+from datetime import timedelta
+from functools import cache
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from svc.identity import certificate_sha256
@@ -24,6 +29,7 @@ from tests.vectors import make_pq, make_profile
 from tests.vectors.material import (
     DOMAIN,
     NEIGHBOUR,
+    NOW,
     WORKLOAD,
     Root,
     forge,
@@ -150,6 +156,9 @@ def headers() -> None:
         one(f"jws/alg-{alg.lower()}", f"The algorithm {alg} is not part of the format.", "alg_not_allowed", document)
     lying = forge([A], PAYLOAD, protected={"alg": "ES384"}, algorithms=["ES384"])
     one("jws/alg-of-other-key", "ES384 announced by a P-256 key.", "alg_not_allowed", lying)
+    weak = b64u_encode(certificate_sha256(_p521_leaf()))
+    document = forge([A], PAYLOAD, protected={"x5t#S256": weak}, x5c=encode_x5c([_p521_leaf()]))
+    one("jws/alg-of-odd-key", "ES256 announced by a P-521 key.", "alg_not_allowed", document)
     for name, value in (("jku", "https://x.example"), ("x5u", "https://x.example"), ("jwk", {}), ("b64", False)):
         one(
             f"jws/{name}-protected",
@@ -194,6 +203,12 @@ def headers() -> None:
     one("jws/two-defects", comment, "wrong_type", two)
 
 
+@cache
+def _p521_leaf() -> x509.Certificate:
+    key = ec.derive_private_key(7, ec.SECP521R1())
+    return ROOT.leaf(key)[0]
+
+
 def sets() -> None:
     """Nothing is added, removed or mixed."""
     reason = "set_mismatch"
@@ -235,8 +250,19 @@ def certificates() -> None:
     one("jws/x5c-trailing-octet", "An octet behind the certificate.", malformed, forge([A], PAYLOAD, x5c=[longer]))
     nine = [leaf, *[encode_x5c([Root("prod-intermediate", issuer=ROOT).certificate])[0]] * 8]
     one("jws/x5c-nine", "One certificate more than the eight allowed.", malformed, forge([A], PAYLOAD, x5c=nine))
+    _year_zero(malformed)
     rooted = [*A.x5c, *encode_x5c([ROOT.certificate])]
     one("jws/x5c-with-root", "A root travels with the signature.", malformed, forge([A], PAYLOAD, x5c=rooted))
+
+
+def _year_zero(reason: str) -> None:
+    later = timedelta(days=365 * 30)
+    der = base64.b64decode(encode_x5c(ROOT.leaf(KEY, not_before=NOW + later, not_after=NOW + 2 * later))[0])
+    start = f"{NOW + later:%Y%m%d%H%M%SZ}".encode("ascii")
+    bent = der.replace(start, b"00000101000000Z")
+    thumbprint = b64u_encode(hashlib.sha256(bent).digest())
+    document = forge([A], PAYLOAD, protected={"x5t#S256": thumbprint}, x5c=[base64.b64encode(bent).decode("ascii")])
+    one("jws/x5c-year-zero", "A leaf that begins in the year 0, which no calendar here has.", reason, document)
 
 
 def _long_leaf() -> Signer:

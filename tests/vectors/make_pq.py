@@ -35,6 +35,7 @@ from tests.vectors.scenario import (
     PAYLOAD,
     PQ,
     PQ_KEY,
+    PQ_ONLY,
     ROOT,
     SVID,
     A,
@@ -66,6 +67,8 @@ def bindings() -> None:
         bent = Signer.from_chain(PQ_KEY, PQ.pq_leaf(PQ_KEY, SVID[0], extensions=((extension, False),)))
         comment = "The extension is no OCTET STRING of 32 octets."
         one(f"pq/binding-{name}", comment, reason, forge([A, bent], PAYLOAD), HYBRID)
+    comment = "A lone leaf whose binding is broken is no SVID for that."
+    one("pq/binding-malformed-alone", comment, reason, forge([bent], PAYLOAD), PQ_ONLY)
     day = timedelta(days=1)
     long_svid = ROOT.leaf(KEY, not_before=NOW - day, not_after=NOW + day)
     today = Signer.from_chain(PQ_KEY, PQ.pq_leaf(PQ_KEY, long_svid[0], not_before=NOW - MINUTE, not_after=NOW + day))

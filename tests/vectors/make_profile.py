@@ -65,6 +65,9 @@ def profiles() -> None:
     one("profile/cnsa2-p384", "ES384 and ML-DSA-87, in the chains too.", "ok", _cnsa2_pair(ROOT_384), CNSA2)
     weak = _cnsa2_pair(Root("prod-p384", "ES384", digest="sha256"))
     one("profile/cnsa2-sha256-chain", "A P-384 chain signed with SHA-256.", "alg_not_allowed", weak, CNSA2)
+    mixed = {**CNSA2, "spiffe": f"{DOMAIN}=prod-p256"}
+    comment = "A P-384 leaf under a P-256 root."
+    one("profile/cnsa2-p256-root", comment, "alg_not_allowed", _cnsa2_pair(ROOT), mixed)
     comment = "Under hybrid the stronger algorithms are as good."
     one("profile/hybrid-p384", comment, "ok", _cnsa2_pair(ROOT_384), {**CNSA2, "profile": "hybrid"})
 
