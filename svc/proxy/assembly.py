@@ -169,7 +169,7 @@ class Assembly:
             self._source,
             self._reactor,
             now=utc_now,
-            issuer=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
+            expected=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
             algorithm="ML-DSA-87" if self._profile is Profile.CNSA2 else "ML-DSA-65",
         )
 

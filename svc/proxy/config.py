@@ -17,6 +17,8 @@ from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRI
 from svc.settings import Address, Duration, HostPort, Items, Settings, Size
 
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
+#: Two heads of this size, every octet outside ASCII, still fit the 256 KiB of an envelope.
+MAX_RECORDED_HEAD = 40 * 1024
 _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 
 
@@ -200,6 +202,11 @@ class ListenerSettings(Settings):
             raise ValueError("no peer here: it belongs to outbound listeners, the policy admits inbound peers")
         if _RANKS[self.notarization] > _RANKS[self.maxNotarization]:
             raise ValueError(f"a maxNotarization of at least {self.notarization}")
+        if _RANKS[self.maxNotarization] >= _RANKS["logRequest"] and self.limits.head > MAX_RECORDED_HEAD:
+            raise ValueError(
+                f"limits.head of at most {MAX_RECORDED_HEAD // 1024}KiB, since a receipt holds both heads"
+                " (or a maxNotarization of workload)"
+            )
         return self
 
 

@@ -13,11 +13,12 @@ from twisted.logger import Logger
 from svc.errors import SvcError
 from svc.notary.generation import Generation
 from svc.store.interface import Entity, Operation
+from svc.telemetry.children import ListenerMetrics
 from svc.telemetry.denials import DenialLimiter
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
-from svc.telemetry.metrics import ListenerMetrics, ProxyMetrics
+from svc.telemetry.metrics import ProxyMetrics
 from svc.transport.evidence import PeerEvidence
 from svc.transport.observer import Role
 

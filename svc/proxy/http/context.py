@@ -19,7 +19,7 @@ from svc.policy import Policy
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
-from svc.telemetry.metrics import ListenerMetrics, NotaryMetrics
+from svc.telemetry.children import ListenerMetrics, NotaryMetrics
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import Limits
 
