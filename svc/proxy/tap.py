@@ -18,6 +18,7 @@ from svc import __version__
 from svc.errors import SvcError
 from svc.proxy.config import ProxySettings
 from svc.settings import ConfigInvalid, load
+from svc.transport.reactor import install
 
 
 class Options(TwistedOptions):
@@ -42,8 +43,11 @@ class Options(TwistedOptions):
             raise UsageError(f"--log-format {self['log-format']!r}: expected json or text")
         self["settings"] = _settings(self["config"])
         if self["check-config"]:
-            print(f"svc-proxy: {self['config']} is valid")
+            print(f"{self['config']} is valid")
             sys.exit(0)
+        # twistd parses the options of a plugin before anything imports a reactor; with --reactor it has chosen one.
+        if "twisted.internet.reactor" not in sys.modules:
+            install()
 
 
 def _settings(path: str) -> ProxySettings:
@@ -51,9 +55,9 @@ def _settings(path: str) -> ProxySettings:
         return load(path, ProxySettings)
     except ConfigInvalid as error:
         for problem in error.problems:
-            print(f"svc-proxy: {path}: {problem}", file=sys.stderr)
+            print(f"svc: {path}: {problem}", file=sys.stderr)
     except SvcError as error:
-        print(f"svc-proxy: {error}", file=sys.stderr)
+        print(f"svc: {error}", file=sys.stderr)
     sys.exit(1)
 
 
