@@ -64,6 +64,7 @@ class CertificateFacts:
             raise CertificateVersionRefused(subject=subject_text(certificate), version=certificate.version.name)
         if subject_of(certificate) is None or issuer_of(certificate) is None:
             raise SvidMalformed(defect="the subject or the issuer of a certificate is unreadable")
+        _check_dates(certificate)
         extensions = read_extensions(certificate)
         for extension in extensions:
             if extension.critical and extension.oid not in _EVALUATED:
@@ -99,6 +100,14 @@ class CertificateFacts:
     def self_issued(self) -> bool:
         """Whether subject and issuer are the same name (RFC 5280, section 3.2)."""
         return self.certificate.subject == self.certificate.issuer
+
+
+def _check_dates(certificate: x509.Certificate) -> None:
+    """Refuse dates that no calendar has, such as the year 0; the library raises when they are asked for."""
+    try:
+        _ = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    except ValueError as error:
+        raise SvidMalformed(defect="a date of a certificate is in no calendar") from error
 
 
 def split_der(data: bytes, *, limit: int) -> tuple[x509.Certificate, ...]:
