@@ -14,8 +14,9 @@ from typing import Final
 import click
 
 from svc.cli.errors import UsageRefused
+from svc.cli.flags import Flag, OneOf, Words
 from svc.cli.globals import SvcCommand, global_options
-from svc.cli.pflag import Flag, OneOf, PflagGroup, Words
+from svc.cli.pflag import PflagGroup
 
 _FILES: Final = 0
 _NO_FILES: Final = 4

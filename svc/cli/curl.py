@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from svc.cli.flags import OneOf, Parsed, Words, bool_flag, value_flag
 from svc.cli.globals import SvcCommand, global_options
-from svc.cli.pflag import OneOf, Parsed, Words, bool_flag, value_flag
 
 
 def _size(text: str) -> int:

@@ -16,9 +16,10 @@ import click
 
 from svc import naming
 from svc.cli.errors import UsageRefused
+from svc.cli.flags import Flag, Integer, OneOf, bool_flag, parse_bool, value_flag
 from svc.cli.helptext import render_help
 from svc.cli.output import Console
-from svc.cli.pflag import Flag, Integer, OneOf, PflagCommand, PflagGroup, bool_flag, parse_bool, value_flag
+from svc.cli.pflag import PflagCommand, PflagGroup
 
 if TYPE_CHECKING:
     from svc.cli.exchange.engine import Engine

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from svc.cli.errors import UsageRefused
+from svc.cli.flags import Words
 from svc.cli.globals import SvcCommand, global_options
 from svc.cli.helptext import render_help
-from svc.cli.pflag import Words
 from svc.cli.root import unknown_command
 
 

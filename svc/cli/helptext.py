@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from svc.cli.pflag import Flag, PflagGroup
+from svc.cli.flags import Flag
+from svc.cli.pflag import PflagGroup
 
 _GAP = 3
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 from svc import naming
 from svc.cli.errors import OutputClosed, OutputFailed
-from svc.cli.pflag import parse_bool
+from svc.cli.flags import parse_bool
 from svc.errors import SvcError
 
 _RED: Final = "\x1b[31m"

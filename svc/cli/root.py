@@ -15,9 +15,9 @@ import click
 
 from svc import __version__
 from svc.cli.errors import UsageRefused
+from svc.cli.flags import bool_flag
 from svc.cli.globals import Invocation, SvcGroup, global_options
 from svc.cli.helptext import render_help
-from svc.cli.pflag import bool_flag
 
 #: Name of a command: its module, its line in the help of the root, whether it is shown there.
 COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from svc.cli.flags import OneOf, Words, bool_flag, value_flag
 from svc.cli.globals import SvcCommand, global_options
-from svc.cli.pflag import OneOf, Words, bool_flag, value_flag
 
 
 def _run(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from svc.cli.flags import Words
 from svc.cli.globals import SvcCommand, global_options
-from svc.cli.pflag import Words
 from svc.cli.root import version_line
 
 

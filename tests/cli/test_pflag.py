@@ -11,19 +11,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.errors import UsageRefused
+from svc.cli.flags import Flag, Integer, OneOf, Words, bool_flag, parse_bool, value_flag
 from svc.cli.globals import GLOBAL_FLAGS, HELP_FLAG
-from svc.cli.pflag import (
-    Flag,
-    Integer,
-    OneOf,
-    PflagCommand,
-    PflagGroup,
-    PflagParser,
-    Words,
-    bool_flag,
-    parse_bool,
-    value_flag,
-)
+from svc.cli.pflag import PflagCommand, PflagGroup, PflagParser
 
 
 class _Command(PflagCommand):

@@ -18,7 +18,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.cli.exchange.errors import AnswerRefused, ConnectionLost
+from svc.cli.exchange.errors import AnswerRefused, ConnectionLost, RefusedByServer
 from svc.errors import SvcError
 from svc.telemetry.events import Severity
 from svc.wire.fields import Field
@@ -133,7 +133,7 @@ class HttpChannel(Protocol):
         begun = self._parser.begun
         if isinstance(reason.value, SvcError):
             # The server's own judgement of us comes after our side of the handshake (RFC 8446 section 4.4.3).
-            self._fail(reason.value)
+            self._fail(RefusedByServer(server=self._server, cause=reason.value))
             return
         if reason.check(ConnectionDone) is not None and self._head is not None:
             self._take(self._parser.feed_eof(), ending=True)

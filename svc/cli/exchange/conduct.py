@@ -119,6 +119,9 @@ async def conduct(request: Request, demands: Demands, means: Means, receiver: Re
             # No answer could pass, so nothing is sent that might have an effect.
             outcome.phase = Phase.STATEMENT
             raise TransportUnbound
+        if demands.validate:
+            # Whatever is missing here shows before anything is sent.
+            await means.trust()
         await _opened(line, outcome)
         started = means.now()
         outcome.answer = await line.exchange(receiver)

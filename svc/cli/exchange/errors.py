@@ -54,6 +54,13 @@ class ConnectionLost(NetworkError):
         super().__init__(server=server, moment=moment, advice_text=advice_text)
 
 
+class RefusedByServer(NetworkError):
+    """{server} ended the TLS connection: {cause}"""
+
+    reason = "handshake_failed"
+    hint = "does the server trust the trust domain of our SVID, and does its policy admit us?"
+
+
 class AnswerRefused(NetworkError):
     """{server} does not answer in HTTP/1.1 as it must: {cause}"""
 

@@ -506,6 +506,16 @@ class NetworkTests(ConductTestCase):
         means = MemoryMeans(NotaryServer(self.world))
         means.trust_errors.append(WorkloadApiUnavailable(socket="s", seconds=1, what="x"))
         self.assert_failed(self.conducted(means=means), "workload_api_unavailable", Phase.NETWORK)
+        self.assertEqual(means.server.seen, [])
+
+    def test_no_trust_for_a_statement(self) -> None:
+        """Without validation a statement that is present needs trust, too; that is no fault of the statement either."""
+        server = NotaryServer(self.world)
+        means = MemoryMeans(server, secure=False)
+        means.trust_errors.append(WorkloadApiUnavailable(socket="s", seconds=1, what="x"))
+        demands = Demands(validate=False)
+        outcome = self.conducted(means=means, demands=demands, request=request_for(demands, "http://api.test/"))
+        self.assert_failed(outcome, "workload_api_unavailable", Phase.NETWORK)
 
     def test_connection_is_closed(self) -> None:
         """Whatever comes of it, the connection is closed at the end."""
