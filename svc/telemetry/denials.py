@@ -7,6 +7,7 @@ the second is over. Knows neither logs nor metrics: it is asked, and reports to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 #: Stands for all sources for which no entry was left.
 MANY_SOURCES: Final = "*"
+_WITH_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]]+):\d{1,5}\Z")
 
 
 class DenialLimiter:
@@ -49,13 +51,13 @@ class DenialLimiter:
 
         Args:
             reason: why something was denied.
-            source: the address that it came from.
+            source: the address that it came from; its port, if there is one, makes no other source.
 
         Returns:
             True for the first of its kind in an interval; False for one that is counted only.
         """
         now = self._clock.seconds()
-        key = (reason, source)
+        key = (reason, _host(source))
         until = self._until.get(key)
         if until is None and len(self._until) >= self._limit:
             key = (reason, MANY_SOURCES)
@@ -96,3 +98,9 @@ class DenialLimiter:
         count = self._suppressed.pop(key, 0)
         if count:
             self._report(key[0], key[1], count)
+
+
+def _host(source: str) -> str:
+    # Each connection of a peer comes from another port: with it every denial would be the first of its kind.
+    match = _WITH_PORT.match(source)
+    return match[1].strip("[]") if match is not None else source

@@ -50,6 +50,8 @@ _TEXT_FIELDS: Final = (
 )
 _STACK: Final = "exception.stacktrace"
 _RUNTIME: Final = (Event.RUNTIME_MESSAGE, Event.RUNTIME_FAILURE)
+#: What Twisted says for each connection of a client, at level info.
+_CHATTER: Final = ("Starting factory {factory!r}", "Stopping factory {factory!r}")
 #: Last parts of attribute names that would hold what a log must never hold.
 _NEVER: Final = frozenset(
     (
@@ -70,7 +72,8 @@ _SEVERITIES: Final = {
     LogLevel.info: Severity.INFO,
     LogLevel.warn: Severity.WARN,
     LogLevel.error: Severity.ERROR,
-    LogLevel.critical: Severity.FATAL,
+    # Twisted's word for any failure that nobody awaited; the process goes on.
+    LogLevel.critical: Severity.ERROR,
 }
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -127,6 +130,8 @@ class RecordBuilder:
         given = event.get(KEY_SEVERITY)
         if isinstance(given, Severity):
             return given
+        if event.get("log_format") in _CHATTER:
+            return Severity.DEBUG
         level = _SEVERITIES.get(event.get("log_level"), Severity.INFO)
         if event.get("isError") and level < Severity.ERROR:
             return Severity.ERROR
@@ -216,8 +221,8 @@ class RecordBuilder:
                 attributes[printable(name, 64)] = _attribute(name, value, cut)
         if not ours:
             attributes["logger"] = cut.text(event.get("log_namespace") or event.get("log_system") or "-", 128)
-        failure = event.get("log_failure")
-        if isinstance(failure, Failure):
+        failure = _failure(event)
+        if failure is not None:
             attributes["exception.type"] = cut.text(getattr(failure.type, "__qualname__", failure.type), 128)
             attributes["exception.message"] = cut.text(failure.getErrorMessage(), MAX_VALUE)
             if self._stacktraces:
@@ -256,7 +261,7 @@ def ulid(seconds: float, random: bytes) -> str:
     Returns:
         26 characters of Crockford's base 32: 48 bits of milliseconds, 80 random bits.
     """
-    milliseconds = max(0, int(seconds * 1000)) & (2**48 - 1)
+    milliseconds = max(0, round(seconds * 1_000_000)) // 1000 & (2**48 - 1)
     number = milliseconds << 80 | int.from_bytes(random[:10], "big")
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
@@ -294,7 +299,7 @@ def _kind(event: LogEvent) -> Event:
     kind = given if isinstance(given, Event) else EVENTS.get(given) if isinstance(given, str) else None
     if kind is not None:
         return kind
-    failed = isinstance(event.get("log_failure"), Failure) or bool(event.get("isError"))
+    failed = _failure(event) is not None or bool(event.get("isError"))
     return Event.RUNTIME_FAILURE if failed else Event.RUNTIME_MESSAGE
 
 
@@ -306,11 +311,19 @@ def _fields(event: LogEvent, ours: bool) -> Mapping[str, object]:
 
 
 def _spoken(event: LogEvent) -> str:
-    text = formatEvent(event)
-    if text:
-        return text
-    failure = event.get("log_failure")
-    return failure.getErrorMessage() if isinstance(failure, Failure) else "-"
+    failure = _failure(event)
+    if failure is not None and "log_text" in event:
+        # The legacy logger has put the whole traceback into the text.
+        return str(event.get("why") or failure.getErrorMessage() or "-")
+    return formatEvent(event) or (failure.getErrorMessage() if failure is not None else "") or "-"
+
+
+def _failure(event: LogEvent) -> Failure | None:
+    for key in ("log_failure", "failure"):
+        failure = event.get(key)
+        if isinstance(failure, Failure):
+            return failure
+    return None
 
 
 def _stack(failure: Failure) -> str:

@@ -8,16 +8,14 @@ global reactor and serves from a thread pool.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from twisted.web.resource import Resource
 from twisted.web.server import Request
-
-MAX_ACCEPT: Final = 1024
 
 
 class WithoutCreated(Collector):
@@ -67,13 +65,13 @@ class MetricsResource(Resource):
         Returns:
             All families.
         """
-        accept = (request.getHeader(b"accept") or b"")[:MAX_ACCEPT].decode("latin-1")
-        try:
-            encode, content_type = choose_encoder(accept)
-        except ValueError:
-            # A version or escaping that cannot be read in the header: the plain format is always acceptable.
-            encode, content_type = generate_latest, CONTENT_TYPE_LATEST
-        page = encode(self._shown)
+        wanted = (request.getHeader(b"accept") or b"").lower().split(b",")
+        if any(offer.split(b";")[0].strip() == b"application/openmetrics-text" for offer in wanted):
+            page: bytes = openmetrics.generate_latest(self._shown)
+            content_type = openmetrics.CONTENT_TYPE_LATEST
+        else:
+            page = generate_latest(self._shown)
+            content_type = CONTENT_TYPE_LATEST
         request.setHeader(b"content-type", content_type.encode("latin-1"))
         request.setHeader(b"cache-control", b"no-store")
         return page

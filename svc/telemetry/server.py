@@ -207,7 +207,8 @@ class HttpService(Service):
     def __init__(self, address: str, root: IResource, *, reactor: TelemetryReactor) -> None:
         self._where = parse_listen_address(address)
         self._reactor = reactor
-        self._factory = BoundedFactory(QuietSite(root, timeout=IDLE_SECONDS, reactor=reactor), reactor)
+        site = QuietSite(root, requestFactory=BoundedRequest, timeout=IDLE_SECONDS, reactor=reactor)
+        self._factory = BoundedFactory(site, reactor)
         self._port: IListeningPort | None = None
 
     @property

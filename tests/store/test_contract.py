@@ -14,7 +14,6 @@ from zope.interface.verify import verifyObject
 
 from svc.store.errors import Replayed, StoreClosed
 from svc.store.interface import INotaryStore
-from svc.store.nonces import NonceReservations
 from svc.store.sqlite import SqliteStore
 from svc.testing.store import MemoryStore
 from tests.store.doubles import CLIENT, NOW, InlineLane, InlineReactor, receipt, statement
@@ -165,25 +164,6 @@ class ContractMixin:
         ):
             self.failureResultOf(call(), StoreClosed)
         self.successResultOf(self.store.close())
-
-    def test_nonce_is_reserved_until_it_is_stored(self) -> None:
-        """A nonce is refused while its exchange runs and after its record is stored, and free after a failure."""
-        desk = NonceReservations(self.store)
-        self.successResultOf(desk.reserve(CLIENT, "n1"))
-        self.failureResultOf(desk.reserve(CLIENT, "n1"), Replayed)
-        self.successResultOf(desk.reserve(OTHER_CLIENT, "n1"))
-        self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
-        desk.release(CLIENT, "n1")
-        self.failureResultOf(desk.reserve(CLIENT, "n1"), Replayed)
-        desk.release(OTHER_CLIENT, "n1")
-        self.successResultOf(desk.reserve(OTHER_CLIENT, "n1"))
-
-    def test_failed_reservation_takes_nothing(self) -> None:
-        """Where the store cannot be asked, the nonce is not taken."""
-        desk = NonceReservations(self.store)
-        self.successResultOf(self.store.close())
-        self.failureResultOf(desk.reserve(CLIENT, "n1"), StoreClosed)
-        self.failureResultOf(desk.reserve(CLIENT, "n1"), StoreClosed)
 
 
 class MemoryStoreTests(ContractMixin, SynchronousTestCase):

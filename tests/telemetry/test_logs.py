@@ -1,0 +1,368 @@
+"""Log records: their members, their limits, and that nothing breaks a line."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.application import service
+from twisted.logger import ILogObserver, Logger, LogLevel, LogPublisher
+from twisted.python import log as legacy
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.strictjson import b64u_encode
+from svc.telemetry.events import EVENTS, Category, Event, Severity
+from svc.telemetry.logs import (
+    LoggedService,
+    RecordObserver,
+    emit,
+    install_json_logging,
+    log_observer,
+    log_stream,
+)
+from svc.telemetry.records import MAX_ATTRIBUTES, MAX_RECORD, Origin, RecordBuilder, encode, ulid
+from tests.telemetry.schema import SCHEMA, defects
+
+TIME = 1_795_220_732.101223
+
+
+def fixed_random(count: int) -> bytes:
+    return bytes(range(count))
+
+
+class LogCase(SynchronousTestCase):
+    """Collects what an observer writes."""
+
+    def setUp(self) -> None:
+        self.stream = io.BytesIO()
+        self.log = self.logger()
+
+    def logger(self, origin: Origin | None = None, **options: Any) -> Logger:
+        origin = origin or Origin("proxy", "1.2.0", spiffe_id=lambda: "spiffe://example.org/api")
+        self.observer = log_observer(origin, stream=self.stream, random=fixed_random, **options)
+
+        def timed(event: dict[str, Any]) -> None:
+            event["log_time"] = TIME
+            self.observer(event)
+
+        return Logger(namespace="svc.test", observer=LogPublisher(timed))
+
+    def records(self) -> list[dict[str, Any]]:
+        lines = self.stream.getvalue().decode("ascii").split("\n")
+        self.assertEqual("", lines.pop(), "every line is ended")
+        return [json.loads(line) for line in lines]
+
+    def record(self) -> dict[str, Any]:
+        found = self.records()
+        self.assertEqual(1, len(found))
+        return found[0]
+
+
+class RecordTests(LogCase):
+    """Each member stands where the schema says."""
+
+    def test_whole_record(self) -> None:
+        """A denial has exactly the members of the format."""
+        origin = Origin("proxy", "1.2.0", namespace="pay", pod="api-7c", node="n1", spiffe_id=lambda: "spiffe://p/api")
+        log = self.logger(origin)
+        emit(
+            log,
+            Event.AUTH_DENIED,
+            reason="policy_deny",
+            detail_reason="no_rule",
+            detail="no rule for spiffe://p/fe",
+            peer_spiffe_id="spiffe://p/fe",
+            trace_id="4bf92f3577b34da6a3ce929d0e0e4736",
+            attributes={"protocol": "http", "tls.group": "X25519MLKEM768", "suppressed": None},
+        )
+        expected = {
+            "timestamp": "2026-11-21T00:25:32.101223Z",
+            "severity": "WARN",
+            "severity_number": 13,
+            "schema": "svc.log/1",
+            "component": "proxy",
+            "version": "1.2.0",
+            "event": {
+                "name": "svc.proxy.auth.denied",
+                "category": "security",
+                "outcome": "failure",
+                "id": ulid(TIME, fixed_random(10)),
+            },
+            "message": "connection denied",
+            "reason": "policy_deny",
+            "detail_reason": "no_rule",
+            "detail": "no rule for spiffe://p/fe",
+            "peer_spiffe_id": "spiffe://p/fe",
+            "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+            "spiffe_id": "spiffe://p/api",
+            "namespace": "pay",
+            "k8s": {"pod": "api-7c", "node": "n1"},
+            "attributes": {"protocol": "http", "tls.group": "X25519MLKEM768"},
+        }
+        self.assertEqual(expected, self.record())
+
+    def test_every_event_validates(self) -> None:
+        """A record of each registered event satisfies the published schema."""
+        for event in Event:
+            emit(
+                self.log, event, severity=Severity.INFO, reason="r", detail="d", user="u", attributes={"n": 1, "f": 0.5}
+            )
+        records = self.records()
+        self.assertEqual(len(Event), len(records))
+        for record in records:
+            self.assertEqual([], defects(record, SCHEMA), record)
+
+    def test_runtime_records_validate(self) -> None:
+        """Lines, failures and legacy events of Twisted satisfy the schema too."""
+        self.log.info("hello {who}", who="world")
+        self.log.failure("it broke", Failure(ValueError("no")))
+        self.log.critical("bad")
+        self.observer({"log_time": TIME, "log_text": "old", "message": ("old style",), "isError": 0})
+        records = self.records()
+        self.assertEqual(4, len(records))
+        for record in records:
+            self.assertEqual([], defects(record, SCHEMA), record)
+            self.assertEqual("operational", record["event"]["category"])
+
+    def test_the_check_itself(self) -> None:
+        """The structural check finds a wrong type, a missing, an unknown and a malformed member."""
+        self.log.info("hello")
+        record = self.record()
+        for name, value in (("message", 1), ("unknown", "x"), ("severity", "LOUD"), ("timestamp", "today")):
+            self.assertTrue(defects(record | {name: value}, SCHEMA), name)
+        del record["event"]
+        self.assertTrue(defects(record, SCHEMA))
+
+    def test_registry(self) -> None:
+        """Event names are dotted, unique, and few."""
+        self.assertEqual(len(Event), len(EVENTS))
+        for name in EVENTS:
+            self.assertRegex(name, r"\Asvc(\.[a-z][a-z0-9_]*){2,3}\Z")
+
+    def test_severities(self) -> None:
+        """Twisted's levels map to the OpenTelemetry numbers."""
+        log = self.logger(minimum=Severity.DEBUG)
+        for level in (LogLevel.debug, LogLevel.info, LogLevel.warn, LogLevel.error, LogLevel.critical):
+            log.emit(level, "x")
+        found = [(record["severity"], record["severity_number"]) for record in self.records()]
+        self.assertEqual([("DEBUG", 5), ("INFO", 9), ("WARN", 13), ("ERROR", 17), ("ERROR", 17)], found)
+
+    def test_minimum(self) -> None:
+        """What is less severe than the minimum is not written, trace below debug included."""
+        log = self.logger(minimum=Severity.DEBUG)
+        emit(log, Event.CLI_MESSAGE, severity=Severity.TRACE)
+        emit(log, Event.CLI_MESSAGE, severity=Severity.DEBUG)
+        self.assertEqual("DEBUG", self.record()["severity"])
+
+    def test_event_by_name(self) -> None:
+        """A package below telemetry names its event; its own text becomes the detail."""
+        self.log.warn(
+            "socket {path} is gone",
+            path="/run/x",
+            svc_event="svc.workload.source.stale",
+            svc_fields={"detail_reason": "unavailable"},
+            svc_attributes={"attempt": 3},
+        )
+        record = self.record()
+        self.assertEqual("svc.workload.source.stale", record["event"]["name"])
+        self.assertEqual("socket /run/x is gone", record["detail"])
+        self.assertEqual(("unavailable", {"attempt": 3}), (record["detail_reason"], record["attributes"]))
+
+    def test_unregistered_name(self) -> None:
+        """A name that is not registered cannot reach the record."""
+        self.log.info("hello", svc_event="svc.made.up")
+        self.assertEqual("svc.runtime.message", self.record()["event"]["name"])
+
+    def test_failure_without_traceback(self) -> None:
+        """A failure is told by type and message; its traceback only where that is configured."""
+        self.log.failure("it broke", Failure(ValueError("no\nway")))
+        record = self.record()
+        self.assertEqual(("svc.runtime.failure", "it broke"), (record["event"]["name"], record["message"]))
+        self.assertEqual("ValueError", record["attributes"]["exception.type"])
+        self.assertEqual("no\\x0away", record["attributes"]["exception.message"])
+        self.assertNotIn("exception.stacktrace", record["attributes"])
+
+    def test_failure_with_traceback(self) -> None:
+        """A configured traceback keeps its lines inside the one line."""
+        log = self.logger(stacktraces=True)
+        try:
+            raise ValueError("no")
+        except ValueError:
+            log.failure("it broke")
+        self.assertIn("\n", self.record()["attributes"]["exception.stacktrace"])
+
+    def test_audit_chain(self) -> None:
+        """Audit records count up and carry the hash of the one before; other records carry nothing of it."""
+        emit(self.log, Event.CONFIG_LOADED)
+        emit(self.log, Event.AUTH_DENIED)
+        emit(self.log, Event.ADMIN_DRAIN)
+        emit(self.log, Event.CONFIG_LOADED)
+        lines = self.stream.getvalue().splitlines()
+        audits = [json.loads(line).get("audit") for line in lines]
+        digest = [b64u_encode(hashlib.sha256(line).digest()) for line in lines]
+        self.assertEqual(
+            [{"seq": 1, "prev": None}, None, {"seq": 2, "prev": digest[0]}, {"seq": 3, "prev": digest[2]}], audits
+        )
+        self.assertEqual(Category.AUDIT, Event.CONFIG_LOADED.category)
+
+
+class LimitTests(LogCase):
+    """No value makes a record long, and none that must not be there gets in."""
+
+    def test_long_values(self) -> None:
+        """A record of long texts is cut to 16 KiB and says so."""
+        emit(
+            self.log,
+            Event.AUTH_DENIED,
+            detail="\U0001f600" * 100_000,
+            attributes={f"name{number}": "\u202e" * 5000 for number in range(MAX_ATTRIBUTES)},
+        )
+        self.assertLessEqual(len(self.stream.getvalue()), MAX_RECORD)
+        record = self.record()
+        self.assertTrue(record["truncated"])
+        self.assertEqual([], defects(record, SCHEMA))
+
+    def test_many_attributes(self) -> None:
+        """As many attributes as the limit says are kept, one more is cut."""
+        for count, truncated in ((MAX_ATTRIBUTES, False), (MAX_ATTRIBUTES + 1, True)):
+            self.stream.seek(0)
+            self.stream.truncate()
+            emit(self.log, Event.AUTH_DENIED, attributes={f"n{number}": number for number in range(count)})
+            record = self.record()
+            self.assertEqual(MAX_ATTRIBUTES, len(record["attributes"]))
+            self.assertEqual(truncated, record.get("truncated", False))
+
+    def test_secrets_are_left_out(self) -> None:
+        """Attributes named like secrets, and octets of any name, never show their values."""
+        secret: Any = b"hunter2"
+        emit(
+            self.log,
+            Event.AUTH_DENIED,
+            attributes={"request.authorization": "hunter2", "Cookie": "hunter2", "body": "hunter2", "raw": secret},
+        )
+        self.assertNotIn(b"hunter2", self.stream.getvalue())
+        self.assertEqual("<bytes>", self.record()["attributes"]["raw"])
+
+    @given(st.text(), st.text(), st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.floats())))
+    def test_any_text_is_one_line(self, message: str, detail: str, attributes: dict[str, Any]) -> None:
+        """Any text anywhere gives one line of ASCII that is valid JSON, satisfies the schema and stays short."""
+        self.stream.seek(0)
+        self.stream.truncate()
+        emit(self.log, Event.AUTH_DENIED, message=message or "-", detail=detail, attributes=attributes)
+        self.log.info("{text}", text=detail)
+        data = self.stream.getvalue()
+        for record in self.records():
+            self.assertEqual([], [defect for defect in defects(record, SCHEMA) if "attributes" not in defect])
+            shown = record["message"] + record.get("detail", "")
+            self.assertFalse([character for character in shown if ord(character) < 32 or 0x7F <= ord(character) < 0xA0])
+        self.assertLessEqual(max(map(len, data.splitlines())), MAX_RECORD)
+
+    @given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=5))
+    def test_encoding_never_exceeds(self, value: object) -> None:
+        """Whatever a record holds, its line stays within the limit when it can be cut."""
+        data = encode({"message": str(value) * 500, "attributes": {"a": str(value) * 500}})
+        self.assertLess(len(data), MAX_RECORD)
+        self.assertNotIn(b"\n", data)
+
+
+class TextTests(LogCase):
+    """The format for people."""
+
+    def test_line(self) -> None:
+        """Time, severity, message, then what else is known."""
+        log = self.logger(log_format="text")
+        emit(log, Event.AUTH_DENIED, reason="policy_deny", detail='no "rule"', attributes={"protocol": "http"})
+        self.assertEqual(
+            "2026-11-21T00:25:32.101223Z WARN  connection denied"
+            ' reason=policy_deny detail="no \\"rule\\"" protocol=http\n',
+            self.stream.getvalue().decode(),
+        )
+
+    def test_traceback(self) -> None:
+        """A configured traceback follows indented."""
+        log = self.logger(log_format="text", stacktraces=True)
+        log.failure("it broke", Failure(ValueError("no")))
+        first, *rest = self.stream.getvalue().decode().splitlines()
+        self.assertIn("ERROR it broke", first)
+        self.assertTrue(rest)
+        self.assertTrue(all(line.startswith("    ") for line in rest))
+
+    @given(st.text())
+    def test_any_text_is_one_line(self, message: str) -> None:
+        """No message can begin a second line."""
+        self.stream.seek(0)
+        self.stream.truncate()
+        log = self.logger(log_format="text")
+        emit(log, Event.CLI_MESSAGE, message=message, detail=message)
+        self.assertEqual(1, len(self.stream.getvalue().decode().splitlines()))
+
+
+class BrokenStream:
+    """Takes no more lines until it is mended."""
+
+    def __init__(self) -> None:
+        self.broken = True
+        self.lines: list[bytes] = []
+
+    def write(self, line: bytes) -> None:
+        if self.broken:
+            raise BrokenPipeError
+        self.lines.append(line)
+
+
+class WritingTests(SynchronousTestCase):
+    """Where lines go."""
+
+    def test_a_broken_stream_costs_lines_only(self) -> None:
+        """Lines that cannot be written are counted, and the first that can be is preceded by their number."""
+        stream = BrokenStream()
+        builder = RecordBuilder(Origin("proxy", "1"), random=fixed_random)
+        observer = RecordObserver(builder.line, builder, stream.write)
+        log = Logger(observer=observer)
+        log.info("one")
+        log.info("two")
+        self.assertEqual(2, observer.dropped)
+        stream.broken = False
+        log.info("three")
+        lost, third = (json.loads(line) for line in stream.lines)
+        self.assertEqual(("svc.runtime.logs_dropped", {"count": 2}), (lost["event"]["name"], lost["attributes"]))
+        self.assertEqual(("three", 0), (third["message"], observer.dropped))
+
+    def test_twistd_options(self) -> None:
+        """The log goes where twistd was told: standard output, a file, or twistd.log for a daemon."""
+        self.assertIsNone(log_stream({"nodaemon": 1, "logfile": None}))
+        self.assertIsNone(log_stream({"nodaemon": 1, "logfile": "-"}))
+        path = os.path.abspath(self.mktemp())
+        stream = log_stream({"nodaemon": 0, "logfile": path})
+        assert stream is not None
+        stream.write(b"line\n")
+        stream.close()
+        self.assertEqual("line\n", Path(path).read_text())
+
+    def test_application_gets_the_observer(self) -> None:
+        """Attaching the top service to an application makes its observer the application's."""
+        builder = RecordBuilder(Origin("proxy", "1"), random=fixed_random)
+        observer = RecordObserver(builder.line, builder, io.BytesIO().write)
+        application = service.Application("svc-test")
+        LoggedService(observer).setServiceParent(application)
+        self.assertIs(observer, application.getComponent(ILogObserver))
+        self.assertIsNone(application.getComponent(legacy.ILogObserver, None))
+        other = service.Application("svc-other")
+        install_json_logging(other, observer)
+        self.assertIs(observer, other.getComponent(ILogObserver))
+
+
+class UlidTests(SynchronousTestCase):
+    """Event ids."""
+
+    def test_sorts_by_time(self) -> None:
+        """A later id sorts after an earlier one, and the known value of the reference comes out."""
+        self.assertLess(ulid(1.0, b"\xff" * 10), ulid(1.001, bytes(10)))
+        self.assertEqual("01ARYZ6S41" + "0" * 16, ulid(1469918176.385, bytes(10)))
