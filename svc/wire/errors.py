@@ -84,6 +84,12 @@ class UpgradeWithBody(RemoteProtocolError):
     reason = "upgrade_with_body"
 
 
+class TooMuchHeldBack(RemoteProtocolError):
+    """more than {limit} octets followed a request for another protocol before its answer"""
+
+    reason = "too_much_held_back"
+
+
 class TooManyInterim(RemoteProtocolError):
     """more than {limit} interim responses came before the final one"""
 

@@ -7,6 +7,7 @@ fields as pairs of octet strings; knows nothing of parsers and connections.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -35,11 +36,33 @@ FRAMING: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"
 _FORWARDED: Final = HEADER_FORWARDED_CLIENT.lower().encode("ascii")
 _PREFIX: Final = HEADER_PREFIX.encode("ascii")
 #: What ``Connection`` may never name: dropping these would change how the application reads the message.
-_UNNAMEABLE: Final = frozenset({b"host", b"content-length", b"content-type", _FORWARDED})
+_UNNAMEABLE: Final = FRAMING | {_FORWARDED}
+#: The usual options, which need no closer look.
+_USUAL: Final = frozenset({b"close", b"keep-alive", b"upgrade", b"te"})
 
-#: (lower-case name, whether the field is never forwarded), remembered by the name as it was spelled.
+#: Framing fields as a reader that maps ``-`` and ``_`` to the same variable sees them; never forwarded.
+LOOKALIKES: Final = frozenset({b"content_length", b"transfer_encoding"})
+
+_TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
+
+#: (lower-case name, whether the field is never forwarded), remembered by the name as it was spelled. Peers choose the
+#: names, so both their number and their length are bounded.
 _CLASSES: dict[bytes, tuple[bytes, bool]] = {}
 _CLASSES_LIMIT: Final = 4096
+_CLASSES_NAME_LIMIT: Final = 64
+
+
+def is_token(text: bytes) -> bool:
+    """
+    Tell whether octets are a token, such as a method or a field name (RFC 9110 section 5.6.2).
+
+    Args:
+        text: the octets.
+
+    Returns:
+        True for a non-empty token.
+    """
+    return _TOKEN.match(text) is not None
 
 
 def is_reserved(lower_name: bytes) -> bool:
@@ -65,13 +88,13 @@ def classify(name: bytes) -> tuple[bytes, bool]:
         name: as spelled on the wire.
 
     Returns:
-        The name in lower case, and whether the field is hop-by-hop or reserved and so never forwarded.
+        The name in lower case, and whether the field is hop-by-hop, reserved or a lookalike and so never forwarded.
     """
     known = _CLASSES.get(name)
     if known is None:
         lower = name.lower()
-        known = (lower, lower in HOP_BY_HOP or is_reserved(lower))
-        if len(_CLASSES) < _CLASSES_LIMIT:
+        known = (lower, lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower))
+        if len(name) <= _CLASSES_NAME_LIMIT and len(_CLASSES) < _CLASSES_LIMIT:
             _CLASSES[name] = known
     return known
 
@@ -87,10 +110,14 @@ def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
         The options in lower case.
 
     Raises:
-        FieldRefused: one names Host, a framing field or a field that the proxy adds.
+        FieldRefused: one is no name, or names Host, a framing field or a field that the proxy adds.
     """
     options = frozenset(word for value in values for part in value.split(b",") if (word := part.strip(b" \t").lower()))
+    if options <= _USUAL:
+        return options
     for option in options:
+        if not is_token(option):
+            raise FieldRefused(field="Connection", defect="it is no list of names")
         if option in _UNNAMEABLE or is_reserved(option):
             raise FieldRefused(field="Connection", defect=f"it names {option.decode('latin-1')}")
     return options

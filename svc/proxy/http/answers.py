@@ -12,6 +12,7 @@ from svc.errors import SvcError
 from svc.naming import MEDIA_TYPE_PROBLEM
 from svc.notary.access import problem
 from svc.wire.fields import Field, joined
+from svc.wire.http1 import ResponseHead
 
 
 def problem_body(error: SvcError) -> bytes:
@@ -44,6 +45,32 @@ def problem_fields(error: SvcError) -> list[Field]:
     if error.http_status in (429, 503):
         fields.append((b"Retry-After", b"1"))
     return fields
+
+
+def own_head(status: int, fields: list[Field], length: int) -> ResponseHead:
+    """
+    Make the head of an answer, to be treated like one of the application.
+
+    Args:
+        status: the status code.
+        fields: its fields without framing.
+        length: octets of its content.
+
+    Returns:
+        The head.
+    """
+    return ResponseHead(
+        version="1.1",
+        fields=[*fields, (b"Content-Length", b"%d" % length)],
+        options=frozenset(),
+        keep_alive=True,
+        length=length,
+        chunked=False,
+        upgrade=False,
+        status=status,
+        phrase=_phrase(status).encode("ascii"),
+        until_close=False,
+    )
 
 
 def answer(status: int, fields: list[Field], body: bytes, *, head_only: bool, lines: bytes) -> bytes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from http import HTTPStatus
 from typing import Final
 
 from twisted.internet.error import ConnectionDone
@@ -19,24 +18,19 @@ from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.identity import BundleSet, SpiffeID, verify_svid
+from svc.identity import BundleSet, verify_svid
 from svc.identity.errors import SvidInvalid
-from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID
-from svc.notary.access import receipt_location
-from svc.notary.exchange import Outcome, Peer, TlsFacts
-from svc.notary.generation import Generation
-from svc.notary.level import Level
-from svc.policy import AccessRequest, Denied, Permit
+from svc.notary.exchange import Outcome
+from svc.policy import Denied
 from svc.proxy.errors import NotaryNotHere, RequestTimeout
 from svc.proxy.http.answers import answer, problem_body, problem_fields
+from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
-from svc.proxy.notarizer import Ticket
-from svc.strictjson import b64u_encode
-from svc.transport.evidence import PeerEvidence, peer_evidence
+from svc.transport.evidence import peer_evidence
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.http1 import End, Event, Refused, RequestHead, RequestParser
 
@@ -78,7 +72,6 @@ class ClientConnection(Protocol):
         self._queue: deque[Event] = deque()
         self._exchange: Exchange | None = None
         self._tunnel: Tunnel | None = None
-        self._permit: Permit | Denied | None = None
         self._paused = 0
         self._activity = context.tick
         self._head_since = 0.0
@@ -88,16 +81,8 @@ class ClientConnection(Protocol):
         self._counted = False
         self.pumping = False
         self.gone = False
-        self.evidence: PeerEvidence | None = None
-        self.generation: Generation | None = None
-        self.identity: SpiffeID | None = None
-        self.identity_text = ""
-        self.peer: Peer | None = None
-        self.tls: TlsFacts | None = None
-        self.forwarded_lines = b""
-        self.outbound_permit: Permit | None = None
         self.must_close = False
-        self._level_lines: dict[Level, bytes] = {}
+        self.caller: Caller
 
     # -- Twisted -----------------------------------------------------------------------------------------------------
 
@@ -110,10 +95,14 @@ class ClientConnection(Protocol):
         set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
         if set_no_delay is not None:
             set_no_delay(True)
-        if context.inbound:
-            self._know_peer(peer_evidence(self.transport))
-        else:
-            self.outbound_permit = Permit(context.generations.svid.spiffe_id, "outbound listener")
+        self.caller = self._meet()
+
+    def _meet(self) -> Caller:
+        context = self.context
+        if context.policy is None:
+            return PlainCaller(context.generations.svid.spiffe_id)
+        evidence = peer_evidence(self.transport)
+        return VerifiedCaller(evidence, context.generations.of_evidence(evidence), context.policy, context.metrics)
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the client."""
@@ -143,56 +132,6 @@ class ClientConnection(Protocol):
         if self._tunnel is not None:
             self._tunnel.client_gone()
 
-    # -- Who the client is -------------------------------------------------------------------------------------------
-
-    def _know_peer(self, evidence: PeerEvidence) -> None:
-        svid = evidence.svid
-        self.evidence = evidence
-        self.identity = svid.spiffe_id
-        self.identity_text = str(svid.spiffe_id)
-        thumbprint = svid.certificate_sha256
-        self.peer = Peer(svid.spiffe_id, b64u_encode(thumbprint))
-        self.tls = TlsFacts(evidence.tls_version, evidence.group, evidence.cipher, evidence.post_quantum)
-        self.generation = self.context.generations.of_evidence(evidence)
-        own = evidence.own_svid.spiffe_id
-        self.forwarded_lines = b"%b: By=%b;Hash=%b;URI=%b\r\n" % (
-            HEADER_FORWARDED_CLIENT.encode("ascii"),
-            str(own).encode("ascii"),
-            thumbprint.hex().encode("ascii"),
-            self.identity_text.encode("ascii"),
-        )
-
-    def permit(self, head: RequestHead, path: bytes) -> Permit:
-        """
-        Ask the policy; one answer serves the whole connection where the policy does not look at requests.
-
-        Args:
-            head: the request.
-            path: its raw path.
-
-        Returns:
-            The permit.
-
-        Raises:
-            Denied: the policy denies.
-        """
-        known = self._permit
-        if known is None:
-            policy, identity = self.context.policy, self.identity
-            if policy is None or identity is None:
-                raise Denied(identity=self.identity_text or "a client without identity", rule="no policy")
-            request = AccessRequest(identity, head.method.decode("latin-1"), path.decode("latin-1"))
-            try:
-                known = policy.authorize(request)
-                self.context.metrics.auth_allowed.inc()
-            except Denied as denied:
-                known = denied
-            if not policy.looks_at_requests:
-                self._permit = known
-        if isinstance(known, Denied):
-            raise known
-        return known
-
     def denied(self, denied: Denied) -> None:
         """
         Count and tell a denial.
@@ -201,7 +140,7 @@ class ClientConnection(Protocol):
             denied: with the rule.
         """
         self.context.metrics.denied_policy.inc()
-        self.context.reporter.denied(denied.reason, self.address, self.identity_text, str(denied))
+        self.context.reporter.denied(denied.reason, self.address, self.caller.text, str(denied))
 
     @property
     def address(self) -> str:
@@ -248,7 +187,7 @@ class ClientConnection(Protocol):
         elif type(event) is End:
             exchange.request_end(event.trailers)
         elif type(event) is Refused:
-            self.context.reporter.exchange_failed(event.error.reason, self.identity_text, str(event.error))
+            self.context.reporter.exchange_failed(event.error.reason, self.caller.text, str(event.error))
             self._exchange = None
             exchange.client_lost()
             self.abort("protocol")
@@ -278,7 +217,7 @@ class ClientConnection(Protocol):
         seconds = context.seconds() - exchange.started
         context.metrics.request_duration(exchange.head.method).observe(seconds)
         if context.access_log:
-            context.reporter.request_served(self.identity_text, exchange.head.method, status, seconds)
+            context.reporter.request_served(self.caller.text, exchange.head.method, status, seconds)
         self._activity = context.tick
         if tunnelled is not None and not self.gone:
             self._start_tunnel(tunnelled)
@@ -306,92 +245,27 @@ class ClientConnection(Protocol):
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         """Answer a request that is no acceptable HTTP, and close."""
-        self.context.reporter.exchange_failed(error.reason, self.identity_text, str(error))
+        self.context.reporter.exchange_failed(error.reason, self.caller.text, str(error))
         self._answer_and_close(error)
 
     def _answer_and_close(self, error: RemoteProtocolError | RequestTimeout) -> None:
-        lines = self._id_line() + _CLOSE_LINE
+        lines = self.caller.id_line() + _CLOSE_LINE
         self.write(answer(error.http_status, problem_fields(error), problem_body(error), head_only=False, lines=lines))
         self.close("protocol")
 
-    def serve_notary(self, exchange: Exchange, path: bytes) -> None:
+    def serve_notary(self, exchange: Exchange) -> None:
         """
         Answer a request for the reserved path.
 
         Args:
             exchange: the request.
-            path: its raw path.
         """
-        if self._endpoint is None or self.identity is None:
+        if self._endpoint is None:
             exchange.answer_error(NotaryNotHere())
         else:
-            self._endpoint.serve(self, exchange, path)
+            self._endpoint.serve(self, exchange)
 
     # -- What exchanges ask of the connection ------------------------------------------------------------------------
-
-    @property
-    def generation_serves(self) -> bool:
-        """Whether the credentials of this connection may still sign and be shown."""
-        return self.generation is not None and self.generation.valid_at(self.context.wall())
-
-    def notary_lines(self, level: Level, ticket: Ticket | None, *, own: bool) -> bytes:
-        """
-        Write the notary's field lines of a response.
-
-        Args:
-            level: the level in force.
-            ticket: the admission of a recorded exchange.
-            own: whether the answer is the proxy's own; those always name the workload.
-
-        Returns:
-            Lines with CRLF; empty outbound, and for the application's answers without a level.
-        """
-        if level is Level.NONE:
-            return self._id_line() if own else b""
-        lines = self._level_lines.get(level)
-        if lines is None:
-            lines = self._id_line() + b"%b: %b\r\n" % (HEADER_LEVEL.encode("ascii"), level.value.encode("ascii"))
-            self._level_lines[level] = lines
-        if ticket is not None and ticket.level is Level.SIGN_REQUEST:
-            location = receipt_location(ticket.key).encode("ascii")
-            lines += b"%b: %b\r\n" % (HEADER_RECEIPT_LOCATION.encode("ascii"), location)
-        return lines
-
-    def _id_line(self) -> bytes:
-        if self.generation is None:
-            return b""
-        return b"%b: %b\r\n" % (HEADER_WORKLOAD_ID.encode("ascii"), self.generation.statement.id.encode("ascii"))
-
-    def outbound_lines(self, level: Level, nonce: str) -> bytes:
-        """
-        Write the notary's field lines of a request to a peer's proxy.
-
-        Args:
-            level: what the application wishes.
-            nonce: a fresh nonce.
-
-        Returns:
-            Lines with CRLF; empty without a wish.
-        """
-        if level is Level.NONE:
-            return b""
-        lines = b"%b: %b\r\n" % (HEADER_LEVEL.encode("ascii"), level.value.encode("ascii"))
-        if level.recorded:
-            lines += b"%b: %b\r\n" % (HEADER_NONCE.encode("ascii"), nonce.encode("ascii"))
-        return lines
-
-    @staticmethod
-    def phrase(status: int) -> bytes:
-        """
-        Find the phrase of a status.
-
-        Args:
-            status: the code.
-
-        Returns:
-            The registered phrase.
-        """
-        return HTTPStatus(status).phrase.encode("ascii")
 
     def write(self, data: bytes) -> None:
         """
@@ -505,7 +379,7 @@ class ClientConnection(Protocol):
             return
         self._counted = True
         metrics = self.context.metrics
-        (metrics.auth_failed if isinstance(self._permit, Denied) else metrics.succeeded).inc()
+        (metrics.auth_failed if self.caller.refused else metrics.succeeded).inc()
         metrics.closed(cause)
 
     def count_octets(self) -> None:
@@ -553,13 +427,13 @@ class ClientConnection(Protocol):
 
     def _judge_credentials(self, wall: datetime) -> bool:
         self.must_close = self.context.draining
-        generation = self.generation
+        generation, evidence = self.caller.generation, self.caller.evidence
         if generation is not None and wall >= generation.renew_connections_at:
             self.must_close = True
             if wall >= generation.cut_at:
                 self.end_now(Outcome.CREDENTIALS_EXPIRED, "credentials_expired")
                 return True
-        if self.evidence is not None and wall > self.evidence.svid.not_after:
+        if evidence is not None and wall > evidence.svid.not_after:
             self.end_now(Outcome.CREDENTIALS_EXPIRED, "peer_expired")
             return True
         return False
@@ -589,12 +463,12 @@ class ClientConnection(Protocol):
             bundles: the bundles in force.
             wall: the time.
         """
-        evidence = self.evidence
+        evidence = self.caller.evidence
         if evidence is None or self._closing_until is not None:
             return
         try:
             verify_svid(evidence.svid.chain[:-1], bundles, wall)
         except SvidInvalid as error:
             self.context.metrics.denied_svid.inc()
-            self.context.reporter.denied(error.reason, self.address, self.identity_text, str(error))
+            self.context.reporter.denied(error.reason, self.address, self.caller.text, str(error))
             self.end_now(Outcome.SERVER_ABORTED, "reauthorization")

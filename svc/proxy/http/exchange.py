@@ -19,27 +19,23 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.naming import HEADER_LEVEL, HEADER_NONCE
 from svc.notary.access import is_reserved
 from svc.notary.exchange import Outcome
-from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
-from svc.notary.level import Level, LevelUnknown, level_in_force
-from svc.policy import Denied
+from svc.notary.level import Level, level_in_force
+from svc.policy import Denied, Permit
 from svc.proxy.errors import (
     BodyTooLarge,
-    LevelInvalid,
-    NonceInvalid,
     NotaryUnavailable,
     ProxyError,
-    RequestTimeout,
     UpstreamClosed,
     UpstreamMalformed,
-    UpstreamTimeout,
 )
-from svc.proxy.http.answers import problem_body, problem_fields
+from svc.proxy.http.answers import own_head, problem_body, problem_fields
+from svc.proxy.http.deadlines import overdue
 from svc.proxy.http.heads import interim_head, request_head
 from svc.proxy.http.recorder import Recorder
 from svc.proxy.http.response import ResponseWriter
+from svc.proxy.http.wishes import asked_level, given_nonce
 from svc.wire.fields import Field, joined, passed_on_trailers
 from svc.wire.http1 import End, Event, Excess, Interim, Refused, RequestHead, ResponseHead
 
@@ -48,27 +44,8 @@ if TYPE_CHECKING:
     from svc.proxy.http.upstream import UpstreamConnection
     from svc.proxy.notarizer import Ticket
 
-_LEVEL = HEADER_LEVEL.lower().encode("ascii")
-_NONCE = HEADER_NONCE.lower().encode("ascii")
 #: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
-
-
-def path_of(target: bytes) -> bytes:
-    """
-    Cut the path out of a request target.
-
-    Args:
-        target: in origin, absolute or asterisk form.
-
-    Returns:
-        The raw path without the query.
-    """
-    path = target.partition(b"?")[0]
-    if path.startswith(b"/") or b"://" not in path:
-        return path
-    slash = path.find(b"/", path.index(b"://") + 3)
-    return path[slash:] if slash >= 0 else b"/"
 
 
 class Exchange:
@@ -116,7 +93,7 @@ class Exchange:
         self.finished = False
         self.close = not head.keep_alive
         self.upgraded = False
-        self._permit: object = None
+        self._permit: Permit | None = None
         self._level = Level.NONE
         self._ticket: Ticket | None = None
         self._recorder: Recorder | None = None
@@ -136,19 +113,19 @@ class Exchange:
     def begin(self) -> None:
         """Judge the head and set out for the upstream, or answer at once."""
         context, client, head = self._context, self._client, self.head
-        path = path_of(head.target)
-        if is_reserved(path):
-            client.serve_notary(self, path)
+        if is_reserved(head.path):
+            client.serve_notary(self)
             return
-        if not context.inbound:
-            self._forward(client.outbound_lines(self._outbound_level(), self._fresh_nonce()))
-            return
+        caller = client.caller
         try:
-            self._permit = client.permit(head, path)
+            self._permit = caller.permit(head)
+            if not context.inbound:
+                self._forward()
+                return
             limit = context.limits.body
             if limit is not None and head.length is not None and head.length > limit:
                 raise BodyTooLarge(limit=limit)
-            asked, nonce = self._wishes()
+            asked, nonce = (asked_level(head), given_nonce(head)) if head.reserved else (Level.NONE, None)
         except Denied as denied:
             client.denied(denied)
             self.answer_error(denied)
@@ -159,19 +136,20 @@ class Exchange:
         level = level_in_force(demanded=context.demanded, asked=asked, maximum=context.maximum)
         self._level = level
         if level is Level.NONE:
-            self._forward(client.forwarded_lines)
+            self._forward()
             return
-        if client.generation is None or not client.generation_serves:
+        generation = caller.generation
+        if generation is None or not generation.valid_at(context.wall()):
             self._level = Level.NONE
             self.answer_error(NotaryUnavailable())
             return
         context.notary_metrics.level[level.value].inc()
         if level is Level.WORKLOAD:
-            self._forward(client.forwarded_lines)
+            self._forward()
             return
-        self._recorder = Recorder(level, nonce, client.peer, client.generation.server, client.tls, head, context.wall())
+        self._recorder = Recorder(level, nonce, caller.peer, generation.server, caller.tls, head, context.wall())
         client.pause_for_exchange()
-        admission = context.notarizer.admit(level, client.identity_text, nonce, client.generation)
+        admission = context.notarizer.admit(level, caller.text, nonce, generation)
         admission.addCallbacks(self._admitted, self._not_admitted)
 
     def request_body(self, data: bytes) -> None:
@@ -243,42 +221,12 @@ class Exchange:
 
     # -- Admission and upstream --------------------------------------------------------------------------------------
 
-    def _wishes(self) -> tuple[Level, str | None]:
-        reserved = self.head.reserved
-        if not reserved:
-            return Level.NONE, None
-        asked, nonce = Level.NONE, None
-        text = reserved.get(_LEVEL)
-        try:
-            if text is not None:
-                asked = Level.parse(text.decode("latin-1"))
-                if asked is Level.NONE:
-                    raise LevelInvalid()
-            text = reserved.get(_NONCE)
-            if text is not None:
-                nonce = parse_nonce(text.decode("latin-1"))
-        except LevelUnknown as error:
-            raise LevelInvalid() from error
-        except NonceMalformed as error:
-            raise NonceInvalid() from error
-        return asked, nonce
-
-    def _outbound_level(self) -> Level:
-        """The application's wish; what it spells wrong is no wish, since its headers are consumed here."""
-        try:
-            return self._wishes()[0]
-        except ProxyError:
-            return Level.NONE
-
-    def _fresh_nonce(self) -> str:
-        return new_nonce(self._client.random(16))
-
     def _admitted(self, ticket: Ticket) -> None:
         self._ticket = ticket
         if self.finished:
             self._context.notarizer.abandon(ticket)
             return
-        self._forward(self._client.forwarded_lines)
+        self._forward()
         self._client.resume_for_exchange()
 
     def _not_admitted(self, failure: Failure) -> None:
@@ -290,13 +238,16 @@ class Exchange:
         self.answer_error(error if isinstance(error, ProxyError) else NotaryUnavailable())
         self._client.resume_for_exchange()
 
-    def _forward(self, added: bytes) -> None:
-        self._to_upstream.insert(0, request_head(self.head, added))
+    def _forward(self) -> None:
+        self._to_upstream.insert(
+            0, request_head(self.head, self._client.caller.request_lines(self.head, self._client.random))
+        )
         self._acquire()
 
     def _acquire(self, *, fresh: bool = False) -> None:
-        permit = self._permit if self._permit is not None else self._client.outbound_permit
-        self._attempt = self._context.pool.acquire(permit, self, fresh=fresh)  # type: ignore[arg-type]
+        if self._permit is None:
+            return
+        self._attempt = self._context.pool.acquire(self._permit, self, fresh=fresh)
         if self._attempt is not None and self._attempt.called:
             self._attempt = None
 
@@ -383,7 +334,9 @@ class Exchange:
             return
         if self._response is None and upstream is not None and self._may_retry(upstream):
             self._retried = True
-            self._to_upstream = [request_head(self.head, self._added_again())]
+            self._to_upstream = [
+                request_head(self.head, self._client.caller.request_lines(self.head, self._client.random))
+            ]
             self._acquire(fresh=True)
             return
         if self._response is None and not (upstream is not None and upstream.answer_begun):
@@ -400,11 +353,6 @@ class Exchange:
             and self.head.method in _REPEATABLE
         )
 
-    def _added_again(self) -> bytes:
-        if self._context.inbound:
-            return self._client.forwarded_lines
-        return self._client.outbound_lines(self._outbound_level(), self._fresh_nonce())
-
     def _response_start(self, head: ResponseHead, out: list[bytes], *, own: bool = False) -> None:
         self._response = head
         client = self._client
@@ -412,7 +360,7 @@ class Exchange:
             self.head,
             head,
             close=self.close or client.must_close or not self.request_ended,
-            added=client.notary_lines(self._level, self._ticket, own=own),
+            added=client.caller.response_lines(self._level, self._ticket, own=own),
             recorder=self._recorder,
         )
         self.close = self._writer.close
@@ -465,7 +413,7 @@ class Exchange:
         self._context.notary_metrics.records_failed.inc()
         error = failure.value
         reason = error.reason if isinstance(error, SvcError) else type(error).__name__
-        self._context.reporter.exchange_failed(reason, self._client.identity_text, "the record could not be committed")
+        self._context.reporter.exchange_failed(reason, self._client.caller.text, "the record could not be committed")
         if self.finished:
             return
         self.finished = True
@@ -514,19 +462,7 @@ class Exchange:
         client = self._client
         if not self.request_ended and not client.rest_at_hand():
             self.close = True
-        framed = [*fields, (b"Content-Length", b"%d" % len(body))]
-        self._response = ResponseHead(
-            version="1.1",
-            fields=framed,
-            options=frozenset(),
-            keep_alive=True,
-            length=len(body),
-            chunked=False,
-            upgrade=False,
-            status=status,
-            phrase=client.phrase(status),
-            until_close=False,
-        )
+        self._response = own_head(status, fields, len(body))
         out: list[bytes] = []
         ended, self.request_ended = self.request_ended, self.request_ended or not self.close
         self._response_start(self._response, out, own=True)
@@ -542,7 +478,7 @@ class Exchange:
         """End for a fault on the way: with an answer while that is possible, else by breaking off."""
         if self.finished or self._response_ended:
             return
-        self._context.reporter.exchange_failed(error.reason, self._client.identity_text, str(error))
+        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
         self._drop_upstream()
         if self._response is not None:
             self._break_off(Outcome.TIMEOUT if error.http_status in (408, 504) else Outcome.SERVER_ABORTED)
@@ -561,18 +497,17 @@ class Exchange:
             now: the monotonic time.
             activity: when octets last moved on the client's connection.
         """
-        timeouts = self._context.timeouts
-        if self.finished:
+        if self.finished or self._response_ended:
             return
-        if now - self.started >= timeouts.exchange:
-            self._fail_or_cut(UpstreamTimeout(seconds=timeouts.exchange), Outcome.TIMEOUT)
-        elif self._response_ended:
-            return
-        elif self._response is None and self.request_ended:
-            if now - self.request_ended_at >= timeouts.response:
-                self._fail(UpstreamTimeout(seconds=timeouts.response))
-        elif now - activity >= timeouts.stream:
-            error = RequestTimeout() if self._response is None else UpstreamTimeout(seconds=timeouts.stream)
+        error = overdue(
+            self._context.timeouts,
+            now=now,
+            started=self.started,
+            activity=activity,
+            request_ended_at=self.request_ended_at if self.request_ended else None,
+            answer_begun=self._response is not None,
+        )
+        if error is not None:
             self._fail(error)
 
     def cut(self, outcome: Outcome) -> None:
@@ -583,10 +518,4 @@ class Exchange:
             outcome: what the record says.
         """
         if not self.finished:
-            self._break_off(outcome)
-
-    def _fail_or_cut(self, error: ProxyError, outcome: Outcome) -> None:
-        if self._response is None:
-            self._fail(error)
-        else:
             self._break_off(outcome)

@@ -85,18 +85,17 @@ class NotaryEndpoint:
         self._retention = timedelta(seconds=retention)
         self._limits = limits
 
-    def serve(self, client: ClientConnection, exchange: Exchange, path: bytes) -> None:
+    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
         """
         Answer a request; ``exchange.answer`` is called when the answer is known.
 
         Args:
             client: whose connection it is.
             exchange: the request.
-            path: its raw path.
         """
         try:
             check_method(exchange.head.method.decode("latin-1"))
-            request = parse_notary_path(path)
+            request = parse_notary_path(exchange.head.path)
         except SvcError as error:
             self._give(exchange, problem_answer(error))
             return
@@ -107,7 +106,7 @@ class NotaryEndpoint:
         found.addCallback(self._give_later, client, exchange)
 
     def _find(self, client: ClientConnection, request: NotaryRequest) -> Deferred[Answer]:
-        generation, identity = client.generation, client.identity
+        generation, identity = client.caller.generation, client.caller.identity
         if generation is None or identity is None:
             return succeed(problem_answer(NotaryUnavailable(), retry_after=1))
         if request.resource is Resource.ROOT:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,7 +20,9 @@ class Limits:
     What one message may use.
 
     Args:
-        head: octets of the start line and fields; also of the trailers, and of chunk lines between pieces of a body.
+        head: octets of the start line and fields with one space in front of each value; also of the last chunk with
+            its trailers, of what an upgrade holds back, and of what is skipped without an event (chunk lines, white
+            space). What is skipped may exceed it by one read.
         fields: number of fields in the head, and again in the trailers.
     """
 
@@ -41,7 +42,7 @@ class Head:
         keep_alive: whether the sender leaves the connection open after this message.
         length: the value of Content-Length, or None.
         chunked: whether the body comes in chunks.
-        upgrade: whether the message asks for or grants another protocol.
+        upgrade: whether a request asks for another protocol that the proxy can hand on, or a response grants it (101).
     """
 
     version: str
@@ -81,6 +82,15 @@ class RequestHead(Head):
     target: bytes
     host: bytes
     reserved: dict[bytes, bytes]
+
+    @property
+    def path(self) -> bytes:
+        """The raw path of the target, without authority and query."""
+        path = self.target.partition(b"?")[0]
+        if path.startswith(b"/") or b"://" not in path:
+            return path
+        slash = path.find(b"/", path.index(b"://") + 3)
+        return path[slash:] if slash >= 0 else b"/"
 
     @property
     def has_body(self) -> bool:
@@ -128,18 +138,3 @@ Event = RequestHead | ResponseHead | Interim | bytes | End | Excess | Refused
 
 #: The versions spoken; anything else is refused.
 VERSIONS: Final = frozenset({"1.0", "1.1"})
-
-_TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
-
-
-def is_token(text: bytes) -> bool:
-    """
-    Tell whether octets are a token, such as a method or a field name (RFC 9110 section 5.6.2).
-
-    Args:
-        text: the octets.
-
-    Returns:
-        True for a non-empty token.
-    """
-    return _TOKEN.match(text) is not None

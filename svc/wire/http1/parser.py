@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import httptools
 
-from svc.wire.errors import HeadTooLarge, MalformedMessage, MethodUnknown, RemoteProtocolError, TooManyFields
+from svc.wire.errors import (
+    HeadTooLarge,
+    MalformedMessage,
+    MethodUnknown,
+    RemoteProtocolError,
+    TooManyFields,
+    VersionRefused,
+)
 from svc.wire.fields import Field
-from svc.wire.http1.messages import Event, Limits, Refused
+from svc.wire.http1.messages import VERSIONS, Event, Limits, Refused
+
+#: Octets around trailer fields: the line end of the last piece, the last chunk's line, the empty line.
+LAST_CHUNK: Final = len(b"\r\n0\r\n\r\n")
 
 
 class Parser:
-    """What both directions share: collecting fields, counting octets and fields, and closing at the first defect."""
+    """
+    What both directions share: collecting fields, counting octets and fields, and closing at the first defect.
+
+    A head is judged when it is whole, so that the order in which defects are found does not depend on how the octets
+    were cut into reads; only its size is watched on the way.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -29,10 +44,13 @@ class Parser:
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field, of the head or of the trailers."""
         fields = self._fields if self._trailers is None else self._trailers
-        fields.append((name, value))
+        # llhttp leaves the white space behind a value, which is no part of it (RFC 9110 section 5.5).
+        content = value.rstrip()
+        if len(content) < len(value) and name.lower() == b"transfer-encoding":
+            # A tab behind the coding makes another coding of it for llhttp: it stays and is refused.
+            content = value.rstrip(b" ")
+        fields.append((name, content))
         self._head_size += len(name) + len(value) + 4
-        if len(fields) > self._limits.fields:
-            self._refuse(TooManyFields(limit=self._limits.fields))
         if self._head_size > self._limits.head:
             self._refuse(HeadTooLarge(limit=self._limits.head))
 
@@ -47,6 +65,19 @@ class Parser:
         self._defect = error
         raise error
 
+    def _judge_size(self, octets: int) -> None:
+        """Judge the size of the head or the trailers that are whole now, with octets that were not counted yet."""
+        self._head_size += octets
+        if self._head_size > self._limits.head:
+            self._refuse(HeadTooLarge(limit=self._limits.head))
+        if len(self._fields if self._trailers is None else self._trailers) > self._limits.fields:
+            self._refuse(TooManyFields(limit=self._limits.fields))
+
+    def _grow(self, octets: int) -> None:
+        self._head_size += octets
+        if self._head_size > self._limits.head:
+            self._refuse(HeadTooLarge(limit=self._limits.head))
+
     def _feed(self, parser: httptools.HttpRequestParser | httptools.HttpResponseParser, data: bytes) -> int | None:
         """Feed llhttp; tell the offset where it stopped for another protocol, else None."""
         self._unaccounted += len(data)
@@ -57,7 +88,7 @@ class Parser:
         except httptools.HttpParserInvalidMethodError:
             self._close(MethodUnknown())
         except httptools.HttpParserError as error:
-            self._close(self._defect or MalformedMessage(defect=_llhttp_words(error)))
+            self._close(self._defect or _explained(parser, error))
         else:
             # Whatever llhttp holds back without an event (a half head, a chunk extension, a trailer) stays bounded. The
             # allowance is for what one read may bring behind an event.
@@ -84,6 +115,16 @@ class Parser:
         self._trailers = []
 
 
-def _llhttp_words(error: Exception) -> str:
+def _explained(
+    parser: httptools.HttpRequestParser | httptools.HttpResponseParser, error: Exception
+) -> RemoteProtocolError:
+    # No head of another version was ever let through, so one that stands here belongs to the line just read.
+    version = parser.get_http_version()
+    if version not in VERSIONS and version != _NO_VERSION:
+        return VersionRefused(version=version)
     words = str(error.args[0]) if error.args else "not HTTP"
-    return words[:1].lower() + words[1:].rstrip(".")
+    return MalformedMessage(defect=words[:1].lower() + words[1:].rstrip("."))
+
+
+#: What llhttp says before it read a version.
+_NO_VERSION: Final = "0.0"

@@ -6,6 +6,7 @@ Owns what makes a request head acceptable beyond llhttp's strict grammar (RFC 91
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Final
 
@@ -13,21 +14,49 @@ import httptools
 
 from svc.wire.errors import (
     FieldRefused,
-    HeadTooLarge,
     HostInvalid,
+    MalformedMessage,
     MethodRefused,
+    MethodUnknown,
     RemoteProtocolError,
     TargetInvalid,
-    TransferCodingRefused,
+    TooMuchHeldBack,
     UpgradeWithBody,
     VersionRefused,
 )
-from svc.wire.fields import Field, classify, connection_options
+from svc.wire.fields import Field, classify, is_token
+from svc.wire.http1.framing import read_framing
 from svc.wire.http1.messages import VERSIONS, End, Event, Limits, RequestHead
-from svc.wire.http1.parser import Parser
+from svc.wire.http1.parser import LAST_CHUNK, Parser
 
-_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=%-]{1,255})(?::[0-9]{0,5})?\Z")
+#: RFC 3986 section 3.2: a name or IPv4 address, or something in brackets, and a port that may be empty.
+_HOST: Final = re.compile(
+    rb"(?:(?:[A-Za-z0-9._~!$&'()*+,;=-]++|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{0,5}))?\Z"
+)
+_HOST_LIMIT: Final = 255 + len(":65535")
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?#]*)([/?#].*)?\Z", re.DOTALL)
+
+#: What llhttp knows from RTSP and Icecast; it accepts these protocols in the place of HTTP.
+_FOREIGN_METHODS: Final = frozenset(
+    {
+        b"ANNOUNCE",
+        b"DESCRIBE",
+        b"FLUSH",
+        b"GET_PARAMETER",
+        b"PAUSE",
+        b"PLAY",
+        b"RECORD",
+        b"REDIRECT",
+        b"SETUP",
+        b"SET_PARAMETER",
+        b"SOURCE",
+        b"TEARDOWN",
+    }
+)
+
+#: Other names of HTTP itself. Requests inside such a connection would pass every decision by, so the wish is not heard,
+#: as RFC 9110 section 7.8 allows.
+_AGAIN_HTTP: Final = frozenset({b"h2", b"h2c", b"h3", b"http", b"tls"})
 
 
 class RequestParser(Parser):
@@ -47,11 +76,13 @@ class RequestParser(Parser):
         self._target = b""
         self._last: RequestHead | None = None
         self._rest: bytes | None = None
+        self._in_head = False
+        self._ended = False
 
     @property
     def in_head(self) -> bool:
         """Whether a head has begun and not ended."""
-        return self._trailers is None and self._unaccounted > 0
+        return self._in_head
 
     def feed(self, data: bytes) -> list[Event]:
         """
@@ -63,14 +94,12 @@ class RequestParser(Parser):
         Returns:
             The events they complete, possibly of several requests.
         """
-        if self.closed:
+        if self.closed or not data:
             return []
         if self._rest is not None:
-            self._rest += data
-            return []
-        stopped_at = self._feed(self._parser, data)
-        if stopped_at is not None and not self.closed:
-            self._rest = data[stopped_at:]
+            self._hold(self._rest + data)
+        else:
+            self._read(data)
         return self._taken()
 
     def resume(self) -> list[Event]:
@@ -83,8 +112,9 @@ class RequestParser(Parser):
         rest, self._rest = self._rest, None
         if rest is None or self.closed:
             return []
-        self._parser = httptools.HttpRequestParser(self)
-        return self.feed(rest) if rest else []
+        if self._go_on() and rest:
+            self._read(rest)
+        return self._taken()
 
     def take_rest(self) -> bytes:
         """
@@ -99,99 +129,138 @@ class RequestParser(Parser):
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self._ended and self._last is not None and not self._last.keep_alive:
+            self._refuse(MalformedMessage(defect="a request follows the last one"))
         self._start_head()
+        self._in_head = True
+        self._ended = False
         self._target = b""
 
     def on_url(self, data: bytes) -> None:
         """A piece of the target."""
         self._target += data
-        self._head_size += len(data)
-        if self._head_size > self._limits.head:
-            self._refuse(HeadTooLarge(limit=self._limits.head))
+        self._grow(len(data))
 
     def on_headers_complete(self) -> None:
         """The head is whole; judge it."""
         parser = self._parser
+        method = parser.get_method()
         self._last = None
+        # The rest of "GET / HTTP/1.1" and the line ends of that and of the empty line.
+        self._judge_size(len(method) + 14)
         try:
             head = _request_head(
-                parser.get_method(), self._target, parser.get_http_version(), self._fields, parser.should_keep_alive()
+                method,
+                self._target,
+                parser.get_http_version(),
+                self._fields,
+                keep_alive=parser.should_keep_alive(),
+                stops=parser.should_upgrade(),
             )
         except RemoteProtocolError as error:
             self._refuse(error)
         self._finish_head()
+        self._in_head = False
         self._last = head
         self._events.append(head)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        trailers = self._trailers or []
+        if trailers:
+            self._judge_size(LAST_CHUNK)
+            # llhttp would follow such a trailer, who reads the head only would not.
+            if any(classify(name)[0] in _CONNECTION for name, _ in trailers):
+                self._refuse(FieldRefused(field="Connection", defect="it stands in the trailers"))
         self._unaccounted = 0
-        self._events.append(End(self._trailers or []))
+        self._ended = True
+        self._events.append(End(trailers))
+
+    def _read(self, data: bytes) -> None:
+        while True:
+            stopped_at = self._feed(self._parser, data)
+            if stopped_at is None or self.closed:
+                return
+            data = data[stopped_at:]
+            if self._last is not None and self._last.upgrade:
+                self._hold(data)
+                return
+            # llhttp stops for each upgrade, also for one that is not heard.
+            if not self._go_on() or not data:
+                return
+
+    def _hold(self, rest: bytes) -> None:
+        self._rest = rest
+        if len(rest) > self._limits.head:
+            self._rest = b""
+            super()._close(TooMuchHeldBack(limit=self._limits.head))
+
+    def _go_on(self) -> bool:
+        self._parser = httptools.HttpRequestParser(self)
+        if self._last is not None and not self._last.keep_alive:
+            self.closed = True
+        return not self.closed
 
     def _close(self, error: RemoteProtocolError) -> None:
         # What follows a request that said "close" is not read (RFC 9112 section 9.6): no defect, just the end.
-        if self._last is not None and not self._last.keep_alive and self._events and type(self._events[-1]) is End:
+        if self._ended and self._last is not None and not self._last.keep_alive:
             self.closed = True
             return
         super()._close(error)
 
 
-def _request_head(method: bytes, target: bytes, version: str, fields: list[Field], keep_alive: bool) -> RequestHead:
+_CONNECTION: Final = frozenset({b"connection", b"proxy-connection"})
+
+
+def _request_head(
+    method: bytes, target: bytes, version: str, fields: list[Field], *, keep_alive: bool, stops: bool
+) -> RequestHead:
     if version not in VERSIONS:
         raise VersionRefused(version=version)
     if method == b"CONNECT":
         raise MethodRefused(method="CONNECT")
-    host: bytes | None = None
-    length: int | None = None
-    connection: list[bytes] = []
-    chunked = upgrade = False
-    reserved: dict[bytes, bytes] = {}
-    for name, value in fields:
-        lower, special = classify(name)
-        if lower == b"host":
-            if host is not None:
-                raise HostInvalid(defect="it stands twice")
-            host = value
-        elif lower == b"content-length":
-            length = int(value)
-        elif special:
-            if lower == b"connection":
-                connection.append(value)
-            elif lower == b"transfer-encoding":
-                if value.lower() != b"chunked" or chunked or version == "1.0":
-                    raise TransferCodingRefused()
-                chunked = True
-            elif lower == b"upgrade":
-                upgrade = True
-            elif lower.replace(b"_", b"-").startswith(b"svc-"):
-                canonical = lower.replace(b"_", b"-")
-                if canonical in reserved:
-                    raise FieldRefused(field=name.decode("latin-1"), defect="it stands twice")
-                reserved[canonical] = value
-    options = connection_options(connection) if connection else frozenset()
-    upgrade = upgrade and b"upgrade" in options
-    if upgrade and (chunked or length):
+    if method in _FOREIGN_METHODS:
+        raise MethodUnknown()
+    length, chunked, options, upgrades, hosts, reserved = read_framing(fields, version)
+    # llhttp reads no body where it stops for another protocol.
+    if stops and (chunked or length):
         raise UpgradeWithBody()
-    if upgrade and version == "1.0":
-        raise FieldRefused(field="Upgrade", defect="HTTP/1.0 has no upgrade")
-    if host is None:
-        raise HostInvalid(defect="it is missing")
-    if not _HOST.match(host):
-        raise HostInvalid(defect="its value is no host and port")
+    upgrade = bool(upgrades) and b"upgrade" in options and _judge_upgrade(upgrades, version, stops=stops)
+    host = _judge_host(hosts)
     _judge_target(method, target, host)
+    keep_alive = keep_alive and b"close" not in options
+    # By position, because each request makes one: in the order of Head and RequestHead.
     return RequestHead(
-        version=version,
-        fields=fields,
-        options=options,
-        keep_alive=keep_alive,
-        length=length,
-        chunked=chunked,
-        upgrade=upgrade,
-        method=method,
-        target=target,
-        host=host,
-        reserved=reserved,
+        version, fields, options, keep_alive, length, chunked, upgrade, method, target, host, reserved or {}
     )
+
+
+def _judge_upgrade(upgrades: tuple[bytes, ...], version: str, *, stops: bool) -> bool:
+    """Judge a wish for another protocol; ``stops`` is what llhttp made of it, and both readings must agree."""
+    if version == "1.0":
+        raise FieldRefused(field="Upgrade", defect="HTTP/1.0 has no upgrade")
+    heard = True
+    for protocol in b",".join(upgrades).split(b","):
+        name, slash, number = protocol.strip(b" \t").partition(b"/")
+        if not stops or not is_token(name) or (slash and not is_token(number)):
+            raise FieldRefused(field="Upgrade", defect="it is no list of protocols")
+        heard = heard and name.lower() not in _AGAIN_HTTP
+    return heard
+
+
+def _judge_host(hosts: tuple[bytes, ...]) -> bytes:
+    if len(hosts) != 1:
+        raise HostInvalid(defect="it stands twice" if hosts else "it is missing")
+    host = hosts[0]
+    match = _HOST.match(host)
+    if match is None or len(host) > _HOST_LIMIT or ((port := match[1]) and int(port) > 65535):
+        raise HostInvalid(defect="its value is no host and port")
+    if host.startswith(b"["):
+        try:
+            ipaddress.IPv6Address(host[1 : host.index(b"]")].decode("ascii"))
+        except ValueError as error:
+            raise HostInvalid(defect="its value is no IPv6 address") from error
+    return host
 
 
 def _judge_target(method: bytes, target: bytes, host: bytes) -> None:

@@ -6,20 +6,31 @@ Owns when a response ends (RFC 9112 section 6.3) and what makes the connection u
 
 from __future__ import annotations
 
+import re
+from http import HTTPStatus
+from typing import Final
+
 import httptools
 
 from svc.wire.errors import (
-    HeadTooLarge,
+    FieldRefused,
     MalformedMessage,
     RemoteProtocolError,
     TooManyInterim,
-    TransferCodingRefused,
     Truncated,
     VersionRefused,
 )
-from svc.wire.fields import Field, classify, connection_options
+from svc.wire.fields import Field
+from svc.wire.http1.framing import read_framing
 from svc.wire.http1.messages import MAX_INTERIM, VERSIONS, End, Event, Excess, Interim, Limits, ResponseHead
-from svc.wire.http1.parser import Parser
+from svc.wire.http1.parser import LAST_CHUNK, Parser
+
+_PROTOCOL: Final = b"HTTP/"
+#: RFC 9112 section 4.
+_PHRASE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
+_PHRASES: Final = frozenset(status.phrase.encode("ascii") for status in HTTPStatus)
+_LINE_ENDS: Final = b"\r\n"
+_EMPTY_LINE: Final = b"\r\n\r\n"
 
 
 class ResponseParser(Parser):
@@ -41,13 +52,15 @@ class ResponseParser(Parser):
         self._head: ResponseHead | None = None
         self._interim = 0
         self._ended = False
-        self._begun = False
+        self._octets = 0
+        self._tail = b""
+        self._left: int | None = None
         self.rest = b""
 
     @property
     def begun(self) -> bool:
         """Whether any octet of the answer has come."""
-        return self._begun
+        return self._octets > 0
 
     def feed(self, data: bytes) -> list[Event]:
         """
@@ -59,28 +72,44 @@ class ResponseParser(Parser):
         Returns:
             The events they complete. After a granted upgrade :attr:`rest` holds the octets of the other protocol.
         """
-        if self.closed:
+        if self.closed or not data:
             return []
-        self._begun = True
         if self._ended:
             self.closed = True
             return [Excess()]
+        if self._octets < len(_PROTOCOL) and not data.startswith(_PROTOCOL[self._octets :][: len(data)]):
+            # llhttp skips line ends in front of a response and takes other protocols; neither belongs to a response.
+            self._octets += len(data)
+            self._close(MalformedMessage(defect="an answer begins with HTTP/"))
+            return self._taken()
+        self._octets += len(data)
+        before, self._tail = self._tail, (data if len(data) > 4 else (self._tail + data)[-5:])
+        left = self._left
         stopped_at = self._feed(self._parser, data)
         if stopped_at is not None:
             self.rest = data[stopped_at:]
             self.closed = True
-        return self._taken()
+        elif self._left is not None and not self._ended:
+            self._left -= sum([len(event) for event in self._events if type(event) is bytes])
+        events = self._taken()
+        if events and type(events[-1]) is End and self._line_ends_follow(events, before, data, left):
+            self.closed = True
+            events.append(Excess())
+        return events
 
-    def feed_eof(self) -> list[Event]:
+    def feed_eof(self, *, clean: bool = True) -> list[Event]:
         """
         Say that the connection ended.
+
+        Args:
+            clean: whether it was closed in order; a reset never ends a body.
 
         Returns:
             End for a body that lasts until then, Refused in the middle of anything else, nothing after the end.
         """
         if self.closed or self._ended:
             return []
-        if self._head is not None and self._head.until_close:
+        if clean and self._head is not None and self._head.until_close:
             self._end()
         else:
             self._close(Truncated())
@@ -97,15 +126,15 @@ class ResponseParser(Parser):
     def on_status(self, data: bytes) -> None:
         """A piece of the reason phrase."""
         self._phrase += data
-        self._head_size += len(data)
-        if self._head_size > self._limits.head:
-            self._refuse(HeadTooLarge(limit=self._limits.head))
+        self._grow(len(data))
 
     def on_headers_complete(self) -> None:
         """The head is whole; judge it."""
         if self._ended:
             self._excess()
         parser = self._parser
+        # The rest of "HTTP/1.1 200 OK" and the line ends of that and of the empty line.
+        self._judge_size(17)
         try:
             head = self._judged(
                 parser.get_status_code(), parser.get_http_version(), self._fields, parser.should_keep_alive()
@@ -123,6 +152,8 @@ class ResponseParser(Parser):
         self._events.append(head)
         if self._method == b"HEAD":
             self._end()
+        elif head.length and not _bodiless(head.status):
+            self._left = head.length
 
     def on_body(self, data: bytes) -> None:
         """One piece of the body."""
@@ -134,6 +165,7 @@ class ResponseParser(Parser):
         """The response is whole, or an interim one is."""
         self._unaccounted = 0
         if self._head is not None and not self._ended:
+            self._judge_size(LAST_CHUNK)
             self._end()
 
     def _end(self) -> None:
@@ -150,37 +182,57 @@ class ResponseParser(Parser):
             return
         super()._close(error)
 
+    def _line_ends_follow(self, events: list[Event], before: bytes, data: bytes, left: int | None) -> bool:
+        """
+        Tell whether line ends, which llhttp swallows there, follow the response that just ended in ``data``.
+
+        ``events`` came from ``data``, ``before`` are the last octets in front of it, and ``left`` was missing of a body
+        of known length.
+        """
+        if self.closed:
+            return False
+        if self._left is None:
+            # Without such a body an empty line is the end, behind a line that is not empty.
+            return not self._tail.endswith(_EMPTY_LINE) or self._tail[-5] in _LINE_ENDS
+        if left is not None:
+            return len(data) > left
+        if data[-1] not in _LINE_ENDS:
+            return False
+        body = b"".join([event for event in events if type(event) is bytes])
+        expected = _trailing(body)
+        if expected == len(body):
+            expected += len(_EMPTY_LINE)
+        return _trailing(before + data) != expected
+
     def _judged(self, status: int, version: str, fields: list[Field], keep_alive: bool) -> ResponseHead:
         if version not in VERSIONS:
             raise VersionRefused(version=version)
-        length: int | None = None
-        connection: list[bytes] = []
-        chunked = upgrade = False
-        for name, value in fields:
-            lower, special = classify(name)
-            if lower == b"content-length":
-                length = int(value)
-            elif special:
-                if lower == b"connection":
-                    connection.append(value)
-                elif lower == b"transfer-encoding":
-                    if value.lower() != b"chunked" or chunked or version == "1.0":
-                        raise TransferCodingRefused()
-                    chunked = True
-                elif lower == b"upgrade":
-                    upgrade = True
-        if status == 101 and not (self._upgrade and upgrade):
+        if not 100 <= status <= 599:
+            raise MalformedMessage(defect="its status is not between 100 and 599")
+        if self._phrase not in _PHRASES and _PHRASE.match(self._phrase) is None:
+            raise MalformedMessage(defect="its reason phrase holds a control character")
+        length, chunked, options, upgrades, _hosts, _reserved = read_framing(fields, version)
+        if status == 101 and not (
+            self._upgrade and upgrades and b"upgrade" in options and self._parser.should_upgrade()
+        ):
+            # RFC 9110 section 7.8; llhttp must have seen the same.
             raise MalformedMessage(defect="101 without a request for it")
-        bodiless = self._method == b"HEAD" or status < 200 or status in (204, 304)
+        if (status < 200 or status == 204) and (chunked or length):
+            # RFC 9112 section 6.1, RFC 9110 section 8.6: a reader that believes the field waits for a body.
+            field = "Transfer-Encoding" if chunked else "Content-Length"
+            raise FieldRefused(field=field, defect=f"a response {status} has no body")
+        keep_alive = keep_alive and b"close" not in options
+        until_close = not (length is not None or chunked or self._method == b"HEAD" or _bodiless(status))
+        # By position, because each response makes one: in the order of Head and ResponseHead.
         return ResponseHead(
-            version=version,
-            fields=fields,
-            options=connection_options(connection) if connection else frozenset(),
-            keep_alive=keep_alive,
-            length=length,
-            chunked=chunked,
-            upgrade=upgrade,
-            status=status,
-            phrase=self._phrase,
-            until_close=not (bodiless or chunked or length is not None),
+            version, fields, options, keep_alive, length, chunked, status == 101, status, self._phrase, until_close
         )
+
+
+def _trailing(octets: bytes) -> int:
+    """Count the line ends that stand last."""
+    return len(octets) - len(octets.rstrip(_LINE_ENDS))
+
+
+def _bodiless(status: int) -> bool:
+    return status < 200 or status in (204, 304)

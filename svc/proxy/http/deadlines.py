@@ -1,0 +1,42 @@
+"""
+When an exchange has taken too long.
+
+Pure: told the times, it names the error; the exchange ends itself.
+"""
+
+from __future__ import annotations
+
+from svc.proxy.config import TimeoutSettings
+from svc.proxy.errors import ProxyError, RequestTimeout, UpstreamTimeout
+
+
+def overdue(
+    timeouts: TimeoutSettings,
+    *,
+    now: float,
+    started: float,
+    activity: float,
+    request_ended_at: float | None,
+    answer_begun: bool,
+) -> ProxyError | None:
+    """
+    Judge an exchange whose response is not read to its end.
+
+    Args:
+        timeouts: the listener's limits in seconds.
+        now: the monotonic time.
+        started: when the exchange began.
+        activity: when octets last moved on the client's connection.
+        request_ended_at: when the request was whole, None while it is not.
+        answer_begun: whether the head of the response is here.
+
+    Returns:
+        Why it has to end, or None.
+    """
+    if now - started >= timeouts.exchange:
+        return UpstreamTimeout(seconds=timeouts.exchange)
+    if not answer_begun and request_ended_at is not None:
+        return UpstreamTimeout(seconds=timeouts.response) if now - request_ended_at >= timeouts.response else None
+    if now - activity >= timeouts.stream:
+        return UpstreamTimeout(seconds=timeouts.stream) if answer_begun else RequestTimeout()
+    return None
