@@ -217,7 +217,10 @@ class Exchange:
         self.finished = True
         self._drop_upstream()
         if not self._response_ended:
-            self._record_aborted(outcome)
+            done = self._recorded(outcome)
+            if done is not None:
+                # Nobody waits for it, and its failure was told.
+                done.addErrback(lambda _failure: None)
 
     # -- Admission and upstream --------------------------------------------------------------------------------------
 
@@ -395,41 +398,42 @@ class Exchange:
             self._client.write(data)
 
     def _commit(self, outcome: Outcome) -> None:
+        done = self._recorded(outcome)
+        if done is not None:
+            done.addCallbacks(self._released, self._unrecorded)
+
+    def _recorded(self, outcome: Outcome) -> Deferred[None] | None:
+        """Put the record on its way; both counters are moved by what becomes of it."""
         recorder, ticket = self._recorder, self._ticket
         if recorder is None or ticket is None:
-            return
-        done = self._context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, self._context.wall()))
-        done.addCallbacks(self._released, self._unrecorded)
+            return None
+        context = self._context
+        done = context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, context.wall()))
+        return done.addCallbacks(self._record_written, self._record_failed)
+
+    def _record_written(self, _result: None) -> None:
+        self._context.notary_metrics.records_written.inc()
+
+    def _record_failed(self, failure: Failure) -> Failure:
+        self._context.notary_metrics.records_failed.inc()
+        error = failure.value
+        reason = error.reason if isinstance(error, SvcError) else type(error).__name__
+        self._context.reporter.exchange_failed(reason, self._client.caller.text, "the record could not be committed")
+        return failure
 
     def _released(self, _result: None) -> None:
-        self._context.notary_metrics.records_written.inc()
         if self.finished:
             return
         if self._writer is not None:
             self._write([self._writer.held])
         self._finish()
 
-    def _unrecorded(self, failure: Failure) -> None:
-        self._context.notary_metrics.records_failed.inc()
-        error = failure.value
-        reason = error.reason if isinstance(error, SvcError) else type(error).__name__
-        self._context.reporter.exchange_failed(reason, self._client.caller.text, "the record could not be committed")
+    def _unrecorded(self, _failure: Failure) -> None:
         if self.finished:
             return
         self.finished = True
         self._drop_upstream()
         self._client.abort("record")
-
-    def _record_aborted(self, outcome: Outcome) -> None:
-        """Record an exchange whose client will not see its end; nobody waits for it."""
-        recorder, ticket = self._recorder, self._ticket
-        if recorder is None or ticket is None:
-            return
-        done = self._context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, self._context.wall()))
-        done.addCallbacks(
-            lambda _result: self._context.notary_metrics.records_written.inc(),
-            lambda _failure: self._context.notary_metrics.records_failed.inc(),
-        )
 
     def _finish(self) -> None:
         self.finished = True
