@@ -1,0 +1,99 @@
+"""How the tests of this package read octets: whole, or cut into reads, with adjacent pieces of a body joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from svc.wire.errors import RemoteProtocolError
+from svc.wire.http1 import End, Event, Excess, Limits, Refused, RequestHead, RequestParser, ResponseParser
+
+HOST = b"Host: a.example\r\n"
+
+
+def request(
+    line: bytes = b"GET / HTTP/1.1",
+    fields: Sequence[bytes] = (),
+    body: bytes = b"",
+    *,
+    host: bytes = HOST,
+) -> bytes:
+    """Write a request head of whole lines, and what follows it."""
+    return line + b"\r\n" + host + b"".join(field + b"\r\n" for field in fields) + b"\r\n" + body
+
+
+def response(line: bytes = b"HTTP/1.1 200 OK", fields: Sequence[bytes] = (), body: bytes = b"") -> bytes:
+    """Write a response head of whole lines, and what follows it."""
+    return line + b"\r\n" + b"".join(field + b"\r\n" for field in fields) + b"\r\n" + body
+
+
+def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
+    """Cut octets at the given places."""
+    ends = sorted({place for place in places if 0 < place < len(data)}) + [len(data)]
+    starts = [0, *ends[:-1]]
+    return [data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def octets(data: bytes) -> list[bytes]:
+    """Cut into single octets."""
+    return cut(data, range(len(data)))
+
+
+def merged(events: Iterable[Event]) -> list[Event]:
+    """Join adjacent pieces of a body."""
+    result: list[Event] = []
+    for event in events:
+        if isinstance(event, bytes) and result and isinstance(result[-1], bytes):
+            result[-1] += event
+        else:
+            result.append(event)
+    return result
+
+
+def comparable(events: Iterable[Event]) -> list[object]:
+    """Join pieces of bodies and tell defects by their class only."""
+    return [type(event.error) if isinstance(event, Refused) else event for event in merged(events)]
+
+
+def read_requests(*reads: bytes, limits: Limits | None = None) -> list[Event]:
+    """Feed reads to a new parser of requests."""
+    parser = RequestParser(limits)
+    return merged([event for data in reads for event in parser.feed(data)])
+
+
+def read_response(
+    *reads: bytes, method: bytes = b"GET", limits: Limits | None = None, upgrade: bool = False, eof: bool = False
+) -> list[Event]:
+    """Feed reads to a new parser of a response, and the end of the connection where ``eof`` says so."""
+    parser = ResponseParser(method, limits, upgrade=upgrade)
+    events = [event for data in reads for event in parser.feed(data)]
+    return merged(events + (parser.feed_eof() if eof else []))
+
+
+def refusal(events: Sequence[Event]) -> tuple[type[RemoteProtocolError], int] | None:
+    """Tell the class and status of the last event where it is a defect; None where nothing was refused."""
+    if events and isinstance(events[-1], Refused):
+        error = events[-1].error
+        return type(error), error.http_status
+    return None
+
+
+def heads(events: Iterable[Event]) -> list[RequestHead]:
+    """Pick the heads of requests."""
+    return [event for event in events if isinstance(event, RequestHead)]
+
+
+def names(events: Iterable[Event]) -> list[str]:
+    """Tell the kinds of events."""
+    return [
+        "body"
+        if isinstance(event, bytes)
+        else type(event.error).__name__
+        if isinstance(event, Refused)
+        else type(event).__name__
+        for event in merged(events)
+    ]
+
+
+def ended(events: Sequence[Event]) -> bool:
+    """Tell whether the last event ends a message."""
+    return bool(events) and isinstance(events[-1], End | Excess)

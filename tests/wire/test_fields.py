@@ -1,0 +1,190 @@
+"""Which fields travel, and which words of them matter."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.naming import (
+    HEADER_FORWARDED_CLIENT,
+    HEADER_LEVEL,
+    HEADER_NONCE,
+    HEADER_RECEIPT_LOCATION,
+    HEADER_WORKLOAD_ID,
+)
+from svc.wire import fields as module
+from svc.wire.errors import FieldRefused
+from svc.wire.fields import (
+    FRAMING,
+    HOP_BY_HOP,
+    classify,
+    connection_options,
+    is_reserved,
+    is_token,
+    joined,
+    passed_on,
+    passed_on_trailers,
+)
+
+OURS = (HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID)
+TOKEN = st.text("!#$%&'*+-.^_`|~0123456789abcXYZ", min_size=1, max_size=20).map(str.encode)
+FIELDS = st.lists(
+    st.tuples(
+        TOKEN | st.sampled_from([*HOP_BY_HOP, *FRAMING, *(name.encode() for name in OURS)]), st.binary(max_size=9)
+    )
+)
+
+
+def spellings(name: str) -> list[bytes]:
+    """Spell a name in all ways that an application could take for it."""
+    spelled = {name, name.lower(), name.upper(), name.swapcase(), name.title()}
+    spelled |= {word.replace("-", "_") for word in spelled}
+    spelled |= {word.replace("-", "_", 1) for word in spelled}
+    return [word.encode("ascii") for word in sorted(spelled)]
+
+
+class ReservedTests(SynchronousTestCase):
+    """Fields that belong to the proxy alone."""
+
+    def test_all_spellings(self) -> None:
+        """Case and underscores do not hide a reserved field."""
+        for name in OURS:
+            for spelling in spellings(name):
+                self.assertTrue(is_reserved(spelling.lower()), spelling)
+                self.assertEqual(classify(spelling), (spelling.lower(), True))
+
+    def test_the_whole_prefix(self) -> None:
+        """Names of the prefix that nobody uses yet are reserved too."""
+        for name in (b"svc-", b"svc_", b"svc-x", b"svc_anything"):
+            self.assertTrue(is_reserved(name), name)
+
+    def test_others(self) -> None:
+        """Names that only look alike are not."""
+        for name in (
+            b"svc",
+            b"svcx-level",
+            b"x-svc-level",
+            b"x-forwarded-client-cert-2",
+            b"x-forwarded-for",
+            b"",
+            b"s-vc",
+        ):
+            self.assertFalse(is_reserved(name), name)
+
+    def test_hop_by_hop(self) -> None:
+        """Hop-by-hop fields are never forwarded, in any case."""
+        for name in HOP_BY_HOP:
+            self.assertEqual(classify(name.upper()), (name, True))
+        self.assertEqual(classify(b"Content-Length"), (b"content-length", False))
+        self.assertEqual(classify(b"Content_Length"), (b"content_length", True))
+        self.assertEqual(classify(b"Transfer_Encoding"), (b"transfer_encoding", True))
+
+    def test_what_peers_name_is_not_kept_for_ever(self) -> None:
+        """Neither many names nor long ones fill the memory; they are classified all the same."""
+        for number in range(6000):
+            self.assertEqual(classify(b"X-%d" % number), (b"x-%d" % number, False))
+        long = b"Svc-" + b"a" * 30000
+        self.assertEqual(classify(long), (long.lower(), True))
+        self.assertLessEqual(len(module._CLASSES), 4096)
+        self.assertLessEqual(max(map(len, module._CLASSES)), 64)
+
+
+class ConnectionTests(SynchronousTestCase):
+    """The options of ``Connection``."""
+
+    def test_options(self) -> None:
+        """Lists of several fields are read as one, in lower case, without empty places."""
+        self.assertEqual(connection_options([]), frozenset())
+        self.assertEqual(connection_options([b"", b" , ,"]), frozenset())
+        self.assertEqual(connection_options([b"Close"]), {b"close"})
+        self.assertEqual(connection_options([b"keep-alive,\tX-A ", b"TE"]), {b"keep-alive", b"x-a", b"te"})
+
+    def test_refused(self) -> None:
+        """What the application's reading depends on, or what the proxy adds, cannot be named."""
+        named = [*FRAMING, *(spelling for name in OURS for spelling in spellings(name))]
+        for name in named:
+            for value in (name, name.upper(), b"close, " + name, b"x ," + name + b",y"):
+                error = self.assertRaises(FieldRefused, connection_options, [b"te", value])
+                self.assertEqual((error.reason, error.http_status), ("field_refused", 400))
+
+    def test_not_a_list_of_names(self) -> None:
+        """What is no name is refused: the next reader could find one in it."""
+        for value in (b"close;q=1", b"close x", b'"close"', b"host:", b"\xff", b"x, a/b", b"close\x0b"):
+            self.assertRaises(FieldRefused, connection_options, [value])
+
+    @given(st.lists(TOKEN.filter(lambda name: not is_reserved(name.lower()) and name.lower() not in FRAMING)))
+    def test_any_other_names(self, names: list[bytes]) -> None:
+        """Any other names come out, in lower case."""
+        self.assertEqual(connection_options([b", ".join(names)]), {name.lower() for name in names})
+
+    @given(st.lists(st.binary(max_size=30)))
+    def test_any_octets(self, values: list[bytes]) -> None:
+        """Any octets give names or the one error."""
+        try:
+            options = connection_options(values)
+        except FieldRefused:
+            return
+        self.assertTrue(all(is_token(option) and option == option.lower() for option in options))
+
+
+class PassedOnTests(SynchronousTestCase):
+    """What is forwarded."""
+
+    def test_a_head(self) -> None:
+        """Order, spelling and duplicates stay; hop-by-hop, reserved and named fields go."""
+        head = [
+            (b"Host", b"a"),
+            (b"Connection", b"x-named"),
+            (b"X-Named", b"1"),
+            (b"X-NAMED", b"2"),
+            (b"Set-Cookie", b"1"),
+            (b"SVC-Level", b"1"),
+            (b"svc_level", b"1"),
+            (b"X_Forwarded_Client_Cert", b"1"),
+            (b"set-cookie", b"2"),
+            (b"Transfer-Encoding", b"chunked"),
+            (b"Content_Length", b"5"),
+            (b"Content-Length", b"5"),
+        ]
+        kept = [(b"Host", b"a"), (b"Set-Cookie", b"1"), (b"set-cookie", b"2"), (b"Content-Length", b"5")]
+        self.assertEqual(passed_on(head, frozenset({b"x-named"})), kept)
+        self.assertEqual(passed_on(head, frozenset()), [kept[0], (b"X-Named", b"1"), (b"X-NAMED", b"2"), *kept[1:]])
+
+    def test_trailers(self) -> None:
+        """Trailers lose what frames, routes or describes the content as well (RFC 9110 section 6.5.1)."""
+        trailers = [(b"X-Digest", b"1"), (b"HOST", b"b"), (b"Content-Type", b"a/b"), (b"Svc_A", b"1"), (b"x-a", b"1")]
+        trailers += [(b"Content-Length", b"5"), (b"Content-Encoding", b"gzip"), (b"Content_Length", b"5")]
+        self.assertEqual(passed_on_trailers(trailers, frozenset({b"x-a"})), [(b"X-Digest", b"1")])
+
+    @given(FIELDS, st.frozensets(TOKEN.map(bytes.lower)))
+    def test_any_fields(self, fields: list[tuple[bytes, bytes]], named: frozenset[bytes]) -> None:
+        """What is forwarded is a part of the fields in their order, without any field that must not be."""
+        kept = passed_on(fields, named)
+        rest = iter(fields)
+        self.assertTrue(all(field in rest for field in kept))
+        for name, _ in kept:
+            lower = name.lower()
+            self.assertFalse(lower in named or lower in HOP_BY_HOP or is_reserved(lower), name)
+        dropped = [name.lower() for name, _ in fields if (name.lower() not in [k.lower() for k, _ in kept])]
+        for lower in dropped:
+            self.assertTrue(
+                lower in named | HOP_BY_HOP | {b"content_length", b"transfer_encoding"} or is_reserved(lower), lower
+            )
+        self.assertFalse({name.lower() for name, _ in passed_on_trailers(fields, named)} & FRAMING)
+
+    def test_joined(self) -> None:
+        """Fields are written with a colon, one space and CRLF."""
+        self.assertEqual(joined([]), b"")
+        self.assertEqual(joined([(b"A", b"b"), (b"C", b"")]), b"A: b\r\nC: \r\n")
+
+
+class TokenTests(SynchronousTestCase):
+    """Tokens (RFC 9110 section 5.6.2)."""
+
+    def test_every_octet(self) -> None:
+        """Exactly the letters, digits and fifteen marks are token octets; LF at the end is none."""
+        allowed = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+        found = bytes(octet for octet in range(256) if is_token(bytes([octet])))
+        self.assertEqual(found, bytes(sorted(allowed)))
+        self.assertEqual([is_token(text) for text in (b"", b"a\n", b"a b", b"ab")], [False, False, False, True])
