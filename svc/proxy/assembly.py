@@ -32,6 +32,7 @@ from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
+from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread
 from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
 from svc.proxy.service import ProxyService
@@ -78,10 +79,18 @@ class Assembly:
         settings: the configuration.
         reactor: the reactor.
         fatal: called when the proxy cannot start.
+        load_settings: reads the configuration anew, for a reload.
     """
 
-    def __init__(self, settings: ProxySettings, reactor: Any, fatal: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: ProxySettings,
+        reactor: Any,
+        fatal: Callable[[], None],
+        load_settings: Callable[[], ProxySettings],
+    ) -> None:
         self._settings = settings
+        self._load_settings = load_settings
         self._reactor = reactor
         self._fatal = fatal
         self._registry = CollectorRegistry()
@@ -99,6 +108,7 @@ class Assembly:
             settings.notary.path, reactor=reactor, observer=StoreReports(self._metrics, self._health)
         )
         self._signing = SigningThread(reactor)
+        self._proxy: ProxyService | None = None
         self._notarizer = self._make_notarizer()
         self._generations = self._make_generations()
 
@@ -110,7 +120,6 @@ class Assembly:
             The service of the whole proxy.
         """
         settings = self._settings
-        self._warn()
         self._metrics.watch_svids(self._svid_expiries)
         proxy = ProxyService(
             reactor=self._reactor,
@@ -122,16 +131,19 @@ class Assembly:
             generations=self._generations,
             signing=self._signing,
             notarizer=self._notarizer,
-            listeners=tuple(self._listener(each) for each in settings.listeners),
+            listeners=ListenerGroup(self._listener),
+            settings=settings,
+            load=self._load_settings,
+            announce=self._announce,
             servers=MultiService(),
             health=self._health,
             reports=self._reports,
-            drain_timeout=settings.drainTimeout,
             wall=utc_now,
             fatal=self._fatal,
         )
         for server in self._servers(proxy):
             server.setServiceParent(proxy.servers)
+        self._proxy = proxy
         return proxy
 
     # -- Parts that all listeners share ------------------------------------------------------------------------------
@@ -151,7 +163,7 @@ class Assembly:
         return Generations(
             self._source,
             profile=self._profile,
-            facts=lambda: read_facts(self._settings.workload),
+            facts=lambda: read_facts(self._current().workload),
             obtain_leaf=self._obtain_leaf if self._profile is not Profile.CLASSICAL else None,
             store=self._store,
             watcher=CredentialReports(self._health),
@@ -182,31 +194,33 @@ class Assembly:
         pages = admin_root(
             self._health,
             drain=proxy.drain,
-            config=lambda: settings.model_dump(mode="json"),
+            config=lambda: proxy.settings.model_dump(mode="json"),
         )
         return (
             metrics_service(_address(settings.metricsAddr), self._registry, reactor=reactor),
             HttpService(_address(settings.adminAddr), pages, reactor=reactor),
         )
 
-    def _warn(self) -> None:
-        if self._settings.policy.default == "allow" and any(
-            each.direction == "inbound" for each in self._settings.listeners
-        ):
-            emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": self._settings.trustDomain})
+    def _current(self) -> ProxySettings:
+        """The configuration in force; a reload replaces it."""
+        return self._settings if self._proxy is None else self._proxy.settings
+
+    def _announce(self, settings: ProxySettings) -> None:
+        if settings.policy.default == "allow" and any(each.direction == "inbound" for each in settings.listeners):
+            emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": settings.trustDomain})
         if self._profile is Profile.CLASSICAL:
             emit(_log, Event.PROFILE_WEAK, attributes={"profile": self._profile.value})
 
     # -- One listener ------------------------------------------------------------------------------------------------
 
-    def _listener(self, settings: ListenerSettings) -> Listener:
+    def _listener(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
         inbound = settings.direction == "inbound"
         metrics = self._metrics.listener("http", settings.direction)
         observer = ListenerObserver(metrics, self._reports)
         context = ListenerContext(
             name=settings.name,
             inbound=inbound,
-            policy=self._policy() if inbound else None,
+            policy=_policy(whole) if inbound else None,
             generations=self._generations,
             notarizer=self._notarizer,
             pool=self._pool(settings, observer),
@@ -219,15 +233,10 @@ class Assembly:
             timeouts=settings.timeouts,
             seconds=self._reactor.seconds,
             wall=utc_now,
-            access_log=self._settings.accessLog == "on",
+            access_log=whole.accessLog == "on",
         )
         endpoint = self._server_endpoint(settings, observer)
         return Listener(context, endpoint, self._notary_endpoint(settings) if inbound else None, os.urandom)
-
-    def _policy(self) -> Policy:
-        if self._settings.policy.default == "allow":
-            return AllowTrustDomain(TrustDomain.parse(self._settings.trustDomain))
-        return DenyAll()
 
     def _server_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamServerEndpoint:
         address = TcpAddress(settings.listen.host, settings.listen.port)
@@ -295,6 +304,12 @@ class Assembly:
             retention=notary.retention,
             limits={"head": settings.limits.head, "fields": settings.limits.fields},
         )
+
+
+def _policy(settings: ProxySettings) -> Policy:
+    if settings.policy.default == "allow":
+        return AllowTrustDomain(TrustDomain.parse(settings.trustDomain))
+    return DenyAll()
 
 
 def _address(address: HostPort | None) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
@@ -84,6 +84,8 @@ class Generations(Service):
         self._wall = wall
         self._random = random
         self._jitter = jitter
+        #: Why the last attempt failed; None after a success.
+        self.last_error: SvcError | None = None
         self._living: list[Generation] = []
         self._unsaved: list[Generation] = []
         self._subscribers: list[Callable[[], None]] = []
@@ -167,11 +169,10 @@ class Generations(Service):
         Returns:
             Fires with None.
         """
-        ready: Deferred[None] = Deferred()
         if self._living:
-            ready.callback(None)
-        else:
-            self._waiting.append(ready)
+            return succeed(None)
+        ready: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(ready)
         return ready
 
     # -- Service -----------------------------------------------------------------------------------------------------
@@ -239,6 +240,7 @@ class Generations(Service):
         if current is None or not current.serves(svid, leaf, facts, self._profile):
             self._use(Generation.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
         self._pause = _FIRST_RETRY
+        self.last_error = None
 
     def _use(self, generation: Generation) -> None:
         if not self.running:
@@ -260,6 +262,7 @@ class Generations(Service):
             return
         if not isinstance(error, SvcError):
             failure.raiseException()
+        self.last_error = error
         self._watcher.generation_failed(error)
         self._retry = self._clock.callLater(self._pause * self._jitter(), self._refresh)
         self._pause = min(self._pause * 2, _LAST_RETRY)

@@ -66,6 +66,12 @@ class Listener:
         return self._port.getHost() if self._port is not None else None
 
     @property
+    def address_text(self) -> str:
+        """The same as ``host:port``; empty while it does not listen."""
+        address = self.address
+        return "" if address is None else f"{getattr(address, 'host', '')}:{getattr(address, 'port', '')}"
+
+    @property
     def open_connections(self) -> int:
         """Connections of clients that are open."""
         return len(self._connections)

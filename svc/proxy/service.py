@@ -14,17 +14,19 @@ from datetime import datetime
 from typing import Any, Final
 
 from twisted.application.service import MultiService, Service
-from twisted.internet.defer import Deferred
-from twisted.internet.error import CannotListenError
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.error import TimeoutError as TwistedTimeout
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.proxy.config import ProxySettings
 from svc.proxy.generations import Generations
-from svc.proxy.listener import Listener
+from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import Reports
+from svc.proxy.reload import plan_reload
 from svc.store.interface import INotaryStore
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -37,11 +39,11 @@ _LOOK_DRAINED: Final = 0.05
 _YOUNG_OBJECTS: Final = 5000
 
 
-class ListenerFailed(SvcError):
-    """the listener {name} cannot be opened at {address}: {what}"""
+class CredentialsLate(SvcError):
+    """no credentials for the notary within {seconds} s: {what}"""
 
-    reason = "listen_failed"
-    hint = "is another process using the port? choose another one in listeners[].listen"
+    reason = "notary_unavailable"
+    hint = "does the post-quantum issuer at notary.pqIssuer run? or choose notary.profile: classical, which warns"
 
 
 class ProxyService(Service):
@@ -56,11 +58,13 @@ class ProxyService(Service):
         generations: the credentials in use.
         signing: the signing thread.
         notarizer: admits and commits.
-        listeners: in the order of the configuration.
+        listeners: opens and ends listeners.
+        settings: the configuration.
+        load: reads the configuration anew.
+        announce: tells what of a configuration deserves a second look.
         servers: metrics and admin pages.
         health: what readiness shows.
         reports: the log.
-        drain_timeout: seconds that exchanges may take to end.
         wall: the wall clock.
         fatal: called when the proxy cannot start.
     """
@@ -77,11 +81,13 @@ class ProxyService(Service):
         generations: Generations,
         signing: SigningThread,
         notarizer: Notarizer,
-        listeners: tuple[Listener, ...],
+        listeners: ListenerGroup,
+        settings: ProxySettings,
+        load: Callable[[], ProxySettings],
+        announce: Callable[[ProxySettings], None],
         servers: MultiService,
         health: Health,
         reports: Reports,
-        drain_timeout: float,
         wall: Callable[[], datetime],
         fatal: Callable[[], None],
     ) -> None:
@@ -96,13 +102,17 @@ class ProxyService(Service):
         self.servers = servers
         self._health = health
         self._reports = reports
-        self._drain_timeout = drain_timeout
+        self.settings = settings
+        self._load = load
+        self._announce = announce
         self._wall = wall
         self._fatal = fatal
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = reactor
         self._starting: Deferred[None] | None = None
         self._draining: Deferred[None] | None = None
+        # Two signals in a row are two reloads, one after the other.
+        self._reloading = DeferredLock()
 
     def startService(self) -> None:
         """Begin to start; :attr:`ready` in the health says when everything runs."""
@@ -111,6 +121,7 @@ class ProxyService(Service):
         self._starting.addErrback(self._start_failed)
 
     async def _start(self) -> None:
+        self._announce(self.settings)
         self.servers.startService()
         self._store.init()
         self._health.holds("store")
@@ -121,21 +132,20 @@ class ProxyService(Service):
         await self._source.when_ready()
         self._health.holds("svid")
         self._generations.startService()
-        await self._generations.when_ready()
-        for listener in self.listeners:
-            await self._open(listener)
+        await self._first_generation()
+        await self.listeners.open(self.settings, self.settings.listeners)
         self._sweeping.start(SWEEP_EVERY, now=False)
         self._health.holds("listeners")
         _settle_memory()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
-    async def _open(self, listener: Listener) -> None:
+    async def _first_generation(self) -> None:
+        seconds = self.settings.startTimeout
         try:
-            await listener.open()
-        except CannotListenError as error:
-            what = getattr(error.socketError, "strerror", None) or str(error.socketError)
-            raise ListenerFailed(name=listener.name, address=f"{error.interface}:{error.port}", what=what) from error
-        emit(self.log, Event.LISTENER_OPENED, attributes={"listener": listener.name, "address": _shown(listener)})
+            await self._generations.when_ready().addTimeout(seconds, self._reactor)
+        except TwistedTimeout as error:
+            last = self._generations.last_error
+            raise CredentialsLate(seconds=seconds, what=last or "no answer") from error
 
     def _start_failed(self, failure: Failure) -> None:
         if not self.running:
@@ -153,14 +163,39 @@ class ProxyService(Service):
         self._fatal()
 
     def _credentials_changed(self) -> None:
-        bundles, now = self._generations.bundles, self._wall()
-        for listener in self.listeners:
-            listener.reauthorize(bundles, now)
+        self.listeners.reauthorize(self._generations.bundles, self._wall())
 
     def _sweep(self) -> None:
-        now, wall = self._reactor.seconds(), self._wall()
-        for listener in self.listeners:
-            listener.sweep(now, wall)
+        self.listeners.sweep(self._reactor.seconds(), self._wall())
+
+    # -- Reload ------------------------------------------------------------------------------------------------------
+
+    def reload(self) -> Deferred[bool]:
+        """
+        Read the configuration again and take it over, or keep what runs and say why.
+
+        Returns:
+            Fires with whether it was taken over.
+        """
+        return self._reloading.run(lambda: Deferred.fromCoroutine(self._reload()))
+
+    async def _reload(self) -> bool:
+        try:
+            settings = self._load()
+            plan = plan_reload(self.settings, settings)
+            await self.listeners.apply(plan, self.settings, settings)
+        except SvcError as error:
+            problems = "; ".join(str(each) for each in getattr(error, "problems", ())) or str(error)
+            emit(self.log, Event.CONFIG_REJECTED, detail_reason=error.reason, detail=problems)
+            return False
+        self.settings = settings
+        self._announce(settings)
+        emit(
+            self.log,
+            Event.CONFIG_LOADED,
+            attributes={"kept": len(plan.keep), "closed": len(plan.close), "opened": len(plan.open)},
+        )
+        return True
 
     # -- The end -----------------------------------------------------------------------------------------------------
 
@@ -173,7 +208,7 @@ class ProxyService(Service):
         """
         if self._draining is None:
             self._health.drain()
-            emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self._open_connections()})
+            emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self.listeners.open_connections})
             self._draining = Deferred.fromCoroutine(self._drain())
         waiting: Deferred[None] = Deferred()
 
@@ -184,15 +219,13 @@ class ProxyService(Service):
         return waiting
 
     async def _drain(self) -> None:
-        for listener in self.listeners:
-            await listener.stop_accepting()
-        until = self._reactor.seconds() + self._drain_timeout
-        while self._open_connections() and self._reactor.seconds() < until:
+        await self.listeners.stop_accepting()
+        until = self._reactor.seconds() + self.settings.drainTimeout
+        while self.listeners.open_connections and self._reactor.seconds() < until:
             await deferLater(self._reactor, _LOOK_DRAINED)
             self._sweep()
-        left = self._open_connections()
-        for listener in self.listeners:
-            listener.close()
+        left = self.listeners.open_connections
+        self.listeners.close()
         while self._notarizer.in_flight and self._reactor.seconds() < until + 5.0:
             await deferLater(self._reactor, _LOOK_DRAINED)
         emit(
@@ -233,9 +266,6 @@ class ProxyService(Service):
             await _fired(self.servers.stopService())
         emit(self.log, Event.PROCESS_STOPPED)
 
-    def _open_connections(self) -> int:
-        return sum(listener.open_connections for listener in self.listeners)
-
 
 def _settle_memory() -> None:
     """Keep what the start made out of every later collection, and collect young objects more seldom than by default."""
@@ -247,8 +277,3 @@ def _settle_memory() -> None:
 async def _fired(stopping: Any) -> None:
     if isinstance(stopping, Deferred):
         await stopping
-
-
-def _shown(listener: Listener) -> str:
-    address = listener.address
-    return f"{getattr(address, 'host', '')}:{getattr(address, 'port', '')}"

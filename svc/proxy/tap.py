@@ -7,8 +7,9 @@ Owns what an operator sees of a bad configuration: one line a problem, exit stat
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
 from twisted.python.usage import Options as TwistedOptions
@@ -19,6 +20,9 @@ from svc.errors import SvcError
 from svc.proxy.config import ProxySettings
 from svc.settings import ConfigInvalid, load
 from svc.transport.reactor import install
+
+if TYPE_CHECKING:
+    from svc.proxy.service import ProxyService
 
 
 class Options(TwistedOptions):
@@ -80,9 +84,17 @@ def makeService(options: Options) -> IService:
     parent = getattr(options, "parent", None) or {}
     observer = log_observer(Origin("proxy", __version__), log_format=options["log-format"], stream=log_stream(parent))
     root = LoggedService(observer)
-    proxy = Assembly(options["settings"], reactor, lambda: _fail(reactor)).build()
+    path = options["config"]
+    assembly = Assembly(options["settings"], reactor, lambda: _fail(reactor), lambda: load(path, ProxySettings))
+    proxy = assembly.build()
     proxy.setServiceParent(root)
+    reactor.callWhenRunning(_on_hangup, reactor, proxy)
     return root
+
+
+def _on_hangup(reactor: Any, proxy: ProxyService) -> None:
+    """Reload on SIGHUP, as servers do."""
+    signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(proxy.reload))
 
 
 def _fail(reactor: Any) -> None:

@@ -1,0 +1,159 @@
+"""
+All listeners of a proxy: those that accept, and those that only let their connections end.
+
+Owns which is which. A listener that a reload removes stops accepting at once, and is forgotten when its last connection
+is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+
+from svc.errors import SvcError
+from svc.identity import BundleSet
+from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.listener import Listener
+from svc.proxy.reload import ReloadPlan
+from svc.telemetry.events import Event
+from svc.telemetry.logs import emit
+
+
+class ListenerFailed(SvcError):
+    """the listener {name} cannot be opened at {address}: {what}"""
+
+    reason = "listen_failed"
+    hint = "is another process using the port? choose another one in listeners[].listen"
+
+
+class ListenerGroup:
+    """
+    The listeners.
+
+    Args:
+        make: builds a listener from the whole configuration and its own part; it is opened here.
+    """
+
+    log = Logger()
+
+    def __init__(self, make: Callable[[ProxySettings, ListenerSettings], Listener]) -> None:
+        self._make = make
+        self._accepting: dict[str, Listener] = {}
+        self._settings: dict[str, ListenerSettings] = {}
+        self._leaving: list[Listener] = []
+
+    @property
+    def open_connections(self) -> int:
+        """Open connections of clients, of all listeners."""
+        return sum(listener.open_connections for listener in self._all())
+
+    def named(self, name: str) -> Listener:
+        """
+        Find a listener that accepts.
+
+        Args:
+            name: its name in the configuration.
+
+        Returns:
+            The listener.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self._accepting[name]
+
+    async def open(self, whole: ProxySettings, settings: Iterable[ListenerSettings]) -> None:
+        """
+        Open listeners in order.
+
+        Args:
+            whole: the configuration that they belong to.
+            settings: theirs.
+
+        Raises:
+            ListenerFailed: an address cannot be had; those before it stay open.
+        """
+        for each in settings:
+            listener = self._make(whole, each)
+            try:
+                await listener.open()
+            except CannotListenError as error:
+                what = getattr(error.socketError, "strerror", None) or str(error.socketError)
+                raise ListenerFailed(name=each.name, address=str(each.listen), what=what) from error
+            self._accepting[each.name] = listener
+            self._settings[each.name] = each
+            attributes = {"listener": each.name, "address": listener.address_text}
+            emit(self.log, Event.LISTENER_OPENED, attributes=attributes)
+
+    async def apply(self, plan: ReloadPlan, old: ProxySettings, new: ProxySettings) -> None:
+        """
+        Do what a reload asks for.
+
+        Args:
+            plan: which listeners end and begin.
+            old: the configuration that runs.
+            new: the one that is wanted.
+
+        Raises:
+            ListenerFailed: an address cannot be had; what ran before runs again.
+        """
+        before = [self._settings[name] for name in plan.close]
+        for name in plan.close:
+            await self._leave(name)
+        try:
+            await self.open(new, plan.open)
+        except ListenerFailed:
+            for each in plan.open:
+                if each.name in self._accepting:
+                    await self._leave(each.name)
+            await self.open(old, before)
+            raise
+
+    async def stop_accepting(self) -> None:
+        """Close all ports; open connections go on and are asked to end."""
+        for name in list(self._accepting):
+            await self._leave(name)
+
+    def close(self) -> None:
+        """Cut what is still open."""
+        for listener in self._all():
+            listener.close()
+
+    def sweep(self, now: float, wall: datetime) -> None:
+        """
+        Judge all times, and forget listeners that are through.
+
+        Args:
+            now: the monotonic time.
+            wall: the wall clock.
+        """
+        for listener in self._all():
+            listener.sweep(now, wall)
+        through = [listener for listener in self._leaving if not listener.open_connections]
+        for listener in through:
+            listener.close()
+            self._leaving.remove(listener)
+
+    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
+        """
+        Judge all peers again.
+
+        Args:
+            bundles: the bundles in force.
+            wall: the time.
+        """
+        for listener in self._all():
+            listener.reauthorize(bundles, wall)
+
+    async def _leave(self, name: str) -> None:
+        listener = self._accepting.pop(name)
+        del self._settings[name]
+        self._leaving.append(listener)
+        await listener.stop_accepting()
+        emit(self.log, Event.LISTENER_CLOSED, attributes={"listener": name})
+
+    def _all(self) -> list[Listener]:
+        return [*self._accepting.values(), *self._leaving]

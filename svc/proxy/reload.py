@@ -1,0 +1,69 @@
+"""
+What a new configuration changes in a running proxy.
+
+Pure: from two configurations to a plan. A change that cannot be made while running refuses the whole reload, so that
+    what runs is always one configuration and never a mixture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from svc.errors import SvcError
+from svc.proxy.config import ListenerSettings, ProxySettings
+
+#: Keys that a running proxy can take over; every other one needs a new process.
+RELOADABLE = frozenset({"listeners", "policy", "workload", "accessLog", "drainTimeout"})
+
+
+class RestartNeeded(SvcError):
+    """the new configuration changes {keys}, which needs a restart"""
+
+    reason = "restart_needed"
+    hint = "restart the proxy, or undo these changes and reload again"
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadPlan:
+    """
+    What is to be done.
+
+    Args:
+        close: names of the listeners that end; their open connections drain.
+        open: listeners to open after that.
+        keep: names of the listeners that go on untouched.
+    """
+
+    close: tuple[str, ...]
+    open: tuple[ListenerSettings, ...]
+    keep: tuple[str, ...]
+
+
+def plan_reload(old: ProxySettings, new: ProxySettings) -> ReloadPlan:
+    """
+    Compare two configurations.
+
+    Args:
+        old: what runs.
+        new: what is wanted.
+
+    Returns:
+        The plan; a listener with any change is closed and opened anew.
+
+    Raises:
+        RestartNeeded: a key outside :data:`RELOADABLE` differs.
+    """
+    changed = [
+        name for name in type(new).model_fields if name not in RELOADABLE and getattr(old, name) != getattr(new, name)
+    ]
+    if changed:
+        raise RestartNeeded(keys=", ".join(changed))
+    # Policy and access log are part of what every listener was built from.
+    everywhere = old.policy != new.policy or old.accessLog != new.accessLog
+    before = {each.name: each for each in old.listeners}
+    keep = tuple(each.name for each in new.listeners if before.get(each.name) == each and not everywhere)
+    return ReloadPlan(
+        close=tuple(name for name in before if name not in keep),
+        open=tuple(each for each in new.listeners if each.name not in keep),
+        keep=keep,
+    )
