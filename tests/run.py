@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,12 @@ def units() -> list[str]:
 
 def run(names: list[str], *options: str) -> Tally:
     """Run trial once and read its summary."""
-    command = [sys.executable, "-m", "twisted.trial", f"--temp-directory=_trial_temp_{os.getpid()}", *options, *names]
+    with tempfile.TemporaryDirectory(prefix="svc-tests-") as folder:
+        return _run(names, options, folder)
+
+
+def _run(names: list[str], options: tuple[str, ...], folder: str) -> Tally:
+    command = [sys.executable, "-m", "twisted.trial", f"--temp-directory={folder}/trial", *options, *names]
     print(f"--- {' '.join(names)}", flush=True)
     process = subprocess.Popen(command, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     summary = ""

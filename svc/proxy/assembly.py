@@ -18,8 +18,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
 from twisted.logger import Logger
 
-from svc.identity import TrustDomain, X509Svid
+from svc.identity import BundleSet, TrustDomain, X509Svid
 from svc.identity.matchers import AnyOf, parse_matcher
+from svc.naming import ENV_PQ_BUNDLE
 from svc.notary.level import Level
 from svc.notary.pqproof import PqLeaf
 from svc.notary.profile import Profile
@@ -55,7 +56,9 @@ from svc.transport.endpoints import (
 )
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit
 from svc.wire.http1 import Limits
+from svc.workload.errors import PqFileMissing
 from svc.workload.pqclient import fetch_pq_leaf
+from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
 from svc.workload.source import WorkloadSource
 
 _log = Logger()
@@ -181,9 +184,28 @@ class Assembly:
             self._source,
             self._reactor,
             now=utc_now,
+            pq_bundles=self._pq_bundles(),
             expected=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
             algorithm="ML-DSA-87" if self._profile is Profile.CNSA2 else "ML-DSA-65",
         )
+
+    def _pq_bundles(self) -> BundleSet | None:
+        """
+        Read the roots that a post-quantum leaf has to chain to.
+
+        A file that is named must be there; beside the Workload API socket it may be missing, since verifiers bring
+        theirs.
+        """
+        given = self._settings.notary.pqBundle
+        path = pq_bundle_path(given, os.environ, self._settings.spiffeSocketPath)
+        if path is None:
+            return None
+        try:
+            return read_pq_bundles(path).bundle_set()
+        except PqFileMissing:
+            if given or os.environ.get(ENV_PQ_BUNDLE):
+                raise
+            return None
 
     def _svid_expiries(self) -> list[tuple[str, datetime]]:
         current = self._generations.current
@@ -252,6 +274,7 @@ class Assembly:
             handshakes=handshake_limit(settings.limits.handshakes),
             timeouts=Timeouts(handshake=settings.timeouts.handshake),
             observer=observer,
+            proxy_protocol=settings.proxyProtocol == "v2",
         )
 
     def _pool(self, settings: ListenerSettings, observer: ListenerObserver) -> UpstreamPool:

@@ -182,6 +182,7 @@ class ListenerSettings(Settings):
     upstream: Upstream
     peer: MatcherText | None = None
     keyExchange: Literal["default", "require"] = "default"
+    proxyProtocol: Literal["off", "v2"] = "off"
     notarization: LevelName = "none"
     maxNotarization: LevelName = "signRequest"
     limits: LimitSettings = LimitSettings()
@@ -196,6 +197,8 @@ class ListenerSettings(Settings):
                 raise ValueError("upstream host:port, since an outbound listener reaches another host")
             if not _is_loopback(self.listen.host):
                 raise ValueError("a loopback address to listen on, since an outbound listener takes plain connections")
+            if self.proxyProtocol != "off":
+                raise ValueError("no proxyProtocol here: an outbound listener takes connections of this machine only")
             if self.model_fields_set & {"notarization", "maxNotarization"}:
                 raise ValueError("no notarization here: the peer of an outbound listener notarizes")
         elif self.peer is not None:

@@ -37,6 +37,7 @@ from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
 from svc.transport.handshake import MutualTlsFactory, VerifiedTls, address_text
 from svc.transport.limits import Limit, Timeouts, handshake_limit
 from svc.transport.observer import ConnectionObserver, NullObserver
+from svc.transport.proxied import ProxiedFactory
 from svc.transport.selection import choose_tls_protocol, choose_transports
 
 __all__ = [
@@ -128,6 +129,7 @@ class MutualTlsServerEndpoint:
         observer: told of handshakes and refusals; the creator's by default.
         backlog: how many connections the kernel may queue.
         tls_protocol: the TLS protocol class; the fastest that works by default.
+        proxy_protocol: whether every connection begins with a PROXY protocol version 2 header.
     """
 
     def __init__(
@@ -142,11 +144,13 @@ class MutualTlsServerEndpoint:
         observer: ConnectionObserver | None = None,
         backlog: int = BACKLOG,
         tls_protocol: type[VerifiedTls] | None = None,
+        proxy_protocol: bool = False,
     ) -> None:
         self._reactor = reactor
         self._creator = creator
         self._handshakes = handshakes if handshakes is not None else handshake_limit()
-        self._timeouts = timeouts
+        self._timeouts = timeouts if timeouts is not None else Timeouts()
+        self._proxy_protocol = proxy_protocol
         self._observer = observer if observer is not None else creator.observer
         self._tls_protocol = tls_protocol if tls_protocol is not None else choose_tls_protocol().protocol
         self._plain = PlainServerEndpoint(
@@ -164,17 +168,23 @@ class MutualTlsServerEndpoint:
         Returns:
             Fires with the port, or fails with ``CannotListenError``.
         """
-        return self._plain.listen(
-            MutualTlsFactory(
-                self._creator,
-                protocolFactory,
-                clock=self._reactor,
-                protocol=self._tls_protocol,
-                timeouts=self._timeouts,
-                handshakes=self._handshakes,
-                observer=self._observer,
-            )
+        factory: IProtocolFactory = MutualTlsFactory(
+            self._creator,
+            protocolFactory,
+            clock=self._reactor,
+            protocol=self._tls_protocol,
+            timeouts=self._timeouts,
+            handshakes=self._handshakes,
+            observer=self._observer,
         )
+        if self._proxy_protocol:
+            factory = ProxiedFactory(
+                factory, clock=self._reactor, timeout=self._timeouts.handshake, refused=self._header_refused
+            )
+        return self._plain.listen(factory)
+
+    def _header_refused(self, reason: str, transport: Any) -> None:
+        self._observer.connection_refused(reason, address_text(transport.getPeer()))
 
 
 @implementer(IStreamClientEndpoint)

@@ -1,0 +1,155 @@
+"""
+Connections that come through a load balancer which says, by the PROXY protocol, who the client is.
+
+Sits between TCP and TLS: takes the header off, then builds the protocol above with the client's own address. What the
+header says is for logs and limits only; it is not authenticated and never an identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocol, IProtocolFactory, IReactorTime, ITransport
+from twisted.internet.protocol import Factory, Protocol
+from twisted.python.failure import Failure
+from zope.interface import directlyProvides, providedBy
+
+from svc.wire.proxyprotocol import ProxyHeaderInvalid, ProxyHeaderParser
+
+
+class ProxiedTransport:
+    """
+    A transport whose peer is the one that the header named.
+
+    Args:
+        transport: the TCP transport; everything else is its own.
+        peer: the client's address.
+    """
+
+    def __init__(self, transport: Any, peer: IAddress) -> None:
+        self._transport = transport
+        self._peer = peer
+        directlyProvides(self, providedBy(transport))
+
+    def getPeer(self) -> IAddress:
+        """The client's address."""
+        return self._peer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class ProxiedConnection(Protocol):
+    """
+    Reads the header, then gets out of the way.
+
+    Args:
+        factory: its factory.
+    """
+
+    factory: ProxiedFactory
+
+    def __init__(self, factory: ProxiedFactory) -> None:
+        self._parser: ProxyHeaderParser | None = ProxyHeaderParser()
+        self.factory = factory
+        self._late: IDelayedCall | None = None
+        self._above: IProtocol | None = None
+
+    def connectionMade(self) -> None:
+        """Give the header its time."""
+        self._late = self.factory.clock.callLater(self.factory.timeout, self._refuse, "timeout")
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets of the header, or of the connection above."""
+        if self._above is not None:
+            self._above.dataReceived(data)
+        elif self._parser is not None:
+            try:
+                found = self._parser.feed(data)
+            except ProxyHeaderInvalid as error:
+                self._refuse(error.reason)
+                return
+            if found is not None:
+                self._hand_over(found[0].source, found[1])
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
+        """The connection ended."""
+        self._cancel()
+        above, self._above = self._above, None
+        if above is not None:
+            above.connectionLost(reason)
+
+    def _hand_over(self, source: tuple[str, int] | None, rest: bytes) -> None:
+        self._cancel()
+        self._parser = None
+        transport: Any = self.transport
+        peer = _address(source) if source is not None else transport.getPeer()
+        above = self.factory.wrapped.buildProtocol(peer)
+        if above is None:
+            transport.abortConnection()
+            return
+        self._above = above
+        above.makeConnection(cast(ITransport, ProxiedTransport(transport, peer)))
+        if rest and self._above is not None:
+            above.dataReceived(rest)
+
+    def _refuse(self, reason: str) -> None:
+        self._cancel()
+        self._parser = None
+        transport: Any = self.transport
+        self.factory.refused("proxy_header_invalid" if reason != "timeout" else "proxy_header_timeout", transport)
+        transport.abortConnection()
+
+    def _cancel(self) -> None:
+        late, self._late = self._late, None
+        if late is not None and late.active():
+            late.cancel()
+
+
+class ProxiedFactory(Factory):
+    """
+    Puts the header in front of another factory's protocols.
+
+    Args:
+        wrapped: builds what comes behind the header, told the client's address.
+        clock: measures the time that the header may take.
+        timeout: that time in seconds.
+        refused: told the reason and the transport of a connection without a valid header.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        wrapped: IProtocolFactory,
+        *,
+        clock: IReactorTime,
+        timeout: float,
+        refused: Callable[[str, Any], None],
+    ) -> None:
+        self.wrapped = wrapped
+        self.clock = clock
+        self.timeout = timeout
+        self.refused = refused
+
+    def doStart(self) -> None:
+        """Start the factory above."""
+        super().doStart()
+        self.wrapped.doStart()
+
+    def doStop(self) -> None:
+        """Stop the factory above."""
+        self.wrapped.doStop()
+        super().doStop()
+
+    def buildProtocol(self, addr: IAddress | None) -> ProxiedConnection:  # type: ignore[override]  # it has its factory
+        """Build the reader of one header."""
+        return ProxiedConnection(self)
+
+
+def _address(source: tuple[str, int]) -> IAddress:
+    host, port = source
+    return IPv6Address("TCP", host, port) if ":" in host else IPv4Address("TCP", host, port)

@@ -1,0 +1,108 @@
+"""Connections behind a load balancer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.transport.proxied import ProxiedFactory
+from tests.wire.test_proxyprotocol import block, header
+
+
+class Keeper(Protocol):
+    """Keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self.lost: Failure | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        """Keep it."""
+        self.got += data
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
+        """Keep it."""
+        self.lost = reason
+
+
+class Wire(StringTransport):
+    """Remembers an abort."""
+
+    aborted = False
+
+    def abortConnection(self) -> None:
+        """Remember it."""
+        self.aborted = True
+
+
+class ProxiedTests(SynchronousTestCase):
+    """The header in front of another protocol."""
+
+    def setUp(self) -> None:
+        """One accepted connection."""
+        self.clock = Clock()
+        self.built: list[Keeper] = []
+        self.addresses: list[Any] = []
+        self.refusals: list[str] = []
+
+        class KeeperFactory(Factory):
+            def buildProtocol(inner, addr: Any) -> Keeper:  # noqa: N805 (the test is self)
+                self.addresses.append(addr)
+                self.built.append(Keeper())
+                return self.built[-1]
+
+        self.factory = ProxiedFactory(
+            KeeperFactory(),
+            clock=self.clock,
+            timeout=10.0,
+            refused=lambda reason, _transport: self.refusals.append(reason),
+        )
+        self.wire = Wire()
+        self.connection = self.factory.buildProtocol(None)
+        self.connection.makeConnection(self.wire)
+        self.addCleanup(lambda: self.assertEqual(self.clock.getDelayedCalls(), []))
+
+    def test_client_address(self) -> None:
+        """The protocol above is built for the client's address, gets the rest, and writes straight through."""
+        data = header(block=block("192.0.2.7", 4711)) + b"hello"
+        for octet in data:
+            self.connection.dataReceived(bytes([octet]))
+        (above,) = self.built
+        self.assertEqual((self.addresses[0].host, self.addresses[0].port), ("192.0.2.7", 4711))
+        transport: Any = above.transport
+        self.assertEqual(transport.getPeer().host, "192.0.2.7")
+        self.assertEqual(above.got, b"hello")
+        transport.write(b"answer")
+        self.assertEqual(self.wire.value(), b"answer")
+        self.connection.connectionLost(Failure(ConnectionDone()))
+        self.assertIsNotNone(above.lost)
+
+    def test_load_balancer_itself(self) -> None:
+        """A health check keeps the address of the TCP connection."""
+        self.connection.dataReceived(header(0x20, 0))
+        self.assertEqual(self.addresses, [self.wire.getPeer()])
+
+    def test_no_header(self) -> None:
+        """A connection without a header is dropped, told and never reaches the protocol above."""
+        self.connection.dataReceived(b"\x16\x03\x01\x02\x00")
+        self.connection.dataReceived(header(0x20, 0))
+        self.assertTrue(self.wire.aborted)
+        self.assertEqual((self.built, self.refusals), ([], ["proxy_header_invalid"]))
+
+    def test_late_header(self) -> None:
+        """A header that does not come in time is no header."""
+        self.connection.dataReceived(header()[:5])
+        self.clock.advance(10.0)
+        self.assertTrue(self.wire.aborted)
+        self.assertEqual(self.refusals, ["proxy_header_timeout"])
+
+    def test_lost_before_header(self) -> None:
+        """A connection that ends early leaves nothing behind."""
+        self.connection.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.built, [])
