@@ -1,0 +1,46 @@
+"""
+Judge an evidence file that `svc curl --save-evidence` wrote, without network and years later.
+
+    python docs/examples/evidence.py evidence.json bundle-archive.json
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+from svc.errors import SvcError
+from svc.identity.trustbundle import parse_bundle_file, parse_pq_bundle_file
+from svc.notary.evidence import EvidenceFile, Verification, verify_offline
+from svc.notary.profile import Profile
+from svc.notary.refusals import detail_reason
+from svc.notary.verification import Anchors
+from svc.workload.files import read_trusted
+
+
+def judge(evidence: bytes, archive: bytes, now: datetime) -> Verification:
+    """
+    Judge evidence by the roots of a bundle archive; a root counts only within the time in which it was seen.
+
+    Raises a ``NotaryError`` with the reason; what is returned holds, except that the signer alone asserts the time.
+    """
+    anchors = Anchors(spiffe=parse_bundle_file(archive, None), pq=parse_pq_bundle_file(archive))
+    return verify_offline(EvidenceFile.parse(evidence), profile=Profile.HYBRID, anchors=anchors, now=now)
+
+
+def main(evidence: str, archive: str) -> int:
+    """Read two files, print one line."""
+    with open(evidence, "rb") as file:
+        data = file.read()
+    try:
+        found = judge(data, read_trusted(archive), datetime.now(UTC))
+    except SvcError as error:
+        print(f"refused, {detail_reason(error)}: {error}")
+        return 1
+    receipt = "no receipt" if found.receipt is None else f"receipt {found.receipt.id}, {found.receipt.outcome.value}"
+    print(f"consistent, time asserted: {found.statement and found.statement.subject}, {receipt}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
