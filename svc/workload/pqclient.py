@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric import mldsa
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.threads import deferToThreadPool
@@ -66,7 +65,7 @@ def fetch_pq_leaf(
     *,
     now: Callable[[], datetime],
     pq_bundles: BundleSet | None = None,
-    issuer: Matcher | None = None,
+    expected: Matcher | None = None,
     algorithm: str = "ML-DSA-65",
     timeout: float = TIMEOUT,
 ) -> Deferred[PqLeaf]:
@@ -80,7 +79,7 @@ def fetch_pq_leaf(
         reactor: the reactor.
         now: tells the time.
         pq_bundles: the PQ roots; with them the leaf is verified before it is given back.
-        issuer: who may be the issuer; by default any identity of the SVID's trust domain.
+        expected: who may be the issuer; by default any identity of the SVID's trust domain.
         algorithm: of the new key, ``ML-DSA-65`` or ``ML-DSA-87``.
         timeout: seconds for all of it.
 
@@ -89,7 +88,7 @@ def fetch_pq_leaf(
         an address that is none.
     """
     parsed = parse_address(address)
-    expected = issuer or MemberOf(svid.spiffe_id.trust_domain)
+    expected = expected or MemberOf(svid.spiffe_id.trust_domain)
     endpoint: IStreamClientEndpoint
     if isinstance(parsed, UnixAddress):
         endpoint = PlainClientEndpoint(reactor, parsed, timeout=timeout)
@@ -98,9 +97,7 @@ def fetch_pq_leaf(
         endpoint = MutualTlsClientEndpoint(reactor, parsed, creator, connect_timeout=timeout)
     asking = _Asking(str(parsed), svid, _Remembered(endpoint), reactor, now)
     leaf = Deferred.fromCoroutine(asking.leaf(expected, pq_bundles, algorithm))
-    leaf.addTimeout(timeout, reactor)
-    leaf.addErrback(_explained, str(parsed), timeout)
-    return leaf
+    return _within(timeout, leaf, str(parsed), reactor)
 
 
 class _Asking:
@@ -263,15 +260,30 @@ def _code(data: bytes) -> str:
         return "no problem document"
 
 
-def _explained(failure: Failure, address: str, timeout: float) -> Failure:
-    """Turn whatever happened into one of our errors."""
+def _within(seconds: float, leaf: Deferred[PqLeaf], address: str, reactor: Any) -> Deferred[PqLeaf]:
+    """Bound the time and turn whatever went wrong into one of our errors."""
+    late = reactor.callLater(seconds, leaf.cancel)
+
+    def ended(result: PqLeaf | Failure) -> PqLeaf | Failure:
+        in_time = late.active()
+        if in_time:
+            late.cancel()
+        if not isinstance(result, Failure):
+            return result
+        return _explained(result, address) if in_time else Failure(PqIssuerTimeout(address=address, seconds=seconds))
+
+    return leaf.addBoth(ended)
+
+
+def _explained(failure: Failure, address: str) -> Failure:
     error = failure.value
     explained: PqIssuerError
     if isinstance(error, PqIssuerError):
         return failure
-    if isinstance(error, DeferredTimeout | CancelledError):
-        explained = PqIssuerTimeout(address=address, seconds=f"{timeout:g}")
-    elif isinstance(error, TransportError):
+    if isinstance(error, CancelledError):
+        # The caller does not want it any more.
+        return failure
+    if isinstance(error, TransportError):
         explained = PqIssuerUnavailable(address=address, what=str(error))
     elif isinstance(error, SvidInvalid):
         explained = PqIssuerMalformed(address=address, defect=f"the leaf does not verify: {error}")

@@ -5,7 +5,7 @@ Owns the connection, its renewal with growing pauses, and the hand-over to the r
 nothing: every message goes to the listener as it came.
 
 The generated stubs of py-spiffe are used directly. Its ``WorkloadApiClient.stream_x509_contexts`` ends for ever after
-one message that it cannot parse, keeps a denied identity to itself, and knows fewer key types than we accept.
+one message that it cannot parse, and tells nobody that the identity is denied or the socket missing while it retries.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class WatchThread:
         random: gives numbers from 0 to 1.
         backoff: the pauses.
         monotonic: tells the time since anything, in seconds.
+        stopping: what is set to stop and waited for in pauses; a new one by default.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class WatchThread:
         random: Callable[[], float],
         backoff: Backoff | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        stopping: threading.Event | None = None,
     ) -> None:
         self._monotonic = monotonic
         self._open_stream = open_stream
@@ -142,7 +144,7 @@ class WatchThread:
         self._reactor = reactor
         self._random = random
         self._backoff = backoff or Backoff()
-        self._stopping = threading.Event()
+        self._stopping = stopping or threading.Event()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._done: Deferred[None] = Deferred()

@@ -225,7 +225,8 @@ class RunningAuthority:
     def _sockets(self) -> list[str]:
         pq = self.config.get("pqIssuer") or {}
         addresses = [self.config.get("socket"), pq.get("socket")]
-        return [str(each).removeprefix("unix://") for each in addresses if each]
+        # Without any it cannot start: the wait then ends with the process.
+        return [str(each).removeprefix("unix://") for each in addresses if each] or [str(self.socket_path)]
 
 
 def _answers(path: Path) -> bool:

@@ -53,7 +53,7 @@ def _number(value: object, kind: str, look_up: object) -> int:
 
 
 def _mode(value: object) -> int:
-    # YAML 1.2 reads 0600 as the decimal number 600; what was meant is clear.
+    # 600 without quotes is a decimal number in YAML; what was meant is clear.
     text = f"{value:04d}" if isinstance(value, int) and not isinstance(value, bool) else value
     if isinstance(text, str) and text in _MODES:
         return _MODES[text]
@@ -259,14 +259,15 @@ class AuthoritySettings(Settings):
         rules: list[_Rule] = []
         for place, entry in enumerate(self.entries):
             key, foreign = f"entries[{place}]", entry.spiffeID.trust_domain != own
-            ttl = max(entry.ttl, entry.jwtTtl)
             rules.append((foreign, f"{key}.spiffeID", str(entry.spiffeID), f"an identity of trust domain {own}"))
-            rules.append((ttl > longest, f"{key}.ttl", f"{ttl:g}s", f"a quarter of keys.caTtl at most: {longest:g}s"))
+            for name, ttl in (("ttl", entry.ttl), ("jwtTtl", entry.jwtTtl)):
+                expected = f"a quarter of keys.caTtl at most: {longest:g}s"
+                rules.append((ttl > longest, f"{key}.{name}", f"{ttl:g}s", expected))
         seen = {own}
         for place, each in enumerate(self.federatesWith):
-            name = each.trustDomain
-            rules.append((name in seen, f"federatesWith[{place}].trustDomain", str(name), "another one, named once"))
-            seen.add(name)
+            other = each.trustDomain
+            rules.append((other in seen, f"federatesWith[{place}].trustDomain", str(other), "another one, named once"))
+            seen.add(other)
         exotic = self.keys.caAlgorithm.startswith("ML-DSA") and self.bundleFile is not None
         rules.append((exotic, "bundleFile", self.bundleFile, "none with an ML-DSA caAlgorithm, which readers refuse"))
         return rules

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 import grpclib.server
+from google.protobuf.message import DecodeError
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
@@ -171,10 +172,5 @@ async def receive(stream: Any, message_type: Any, *, max_bytes: int = MAX_REQUES
         raise GRPCError(Status.RESOURCE_EXHAUSTED, f"the request is larger than {max_bytes} octets")
     try:
         return message_type.FromString(await data.recv_data(size))
-    except (ValueError, AssertionError) as error:
-        raise GRPCError(Status.INVALID_ARGUMENT, "the request is malformed") from error
-    except Exception as error:
-        # google.protobuf has one DecodeError a backend and no common base but Exception.
-        if type(error).__name__ != "DecodeError":
-            raise
+    except (DecodeError, ValueError, AssertionError) as error:
         raise GRPCError(Status.INVALID_ARGUMENT, "the request is malformed") from error

@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any, Final, Protocol
 
 from cryptography import x509
+from twisted.protocols.policies import WrappingFactory
 from twisted.web.http import Request as BareRequest
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
@@ -36,6 +37,8 @@ MAX_REQUEST: Final = 64 * 1024
 #: A sender that does not stop after so many octets is cut off; before that it gets its answer.
 CUT_OFF: Final = 1024 * 1024
 IDLE_SECONDS: Final = 15.0
+#: Each is over within milliseconds; one that idles costs a descriptor for fifteen seconds.
+MAX_CONNECTIONS: Final = 256
 #: Refusals that the caller's own doing can cure at the next attempt.
 _RETRYABLE: Final = frozenset({"challenge_unknown", "notary_rate", "time_skew", "credentials_missing"})
 
@@ -266,6 +269,14 @@ class BoundedRequest(Request):
             self.channel.forceAbortClient()
 
 
+class _Folder(Resource):
+    """A path that only leads further."""
+
+    def render(self, request: BareRequest) -> bytes:
+        """Say that nothing stands here."""
+        return _problem(request, 404, "not_found")
+
+
 class _Leaf(Resource):
     """``/v1/pq-leaf``."""
 
@@ -315,7 +326,21 @@ class _QuietSite(Site):
         """Say nothing; grants and refusals go to the observer."""
 
 
-def pq_site(service: PqService, vouch: Vouch, reactor: Any) -> Site:
+class _Bounded(WrappingFactory):
+    """Closes connections beyond a limit at once."""
+
+    noisy = False
+
+    def __init__(self, wrapped: Any, limit: int) -> None:
+        super().__init__(wrapped)
+        self._limit = limit
+
+    def buildProtocol(self, addr: Any) -> Any:
+        """Build a protocol, or none where it would be one too many."""
+        return super().buildProtocol(addr) if len(self.protocols) < self._limit else None
+
+
+def pq_site(service: PqService, vouch: Vouch, reactor: Any, *, connections: int = MAX_CONNECTIONS) -> WrappingFactory:
     """
     Make the HTTP side.
 
@@ -323,17 +348,18 @@ def pq_site(service: PqService, vouch: Vouch, reactor: Any) -> Site:
         service: what answers.
         vouch: says who asks.
         reactor: the reactor that times idle connections.
+        connections: how many may be open at once.
 
     Returns:
         The factory for a listening port.
     """
-    root, version = Resource(), Resource()
+    root, version = _Folder(), _Folder()
     root.putChild(b"v1", version)
     version.putChild(b"challenge", _Challenge(service))
     version.putChild(b"pq-leaf", _Leaf(service, vouch))
     site = _QuietSite(root, requestFactory=BoundedRequest, timeout=IDLE_SECONDS, reactor=reactor)
     site.displayTracebacks = False
-    return site
+    return _Bounded(site, connections)
 
 
 def _status(error: SvcError) -> int:

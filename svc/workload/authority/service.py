@@ -16,6 +16,7 @@ from typing import Any, Final
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
+from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
@@ -78,6 +79,7 @@ class Authority(MultiService):
         self._tick = LoopingCall(self.tick)
         self._tick.clock = reactor
         self._failed = ""
+        self._listening = False
         self._library_log = LibraryLog(logging.WARNING)
 
     @property
@@ -94,9 +96,12 @@ class Authority(MultiService):
         for name in _LIBRARIES:
             logging.getLogger(name).addHandler(self._library_log)
         self._publication.load()
-        self._pq = self._make_pq_roots()
+        if self._pq is None:
+            self._pq = self._make_pq_roots()
         self._advance(self._now())
-        self._add_listeners()
+        if not self._listening:
+            self._add_listeners()
+            self._listening = True
         try:
             super().startService()
         except SvcError:
@@ -104,6 +109,8 @@ class Authority(MultiService):
                 service.stopService()
             raise
         self._tick.start(TICK_SECONDS, now=False).addErrback(self._tick_died)
+        if self._source is not None:
+            self._source.when_ready().addErrback(self._still_waiting)
         self._report.say(
             "svc.authority.started",
             {},
@@ -277,7 +284,14 @@ class Authority(MultiService):
                 self._domain.changes.bump()
             self._report.say("svc.config.loaded", {}, {"path": path, "entries": len(registry.entries)})
 
-    def _tick_died(self, failure: Any) -> None:
+    def _still_waiting(self, failure: Failure) -> None:
+        """Beside a SPIRE that does not answer, say so and go on waiting: requests are refused until then."""
+        error = failure.value
+        if isinstance(error, SvcError) and self.running:
+            fields = {"detail_reason": error.reason, "detail": f"{error}; {error.advice()}"}
+            self._report.say("svc.workload.source.stale", fields, {}, warn=True)
+
+    def _tick_died(self, failure: Failure) -> None:
         """A defect of ours in one tick must not stop rotation for ever."""
         self._report.log.failure("the tick of the authority failed", failure)
         if self.running:

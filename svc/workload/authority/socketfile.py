@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,7 +67,13 @@ class SocketFile:
             self.lock = -1
 
 
-def listen(path: str, *, mode: int = 0o600, group: int | None = None) -> SocketFile:
+def listen(
+    path: str,
+    *,
+    mode: int = 0o600,
+    group: int | None = None,
+    make_socket: Callable[[int, int], socket.socket] = socket.socket,
+) -> SocketFile:
     """
     Make a listening socket.
 
@@ -78,6 +85,7 @@ def listen(path: str, *, mode: int = 0o600, group: int | None = None) -> SocketF
         path: where the socket is to stand.
         mode: the final permissions.
         group: the group that the file is given, or None to leave it.
+        make_socket: makes the socket that listens.
 
     Returns:
         The socket.
@@ -92,7 +100,8 @@ def listen(path: str, *, mode: int = 0o600, group: int | None = None) -> SocketF
     lock = _lock(path)
     try:
         _remove_stale(path)
-        return _bind(path, mode, group, lock)
+        server = make_socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        return _bind(server, path, mode, group, lock)
     except OSError as error:
         os.close(lock)
         raise SocketUnusable(path=path, defect=error.strerror or str(error)) from error
@@ -135,8 +144,7 @@ def _remove_stale(path: str) -> None:
     raise SocketInUse(path=path)
 
 
-def _bind(path: str, mode: int, group: int | None, lock: int) -> SocketFile:
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+def _bind(server: socket.socket, path: str, mode: int, group: int | None, lock: int) -> SocketFile:
     try:
         server.setblocking(False)
         # unix(7): on Linux bind() gives the file the mode of the socket's own inode, less the umask.

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from twisted.application.service import IService
 from twisted.internet import asyncioreactor
+from twisted.logger import Logger
 from twisted.python import usage
 
 import svc
@@ -85,7 +86,7 @@ def read_settings(path: str) -> AuthoritySettings:
         return load_settings(path)
     except ConfigInvalid as error:
         for problem in error.problems:
-            print(f"svc: {path}: {problem}", file=sys.stderr)
+            print(f"svc: {path}: {problem}", file=sys.__stderr__)
         raise SystemExit(1) from error
     except SvcError as error:
         die(error)
@@ -101,19 +102,24 @@ def die(error: SvcError) -> NoReturn:
     Raises:
         SystemExit: with the error's status.
     """
-    print(f"svc: {error}", file=sys.stderr)
+    # The true standard error: once twistd logs, it turns ``sys.stderr`` into log records.
+    print(f"svc: {error}", file=sys.__stderr__)
     if error.advice():
-        print(f"     {error.advice()}", file=sys.stderr)
+        print(f"     {error.advice()}", file=sys.__stderr__, flush=True)
     raise SystemExit(error.exit_status) from error
 
 
 class _Process(LoggedService):
     """The application: a service that cannot start ends the process with one clear line."""
 
+    log = Logger()
+
     def startService(self) -> None:
         try:
             super().startService()
         except SvcError as error:
+            fields = {"detail_reason": error.reason, "detail": str(error)}
+            self.log.error(None, svc_event="svc.process.start_failed", svc_fields=fields, svc_attributes={})
             die(error)
 
 

@@ -1,0 +1,143 @@
+"""Tests of svc.workload.authority.socketfile."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from svc.workload.authority.socketfile import SocketFile, SocketInUse, SocketUnusable, listen
+from svc.workload.files import FileMissing, FileRefused
+
+
+class ListenTests(SynchronousTestCase):
+    """Making a listening socket."""
+
+    def setUp(self) -> None:
+        """Make a folder with a short name."""
+        temporary = tempfile.TemporaryDirectory(prefix="svc-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        self.path = str(self.folder / "a.sock")
+
+    def listen(self, **keys: object) -> SocketFile:
+        """Listen until the end of the test."""
+        made = listen(self.path, **keys)  # type: ignore[arg-type]
+        self.addCleanup(made.close)
+        return made
+
+    def mode(self) -> int:
+        """Look at the permissions."""
+        return os.stat(self.path).st_mode & 0o7777
+
+    def connect(self) -> None:
+        """Connect once."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(self.path)
+
+    def test_modes(self) -> None:
+        """The mode is what was asked for, whatever the umask."""
+        for umask in (0, 0o022, 0o077, 0o777):
+            for mode in (0o600, 0o660, 0o666):
+                before = os.umask(umask)
+                try:
+                    made = listen(self.path, mode=mode)
+                finally:
+                    os.umask(before)
+                self.assertEqual(self.mode(), mode)
+                self.connect()
+                made.close()
+
+    def test_never_wider(self) -> None:
+        """The file comes to be with mode 0600 even under umask 0, before anything else is done to it."""
+        seen: list[int] = []
+
+        class Watched(socket.socket):
+            """Looks at the file right after bind."""
+
+            def bind(self, address: object) -> None:
+                """Bind and look."""
+                super().bind(address)  # type: ignore[arg-type]
+                seen.append(os.stat(str(address)).st_mode & 0o777)
+
+        before = os.umask(0)
+        self.addCleanup(os.umask, before)
+        self.listen(mode=0o666, make_socket=Watched)
+        self.assertEqual(self.mode(), 0o666)
+        self.assertEqual(seen, [0o600])
+
+    def test_group(self) -> None:
+        """The group is set."""
+        if os.geteuid() != 0:
+            raise SkipTest("needs root to give the file away")
+        self.listen(mode=0o660, group=4711)
+        self.assertEqual(os.stat(self.path).st_gid, 4711)
+
+    def test_close(self) -> None:
+        """Closing removes the file and lets another listen; closing twice does nothing."""
+        made = self.listen()
+        made.close()
+        self.assertFalse(os.path.exists(self.path))
+        again = self.listen()
+        made.close()
+        self.assertTrue(os.path.exists(self.path))
+        again.close()
+
+    def test_stale(self) -> None:
+        """The socket of a process that is gone is replaced."""
+        with socket.socket(socket.AF_UNIX) as crashed:
+            crashed.bind(self.path)
+            crashed.listen()
+        self.assertTrue(os.path.exists(self.path))
+        self.listen()
+        self.connect()
+
+    def test_live(self) -> None:
+        """A socket that somebody serves is refused, with the path in the line."""
+        self.listen()
+        self.assertIn(self.path, str(self.assertRaises(SocketInUse, listen, self.path)))
+        self.connect()
+
+    def test_live_stranger(self) -> None:
+        """So is one of a program that knows nothing of our lock."""
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.bind(self.path)
+            stranger.listen()
+            self.assertRaises(SocketInUse, listen, self.path)
+            self.connect()
+
+    def test_other_file(self) -> None:
+        """A file that is no socket is never removed."""
+        Path(self.path).write_text("precious")
+        self.assertRaises(SocketUnusable, listen, self.path)
+        self.assertEqual(Path(self.path).read_text(), "precious")
+
+    def test_link(self) -> None:
+        """A symbolic link in place of the socket is refused."""
+        os.symlink("/etc/passwd", self.path)
+        self.assertRaises(SocketUnusable, listen, self.path)
+
+    def test_folder(self) -> None:
+        """The folder must be there and closed to others."""
+        self.folder.chmod(0o777)
+        self.assertRaises(FileRefused, listen, self.path)
+        self.assertRaises(FileMissing, listen, str(self.folder / "no" / "a.sock"))
+
+    def test_failure_leaves_nothing_locked(self) -> None:
+        """After a failure the next attempt may succeed."""
+        Path(self.path).write_text("x")
+        self.assertRaises(SocketUnusable, listen, self.path)
+        os.unlink(self.path)
+        self.listen()
+
+    def test_foreign_file_stays(self) -> None:
+        """A socket that another process has put in place of ours is not removed."""
+        made = self.listen()
+        os.unlink(self.path)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(self.path)
+            made.close()
+            self.assertTrue(os.path.exists(self.path))

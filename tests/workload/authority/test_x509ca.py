@@ -1,0 +1,126 @@
+"""Tests of svc.workload.authority.x509ca and domain."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.identity import BundleSet, SpiffeID, TrustDomain, verify_svid
+from svc.workload.authority.domain import ForeignDomain, LocalDomain, make_domain
+from svc.workload.authority.registration import Entry, Selectors
+from svc.workload.authority.x509ca import ALGORITHMS, BACKDATE, X509Authority
+from tests.workload.messages import FOREIGN, NOW
+
+DOMAIN = TrustDomain("example.org")
+NAME = SpiffeID.parse("spiffe://example.org/ns/pay/sa/api")
+HOUR = timedelta(hours=1)
+
+
+class X509AuthorityTests(SynchronousTestCase):
+    """Issued SVIDs, judged by the function that judges peers."""
+
+    def test_every_algorithm(self) -> None:
+        """Each configured algorithm gives SVIDs that verify, with the identity and the life that were asked for."""
+        for algorithm in ALGORITHMS:
+            authority = X509Authority(DOMAIN, algorithm=algorithm, leaf_algorithm=algorithm)
+            authority.advance(NOW)
+            svid = authority.issue(NAME, HOUR, NOW)
+            evidence = verify_svid(svid.chain, BundleSet.of(authority.bundle()), NOW)
+            self.assertEqual(evidence.spiffe_id, NAME)
+            self.assertEqual((svid.not_before, svid.not_after), (NOW - BACKDATE, NOW + HOUR))
+            self.assertEqual(evidence.post_quantum, algorithm.startswith("ML-DSA"))
+
+    def test_rotation(self) -> None:
+        """Over several lives of roots every SVID verifies to the bundle of its time and of a sixth of a life before."""
+        authority = X509Authority(DOMAIN, ttl=24 * HOUR)
+        authority.advance(NOW)
+        earlier: list[BundleSet] = []
+        for hour in range(80):
+            now = NOW + hour * HOUR
+            authority.advance(now)
+            svid = authority.issue(NAME, 6 * HOUR, now)
+            for bundles in (*earlier[-4:], BundleSet.of(authority.bundle())):
+                verify_svid(svid.chain, bundles, now)
+            self.assertEqual(svid.not_after, now + 6 * HOUR)
+            earlier.append(BundleSet.of(authority.bundle()))
+        self.assertNotEqual(earlier[0], earlier[-1])
+
+    def test_signed_svids_outlast_rotation(self) -> None:
+        """An SVID verifies until its own end, whatever rotates meanwhile."""
+        authority = X509Authority(DOMAIN, ttl=24 * HOUR)
+        for hour in range(48):
+            now = NOW + hour * HOUR
+            authority.advance(now)
+            svid = authority.issue(NAME, 6 * HOUR, now)
+            authority_later = now + 6 * HOUR
+            authority.advance(authority_later)
+            verify_svid(svid.chain, BundleSet.of(authority.bundle()), authority_later)
+            authority.advance(now + HOUR)
+
+    def test_cut_at_the_end_of_the_root(self) -> None:
+        """No SVID outlives its root."""
+        authority = X509Authority(DOMAIN, ttl=2 * HOUR)
+        authority.advance(NOW)
+        self.assertEqual(authority.issue(NAME, 24 * HOUR, NOW).not_after, NOW + 2 * HOUR)
+
+
+class LocalDomainTests(SynchronousTestCase):
+    """The domain as the Workload API serves it."""
+
+    def setUp(self) -> None:
+        """Make a domain."""
+        self.domain: LocalDomain = make_domain(
+            DOMAIN, algorithm="ECDSA-P256", leaf_algorithm="ECDSA-P256", ttl=24 * HOUR, random=os.urandom
+        )
+        self.domain.advance(NOW)
+        self.entry = Entry(NAME, Selectors(uid=0), HOUR, HOUR)
+
+    def test_renewal_at_half(self) -> None:
+        """A watch keeps its SVID for the first half of its life and gets a new one then."""
+        (held,) = self.domain.renewed((self.entry,), (), NOW)
+        self.assertEqual(held.renew_at, NOW + HOUR / 2)
+        almost = NOW + HOUR / 2 - timedelta(seconds=1)
+        self.assertEqual(self.domain.renewed((self.entry,), (held,), almost), (held,))
+        (fresh,) = self.domain.renewed((self.entry,), (held,), NOW + HOUR / 2)
+        self.assertNotEqual(fresh.svid, held.svid)
+
+    def test_entries_change(self) -> None:
+        """A new entry gets an SVID, a lost one loses it, the others keep theirs."""
+        other = Entry(SpiffeID.parse("spiffe://example.org/other"), Selectors(uid=0), HOUR, HOUR)
+        held = self.domain.renewed((self.entry,), (), NOW)
+        both = self.domain.renewed((self.entry, other), held, NOW)
+        self.assertEqual(both[0], held[0])
+        self.assertEqual([each.svid.spiffe_id for each in both], [NAME, other.spiffe_id])
+        self.assertEqual(self.domain.renewed((other,), both, NOW), (both[1],))
+
+    def test_clock_set_back(self) -> None:
+        """An SVID that is not valid yet is replaced."""
+        held = self.domain.renewed((self.entry,), (), NOW)
+        self.assertNotEqual(self.domain.renewed((self.entry,), held, NOW - HOUR), held)
+
+    def test_foreign(self) -> None:
+        """A federated bundle is served, told once, and replaced when it changes."""
+        number = self.domain.changes.number
+        self.assertTrue(self.domain.set_foreign(ForeignDomain(FOREIGN.bundle())))
+        self.assertFalse(self.domain.set_foreign(ForeignDomain(FOREIGN.bundle())))
+        self.assertEqual(self.domain.changes.number, number + 1)
+        self.assertEqual(
+            [str(each) for each in self.domain.bundles().trust_domains], ["example.org", "foreign.example"]
+        )
+        self.assertTrue(self.domain.set_foreign(ForeignDomain(FOREIGN.bundle(), ({"kid": "a"},))))
+        self.assertEqual(self.domain.jwt_bundles()[TrustDomain("foreign.example")], ({"kid": "a"},))
+
+    def test_sequence(self) -> None:
+        """The number of the bundle rises with each change, also after a restart."""
+        first = self.domain.sequence
+        self.assertFalse(self.domain.advance(NOW + HOUR))
+        self.assertEqual(self.domain.sequence, first)
+        self.assertTrue(self.domain.advance(NOW + 12 * HOUR))
+        self.assertGreater(self.domain.sequence, first)
+        restarted = make_domain(
+            DOMAIN, algorithm="ECDSA-P256", leaf_algorithm="ECDSA-P256", ttl=24 * HOUR, random=os.urandom
+        )
+        restarted.advance(NOW + 13 * HOUR)
+        self.assertGreater(restarted.sequence, self.domain.sequence)

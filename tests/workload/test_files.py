@@ -1,0 +1,150 @@
+"""Tests of svc.workload.files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from svc.workload.files import FileMissing, FileRefused, FileStamp, read_trusted, refuse_open_folder, write_atomically
+
+
+class FolderCase(SynchronousTestCase):
+    """A test with a folder that nobody else can write."""
+
+    def setUp(self) -> None:
+        """Make the folder."""
+        self.folder = Path(self.mktemp())
+        self.folder.mkdir(parents=True)
+        self.folder.chmod(0o700)
+        self.path = self.folder / "bundle.json"
+
+
+class ReadTrustedTests(FolderCase):
+    """Reading a file that decides whom to trust."""
+
+    def setUp(self) -> None:
+        """Write the file."""
+        super().setUp()
+        self.path.write_bytes(b"roots")
+        self.path.chmod(0o644)
+
+    def refusal(self, **keys: int) -> str:
+        """Read it and give back why it is refused."""
+        return str(self.assertRaises(FileRefused, read_trusted, self.path, **keys))
+
+    def test_read(self) -> None:
+        """A file that only its owner can write is read."""
+        self.assertEqual(read_trusted(self.path), b"roots")
+
+    def test_writable_file(self) -> None:
+        """A file that the group or others can write is refused."""
+        for mode in (0o664, 0o646, 0o602):
+            self.path.chmod(mode)
+            self.assertIn("writable by others", self.refusal())
+
+    def test_writable_folder(self) -> None:
+        """A folder that others can write is refused, also with the sticky bit."""
+        for mode in (0o770, 0o707, 0o1777):
+            self.folder.chmod(mode)
+            self.assertIn("its folder", self.refusal())
+
+    def test_foreign_owner(self) -> None:
+        """A file of a user who is neither root nor the reader is refused."""
+        if os.geteuid() != 0:
+            raise SkipTest("needs root to give the file away")
+        os.chown(self.path, 4711, -1)
+        self.assertIn("belongs to user 4711", self.refusal())
+        self.assertIn("belongs to user 4711", self.refusal(own_uid=4712))
+
+    def test_own_and_root(self) -> None:
+        """Files of root and of the reader are both accepted."""
+        if os.geteuid() != 0:
+            raise SkipTest("needs root to give the file away")
+        os.chown(self.folder, 4711, -1)
+        self.assertEqual(read_trusted(self.path, own_uid=4711), b"roots")
+        os.chown(self.path, 4711, -1)
+        self.assertEqual(read_trusted(self.path, own_uid=4711), b"roots")
+
+    def test_link_out_of_an_open_folder(self) -> None:
+        """A link is judged by both folders: whoever can replace the link could choose the roots."""
+        open_folder = self.folder / "open"
+        open_folder.mkdir()
+        link = open_folder / "bundle.json"
+        link.symlink_to(self.path.resolve())
+        open_folder.chmod(0o777)
+        self.assertRaises(FileRefused, read_trusted, link)
+        open_folder.chmod(0o755)
+        self.assertEqual(read_trusted(link), b"roots")
+
+    def test_link_into_an_open_folder(self) -> None:
+        """A safe link to a file in a folder that others can write is refused."""
+        open_folder = self.folder / "open"
+        open_folder.mkdir()
+        target = open_folder / "target"
+        target.write_bytes(b"roots")
+        open_folder.chmod(0o777)
+        link = self.folder / "link"
+        link.symlink_to(target.resolve())
+        self.assertRaises(FileRefused, read_trusted, link)
+
+    def test_missing(self) -> None:
+        """A missing file and a missing folder are told as missing."""
+        self.assertRaises(FileMissing, read_trusted, self.folder / "other")
+        self.assertRaises(FileMissing, read_trusted, self.folder / "a" / "b")
+
+    def test_size(self) -> None:
+        """The limit is exact."""
+        self.assertEqual(read_trusted(self.path, max_bytes=5), b"roots")
+        self.assertRaises(FileRefused, read_trusted, self.path, max_bytes=4)
+
+    def test_no_regular_file(self) -> None:
+        """A folder or a FIFO in place of the file is refused without waiting for a writer."""
+        self.assertRaises(FileRefused, read_trusted, self.folder)
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo, 0o600)
+        self.assertRaises(FileRefused, read_trusted, fifo)
+
+
+class RefuseOpenFolderTests(FolderCase):
+    """The folder of a socket."""
+
+    def test_judged(self) -> None:
+        """Only a folder that others cannot write is accepted."""
+        refuse_open_folder(self.folder)
+        self.folder.chmod(0o777)
+        self.assertRaises(FileRefused, refuse_open_folder, self.folder)
+        self.assertRaises(FileMissing, refuse_open_folder, self.folder / "no")
+        self.folder.chmod(0o700)
+        self.path.touch()
+        self.assertRaises(FileRefused, refuse_open_folder, self.path)
+
+
+class WriteAtomicallyTests(FolderCase):
+    """Replacing a file."""
+
+    def test_written(self) -> None:
+        """The content and the mode are there and nothing else is left in the folder."""
+        before = os.umask(0o077)
+        self.addCleanup(os.umask, before)
+        write_atomically(self.path, b"one")
+        write_atomically(self.path, b"two", mode=0o640)
+        self.assertEqual(self.path.read_bytes(), b"two")
+        self.assertEqual(self.path.stat().st_mode & 0o777, 0o640)
+        self.assertEqual(os.listdir(self.folder), ["bundle.json"])
+
+    def test_failed(self) -> None:
+        """A replacement that fails leaves no temporary file behind."""
+        self.path.mkdir()
+        self.assertRaises(OSError, write_atomically, self.path, b"one")
+        self.assertEqual(os.listdir(self.folder), ["bundle.json"])
+
+    def test_stamp(self) -> None:
+        """Each replacement changes the stamp, even with the same content."""
+        self.assertIsNone(FileStamp.of(self.path))
+        write_atomically(self.path, b"one")
+        first = FileStamp.of(self.path)
+        self.assertEqual(first, FileStamp.of(self.path))
+        write_atomically(self.path, b"one")
+        self.assertNotEqual(first, FileStamp.of(self.path))

@@ -1,0 +1,53 @@
+"""Tests of svc.testing.workload."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.testing.workload import MemorySource
+from svc.workload.errors import CredentialsMissing, NoIdentityIssued, WorkloadApiUnavailable
+from svc.workload.interface import CredentialSource
+from tests.workload.messages import AUTHORITY, FOREIGN
+
+
+class MemorySourceTests(SynchronousTestCase):
+    """The double behaves as the real source does."""
+
+    def test_ready(self) -> None:
+        """Given credentials it is ready at once."""
+        svid = AUTHORITY.svid("/a")
+        source: CredentialSource = MemorySource(svid, AUTHORITY.bundles())
+        self.successResultOf(source.when_ready())
+        self.assertEqual((source.svid, source.bundles), (svid, AUTHORITY.bundles()))
+        self.assertEqual(source.state.phase, "connected")
+
+    def test_late(self) -> None:
+        """Without credentials it waits for the first rotation and tells every subscriber."""
+        source = MemorySource()
+        heard: list[int] = []
+        unsubscribe = source.subscribe(lambda: heard.append(1))
+        ready = source.when_ready()
+        self.assertRaises(CredentialsMissing, lambda: source.svid)
+        self.assertRaises(CredentialsMissing, lambda: source.bundles)
+        self.assertNoResult(ready)
+        source.rotate(AUTHORITY.svid("/a"), AUTHORITY.bundles())
+        self.successResultOf(ready)
+        source.rotate(bundles=FOREIGN.bundles())
+        self.assertEqual(source.svid.spiffe_id.path, "/a")
+        unsubscribe()
+        unsubscribe()
+        source.rotate(AUTHORITY.svid("/b"))
+        self.assertEqual(heard, [1, 1])
+
+    def test_failing(self) -> None:
+        """A failure ends the wait before, and makes it stale after credentials have come."""
+        source = MemorySource()
+        ready = source.when_ready()
+        source.fail(NoIdentityIssued(socket="memory", seconds=1))
+        self.failureResultOf(ready, NoIdentityIssued)
+        self.assertEqual(source.state.phase, "starting")
+        source.rotate(AUTHORITY.svid("/a"), AUTHORITY.bundles())
+        source.fail()
+        self.assertEqual(source.state.phase, "stale")
+        self.assertIsInstance(source.state.last_error, WorkloadApiUnavailable)
+        self.assertEqual(source.svid.spiffe_id.path, "/a")

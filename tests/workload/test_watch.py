@@ -1,0 +1,210 @@
+"""Tests of svc.workload.watch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.workload.watch import (
+    STABLE_SECONDS,
+    Backoff,
+    StreamBroken,
+    StreamProblem,
+    WatchThread,
+    open_x509_stream,
+)
+
+LOST = StreamProblem("failed", "UNAVAILABLE", "gone")
+
+
+class Stream:
+    """A stream that was written down beforehand."""
+
+    def __init__(self, *items: object) -> None:
+        self.items = items
+        self.cancelled = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Give the items; a problem among them is raised, a function called."""
+        for item in self.items:
+            if isinstance(item, StreamProblem):
+                raise StreamBroken(item)
+            if callable(item):
+                item()
+            else:
+                yield item
+
+    def cancel(self) -> object:
+        """Count."""
+        self.cancelled += 1
+        return None
+
+
+class Recorder:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def stream_opening(self) -> None:
+        """Keep it."""
+        self.heard.append("opening")
+
+    def got_message(self, message: Any) -> None:
+        """Keep it."""
+        self.heard.append(message)
+
+    def stream_failed(self, problem: StreamProblem) -> None:
+        """Keep it."""
+        self.heard.append(problem)
+
+
+class Reactor:
+    """Runs at once what a thread hands over."""
+
+    def callFromThread(self, function: Callable[..., object], *arguments: object) -> None:
+        """Run it."""
+        function(*arguments)
+
+
+class Pauses(threading.Event):
+    """An event that keeps the pauses and does not pause."""
+
+    def __init__(self, kept: list[float]) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Keep it."""
+        self.kept.append(timeout or 0.0)
+        return self.is_set()
+
+
+class WatchThreadTests(SynchronousTestCase):
+    """The loop of the thread, run in the test's own thread."""
+
+    def watch(self, *streams: object, clock: Callable[[], float] = lambda: 0.0) -> WatchThread:
+        """Make a watch over the streams; after the last one it is stopped."""
+        waiting = list(streams)
+        self.listener = Recorder()
+        self.pauses: list[float] = []
+
+        def open_stream() -> Stream:
+            if not waiting:
+                watch.stop()
+                raise StreamBroken(LOST)
+            stream = waiting.pop(0)
+            if isinstance(stream, StreamProblem):
+                raise StreamBroken(stream)
+            assert isinstance(stream, Stream)
+            return stream
+
+        watch = WatchThread(
+            open_stream,
+            self.listener,
+            Reactor(),  # type: ignore[arg-type]
+            random=lambda: 1.0,
+            monotonic=clock,
+            stopping=Pauses(self.pauses),
+        )
+        return watch
+
+    def test_messages(self) -> None:
+        """Messages are handed over in order, an ended stream is told and opened again."""
+        self.watch(Stream("a", "b"), Stream("c", LOST)).run()
+        ended = StreamProblem("ended", "OK", "the server ended the stream")
+        self.assertEqual(self.listener.heard, ["opening", "a", "b", ended, "opening", "c", LOST])
+
+    def test_backoff_grows(self) -> None:
+        """Pauses grow while attempts fail and stay bounded."""
+        self.watch(*[LOST] * 9).run()
+        self.assertEqual([round(each, 3) for each in self.pauses], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
+
+    def test_backoff_of_a_flapping_server(self) -> None:
+        """A server that answers and closes at once is not asked in a busy loop."""
+        self.watch(*[Stream("a")] * 4).run()
+        self.assertEqual([round(each, 3) for each in self.pauses], [0.1, 0.2, 0.4, 0.8])
+
+    def test_backoff_begins_anew(self) -> None:
+        """After a stream that lasted, the next attempt comes soon."""
+        times = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0 + STABLE_SECONDS, 9.0, 9.0])
+        self.watch(LOST, LOST, Stream("a"), clock=lambda: next(times)).run()
+        self.assertEqual([round(each, 3) for each in self.pauses], [0.1, 0.2, 0.1])
+
+    def test_stop_in_a_stream(self) -> None:
+        """Stopping cancels the open call, tells nothing more and fires when the loop has ended."""
+        fired: list[object] = []
+        stream = Stream("a", lambda: watch.stop().addCallback(fired.append), "b", LOST)
+        watch = self.watch(stream)
+        watch.run()
+        self.assertEqual(stream.cancelled, 1)
+        self.assertEqual(self.listener.heard, ["opening", "a"])
+        self.assertEqual(fired, [None])
+        self.assertEqual(self.pauses, [])
+
+    def test_stop_before_the_first_stream(self) -> None:
+        """A watch that is stopped before it begins opens nothing."""
+        watch = self.watch(Stream("a"))
+        fired: list[object] = []
+        watch.stop().addCallback(fired.append)
+        self.assertEqual(fired, [])
+        watch.run()
+        self.assertEqual(fired, [None])
+        self.assertEqual(self.listener.heard, [])
+
+    def test_reopen(self) -> None:
+        """Reopening cancels the call and nothing else."""
+        first = Stream("a", lambda: watch.reopen(), StreamProblem("silent", "CANCELLED", ""))
+        watch = self.watch(first, Stream("b"))
+        watch.run()
+        self.assertEqual(first.cancelled, 1)
+        self.assertIn("b", self.listener.heard)
+        watch.reopen()
+
+
+class BackoffTests(SynchronousTestCase):
+    """The pauses."""
+
+    @given(st.integers(1, 10_000), st.floats(0, 1))
+    def test_bounds(self, failures: int, random: float) -> None:
+        """Every pause is above nothing and at most the longest one."""
+        pause = Backoff(0.1, 5.0).pause(failures, random)
+        self.assertGreaterEqual(pause, 0.05)
+        self.assertLessEqual(pause, 5.0)
+
+    def test_jitter(self) -> None:
+        """Randomness spreads a pause over half of its bound."""
+        self.assertEqual(Backoff(0.1, 5.0).pause(1, 0.0), 0.05)
+        self.assertEqual(Backoff(0.1, 5.0).pause(1, 1.0), 0.1)
+
+
+class KnockTests(SynchronousTestCase):
+    """What is wrong with a socket is found before gRPC hides it."""
+
+    def cause(self, path: str) -> str:
+        """Open a stream and give back the cause of its failure."""
+        return self.assertRaises(StreamBroken, open_x509_stream, path).problem.cause
+
+    def test_missing(self) -> None:
+        """A missing file, also below a file, is missing."""
+        folder = self.mktemp()
+        os.makedirs(folder)
+        self.assertEqual(self.cause(f"{folder}/no.sock"), "missing")
+        self.assertEqual(self.cause(f"{__file__}/no.sock"), "missing")
+
+    def test_dead(self) -> None:
+        """A socket file that nobody listens on is dead."""
+        path = os.path.relpath(self.mktemp())
+        os.makedirs(path)
+        path = f"{path}/a.sock"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            self.assertEqual(self.cause(path), "dead")
+        self.assertEqual(self.cause(path), "dead")
