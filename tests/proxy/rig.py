@@ -56,6 +56,7 @@ class Wire(StringTransport):
         super().__init__()
         self._handle = handle
         self.aborted = False
+        self.unsent = 0
 
     def getHandle(self) -> Handle | None:
         """What :func:`peer_evidence` asks for."""

@@ -298,7 +298,7 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertTrue(self.rig.upstream()[1].aborted)
         self.client.dataReceived(b"rest")
         self.rig.sweep(5.0)
-        self.assertTrue(self.wire.aborted)
+        self.assertFalse(self.wire.aborted)
 
 
 class ClientTroubleTests(SynchronousTestCase):
@@ -462,6 +462,21 @@ class OutboundTests(SynchronousTestCase):
         client.dataReceived(b"GET /.well-known/svc-notary HTTP/1.1\r\nHost: pay\r\n\r\n")
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 404 "))
         self.assertEqual(rig.endpoint.connections, [])
+
+    def test_lingering_after_an_early_answer(self) -> None:
+        """A plain client that still sends is heard out for a moment; one that reads slowly has its time."""
+        rig = Rig(inbound=False)
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: pay\r\nContent-Length: 10\r\n\r\nhalf")
+        rig.respond(b"HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno")
+        client.dataReceived(b"rest")
+        wire.unsent = 2
+        rig.sweep(3.0)
+        wire.unsent = 1
+        rig.sweep(3.0)
+        self.assertFalse(wire.aborted)
+        rig.sweep(3.0)
+        self.assertTrue(wire.aborted)
 
     def test_level_demanded_by_the_listener(self) -> None:
         """A listener's own level holds without any wish of the client."""

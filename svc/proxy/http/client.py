@@ -76,6 +76,7 @@ class ClientConnection(Protocol):
         self._activity = context.tick
         self._head_since = 0.0
         self._closing_until: float | None = None
+        self._unsent = 0
         self._received = 0
         self._sent = 0
         self._counted = False
@@ -407,8 +408,7 @@ class ClientConnection(Protocol):
         self.count_octets()
         timeouts = self.context.timeouts
         if self._closing_until is not None:
-            if now >= self._closing_until and not self.gone:
-                self.transport.abortConnection()  # type: ignore[union-attr]
+            self._linger(now, self._closing_until)
             return
         if self._judge_credentials(wall):
             return
@@ -424,6 +424,17 @@ class ClientConnection(Protocol):
             self.close("drain")
         elif now - self._activity >= timeouts.idle:
             self.close("idle")
+
+    def _linger(self, now: float, until: float) -> None:
+        """End a plain connection that nobody closes; a slow reader has the time it needs. TLS bounds its own end."""
+        if self.context.inbound or now < until or self.gone:
+            return
+        unsent = getattr(self.transport, "unsent", 0)
+        if unsent and unsent != self._unsent:
+            self._unsent = unsent
+            self._closing_until = now + _LINGER
+        else:
+            self.transport.abortConnection()  # type: ignore[union-attr]
 
     def _judge_credentials(self, wall: datetime) -> bool:
         self.must_close = self.context.draining
