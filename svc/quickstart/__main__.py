@@ -70,6 +70,7 @@ class Quickstart:
         self._options = options
         self._state = State(checkout / _STATE)
         self._folder = Path(tempfile.mkdtemp(prefix="svc-quickstart-"))
+        self._pq_bundle = self._folder / "pq-bundle.json"
         self._processes: list[Running] = []
         self._began = time.monotonic()
         self._trust_domain = TRUST_DOMAIN
@@ -130,10 +131,12 @@ class Quickstart:
         settings: dict[str, object] = {"pqIssuer": {"socket": f"unix://{pq_socket}"}}
         spire = self._options.spire_socket
         if spire is not None:
-            socket = Path(spire.removeprefix("unix://"))
+            socket = Path(spire.removeprefix("unix://")).absolute()
             self._trust_domain = _own_trust_domain(socket)
             settings["trustDomain"] = self._trust_domain
-            settings["spiffeSocketPath"] = f"unix://{socket}"
+            settings["workloadApi"] = f"unix://{socket}"
+            # The folder of SPIRE's socket is SPIRE's: the roots of the issuer lie beside its own socket.
+            settings["pqIssuer"] = {"socket": f"unix://{pq_socket}", "bundleFile": str(self._pq_bundle)}
         else:
             settings["trustDomain"] = self._trust_domain
             settings["socket"] = f"unix://{socket}"
@@ -189,7 +192,7 @@ class Quickstart:
         command = ["svc", "curl", "-n", "signRequest", "--print-workload", "--print-receipt", "-i"]
         command += ["--spiffe-socket-path", socket]
         if self._options.spire_socket is not None:
-            command += ["--pq-bundle", str(self._folder / "pq-bundle.json")]
+            command += ["--pq-bundle", str(self._pq_bundle)]
         command += [f"https://127.0.0.1:{self._options.port}/"]
         self._say(f"request: {' '.join(command)}")
         print(file=sys.stderr, flush=True)
