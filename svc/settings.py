@@ -8,17 +8,16 @@ configure.
 
 from __future__ import annotations
 
+import ipaddress
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from svc import strictyaml
 from svc.errors import SvcError, printable
 
 MAX_FILE: Final = 1024 * 1024
@@ -47,7 +46,7 @@ class Problem:
 
     def __str__(self) -> str:
         found = "missing" if self.value is None else printable(self.value, 80)
-        return f"{self.key}: {found}: expected {self.expected}"
+        return f"{printable(self.key)}: {found}: expected {printable(self.expected)}"
 
 
 class ConfigInvalid(SvcError):
@@ -67,9 +66,14 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False)
 
 
-_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)\Z")
+#: A hundred years: no sum of a time and a duration leaves the calendar.
+MAX_DURATION: Final = 36500 * 86400.0
+#: What a signed 64-bit counter holds.
+MAX_SIZE: Final = 2**63 - 1
+
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)\Z")
 _DURATION_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE: Final = re.compile(r"(\d{1,12})(B|KiB|MiB|GiB)\Z")
+_SIZE: Final = re.compile(r"([0-9]{1,19})(B|KiB|MiB|GiB)\Z")
 _SIZE_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -78,7 +82,7 @@ def parse_duration(value: object) -> float:
     Read a time span with its unit.
 
     Args:
-        value: text such as ``250ms``, ``10s``, ``5m``, ``1h`` or ``90d``.
+        value: text such as ``250ms``, ``10s``, ``5m``, ``1h`` or ``90d``, at most a hundred years.
 
     Returns:
         Seconds.
@@ -87,8 +91,10 @@ def parse_duration(value: object) -> float:
         ValueError: whose text says what was expected.
     """
     if isinstance(value, str) and (match := _DURATION.match(value)):
-        return float(match[1]) * _DURATION_UNITS[match[2]]
-    raise ValueError("a duration with its unit, such as 250ms, 10s, 5m, 1h or 90d")
+        seconds = float(match[1]) * _DURATION_UNITS[match[2]]
+        if seconds <= MAX_DURATION:
+            return seconds
+    raise ValueError("a duration with its unit, such as 250ms, 10s, 5m, 1h or 90d, up to 36500d")
 
 
 def parse_size(value: object) -> int:
@@ -96,7 +102,7 @@ def parse_size(value: object) -> int:
     Read a size with its unit.
 
     Args:
-        value: text such as ``512B``, ``4KiB``, ``16MiB`` or ``1GiB``.
+        value: text such as ``512B``, ``4KiB``, ``16MiB`` or ``1GiB``, below 2^63 octets.
 
     Returns:
         Octets.
@@ -105,8 +111,10 @@ def parse_size(value: object) -> int:
         ValueError: whose text says what was expected.
     """
     if isinstance(value, str) and (match := _SIZE.match(value)):
-        return int(match[1]) * _SIZE_UNITS[match[2]]
-    raise ValueError("a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB")
+        octets = int(match[1]) * _SIZE_UNITS[match[2]]
+        if octets <= MAX_SIZE:
+            return octets
+    raise ValueError("a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB, below 2^63 octets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +147,9 @@ class HostPort:
         if isinstance(value, HostPort):
             return value
         if isinstance(value, str) and (match := _HOST_PORT.match(value)):
-            port = int(match["port"])
-            if port <= 65535:
-                return cls(match["six"] or match["host"] or "", port)
+            port, six, host = int(match["port"]), match["six"], match["host"]
+            if port <= 65535 and (_is_six(six) if six is not None else _is_host(host)):
+                return cls(six if six is not None else host, port)
         raise ValueError("an address host:port with a port up to 65535, IPv6 in brackets")
 
     def __str__(self) -> str:
@@ -149,8 +157,30 @@ class HostPort:
 
 
 _HOST_PORT: Final = re.compile(
-    r"(?:\[(?P<six>[0-9A-Fa-f:.]{2,45})\]|(?P<host>[A-Za-z0-9._-]{0,253})):(?P<port>\d{1,5})\Z"
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]{2,45})\]|(?P<host>[A-Za-z0-9._-]{0,253})):(?P<port>0|[1-9][0-9]{0,4})\Z"
 )
+_LABEL: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
+_NUMBER: Final = re.compile(r"(?:[0-9]+|0[xX][0-9A-Fa-f]*)\Z")
+
+
+def _is_six(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_host(text: str) -> bool:
+    labels = text.removesuffix(".").split(".")
+    if _NUMBER.match(labels[-1]):
+        # Resolvers take 127.1, 0177.0.0.1 and 2130706433 for IPv4 addresses, each in its own way; one spelling stays.
+        try:
+            return str(ipaddress.IPv4Address(text)) == text
+        except ValueError:
+            return False
+    return text == "" or all(_LABEL.match(label) for label in labels)
+
 
 _ItemT = TypeVar("_ItemT")
 
@@ -192,7 +222,7 @@ def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _Mode
     Judge the text of a configuration.
 
     Args:
-        text: YAML 1.2.
+        text: YAML 1.2; empty for no key at all.
         model: what it must hold.
         path: what errors call the text.
 
@@ -200,19 +230,13 @@ def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _Mode
         The model.
 
     Raises:
-        ConfigUnreadable: it is no YAML, or a key stands twice.
+        ConfigUnreadable: it is no YAML that :mod:`svc.strictyaml` takes.
         ConfigInvalid: with every defect found.
     """
-    yaml = YAML(typ="safe", pure=True)
     try:
-        document = yaml.load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        problem = str(error.problem or error.context or "not YAML").split("\n")[0]
-        raise ConfigUnreadable(path=path, what=f"{problem}{where}") from error
-    except (YAMLError, ValueError) as error:
-        raise ConfigUnreadable(path=path, what=str(error).split("\n")[0]) from error
+        document = strictyaml.loads(text)
+    except strictyaml.YamlRefused as error:
+        raise ConfigUnreadable(path=path, what=error.defect) from error
     if document is None:
         document = {}
     if not isinstance(document, dict):
@@ -228,11 +252,11 @@ def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _Mode
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            if stat.S_ISDIR(path.stat().st_mode):
-                raise ConfigUnreadable(path=path, what="it is a folder")
             data = file.read(MAX_FILE + 1)
     except OSError as error:
         raise ConfigUnreadable(path=path, what=error.strerror or str(error)) from error
+    except ValueError as error:
+        raise ConfigUnreadable(path=path, what="no file can have this name") from error
     if len(data) > MAX_FILE:
         raise ConfigUnreadable(path=path, what=f"it is larger than {MAX_FILE} octets")
     try:
@@ -265,10 +289,10 @@ def _problem(error: Mapping[str, Any], document: object) -> Problem:
         expected = _EXPECTED[kind]
     else:
         expected = str(error["msg"]).removeprefix("Input should be ")
-    return Problem(key=_key(location, document), value=value, expected=expected)
+    return Problem(key=_key(location, document, absent=kind == "missing"), value=value, expected=expected)
 
 
-def _key(location: tuple[int | str, ...], document: object) -> str:
+def _key(location: tuple[int | str, ...], document: object, *, absent: bool) -> str:
     """Name the place as the file spells it: union branches that pydantic adds to the path are left out."""
     shown, here = "", document
     for position, part in enumerate(location):
@@ -276,7 +300,7 @@ def _key(location: tuple[int | str, ...], document: object) -> str:
         if isinstance(part, int) and isinstance(here, list):
             shown += f"[{part}]"
             here = here[part] if part < len(here) else None
-        elif isinstance(here, dict) and (part in here or last):
+        elif isinstance(here, dict) and (part in here or (absent and last)):
             shown += f".{part}" if shown else str(part)
             here = here.get(part)
     return shown or "configuration"
@@ -287,6 +311,8 @@ def _shown(value: object) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list"
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, str) else str(value)

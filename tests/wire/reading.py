@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.http1 import End, Event, Excess, Limits, Refused, RequestHead, RequestParser, ResponseParser
+from svc.wire.http1 import Event, Limits, Refused, RequestHead, RequestParser, ResponseParser
 
 HOST = b"Host: a.example\r\n"
 
@@ -92,8 +92,3 @@ def names(events: Iterable[Event]) -> list[str]:
         else type(event).__name__
         for event in merged(events)
     ]
-
-
-def ended(events: Sequence[Event]) -> bool:
-    """Tell whether the last event ends a message."""
-    return bool(events) and isinstance(events[-1], End | Excess)

@@ -1,0 +1,196 @@
+"""
+YAML 1.2 read by the letter, so that two readers can never see two different documents.
+
+Takes one document of mappings with text for keys, lists and the scalars of the core schema (YAML 1.2.2, section
+10.3.2). Refuses by name what readers understand differently or what makes a small text large: duplicate keys, tags,
+anchors and aliases, merge keys, directives, several documents, octal-looking numbers, numbers that are none, deep
+nesting. Knows nothing of what the document means.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from svc.errors import SvcError
+
+MAX_DEPTH: Final = 32
+MAX_DIGITS: Final = 20
+
+_CONSTANTS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z")
+_OCTAL: Final = re.compile(r"0o[0-7]+\Z")
+_HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE: Final = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
+
+#: YAML 1.1 ended lines with these, YAML 1.2 does not (section 5.4): what one reads behind one may be a comment for the
+#: other.
+_OTHER_BREAK: Final = re.compile("[\x85\u2028\u2029]")
+#: Directives stand in front of the document, among blank lines and comments.
+_DIRECTIVE: Final = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?[\r\n])*%")
+
+_UNUSABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+class YamlRefused(SvcError):
+    """the YAML document is not acceptable: {defect}"""
+
+    reason = "malformed"
+    defect: str
+
+
+def loads(text: str, *, max_depth: int = MAX_DEPTH) -> object:
+    """
+    Parse one YAML document strictly.
+
+    Args:
+        text: the document; empty for null.
+        max_depth: the deepest accepted nesting of mappings and lists.
+
+    Returns:
+        dict with text for keys, list, str, int, float, bool or None.
+
+    Raises:
+        YamlRefused: with ``defect`` naming what was found and where.
+    """
+    if found := _OTHER_BREAK.search(text):
+        raise YamlRefused(defect=f"the character U+{ord(found[0]):04X}, which ends the line for some readers")
+    if _DIRECTIVE.match(text):
+        raise YamlRefused(defect="a directive: nothing but YAML 1.2 is read")
+    document = _Document(max_depth)
+    try:
+        for event in YAML(typ="safe", pure=True).parse(text):
+            document.take(event)
+    except YamlRefused:
+        raise
+    except MarkedYAMLError as error:
+        problem = str(error.problem or error.context or "not YAML").split("\n")[0]
+        raise YamlRefused(defect=_place(error.problem_mark) + problem) from error
+    except Exception as error:
+        # The scanner has assertions and look-ups of its own; whatever it raises, the text is at fault.
+        raise YamlRefused(defect=str(error).split("\n")[0] or "not YAML") from error
+    return document.value
+
+
+class _Document:
+    """Builds the value of a document from the events of its text, without recursion."""
+
+    def __init__(self, max_depth: int) -> None:
+        self.value: object = None
+        self._max_depth = max_depth
+        self._begun = False
+        self._open: list[dict[str, object] | list[object]] = []
+        #: For each open container the key whose value comes next; None for lists and where a key comes next.
+        self._keys: list[str | None] = []
+
+    def take(self, event: Event) -> None:
+        """Take the next event of the text."""
+        if isinstance(event, DocumentStartEvent):
+            if self._begun:
+                raise _refused("a second document", event)
+            self._begun = True
+        elif isinstance(event, AliasEvent):
+            raise _refused(f"the alias *{event.anchor}: aliases are not read, write the value out", event)
+        elif isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent):
+            self._take_node(event)
+        elif isinstance(event, MappingEndEvent | SequenceEndEvent):
+            self._open.pop()
+            self._keys.pop()
+
+    def _take_node(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
+        if event.anchor is not None:
+            raise _refused(f"the anchor &{event.anchor}: anchors are not read, write the value out", event)
+        if event.tag is not None:
+            raise _refused(f"the tag {event.tag}: tags are not read", event)
+        wants_key = bool(self._open) and isinstance(self._open[-1], dict) and self._keys[-1] is None
+        if isinstance(event, ScalarEvent):
+            value = _resolved(event) if event.implicit[0] else str(event.value)
+            if isinstance(value, str) and _UNUSABLE.search(value):
+                raise _refused("NUL or half a character, which no name and no record can hold", event)
+            if wants_key:
+                self._take_key(value, event)
+            else:
+                self._add(value)
+            return
+        if wants_key:
+            raise _refused("a key that is not text", event)
+        if len(self._open) == self._max_depth:
+            raise _refused(f"nesting deeper than {self._max_depth}", event)
+        container: dict[str, object] | list[object] = {} if isinstance(event, MappingStartEvent) else []
+        self._add(container)
+        self._open.append(container)
+        self._keys.append(None)
+
+    def _take_key(self, key: object, event: ScalarEvent) -> None:
+        if not isinstance(key, str):
+            raise _refused(f"the key {event.value or 'null'} is not text: put it in quotes", event)
+        if key == "<<" and event.implicit[0]:
+            raise _refused("the merge key <<: write the values out", event)
+        if key in self._open[-1]:
+            raise _refused(f"the key {key} stands twice", event)
+        self._keys[-1] = key
+
+    def _add(self, value: object) -> None:
+        if not self._open:
+            self.value = value
+            return
+        parent = self._open[-1]
+        if isinstance(parent, list):
+            parent.append(value)
+            return
+        key = self._keys[-1]
+        if key is not None:
+            parent[key] = value
+            self._keys[-1] = None
+
+
+def _resolved(event: ScalarEvent) -> object:
+    """Resolve a plain scalar (section 10.3.2)."""
+    text = str(event.value)
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    if _NOT_FINITE.match(text):
+        raise _refused(f"the number {text}, which is not finite", event)
+    for pattern, base in ((_INTEGER, 10), (_OCTAL, 8), (_HEXADECIMAL, 16)):
+        if pattern.match(text):
+            if base == 10 and len(digits := text.lstrip("+-")) > 1 and digits.startswith("0"):
+                raise _refused(f"the number {text}: with a leading zero it is octal for some readers", event)
+            if len(text) > MAX_DIGITS:
+                raise _refused(f"a number of more than {MAX_DIGITS} digits", event)
+            return int(text, 0 if base != 10 else 10)
+    if _FLOAT.match(text):
+        number = float(text)
+        if not math.isfinite(number):
+            raise _refused("a number beyond all floating-point numbers", event)
+        return number
+    return text
+
+
+def _refused(what: str, event: Event) -> YamlRefused:
+    return YamlRefused(defect=_place(event.start_mark) + what)
+
+
+def _place(mark: object) -> str:
+    line, column = getattr(mark, "line", None), getattr(mark, "column", None)
+    return f"line {line + 1}, column {column + 1}: " if line is not None and column is not None else ""

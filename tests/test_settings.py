@@ -1,0 +1,510 @@
+"""Configuration files: what a value may look like, and that every defect is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import SvcError
+from svc.settings import (
+    MAX_FILE,
+    Address,
+    ConfigInvalid,
+    ConfigUnreadable,
+    Duration,
+    HostPort,
+    Items,
+    Problem,
+    Settings,
+    Size,
+    load,
+    parse,
+    parse_duration,
+    parse_size,
+)
+
+
+class Listener(Settings):
+    """One entry of a list."""
+
+    name: str
+    listen: Address
+    upstream: Address | None = None
+    protocol: Literal["http", "tcp"] = "http"
+    require: Items[Literal["workload", "receipt"]] = ()
+
+    @field_validator("name")
+    @classmethod
+    def short(cls, value: str, info: ValidationInfo) -> str:
+        """Refuse by a rule of the model's own."""
+        if len(value) > 8:
+            raise ValueError("a name of at most 8 characters")
+        return value
+
+
+class Store(Settings):
+    """A mapping inside the file."""
+
+    path: str
+    retention: Duration = 86400.0
+    size: Size = 4096
+
+
+class Example(Settings):
+    """A configuration with everything that the product's own have."""
+
+    trustDomain: str
+    count: Annotated[int, Field(ge=1, le=9)] = 1
+    ready: bool = True
+    labels: dict[str, str] = {}
+    either: Listener | str | None = None
+    store: Store | None = None
+    listeners: Items[Listener] = ()
+
+    @model_validator(mode="after")
+    def different(self) -> Example:
+        """Refuse by a rule about the whole."""
+        if len({listener.name for listener in self.listeners}) != len(self.listeners):
+            raise ValueError("listeners with different names")
+        return self
+
+
+WHOLE = """
+trustDomain: prod.example.org
+ready: false
+labels: {"1": on}
+store: {path: /var/lib/x, retention: 90d, size: 4KiB}
+listeners:
+  - {name: web, listen: "0.0.0.0:8443", upstream: "[::1]:80", protocol: tcp, require: [workload]}
+  - name: all
+    listen: ":0"
+"""
+
+
+def told(text: str) -> list[str]:
+    """Tell all problems of a text."""
+    try:
+        parse(text, Example)
+    except ConfigInvalid as error:
+        return [str(problem) for problem in error.problems]
+    return []
+
+
+class DurationTests(SynchronousTestCase):
+    """Time spans with their unit."""
+
+    def test_units(self) -> None:
+        """Each unit, whole and in parts."""
+        rows = {"0s": 0, "250ms": 0.25, "10s": 10, "1.5m": 90, "5m": 300, "1h": 3600, "90d": 7776000, "0.000001s": 1e-6}
+        self.assertEqual({text: parse_duration(text) for text in rows}, rows)
+
+    def test_the_longest(self) -> None:
+        """A hundred years, in every unit."""
+        for text, more in (("36500d", "36501d"), ("876000h", "876001h"), ("52560000m", "52560001m")):
+            self.assertEqual(parse_duration(text), 36500 * 86400.0)
+            self.assertRaises(ValueError, parse_duration, more)
+        self.assertRaises(ValueError, parse_duration, "1000000000s")
+
+    def test_refused(self) -> None:
+        """Anything else is told what a duration is."""
+        for value in (
+            *(
+                "",
+                "10",
+                "s",
+                "-1s",
+                "+1s",
+                "1e3s",
+                "1 s",
+                " 1s",
+                "1s ",
+                "1s\n",
+                "1S",
+                "1sec",
+                "1w",
+                "1.s",
+                ".5s",
+                "1,5s",
+            ),
+            *("1m30s", "0x1s", "1_0s", "٣s", "１s", "1.0000001s", 10, 1.5, True, None, ["1s"], {"s": 1}, b"1s"),
+        ):
+            error = self.assertRaises(ValueError, parse_duration, value)
+            self.assertIn("a duration with its unit, such as 250ms, 10s", str(error))
+
+
+class SizeTests(SynchronousTestCase):
+    """Sizes with their unit."""
+
+    def test_units(self) -> None:
+        """Each unit is a power of 1024."""
+        rows = {"0B": 0, "512B": 512, "4KiB": 4096, "16MiB": 2**24, "1GiB": 2**30}
+        self.assertEqual({text: parse_size(text) for text in rows}, rows)
+
+    def test_the_largest(self) -> None:
+        """What a signed 64-bit counter holds."""
+        self.assertEqual(parse_size("9223372036854775807B"), 2**63 - 1)
+        self.assertEqual(parse_size("8589934591GiB"), 2**63 - 2**30)
+        for text in ("9223372036854775808B", "8589934592GiB", "99999999999999999999B"):
+            self.assertRaises(ValueError, parse_size, text)
+
+    def test_refused(self) -> None:
+        """Anything else, also units of 1000, is told what a size is."""
+        for value in (
+            *("", "4", "KiB", "4kiB", "4KB", "4K", "4k", "4M", "4TiB", "-4B", "+4B", "1.5KiB", "4 KiB", " 4B", "4B\n"),
+            *("0x4B", "٤B", 4096, 4.0, True, None, ["4B"]),
+        ):
+            error = self.assertRaises(ValueError, parse_size, value)
+            self.assertIn("a size with its unit, such as 512B, 4KiB", str(error))
+
+
+class HostPortTests(SynchronousTestCase):
+    """Addresses."""
+
+    def test_accepted(self) -> None:
+        """Names, addresses of both kinds, and no host for all of them; they are written as they were read."""
+        rows = {
+            "127.0.0.1:80": ("127.0.0.1", 80),
+            "0.0.0.0:65535": ("0.0.0.0", 65535),
+            ":9092": ("", 9092),
+            "a:0": ("a", 0),
+            "a-b.example_c.org:1": ("a-b.example_c.org", 1),
+            "1.a:1": ("1.a", 1),
+            "a.example.:1": ("a.example.", 1),
+            "[::]:80": ("::", 80),
+            "[::1]:80": ("::1", 80),
+            "[2001:DB8::1]:443": ("2001:DB8::1", 443),
+            "[::ffff:192.0.2.1]:443": ("::ffff:192.0.2.1", 443),
+            "a" * 63 + ":1": ("a" * 63, 1),
+        }
+        self.assertEqual({text: HostPort.parse(text) for text in rows}, {t: HostPort(*row) for t, row in rows.items()})
+        self.assertEqual([str(HostPort.parse(text)) for text in rows], list(rows))
+
+    def test_itself(self) -> None:
+        """An address stays one."""
+        address = HostPort("a", 1)
+        self.assertIs(HostPort.parse(address), address)
+
+    def test_refused(self) -> None:
+        """What no resolver takes, or each in its own way, is no address."""
+        for value in (
+            *(
+                "",
+                ":",
+                "a",
+                "a:",
+                "80",
+                "a:-1",
+                "a:+1",
+                "a:65536",
+                "a:99999",
+                "a:100000",
+                "a:080",
+                "a:0x50",
+                "a:1.0",
+                "a:٣",
+            ),
+            *(
+                "a:1:2",
+                "a b:1",
+                " a:1",
+                "a:1 ",
+                "a:1\n",
+                "a\n:1",
+                "a/b:1",
+                "http://a:1",
+                "u@a:1",
+                "é.example:1",
+                "a..b:1",
+            ),
+            *(".:1", ".a:1", "-a:1", "a-:1", "a" * 64 + ":1", "a." * 127 + "a:1", "*:80"),
+            *("127.1:80", "0177.0.0.1:80", "0x7f.0.0.1:80", "0x7f000001:80", "2130706433:80", "127.0.0.1.:80"),
+            *("256.0.0.1:80", "1.2.3:80", "1.2.3.4.5:80", "127.0.0.01:80", "a.0x1:80"),
+            *(
+                "::1:80",
+                "::1",
+                "[::1]",
+                "[::1]80",
+                "[::1",
+                "[:::]:80",
+                "[1.2.3.4]:80",
+                "[a]:80",
+                "[]:80",
+                "[::1%eth0]:80",
+            ),
+            *(
+                "[12345::]:80",
+                "[1:2:3:4:5:6:7:8:9]:80",
+                "[[::1]]:80",
+                80,
+                8.0,
+                True,
+                None,
+                ["a:1"],
+                {"host": "a", "port": 1},
+            ),
+        ):
+            error = self.assertRaises(ValueError, HostPort.parse, value)
+            self.assertEqual(str(error), "an address host:port with a port up to 65535, IPv6 in brackets", value)
+
+    @given(st.text(max_size=20) | st.text("0123456789abcdefx.:[]-", max_size=20))
+    def test_any_text(self, text: str) -> None:
+        """Any text is an address that is written as it was read, or is refused."""
+        try:
+            address = HostPort.parse(text)
+        except ValueError:
+            return
+        self.assertEqual(str(address), text)
+
+
+class ParseTests(SynchronousTestCase):
+    """From text to a model."""
+
+    def test_a_whole_configuration(self) -> None:
+        """Every kind of value comes out typed; what is absent has its default."""
+        example = parse(WHOLE, Example)
+        self.assertEqual((example.trustDomain, example.ready, example.count), ("prod.example.org", False, 1))
+        self.assertEqual(example.labels, {"1": "on"})
+        assert example.store is not None
+        self.assertEqual((example.store.retention, example.store.size), (7776000.0, 4096))
+        web, everything = example.listeners
+        self.assertEqual((web.listen, web.upstream), (HostPort("0.0.0.0", 8443), HostPort("::1", 80)))
+        self.assertEqual((web.require, everything.require), (("workload",), ()))
+        self.assertEqual((everything.listen, everything.upstream), (HostPort("", 0), None))
+
+    def test_frozen(self) -> None:
+        """A configuration does not change."""
+        example = parse("trustDomain: a", Example)
+        self.assertRaises(ValueError, setattr, example, "trustDomain", "b")
+
+    def test_yaml_1_2(self) -> None:
+        """`on`, `off`, `yes` and `no` are text, and text is no truth and no number."""
+        self.assertEqual(parse("trustDomain: off", Example).trustDomain, "off")
+        self.assertEqual(told("trustDomain: a\nready: on"), ["ready: 'on': expected true or false"])
+        self.assertEqual(told("trustDomain: a\nready: 'true'"), ["ready: 'true': expected true or false"])
+        self.assertEqual(told("trustDomain: a\nready: 1"), ["ready: 1: expected true or false"])
+        self.assertEqual(told("trustDomain: a\ncount: '1'"), ["count: '1': expected a whole number"])
+        self.assertEqual(told("trustDomain: a\ncount: 1.0"), ["count: 1.0: expected a whole number"])
+        self.assertEqual(told("trustDomain: a\ncount: true"), ["count: true: expected a whole number"])
+        self.assertEqual(told("trustDomain: 1"), ["trustDomain: 1: expected text"])
+        self.assertEqual(told("trustDomain:"), ["trustDomain: null: expected text"])
+        self.assertEqual(parse("trustDomain: 2001-12-14", Example).trustDomain, "2001-12-14")
+
+    def test_nothing(self) -> None:
+        """An empty text has no key, so what must be there is missing."""
+        for text in ("", "# a comment\n", "---\n", "{}"):
+            self.assertEqual(told(text), ["trustDomain: missing: expected a value"])
+
+    def test_unreadable(self) -> None:
+        """What is no mapping of keys to values, or no strict YAML, is told with its place."""
+        for text, what in (
+            ("- a", "the file is not a mapping of keys to values"),
+            ("a", "the file is not a mapping of keys to values"),
+            ("false", "the file is not a mapping of keys to values"),
+            ("trustDomain: a\ntrustDomain: b", "line 2, column 1: the key trustDomain stands twice"),
+            ("labels: {a: b, a: c}", "line 1, column 16: the key a stands twice"),
+            ("trustDomain: !secret a", "line 1, column 14: the tag !secret: tags are not read"),
+            ("trustDomain: *a", "line 1, column 14: the alias *a: aliases are not read, write the value out"),
+            ("trustDomain: 'a", "line 1, column 16: found unexpected end of stream"),
+        ):
+            error = self.assertRaises(ConfigUnreadable, parse, text, Example, "proxy.yaml")
+            self.assertEqual(str(error), f"the configuration proxy.yaml cannot be read: {what}")
+            self.assertEqual(error.reason, "config_unreadable")
+
+
+class ProblemTests(SynchronousTestCase):
+    """How defects are told."""
+
+    def test_every_problem(self) -> None:
+        """All defects come at once, each with its key, its value and what was expected."""
+        text = """
+ready: maybe
+cuont: 3
+count: 10
+labels: [a]
+store: {retention: 5, size: 4k, paht: x}
+listeners:
+  - {name: web, listen: 8443}
+  - {listen: ":1", protocol: mqtt, require: [workload, all]}
+  - name: a name that is too long
+    listen: {host: a, port: 1}
+  - web
+"""
+        duration = "a duration with its unit, such as 250ms, 10s, 5m, 1h or 90d, up to 36500d"
+        size = "a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB, below 2^63 octets"
+        address = "an address host:port with a port up to 65535, IPv6 in brackets"
+        self.assertEqual(
+            sorted(told(text)),
+            sorted(
+                [
+                    "trustDomain: missing: expected a value",
+                    "ready: 'maybe': expected true or false",
+                    "cuont: 3: expected no such key",
+                    "count: 10: expected less than or equal to 9",
+                    "labels: a list: expected a mapping",
+                    "store.path: missing: expected a value",
+                    f"store.retention: 5: expected {duration}",
+                    f"store.size: '4k': expected {size}",
+                    "store.paht: 'x': expected no such key",
+                    f"listeners[0].listen: 8443: expected {address}",
+                    "listeners[1].name: missing: expected a value",
+                    "listeners[1].protocol: 'mqtt': expected 'http' or 'tcp'",
+                    "listeners[1].require[1]: 'all': expected 'workload' or 'receipt'",
+                    "listeners[2].name: 'a name that is too long': expected a name of at most 8 characters",
+                    f"listeners[2].listen: a mapping: expected {address}",
+                    "listeners[3]: 'web': expected a mapping",
+                ]
+            ),
+        )
+
+    def test_lists(self) -> None:
+        """A list is needed where there is one, and nothing else will do."""
+        for value, shown in (("{}", "a mapping"), ("a", "'a'"), ("1", "1"), ("null", "null")):
+            self.assertEqual(told(f"trustDomain: a\nlisteners: {value}"), [f"listeners: {shown}: expected a list"])
+
+    def test_alternatives(self) -> None:
+        """Where one of several is accepted, keys are spelled as in the file, without the names of the alternatives."""
+        problems = told("trustDomain: a\neither: {name: b, lisen: c}")
+        self.assertIn("either.listen: missing: expected a value", problems)
+        self.assertIn("either.lisen: 'c': expected no such key", problems)
+        self.assertIn("either: a mapping: expected text", problems)
+        self.assertEqual(len(problems), 3)
+
+    def test_a_rule_about_the_whole(self) -> None:
+        """Its key is the configuration."""
+        text = "trustDomain: a\nlisteners: [{name: b, listen: ':1'}, {name: b, listen: ':2'}]"
+        self.assertEqual(told(text), ["configuration: a mapping: expected listeners with different names"])
+
+    def test_the_error(self) -> None:
+        """The error counts its problems and tells the first."""
+        error = self.assertRaises(ConfigInvalid, parse, "ready: 1", Example, "proxy.yaml")
+        self.assertEqual(str(error), "proxy.yaml has 2 problem(s): trustDomain: missing: expected a value")
+        self.assertEqual(error.problems[0], Problem("trustDomain", None, "a value"))
+        self.assertEqual((error.reason, error.path), ("config_invalid", "proxy.yaml"))
+
+    def test_hostile_text(self) -> None:
+        """Neither keys nor values of a file reach a terminal as control characters, nor at any length."""
+        for problem in told('trustDomain: a\n"\\e[31mkey\\u202e": "\\e]0;a\\a"\ncount: "\\u202e' + "x" * 5000 + '"'):
+            self.assertTrue(problem.isprintable(), problem)
+            self.assertNotIn("\u202e", problem)
+            self.assertLess(len(problem), 500)
+
+
+class LoadTests(SynchronousTestCase):
+    """From a file to a model."""
+
+    def setUp(self) -> None:
+        """Name a file that does not exist."""
+        self.path = Path(self.mktemp())
+
+    def refused(self, path: str | Path) -> str:
+        """Tell why a file cannot be read."""
+        error = self.assertRaises(ConfigUnreadable, load, path, Example)
+        return str(error.evidence["what"])
+
+    def test_a_file(self) -> None:
+        """The path may be text or a path; errors name it."""
+        self.path.write_text(WHOLE)
+        self.assertEqual(load(self.path, Example), parse(WHOLE, Example))
+        self.assertEqual(load(str(self.path), Example), parse(WHOLE, Example))
+        self.path.write_text("")
+        self.assertEqual(self.assertRaises(ConfigInvalid, load, self.path, Example).path, str(self.path))
+
+    def test_missing(self) -> None:
+        """A file that is not there, in a folder or in none."""
+        self.assertEqual(self.refused(self.path), "No such file or directory")
+        self.assertEqual(self.refused(self.path / "a"), "No such file or directory")
+
+    def test_a_folder(self) -> None:
+        """A folder is no file."""
+        self.path.mkdir()
+        self.assertEqual(self.refused(self.path), "Is a directory")
+
+    def test_permissions(self) -> None:
+        """A file that may not be read."""
+        if os.geteuid() == 0:
+            self.path.symlink_to(self.path.absolute())
+            self.assertEqual(self.refused(self.path), "Too many levels of symbolic links")
+            return
+        self.path.write_text(WHOLE)
+        self.path.chmod(0)
+        self.assertEqual(self.refused(self.path), "Permission denied")
+
+    def test_names_that_no_file_has(self) -> None:
+        """NUL and half a character in a path are told as any other reason."""
+        for path in ("a\0b", "\ud800"):
+            self.assertEqual(self.refused(path), "no file can have this name")
+        self.assertEqual(self.refused("a" * 5000), "File name too long")
+
+    def test_size(self) -> None:
+        """A file may have a mebibyte, and not an octet more."""
+        start = b"trustDomain: a\n#"
+        self.path.write_bytes(start + b"x" * (MAX_FILE - len(start)))
+        self.assertEqual(load(self.path, Example).trustDomain, "a")
+        self.path.write_bytes(start + b"x" * (MAX_FILE - len(start) + 1))
+        self.assertEqual(self.refused(self.path), "it is larger than 1048576 octets")
+        self.assertEqual(self.refused("/dev/zero"), "it is larger than 1048576 octets")
+
+    def test_encoding(self) -> None:
+        """Only UTF-8 is read, with or without a byte order mark."""
+        for data, at in ((b"trustDomain: \xff", 13), ("trustDomain: é".encode("latin-1"), 13), (b"\xff\xfet\0", 0)):
+            self.path.write_bytes(data)
+            self.assertEqual(self.refused(self.path), f"invalid UTF-8 at octet {at}")
+        self.path.write_bytes(b"\xef\xbb\xbftrustDomain: \xc3\xa9")
+        self.assertEqual(load(self.path, Example).trustDomain, "é")
+        self.path.write_bytes("trustDomain: a".encode("utf-16"))
+        self.assertEqual(self.refused(self.path), "invalid UTF-8 at octet 0")
+
+
+KEYS = st.sampled_from(["trustDomain", "count", "ready", "labels", "either", "store", "listeners", "other"])
+INNER = st.sampled_from(["name", "listen", "upstream", "protocol", "require", "path", "retention", "size"])
+SCALARS = st.sampled_from(
+    ["a", "1", "true", "null", "''", "1.5", "10s", "4KiB", "':80'", "'[::1]:80'", "-", "~", "[]", "{}"]
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: "[" + ", ".join(items) + "]")
+        | st.lists(st.tuples(INNER, inner), max_size=4).map(
+            lambda pairs: "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}"
+        )
+    ),
+    max_leaves=10,
+)
+FILES = st.lists(st.tuples(KEYS, VALUES), max_size=5).map(lambda pairs: "".join(f"{k}: {v}\n" for k, v in pairs))
+
+
+class PropertyTests(SynchronousTestCase):
+    """What holds for all texts."""
+
+    def setUp(self) -> None:
+        """Name a file to write."""
+        self.path = Path(self.mktemp())
+
+    @given(st.text(max_size=200) | FILES | FILES.map(lambda text: "trustDomain: a\n" + text))
+    def test_any_text(self, text: str) -> None:
+        """Any text gives a model, or a typed error that can be shown."""
+        try:
+            example = parse(text, Example)
+        except (ConfigUnreadable, ConfigInvalid) as error:
+            self.assertIsInstance(error, SvcError)
+            self.assertTrue(str(error).isprintable(), str(error))
+            problems = error.problems if isinstance(error, ConfigInvalid) else ()
+            self.assertTrue(all(str(problem).isprintable() and problem.expected for problem in problems))
+            self.assertEqual(isinstance(error, ConfigInvalid), bool(problems))
+            return
+        self.assertIsInstance(example, Example)
+
+    @given(st.binary(max_size=100) | FILES.map(str.encode))
+    def test_any_octets_in_a_file(self, data: bytes) -> None:
+        """So does any file."""
+        self.path.write_bytes(data)
+        try:
+            self.assertIsInstance(load(self.path, Example), Example)
+        except (ConfigUnreadable, ConfigInvalid) as error:
+            self.assertEqual(str(error.evidence["path"]), str(self.path))
