@@ -1,0 +1,291 @@
+"""``svc curl`` and ``svc verify`` from the command line against a real proxy: what is printed, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.strictjson import b64u_encode
+from tests.peers import webapp
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.programs import svc
+from tests.peers.proxy import RunningProxy
+from tests.peers.waiting import Shared, answers, free_port, short_folder
+
+ID = "spiffe://example.org/ns/shop/sa/api"
+OTHER_ID = "spiffe://example.org/ns/shop/sa/other"
+
+
+def _make(stack: ExitStack) -> Any:
+    authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
+    application = webapp.start(stack)
+    plain = free_port()
+    proxy = RunningProxy(
+        authority,
+        f"127.0.0.1:{application}",
+        listeners=[
+            {
+                "name": "bare",
+                "protocol": "http",
+                "direction": "inbound",
+                "listen": f"127.0.0.1:{plain}",
+                "upstream": f"127.0.0.1:{application}",
+                "maxNotarization": "logRequest",
+            }
+        ],
+    )
+    stack.enter_context(proxy)
+    return SimpleNamespace(
+        authority=authority, application=application, proxy=proxy, bare=plain, folder=short_folder(stack)
+    )
+
+
+SHARED = Shared(_make)
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        found = SHARED.get()
+        self.authority: RunningAuthority = found.authority
+        self.proxy: RunningProxy = found.proxy
+        self.folder: Path = found.folder
+        self.plain_url = f"http://127.0.0.1:{found.application}"
+        self.bare_url = f"https://127.0.0.1:{found.bare}"
+
+    def curl(self, *arguments: str, status: int = 0, **settings: str) -> CompletedProcess[bytes]:
+        """Run ``svc curl`` with the socket of the authority; it must end with the status."""
+        ran = svc("curl", "--spiffe-socket-path", self.authority.address, *arguments, **settings)
+        self.assertEqual(status, ran.returncode, ran.stderr.decode())
+        return ran
+
+    def refused(self, reason: str, *arguments: str, status: int = 1, **settings: str) -> bytes:
+        """Run what must be refused for a reason and print nothing of the answer; returns what was said."""
+        ran = self.curl(*arguments, status=status, **settings)
+        self.assertEqual(b"", ran.stdout)
+        self.assertIn(f"({reason})\n", ran.stderr.decode())
+        return ran.stderr
+
+    def json(self, *arguments: str, status: int = 0) -> Any:
+        """Run with ``-o json``; returns the object."""
+        return json.loads(self.curl("-o", "json", *arguments, status=status).stdout)
+
+
+class LevelTests(_Case):
+    """Each level, and what is shown of it."""
+
+    def test_workload(self) -> None:
+        """By default the statement is verified, its level is the weakest, and the body is all of standard output."""
+        ran = self.curl(f"{self.proxy.url}/bytes/1000")
+        self.assertEqual(webapp.octets(1000), ran.stdout)
+        self.assertEqual(f"svc: server identity not pinned: {ID}\n", ran.stderr.decode())
+        pinned = self.curl("--expect-id", OTHER_ID, "--expect-id", ID, f"{self.proxy.url}/bytes/0")
+        self.assertEqual((b"", b""), (pinned.stdout, pinned.stderr))
+
+    def test_headers(self) -> None:
+        """``-i`` shows the head as it came; ``-s`` takes only the body away."""
+        ran = self.curl("-i", "-s", "-n", "logRequest", f"{self.proxy.url}/bytes/10")
+        lines = ran.stdout.decode().split("\r\n")
+        self.assertEqual(("HTTP/1.1 200 OK", ["", ""]), (lines[0], lines[-2:]))
+        self.assertIn("Svc-Notarization-Level: logRequest", lines)
+        self.assertNotIn("Svc-Receipt-Location", ran.stdout.decode())
+        self.assertIn(f"verified server identity: {ID}\n", ran.stderr.decode())
+
+    def test_sign_request(self) -> None:
+        """A signed request prints both reports on standard error and the body alone on standard output."""
+        before = self.proxy.metric("svc_proxy_notary_records_total", result="success")
+        ran = self.curl(
+            *("-n", "signRequest", "--print-workload", "--print-receipt", "--expect-id", ID, "-X", "PUT"),
+            *("-d", '{"amount": 5}', "-H", "X-Order: 7", "-H", "Authorization: Bearer secret"),
+            f"{self.proxy.url}/echo?x=1",
+        )
+        self.assertEqual(b'{"amount": 5}', ran.stdout)
+        said = ran.stderr.decode()
+        [statement] = re.findall(r"Workload Identity Statement (\S{44})\n", said)
+        for line in (
+            f"  SPIFFE ID: {ID}\n",
+            "  Signatures: ES256 valid, ML-DSA-65 valid\n",
+            "  Bound To Connection: yes\n",
+            f"  Workload Statement ID: {statement}\n",
+            "    Method: PUT\n",
+            "    Path: /echo?x=1\n",
+            "    Status Code: 200\n",
+            "      x-order: 7\n",
+            "      authorization: [redacted",
+        ):
+            self.assertIn(line, said)
+        self.assertNotIn("secret", said)
+        self.assertEqual(before + 1, self.proxy.metric("svc_proxy_notary_records_total", result="success"))
+
+    def test_json(self) -> None:
+        """``-o json`` is one object with the answer, both claims and the verdict."""
+        found = self.json("-n", "signRequest", "-d", '{"a": 1}', f"{self.proxy.url}/digest")
+        self.assertEqual(200, found["response"]["status"])
+        self.assertEqual(8, json.loads(found["response"]["body"]["text"])["size"])
+        self.assertEqual((ID, True), (found["workload"]["spiffeID"], found["workload"]["selfIssued"]))
+        claims = found["receipt"]["claims"]
+        self.assertEqual(found["workload"]["id"], claims["svc"]["workloadStatementID"])
+        self.assertEqual("POST", claims["svc"]["request"]["method"])
+        self.assertIn(["content-type", "application/json"], claims["svc"]["request"]["headers"])
+        self.assertEqual(found["response"]["body"]["sha-256"], claims["svc"]["response"]["body"]["sha-256"])
+        verdict = found["verification"]
+        self.assertEqual((True, None, True, True), tuple(verdict[each] for each in _VERDICT))
+        self.assertEqual("X25519MLKEM768", verdict["tls"]["group"])
+
+    def test_big_body(self) -> None:
+        """A body larger than the spool's memory is digested, verified and then printed whole."""
+        size = 24 * 1024 * 1024
+        ran = self.curl("-n", "signRequest", f"{self.proxy.url}/chunked/{size}")
+        self.assertEqual(webapp.octets(size), ran.stdout)
+        self.refused("body_too_large", "--max-body", "1MiB", f"{self.proxy.url}/bytes/{size}")
+
+    def test_bodiless(self) -> None:
+        """Receipts hold for answers without a body too."""
+        for arguments in (["-X", "HEAD", "/bytes/500"], ["/status/204"], ["/status/304"], ["/bytes/0"]):
+            found = self.json("-n", "signRequest", *arguments[:-1], self.proxy.url + arguments[-1])
+            self.assertEqual(0, found["receipt"]["claims"]["svc"]["response"]["body"]["size"], arguments)
+            self.assertTrue(found["verification"]["ok"])
+
+    def test_level_not_given(self) -> None:
+        """A listener that gives less than was asked for is refused."""
+        self.refused("level_mismatch", "-n", "signRequest", f"{self.bare_url}/bytes/1")
+        self.curl("-n", "logRequest", f"{self.bare_url}/bytes/1")
+
+
+_VERDICT = ("ok", "detail_reason", "postQuantum", "bound")
+
+
+class EvidenceTests(_Case):
+    """What is saved can be verified without the service."""
+
+    def test_saved_and_verified(self) -> None:
+        """Evidence verifies offline against the archive and against the Workload API; without anchors it does not."""
+        path = self.folder / "evidence.json"
+        self.curl("-n", "signRequest", "-s", "--save-evidence", str(path), "-d", "hello", f"{self.proxy.url}/echo")
+        self.assertEqual(0o600, path.stat().st_mode & 0o777)
+        archive = str(self.authority.archive_path)
+        offline = ["--trust-bundle", archive, "--pq-bundle", archive]
+        ran = svc("verify", *offline, "--expect-id", ID, path)
+        self.assertEqual(0, ran.returncode, ran.stderr)
+        self.assertIn(b"verified, complete", ran.stdout)
+        self.assertIn(b"time asserted", ran.stderr)
+        self.assertEqual(0, svc("verify", "--spiffe-socket-path", self.authority.address, path).returncode)
+        self._fails("identity_unexpected", *offline, "--expect-id", OTHER_ID, path)
+        self._fails("time_unproven", *offline, "--require-trusted-time", path)
+        self._fails("workload_api_unavailable", "--spiffe-socket-path", "unix:///no/such.sock", path)
+
+    def test_tampered(self) -> None:
+        """A changed body or a changed claim in the file is found."""
+        path = self.folder / "tampered.json"
+        self.curl("-n", "signRequest", "-s", "--save-evidence", str(path), "-d", "hello", f"{self.proxy.url}/echo")
+        archive = str(self.authority.archive_path)
+        whole = json.loads(path.read_text())
+        other_body = self._file("body.json", {**whole, "response": {"body": "aGVscCE="}})
+        self._fails("response_mismatch{body}", "--trust-bundle", archive, "--pq-bundle", archive, other_body)
+        forged = {**whole["statement"], "payload": b64u_encode(b'{"v":1}')}
+        other_claim = self._file("claim.json", {**whole, "statement": forged})
+        ran = svc("verify", "--trust-bundle", archive, "--pq-bundle", archive, other_claim)
+        self.assertEqual(1, ran.returncode)
+
+    def test_never_overwritten(self) -> None:
+        """A file that exists is left alone, and nothing is sent."""
+        path = self.folder / "taken.json"
+        path.write_text("mine")
+        before = self.proxy.metric("svc_proxy_request_duration_seconds_count")
+        self.refused("file_exists", "--save-evidence", str(path), f"{self.proxy.url}/bytes/1")
+        self.assertEqual("mine", path.read_text())
+        self.assertEqual(before, self.proxy.metric("svc_proxy_request_duration_seconds_count"))
+
+    def _file(self, name: str, content: object) -> Path:
+        path = self.folder / name
+        path.write_text(json.dumps(content))
+        return path
+
+    def _fails(self, reason: str, *arguments: str | Path) -> None:
+        ran = svc("verify", *arguments)
+        self.assertEqual(1, ran.returncode)
+        self.assertIn(f"({reason})", ran.stderr.decode())
+
+
+class RefusalTests(_Case):
+    """What is refused, with the reason and the exit status."""
+
+    def test_faults(self) -> None:
+        """An injected fault gives exactly its reason, whatever the level; the answer is not shown."""
+        for level in ("workload", "signRequest"):
+            arguments = ["-n", level, f"{self.proxy.url}/bytes/9", "--inject-faults"]
+            self.refused("statement_missing", *arguments, "no-workload-statement")
+            self.refused("signature_invalid{ES256}", *arguments, "bad-workload-statement")
+        found = self.json(f"{self.proxy.url}/bytes/9", "--inject-faults", "bad-workload-statement", status=1)
+        self.assertEqual((None, None), (found["response"], found["workload"]))
+        self.assertEqual((False, "signature_invalid{ES256}"), _verdict(found))
+        self.assertIn(b"--inject-faults", self.curl("--inject-faults", "x", self.proxy.url, status=1).stderr)
+
+    def test_bad_statement_without_validation(self) -> None:
+        """``--validate=false`` lets a missing statement pass, and not a bad one."""
+        arguments = ["--validate=false", f"{self.bare_url}/bytes/9"]
+        self.assertEqual(webapp.octets(9), self.curl(*arguments, "--inject-faults", "no-workload-statement").stdout)
+        faulty = ["--validate=false", f"{self.proxy.url}/bytes/9", "--inject-faults", "bad-workload-statement"]
+        ran = self.curl(*faulty, status=1)
+        self.assertIn("(signature_invalid{ES256})", ran.stderr.decode())
+
+    def test_pinning(self) -> None:
+        """Another identity than the expected one is refused before anything is sent."""
+        before = self.proxy.metric("svc_proxy_bytes_received_total")
+        self.refused("identity_unexpected", "--expect-id", OTHER_ID, f"{self.proxy.url}/bytes/1")
+        self.refused("identity_unexpected", f"{self.proxy.url}/bytes/1", SVC_EXPECT_ID=OTHER_ID)
+        self.refused("identity_not_pinned", "--require-pinned-id", f"{self.proxy.url}/bytes/1")
+        self.assertEqual(before, self.proxy.metric("svc_proxy_bytes_received_total"))
+        self.curl("--require-pinned-id", "--expect-id", ID, f"{self.proxy.url}/bytes/1")
+
+    def test_plain(self) -> None:
+        """A plain connection can bind nothing: refused with validation, allowed without."""
+        self.refused("transport_unbound", f"{self.plain_url}/bytes/9")
+        ran = self.curl("--validate=false", f"{self.plain_url}/bytes/9")
+        self.assertEqual(webapp.octets(9), ran.stdout)
+
+    def test_network(self) -> None:
+        """Refused ports, wrong protocols and wrong sockets are told apart."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            said = self.refused("connection_refused", f"https://127.0.0.1:{taken.getsockname()[1]}/")
+        self.assertIn(b"is the service running", said)
+        self.refused("handshake_failed", self.plain_url.replace("http:", "https:"))
+        self.refused("connection_closed", "--validate=false", self.proxy.url.replace("https:", "http:"))
+        dead = self.folder / "dead.sock"
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(dead))
+        for path, said_of_it in (("/no/such.sock", b"does not exist"), (str(dead), b"nobody listens")):
+            ran = svc("curl", "--spiffe-socket-path", f"unix://{path}", f"{self.proxy.url}/bytes/1")
+            self.assertEqual((1, b""), (ran.returncode, ran.stdout))
+            self.assertIn(said_of_it, ran.stderr)
+            self.assertIn(b"(workload_api_unavailable)", ran.stderr)
+
+    def test_max_time(self) -> None:
+        """A slow answer ends the exchange where the user said so."""
+        self.refused("max_time", "--max-time", "500ms", f"{self.proxy.url}/slow/5")
+
+    def test_exit_codes(self) -> None:
+        """The detailed exit status names network, statement, receipt or HTTP error; without the flag it is 0 or 1."""
+        detailed = "--detailed-exit-codes"
+        self.curl(f"{self.proxy.url}/status/503")
+        self.curl(detailed, f"{self.proxy.url}/status/204")
+        self.curl(detailed, f"{self.proxy.url}/status/404", status=4)
+        self.curl(f"{self.proxy.url}/status/500", status=4, SVC_DETAILED_EXIT_CODES="true")
+        port = free_port()
+        self.assertFalse(answers(port))
+        self.refused("connection_refused", detailed, f"https://127.0.0.1:{port}/", status=1)
+        faulty = ["--inject-faults", "no-workload-statement"]
+        self.refused("statement_missing", detailed, *faulty, f"{self.proxy.url}/status/404", status=2)
+        self.refused("level_mismatch", detailed, "-n", "signRequest", f"{self.bare_url}/bytes/1", status=3)
+
+
+def _verdict(found: Any) -> tuple[Any, Any]:
+    return found["verification"]["ok"], found["verification"]["detail_reason"]
