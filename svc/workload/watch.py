@@ -198,6 +198,8 @@ class WatchThread:
                 self._tell(self._listener.got_message, message)
         except StreamBroken as broken:
             return broken.problem
+        except Exception as error:  # noqa: BLE001 - whatever fails in this thread, it must go on trying and say why
+            return StreamProblem("failed", type(error).__name__, str(error))
         finally:
             with self._lock:
                 self._stream = None

@@ -138,6 +138,14 @@ class WatchThreadTests(SynchronousTestCase):
         self.watch(LOST, LOST, Stream("a"), clock=lambda: next(times)).run()
         self.assertEqual([round(each, 3) for each in self.pauses], [0.1, 0.2, 0.1])
 
+    def test_unexpected_failure(self) -> None:
+        """A failure that nobody foresaw is told and does not end the thread."""
+        self.watch(Stream("a", lambda: 1 // 0), Stream("b")).run()
+        problem = self.listener.heard[2]
+        self.assertIsInstance(problem, StreamProblem)
+        self.assertEqual(problem.code, "ZeroDivisionError")
+        self.assertIn("b", self.listener.heard)
+
     def test_stop_in_a_stream(self) -> None:
         """Stopping cancels the open call, tells nothing more and fires when the loop has ended."""
         fired: list[object] = []

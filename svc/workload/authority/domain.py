@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from svc.identity.bundle import BundleSet, X509Bundle
-from svc.identity.spiffeid import TrustDomain
+from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.svid import X509Svid
 from svc.workload.authority.changes import Changes
 from svc.workload.authority.jwtsvid import JwtAuthority, JwtBundle
@@ -139,8 +139,40 @@ class LocalDomain:
         Returns:
             One SVID for each entry: the one held while it is in the first half of its life, else a new one.
         """
+        # The clock may have been set forward past every root since the last tick.
+        self.advance(now)
         before = {each.entry: each for each in held}
         return tuple(_still_good(before.get(entry), now) or self._issue(entry, now) for entry in entries)
+
+    def issue_jwt(self, entry: Entry, audience: tuple[str, ...], now: datetime) -> str:
+        """
+        Sign a JWT-SVID.
+
+        Args:
+            entry: what entitles to it.
+            audience: whom it is for.
+            now: the time.
+
+        Returns:
+            The token.
+        """
+        self.advance(now)
+        return self.jwt.issue(entry.spiffe_id, audience, entry.jwt_ttl, now)
+
+    def own_svid(self, spiffe_id: SpiffeID, ttl: timedelta, now: datetime) -> X509Svid:
+        """
+        Sign an SVID for the authority itself.
+
+        Args:
+            spiffe_id: its identity.
+            ttl: how long it lives.
+            now: the time.
+
+        Returns:
+            The SVID.
+        """
+        self.advance(now)
+        return self.x509.issue(spiffe_id, ttl, now)
 
     def _issue(self, entry: Entry, now: datetime) -> IssuedSvid:
         svid = self.x509.issue(entry.spiffe_id, entry.ttl, now)

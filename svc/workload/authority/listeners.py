@@ -244,7 +244,7 @@ class OwnIdentity:
         """The current SVID; a new one is signed at half of its life."""
         now = self._now()
         if self._svid is None or self._renew_at is None or now >= self._renew_at:
-            self._svid = self._domain.x509.issue(self._spiffe_id, OWN_TTL, now)
+            self._svid = self._domain.own_svid(self._spiffe_id, OWN_TTL, now)
             self._renew_at = now + (self._svid.not_after - now) / 2
         return self._svid
 

@@ -29,6 +29,8 @@ from svc.workload.authority.registration import Entry, Registry
 
 #: The longest sleep of a watch: so often it looks at the clock again, which somebody may have set.
 MAX_SLEEP: Final = 30.0
+#: The shortest one, whatever the clock does.
+MIN_SLEEP: Final = 0.1
 MAX_AUDIENCES: Final = 32
 MAX_AUDIENCE: Final = 1024
 NO_IDENTITY: Final = "no identity issued"
@@ -108,8 +110,9 @@ class WorkloadApi:
         while True:
             # Attested anew at each round: a program that became another one loses its identity.
             caller, entries = self._entitled(process)
-            seen, now = self._domain.changes.number, self._now()
+            now = self._now()
             fresh = self._domain.renewed(entries, held, now)
+            seen = self._domain.changes.number
             if fresh != held or seen != sent:
                 await stream.send_message(self._svid_message(fresh))
             issued = tuple(each.svid.spiffe_id for each in fresh if each not in held)
@@ -117,7 +120,7 @@ class WorkloadApi:
                 self._observer.granted(caller, "FetchX509SVID", issued)
             sent, held = seen, fresh
             wait = min((each.renew_at - now).total_seconds() for each in held)
-            await self._domain.changes.beyond(seen, min(wait, MAX_SLEEP))
+            await self._domain.changes.beyond(seen, min(max(wait, MIN_SLEEP), MAX_SLEEP))
 
     def _svid_message(self, issued: tuple[IssuedSvid, ...]) -> messages.X509SVIDResponse:
         own = _der(self._domain.x509.bundle())
@@ -177,7 +180,7 @@ class WorkloadApi:
         svids = [
             messages.JWTSVID(
                 spiffe_id=str(entry.spiffe_id),
-                svid=self._domain.jwt.issue(entry.spiffe_id, audience, entry.jwt_ttl, now),
+                svid=self._domain.issue_jwt(entry, audience, now),
                 hint=entry.hint,
             )
             for entry in entries

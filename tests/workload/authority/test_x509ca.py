@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import BundleSet, SpiffeID, TrustDomain, verify_svid
 from svc.workload.authority.domain import ForeignDomain, LocalDomain, make_domain
+from svc.workload.authority.jwtsvid import validate
 from svc.workload.authority.registration import Entry, Selectors
 from svc.workload.authority.x509ca import ALGORITHMS, BACKDATE, X509Authority
 from tests.workload.messages import FOREIGN, NOW
@@ -99,6 +100,18 @@ class LocalDomainTests(SynchronousTestCase):
         """An SVID that is not valid yet is replaced."""
         held = self.domain.renewed((self.entry,), (), NOW)
         self.assertNotEqual(self.domain.renewed((self.entry,), held, NOW - HOUR), held)
+
+    def test_clock_set_far_forward(self) -> None:
+        """After a jump past every root the next SVID is signed by a new one, and watches are told of the bundle."""
+        number, later = self.domain.changes.number, NOW + 1000 * HOUR
+        (fresh,) = self.domain.renewed((self.entry,), (), later)
+        verify_svid(fresh.svid.chain, self.domain.bundles(), later)
+        self.assertEqual(fresh.svid.not_after, later + HOUR)
+        self.assertGreater(self.domain.changes.number, number)
+        again = NOW + 2000 * HOUR
+        evidence = validate(self.domain.issue_jwt(self.entry, ("us",), again), "us", self.domain.jwt_bundles(), again)
+        self.assertEqual(evidence.spiffe_id, NAME)
+        verify_svid(self.domain.own_svid(NAME, HOUR, again).chain, self.domain.bundles(), again)
 
     def test_foreign(self) -> None:
         """A federated bundle is served, told once, and replaced when it changes."""
