@@ -27,6 +27,7 @@ from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.exchange import Exchange
+from svc.proxy.http.interfaces import AnsweredExchange, FinishedExchange
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
@@ -202,7 +203,9 @@ class ClientConnection(Protocol):
         """
         return any(type(event) is End for event in self._queue)
 
-    def exchange_finished(self, exchange: Exchange, tunnelled: UpstreamConnection | None, status: int | None) -> None:
+    def exchange_finished(
+        self, exchange: FinishedExchange, tunnelled: UpstreamConnection | None, status: int | None
+    ) -> None:
         """
         Go on after a released response.
 
@@ -254,7 +257,7 @@ class ClientConnection(Protocol):
         self.write(answer(error.http_status, problem_fields(error), problem_body(error), head_only=False, lines=lines))
         self.close("protocol")
 
-    def serve_notary(self, exchange: Exchange) -> None:
+    def serve_notary(self, exchange: AnsweredExchange) -> None:
         """
         Answer a request for the reserved path.
 
@@ -262,7 +265,8 @@ class ClientConnection(Protocol):
             exchange: the request.
         """
         if self._endpoint is None:
-            exchange.answer_error(NotaryNotHere())
+            error = NotaryNotHere()
+            exchange.answer(error.http_status, problem_fields(error), problem_body(error))
         else:
             self._endpoint.serve(self, exchange)
 

@@ -40,7 +40,7 @@ from svc.wire.fields import Field, joined, passed_on_trailers
 from svc.wire.http1 import End, Event, Excess, Interim, Refused, RequestHead, ResponseHead
 
 if TYPE_CHECKING:
-    from svc.proxy.http.client import ClientConnection
+    from svc.proxy.http.interfaces import ExchangeClient
     from svc.proxy.http.upstream import UpstreamConnection
     from svc.proxy.notarizer import Ticket
 
@@ -83,7 +83,7 @@ class Exchange:
         "upgraded",
     )
 
-    def __init__(self, client: ClientConnection, head: RequestHead) -> None:
+    def __init__(self, client: ExchangeClient, head: RequestHead) -> None:
         self._client = client
         self._context = client.context
         self.head = head

@@ -38,8 +38,7 @@ from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
 
 if TYPE_CHECKING:
-    from svc.proxy.http.client import ClientConnection
-    from svc.proxy.http.exchange import Exchange
+    from svc.proxy.http.interfaces import AnsweredExchange, WaitingClient
 
 
 class Statements(Protocol):
@@ -85,7 +84,7 @@ class NotaryEndpoint:
         self._retention = timedelta(seconds=retention)
         self._limits = limits
 
-    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
+    def serve(self, client: WaitingClient, exchange: AnsweredExchange) -> None:
         """
         Answer a request; ``exchange.answer`` is called when the answer is known.
 
@@ -105,7 +104,7 @@ class NotaryEndpoint:
         found.addErrback(self._trouble)
         found.addCallback(self._give_later, client, exchange)
 
-    def _find(self, client: ClientConnection, request: NotaryRequest) -> Deferred[Answer]:
+    def _find(self, client: WaitingClient, request: NotaryRequest) -> Deferred[Answer]:
         generation, identity = client.caller.generation, client.caller.identity
         if generation is None or identity is None:
             return succeed(problem_answer(NotaryUnavailable(), retry_after=1))
@@ -159,14 +158,14 @@ class NotaryEndpoint:
         failure.trap(SvcError)
         return problem_answer(NotaryUnavailable(), retry_after=1)
 
-    def _give_later(self, answer: Answer, client: ClientConnection, exchange: Exchange) -> None:
+    def _give_later(self, answer: Answer, client: WaitingClient, exchange: AnsweredExchange) -> None:
         if exchange.finished or client.gone:
             return
         self._give(exchange, answer)
         client.resume_for_exchange()
 
     @staticmethod
-    def _give(exchange: Exchange, answer: Answer) -> None:
+    def _give(exchange: AnsweredExchange, answer: Answer) -> None:
         exchange.answer(answer.status, list(answer.headers), answer.body)
 
 
