@@ -58,7 +58,6 @@ prepare_environment() {
     log="$venv/install.log"
     if ! (cd "$top" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt \
             --config-settings editable_mode=compat -e ".${extras:+[$extras]}") >"$log" 2>&1; then
-        tail -n 3 "$log" >&2
         die "the dependencies could not be installed" "is the package index reachable? the whole output is in $log"
     fi
     printf '%s %s\n' "$wanted" "${extras:-base}" >"$stamp"
