@@ -39,17 +39,13 @@ _PREFIX: Final = HEADER_PREFIX.encode("ascii")
 _UNNAMEABLE: Final = FRAMING | {_FORWARDED}
 #: The usual options, which need no closer look.
 _USUAL: Final = frozenset({b"close", b"keep-alive", b"upgrade", b"te"})
+#: Options that name no field but hop-by-hop ones: beyond those there is nothing to drop.
+_HOP_BY_HOP_ALONE: Final = _USUAL - {b"close"}
 
 #: Framing fields as a reader that maps ``-`` and ``_`` to the same variable sees them; never forwarded.
 LOOKALIKES: Final = frozenset({b"content_length", b"transfer_encoding"})
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
-
-#: (lower-case name, whether the field is never forwarded), remembered by the name as it was spelled. Peers choose the
-#: names, so both their number and their length are bounded.
-_CLASSES: dict[bytes, tuple[bytes, bool]] = {}
-_CLASSES_LIMIT: Final = 4096
-_CLASSES_NAME_LIMIT: Final = 64
 
 
 def is_token(text: bytes) -> bool:
@@ -80,6 +76,24 @@ def is_reserved(lower_name: bytes) -> bool:
     return name.startswith(_PREFIX) or name == _FORWARDED
 
 
+class _Classes(dict[bytes, tuple[bytes, bool]]):
+    """Classes by the name as it was spelled. Peers choose the names: their number and their length are bounded."""
+
+    _MOST: Final = 4096
+    _LONGEST: Final = 64
+
+    def __missing__(self, name: bytes) -> tuple[bytes, bool]:
+        lower = name.lower()
+        known = (lower, lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower))
+        if len(name) <= self._LONGEST and len(self) < self._MOST:
+            self[name] = known
+        return known
+
+
+#: What :func:`classify` says, as a mapping of all octet strings, because every field of every message is looked up.
+CLASSES: Final = _Classes()
+
+
 def classify(name: bytes) -> tuple[bytes, bool]:
     """
     Classify a field name.
@@ -90,13 +104,7 @@ def classify(name: bytes) -> tuple[bytes, bool]:
     Returns:
         The name in lower case, and whether the field is hop-by-hop, reserved or a lookalike and so never forwarded.
     """
-    known = _CLASSES.get(name)
-    if known is None:
-        lower = name.lower()
-        known = (lower, lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower))
-        if len(name) <= _CLASSES_NAME_LIMIT and len(_CLASSES) < _CLASSES_LIMIT:
-            _CLASSES[name] = known
-    return known
+    return CLASSES[name]
 
 
 def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
@@ -134,9 +142,10 @@ def passed_on(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
     Returns:
         The rest, order, spelling and duplicates kept.
     """
-    if named:
-        return [field for field in fields if not (known := classify(field[0]))[1] and known[0] not in named]
-    return [field for field in fields if not classify(field[0])[1]]
+    classes = CLASSES
+    if named <= _HOP_BY_HOP_ALONE:
+        return [field for field in fields if not classes[field[0]][1]]
+    return [field for field in fields if not (known := classes[field[0]])[1] and known[0] not in named]
 
 
 def passed_on_trailers(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
@@ -150,7 +159,7 @@ def passed_on_trailers(fields: Iterable[Field], named: frozenset[bytes]) -> list
     Returns:
         The rest; fields that frame, route or describe the content are left out too (RFC 9110 section 6.5.1).
     """
-    return [field for field in passed_on(fields, named) if classify(field[0])[0] not in FRAMING]
+    return [field for field in passed_on(fields, named) if CLASSES[field[0]][0] not in FRAMING]
 
 
 def joined(fields: Iterable[Field]) -> bytes:

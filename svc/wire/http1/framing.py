@@ -11,7 +11,7 @@ from typing import Final
 
 from svc.naming import HEADER_PREFIX
 from svc.wire.errors import FieldRefused, TransferCodingRefused
-from svc.wire.fields import LOOKALIKES, Field, classify, connection_options
+from svc.wire.fields import CLASSES, LOOKALIKES, Field, connection_options
 
 #: What a signed 64-bit counter holds; a reader with one would see another length beyond.
 MAX_LENGTH: Final = 2**63 - 1
@@ -48,8 +48,9 @@ def read_framing(fields: list[Field], version: str) -> Framing:
     upgrades: tuple[bytes, ...] = ()
     hosts: tuple[bytes, ...] = ()
     reserved: dict[bytes, bytes] | None = None
+    classes = CLASSES
     for name, value in fields:
-        lower, special = classify(name)
+        lower, special = classes[name]
         if lower == b"host":
             hosts += (value,)
         elif lower == b"content-length":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import Field, classify
+from svc.wire.fields import CLASSES, Field
 
 #: Above the 8 KiB of most servers, because tokens of today fill that; a quarter of what one read can bring.
 DEFAULT_MAX_HEAD: Final = 32 * 1024
@@ -63,7 +63,7 @@ class Head:
         Returns:
             All its values, in order.
         """
-        return [value for name, value in self.fields if classify(name)[0] == lower_name]
+        return [value for name, value in self.fields if CLASSES[name][0] == lower_name]
 
 
 @dataclass(slots=True)

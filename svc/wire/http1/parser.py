@@ -17,6 +17,7 @@ from svc.wire.errors import (
 from svc.wire.fields import Field
 from svc.wire.http1.messages import VERSIONS, Event, Limits, Refused
 
+_SPACE: Final = 0x20
 #: Octets around trailer fields: the line end of the last piece, the last chunk's line, the empty line.
 LAST_CHUNK: Final = len(b"\r\n0\r\n\r\n")
 
@@ -31,9 +32,11 @@ class Parser:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._head_limit = limits.head
         self._events: list[Event] = []
         self._fields: list[Field] = []
-        self._trailers: list[Field] | None = None
+        #: Where fields go: to those of the head, or to the trailers behind it.
+        self._gathered = self._fields
         self._head_size = 0
         self._unaccounted = 0
         self._defect: RemoteProtocolError | None = None
@@ -43,16 +46,14 @@ class Parser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field, of the head or of the trailers."""
-        fields = self._fields if self._trailers is None else self._trailers
-        # llhttp leaves the white space behind a value, which is no part of it (RFC 9110 section 5.5).
-        content = value.rstrip()
-        if len(content) < len(value) and name.lower() == b"transfer-encoding":
-            # A tab behind the coding makes another coding of it for llhttp: it stays and is refused.
-            content = value.rstrip(b" ")
-        fields.append((name, content))
-        self._head_size += len(name) + len(value) + 4
-        if self._head_size > self._limits.head:
-            self._refuse(HeadTooLarge(limit=self._limits.head))
+        size = self._head_size = self._head_size + len(name) + len(value) + 4
+        if size > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
+        if value and value[-1] <= _SPACE:
+            # llhttp leaves the white space behind a value, which is no part of it (RFC 9110 section 5.5). A tab behind
+            # the transfer coding makes another coding of it for llhttp: it stays and is refused.
+            value = value.rstrip(b" ") if name.lower() == b"transfer-encoding" else value.rstrip()
+        self._gathered.append((name, value))
 
     def on_body(self, data: bytes) -> None:
         """One piece of a body, chunk lines removed."""
@@ -67,16 +68,14 @@ class Parser:
 
     def _judge_size(self, octets: int) -> None:
         """Judge the size of the head or the trailers that are whole now, with octets that were not counted yet."""
-        self._head_size += octets
-        if self._head_size > self._limits.head:
-            self._refuse(HeadTooLarge(limit=self._limits.head))
-        if len(self._fields if self._trailers is None else self._trailers) > self._limits.fields:
+        self._grow(octets)
+        if len(self._gathered) > self._limits.fields:
             self._refuse(TooManyFields(limit=self._limits.fields))
 
     def _grow(self, octets: int) -> None:
         self._head_size += octets
-        if self._head_size > self._limits.head:
-            self._refuse(HeadTooLarge(limit=self._limits.head))
+        if self._head_size > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
 
     def _feed(self, parser: httptools.HttpRequestParser | httptools.HttpResponseParser, data: bytes) -> int | None:
         """Feed llhttp; tell the offset where it stopped for another protocol, else None."""
@@ -92,8 +91,8 @@ class Parser:
         else:
             # Whatever llhttp holds back without an event (a half head, a chunk extension, a trailer) stays bounded. The
             # allowance is for what one read may bring behind an event.
-            if self._unaccounted > self._limits.head + len(data):
-                self._close(HeadTooLarge(limit=self._limits.head))
+            if self._unaccounted > self._head_limit + len(data):
+                self._close(HeadTooLarge(limit=self._head_limit))
         return None
 
     def _close(self, error: RemoteProtocolError) -> None:
@@ -105,14 +104,13 @@ class Parser:
         return events
 
     def _start_head(self) -> None:
-        self._fields = []
-        self._trailers = None
+        self._fields = self._gathered = []
         self._head_size = 0
 
     def _finish_head(self) -> None:
         self._unaccounted = 0
         self._head_size = 0
-        self._trailers = []
+        self._gathered = []
 
 
 def _explained(

@@ -24,7 +24,7 @@ from svc.wire.errors import (
     UpgradeWithBody,
     VersionRefused,
 )
-from svc.wire.fields import Field, classify, is_token
+from svc.wire.fields import CLASSES, Field, is_token
 from svc.wire.http1.framing import read_framing
 from svc.wire.http1.messages import VERSIONS, End, Event, Limits, RequestHead
 from svc.wire.http1.parser import LAST_CHUNK, Parser
@@ -166,11 +166,11 @@ class RequestParser(Parser):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        trailers = self._trailers or []
+        trailers = self._gathered
         if trailers:
             self._judge_size(LAST_CHUNK)
             # llhttp would follow such a trailer, who reads the head only would not.
-            if any(classify(name)[0] in _CONNECTION for name, _ in trailers):
+            if any(CLASSES[name][0] in _CONNECTION for name, _ in trailers):
                 self._refuse(FieldRefused(field="Connection", defect="it stands in the trailers"))
         self._unaccounted = 0
         self._ended = True

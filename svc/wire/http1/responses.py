@@ -164,13 +164,21 @@ class ResponseParser(Parser):
     def on_message_complete(self) -> None:
         """The response is whole, or an interim one is."""
         self._unaccounted = 0
-        if self._head is not None and not self._ended:
+        head = self._head
+        if head is None:
+            return
+        if not self._ended:
             self._judge_size(LAST_CHUNK)
             self._end()
+        elif head.chunked and not _bodiless(head.status):
+            # llhttp does not know of HEAD and read the chunks that the head told of.
+            self._excess()
 
     def _end(self) -> None:
         self._ended = True
-        self._events.append(End(self._trailers or []))
+        # What comes behind the answer to HEAD is not to reach these trailers.
+        trailers, self._gathered = self._gathered, []
+        self._events.append(End(trailers))
 
     def _excess(self) -> None:
         self._refuse(MalformedMessage(defect="bytes follow the response"))
