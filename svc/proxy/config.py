@@ -7,6 +7,7 @@ Knows YAML models only; what runs is built from it elsewhere. A key of a capabil
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -19,6 +20,7 @@ from svc.settings import Address, Duration, HostPort, Items, Settings, Size
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 #: Two heads of this size, every octet outside ASCII, still fit the 256 KiB of an envelope.
 MAX_RECORDED_HEAD = 40 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 
 
@@ -61,15 +63,31 @@ def _upstream(value: object) -> HostPort | str:
 
 def _optional_address(value: object) -> HostPort | None:
     """``0`` and the empty text disable, as everywhere in the platform."""
-    if value in ("", "0", 0) and not isinstance(value, bool):
+    if value in ("", "0", 0) and not isinstance(value, bool | float):
         return None
     return HostPort.parse(value)
 
 
+def _positive(value: float) -> float:
+    if value <= 0:
+        raise ValueError("a duration above 0s")
+    return value
+
+
 def _pq_issuer(value: str) -> str:
-    if value.startswith("unix:"):
-        return _socket(value)
-    HostPort.parse(value)
+    _upstream(value)
+    return value
+
+
+def _name(value: str) -> str:
+    if _NAME.match(value) is None:
+        raise ValueError("a name of at most 63 letters, digits, dots, hyphens and underscores, no mark in front")
+    return value
+
+
+def _not_empty(value: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
+    if not value:
+        raise ValueError("at least one listener")
     return value
 
 
@@ -79,6 +97,7 @@ MatcherText = Annotated[str, AfterValidator(_matcher)]
 SocketText = Annotated[str, AfterValidator(_socket)]
 Upstream = Annotated[HostPort | str, BeforeValidator(_upstream)]
 OptionalAddress = Annotated[HostPort | None, BeforeValidator(_optional_address)]
+Wait = Annotated[Duration, AfterValidator(_positive)]
 PqIssuerText = Annotated[str, AfterValidator(_pq_issuer)]
 
 
@@ -162,20 +181,20 @@ class LimitSettings(Settings):
 class TimeoutSettings(Settings):
     """How long one listener waits for what."""
 
-    handshake: Duration = 10.0
-    header: Duration = 10.0
-    idle: Duration = 60.0
-    idleUpstream: Duration = 30.0
-    connect: Duration = 5.0
-    response: Duration = 60.0
-    stream: Duration = 300.0
-    exchange: Duration = 3600.0
+    handshake: Wait = 10.0
+    header: Wait = 10.0
+    idle: Wait = 60.0
+    idleUpstream: Wait = 30.0
+    connect: Wait = 5.0
+    response: Wait = 60.0
+    stream: Wait = 300.0
+    exchange: Wait = 3600.0
 
 
 class ListenerSettings(Settings):
     """One listener."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Annotated[str, AfterValidator(_name)]
     protocol: Literal["http"]
     direction: Literal["inbound", "outbound"]
     listen: Address
@@ -227,7 +246,7 @@ class ProxySettings(Settings):
 
     trustDomain: TrustDomainText
     spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
-    startTimeout: Duration = 60.0
+    startTimeout: Wait = 60.0
     drainTimeout: Duration = 30.0
     metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_PROXY_ADMIN)
@@ -235,7 +254,7 @@ class ProxySettings(Settings):
     notary: NotarySettings = Field(default_factory=lambda: NotarySettings(pqIssuer="unix:///run/svc/pq.sock"))
     workload: WorkloadSettings = WorkloadSettings()
     policy: PolicySettings = PolicySettings()
-    listeners: Annotated[Items[ListenerSettings], Field(min_length=1)]
+    listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty)]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

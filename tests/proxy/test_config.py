@@ -1,0 +1,364 @@
+"""The configuration of the proxy: every rule with the key, the value and the words that an operator reads."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.proxy.config import MAX_RECORDED_HEAD, ProxySettings
+from svc.settings import ConfigInvalid, HostPort, parse
+
+INBOUND = {
+    "name": "web",
+    "protocol": "http",
+    "direction": "inbound",
+    "listen": '"0.0.0.0:8443"',
+    "upstream": '"127.0.0.1:8080"',
+}
+OUTBOUND = {
+    **INBOUND,
+    "direction": "outbound",
+    "listen": '"127.0.0.1:18443"',
+    "upstream": '"pay.bank:8443"',
+    "peer": '"spiffe://bank.example/pay"',
+}
+DURATION = "a duration with its unit, such as 250ms, 10s, 5m, 1h or 90d, up to 36500d"
+SIZE = "a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB, below 2^63 octets"
+HOST_PORT = "an address host:port with a port up to 65535, IPv6 in brackets"
+UPSTREAM = "an address host:port, or unix:/// and the absolute path of a socket"
+SOCKET = "unix:/// and the absolute path of a socket"
+MATCHER = "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*"
+
+
+def listener(base: dict[str, str] | None = None, **changes: str | None) -> str:
+    """One listener as a flow mapping; None leaves a key out."""
+    keys = {**(base or INBOUND), **changes}
+    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items() if value is not None) + "}"
+
+
+def whole(*listeners: str, **top: str) -> str:
+    """A file."""
+    lines = ["trustDomain: prod.example", *(f"{key}: {value}" for key, value in top.items()), "listeners:"]
+    return "\n".join([*lines, *(f"  - {each}" for each in listeners or (listener(),))])
+
+
+def read(text: str) -> ProxySettings:
+    """Take a file that is right."""
+    return parse(text, ProxySettings)
+
+
+class RuleTestCase(SynchronousTestCase):
+    """What these tests share."""
+
+    def refused(self, text: str, *expected: tuple[str, str | None, str]) -> None:
+        """Assert that exactly these problems are told."""
+        error = self.assertRaises(ConfigInvalid, parse, text, ProxySettings)
+        self.assertEqual([(each.key, each.value, each.expected) for each in error.problems], list(expected))
+
+
+class FileTests(RuleTestCase):
+    """The file as a whole."""
+
+    def test_least(self) -> None:
+        """A trust domain and one listener are enough; the rest has defaults."""
+        settings = read(whole())
+        self.assertEqual(settings.metricsAddr, HostPort("", 9092))
+        self.assertEqual(settings.adminAddr, HostPort("127.0.0.1", 9902))
+        self.assertEqual(settings.spiffeSocketPath, "unix:///spiffe-workload-api/agent.sock")
+        self.assertEqual(settings.notary.pqIssuer, "unix:///run/svc/pq.sock")
+        self.assertEqual((settings.notary.profile, settings.notary.retention), ("hybrid", 90 * 86400.0))
+        self.assertEqual((settings.policy.default, settings.accessLog), ("deny", "off"))
+        self.assertEqual((settings.startTimeout, settings.drainTimeout), (60.0, 30.0))
+        (web,) = settings.listeners
+        self.assertEqual((web.notarization, web.maxNotarization), ("none", "signRequest"))
+        self.assertEqual((web.limits.head, web.limits.body, web.timeouts.idle), (32 * 1024, None, 60.0))
+
+    def test_empty_file(self) -> None:
+        """Both keys that have no default are told at once."""
+        self.refused("", ("trustDomain", None, "a value"), ("listeners", None, "a value"))
+
+    def test_unknown_keys(self) -> None:
+        """A key of a later capability, or one that is misspelled, is an error at every level."""
+        none = "no such key"
+        self.refused(whole(license="x"), ("license", "'x'", none))
+        self.refused(whole(policy="{files: [/etc/svc/policy.yaml]}"), ("policy.files", "a list", none))
+        self.refused(whole(listener(require="[workload]")), ("listeners[0].require", "a list", none))
+        self.refused(whole(listener(ack="middleware")), ("listeners[0].ack", "'middleware'", none))
+        self.refused(whole(listener(limits="{heads: 4KiB}")), ("listeners[0].limits.heads", "'4KiB'", none))
+
+    def test_all_defects_at_once(self) -> None:
+        """Every defect of every section is told, not only the first."""
+        text = whole(listener(listen='"8443"'), listener(name='"-"'), drainTimeout="10", accessLog="yes")
+        error = self.assertRaises(ConfigInvalid, parse, text, ProxySettings)
+        keys = {each.key for each in error.problems}
+        self.assertEqual(keys, {"drainTimeout", "accessLog", "listeners[0].listen", "listeners[1].name"})
+
+    def test_no_listener(self) -> None:
+        """A proxy without a listener is a mistake."""
+        self.refused("trustDomain: a.example\nlisteners: []", ("listeners", "a list", "at least one listener"))
+
+    def test_one_defect_is_told_once(self) -> None:
+        """A defect in the only listener does not also say that there are too few."""
+        self.refused(whole(listener(protocol="mqtt")), ("listeners[0].protocol", "'mqtt'", "'http'"))
+
+    def test_trust_domain(self) -> None:
+        """The exact grammar of trust domain names."""
+        expected = "the name of a trust domain, such as prod.example.org"
+        for name in ("PROD.example", "spiffe://prod.example", "a b", '""'):
+            text = whole().replace("prod.example", name, 1)
+            self.refused(text, ("trustDomain", repr(name.strip('"')), expected))
+
+    def test_socket(self) -> None:
+        """The Workload API is a socket with an absolute path."""
+        for value in ("/run/agent.sock", "unix:run/agent.sock", "unix:///", "tcp://127.0.0.1:1"):
+            self.refused(whole(spiffeSocketPath=value), ("spiffeSocketPath", repr(value), SOCKET))
+
+    def test_disabled_addresses(self) -> None:
+        """The number and the text 0 and the empty text disable; nothing else does."""
+        for value in ('"0"', '""', "0"):
+            settings = read(whole(metricsAddr=value, adminAddr=value))
+            self.assertEqual((settings.metricsAddr, settings.adminAddr), (None, None))
+        for value, shown in (("false", "false"), ("0.0", "0.0"), ("null", "null"), ("off", "'off'"), ("9092", "9092")):
+            self.refused(whole(adminAddr=value), ("adminAddr", shown, HOST_PORT))
+
+    def test_units(self) -> None:
+        """A time or a size without its unit, or with another one, is refused; those with one are read."""
+        for value, shown in (("10", "10"), ("10.5", "10.5"), ('"10"', "'10'"), ("10 s", "'10 s'"), ("1w", "'1w'")):
+            self.refused(whole(drainTimeout=value), ("drainTimeout", shown, DURATION))
+        for value, shown in (("4096", "4096"), ("4KB", "'4KB'"), ("4kib", "'4kib'")):
+            self.refused(whole(listener(limits=f"{{body: {value}}}")), ("listeners[0].limits.body", shown, SIZE))
+        settings = read(whole(listener(limits="{body: 16MiB}", timeouts="{idle: 250ms}"), drainTimeout="5m"))
+        self.assertEqual(settings.drainTimeout, 300.0)
+        self.assertEqual(settings.listeners[0].limits.body, 16 * 2**20)
+        self.assertEqual(settings.listeners[0].timeouts.idle, 0.25)
+
+    def test_no_wait_is_nothing(self) -> None:
+        """A timeout of nothing would end everything at once; a drain of nothing is a wish."""
+        for key in ("handshake", "header", "idle", "idleUpstream", "connect", "response", "stream", "exchange"):
+            text = whole(listener(timeouts=f"{{{key}: 0s}}"))
+            self.refused(text, (f"listeners[0].timeouts.{key}", "'0s'", "a duration above 0s"))
+        self.refused(whole(startTimeout="0ms"), ("startTimeout", "'0ms'", "a duration above 0s"))
+        self.assertEqual(read(whole(drainTimeout="0s")).drainTimeout, 0.0)
+
+    def test_words(self) -> None:
+        """Where one of some words is expected, they are told; text never becomes truth."""
+        self.refused(whole(accessLog="true"), ("accessLog", "true", "'off' or 'on'"))
+        self.refused(whole(policy="{default: Allow}"), ("policy.default", "'Allow'", "'allow' or 'deny'"))
+
+
+class NotaryTests(RuleTestCase):
+    """The section ``notary``."""
+
+    def test_issuer_needed(self) -> None:
+        """Every profile but classical needs an issuer; the text names both ways out."""
+        for profile in ("hybrid", "pq", "cnsa2"):
+            expected = (
+                f"pqIssuer, which profile {profile} needs (unix:///path of svc-authority, or host:port),"
+                " or profile: classical"
+            )
+            self.refused(whole(notary=f"{{profile: {profile}}}"), ("notary", "a mapping", expected))
+        self.assertEqual(read(whole(notary="{profile: classical}")).notary.pqIssuer, None)
+
+    def test_issuer_identity(self) -> None:
+        """An issuer that is reached over the network must be named; one at a socket must not."""
+        expected = "pqIssuerID, the SPIFFE ID of an issuer that is reached by host:port"
+        self.refused(whole(notary='{pqIssuer: "pq.example:9443"}'), ("notary", "a mapping", expected))
+        given = read(whole(notary='{pqIssuer: "pq.example:9443", pqIssuerID: "spiffe://prod.example/pq"}')).notary
+        self.assertEqual((given.pqIssuer, given.pqIssuerID), ("pq.example:9443", "spiffe://prod.example/pq"))
+        self.assertEqual(read(whole(notary='{pqIssuer: "unix:///run/pq.sock"}')).notary.pqIssuerID, None)
+
+    def test_issuer_address(self) -> None:
+        """An issuer has a host and a port, or an absolute path."""
+        for value, expected in (
+            (":9443", UPSTREAM),
+            ("pq.example:0", UPSTREAM),
+            ("pq.example", HOST_PORT),
+            ("unix:/run/pq.sock", SOCKET),
+        ):
+            text = whole(notary=f'{{pqIssuer: "{value}", pqIssuerID: "spiffe://prod.example/pq"}}')
+            self.refused(text, ("notary.pqIssuer", repr(value), expected))
+
+    def test_identities(self) -> None:
+        """Issuer and readers are identities or patterns of them."""
+        text = whole(notary='{pqIssuer: "a:1", pqIssuerID: "https://prod.example/pq"}')
+        self.refused(text, ("notary.pqIssuerID", "'https://prod.example/pq'", MATCHER))
+        text = whole(notary='{profile: classical, readers: ["spiffe://prod.example/*", "spiffe://*"]}')
+        self.refused(text, ("notary.readers[1]", "'spiffe://*'", MATCHER))
+
+    def test_bounds(self) -> None:
+        """Rates and the queue have both bounds."""
+        for key, least, most in (
+            ("receiptsPerSecond", 1, 100_000),
+            ("receiptsBurst", 1, 1_000_000),
+            ("queue", 1, 65536),
+        ):
+            for value in (least, most):
+                settings = read(whole(notary=f"{{profile: classical, {key}: {value}}}"))
+                self.assertEqual(getattr(settings.notary, key), value)
+            for value, words in (
+                (least - 1, f"greater than or equal to {least}"),
+                (most + 1, f"less than or equal to {most}"),
+            ):
+                text = whole(notary=f"{{profile: classical, {key}: {value}}}")
+                self.refused(text, (f"notary.{key}", str(value), words))
+
+    def test_text_is_no_number(self) -> None:
+        """A quoted number is text."""
+        self.refused(whole(notary='{profile: classical, queue: "8"}'), ("notary.queue", "'8'", "a whole number"))
+
+
+class WorkloadTests(RuleTestCase):
+    """The section ``workload``."""
+
+    def test_one_source(self) -> None:
+        """Facts come from the folder or from the file; the text names the values that stand beside the folder."""
+        text = whole(workload="{podInfo: /etc/podinfo, namespace: pay, labels: {a: b}, allowLabels: [a]}")
+        expected = "either podInfo or explicit values, not both (labels, namespace)"
+        self.refused(text, ("workload", "a mapping", expected))
+
+    def test_lists_go_with_both(self) -> None:
+        """What may be told is a choice of its own."""
+        given = read(whole(workload="{podInfo: /etc/podinfo, allowLabels: [a], allowAnnotations: [b]}")).workload
+        self.assertEqual((given.podInfo, given.allowLabels, given.allowAnnotations), ("/etc/podinfo", ("a",), ("b",)))
+
+    def test_containers(self) -> None:
+        """A container has a name and an image."""
+        self.refused(whole(workload="{containers: [{name: a}]}"), ("workload.containers[0].image", None, "a value"))
+
+
+class ListenerTests(RuleTestCase):
+    """One listener."""
+
+    def wrong(self, text: str, expected: str) -> None:
+        """A rule between keys of a listener is told at the listener."""
+        self.refused(whole(text), ("listeners[0]", "a mapping", expected))
+
+    def test_name(self) -> None:
+        """A name is a word for logs and metrics, of at most 63 characters."""
+        expected = "a name of at most 63 letters, digits, dots, hyphens and underscores, no mark in front"
+        for name in ("", ".web", "a b", "wéb", "a" * 64):
+            self.refused(whole(listener(name=f'"{name}"')), ("listeners[0].name", repr(name), expected))
+        for name in ("a", "Web-1.b_c", "a" * 63):
+            self.assertEqual(read(whole(listener(name=f'"{name}"'))).listeners[0].name, name)
+
+    def test_distinct_names(self) -> None:
+        """Two listeners of one name could not be told apart."""
+        text = whole(listener(), listener(listen='"0.0.0.0:8444"'))
+        self.refused(text, ("configuration", "a mapping", "listeners with distinct names; web stands twice"))
+
+    def test_distinct_addresses(self) -> None:
+        """Two listeners at one address; port 0 is another one each time."""
+        text = whole(listener(), listener(name="other"))
+        self.refused(
+            text, ("configuration", "a mapping", "listeners with distinct addresses; 0.0.0.0:8443 stands twice")
+        )
+        two = read(whole(listener(listen='"127.0.0.1:0"'), listener(name="other", listen='"127.0.0.1:0"')))
+        self.assertEqual(len(two.listeners), 2)
+
+    def test_addresses(self) -> None:
+        """Where to listen and where to go on are addresses."""
+        for value in ("8443", "127.0.0.1:65536", "a:b", "[::1"):
+            self.refused(whole(listener(listen=f'"{value}"')), ("listeners[0].listen", repr(value), HOST_PORT))
+        for value, expected in ((":80", UPSTREAM), ("web:0", UPSTREAM), ("web", HOST_PORT), ("unix:web", SOCKET)):
+            self.refused(whole(listener(upstream=f'"{value}"')), ("listeners[0].upstream", repr(value), expected))
+        (unix,) = read(whole(listener(upstream='"unix:///run/web.sock"'))).listeners
+        self.assertEqual(unix.upstream, "unix:///run/web.sock")
+        (six,) = read(whole(listener(upstream='"[::1]:80"', listen='":8443"'))).listeners
+        self.assertEqual((six.upstream, six.listen), (HostPort("::1", 80), HostPort("", 8443)))
+
+    def test_outbound(self) -> None:
+        """An outbound listener as it should be."""
+        (pay,) = read(whole(listener(OUTBOUND))).listeners
+        self.assertEqual((pay.peer, pay.upstream), ("spiffe://bank.example/pay", HostPort("pay.bank", 8443)))
+
+    def test_outbound_needs_a_peer(self) -> None:
+        """Nobody connects to just anybody."""
+        self.wrong(
+            listener(OUTBOUND, peer=None), "peer, the SPIFFE ID that the upstream of an outbound listener must have"
+        )
+
+    def test_peer_is_an_identity(self) -> None:
+        """A peer is an identity or a pattern."""
+        text = whole(listener(OUTBOUND, peer='"bank.example"'))
+        self.refused(text, ("listeners[0].peer", "'bank.example'", MATCHER))
+
+    def test_outbound_reaches_a_host(self) -> None:
+        """A socket of this machine has no mutual TLS."""
+        text = listener(OUTBOUND, upstream='"unix:///run/pay.sock"')
+        self.wrong(text, "upstream host:port, since an outbound listener reaches another host")
+
+    def test_outbound_is_loopback(self) -> None:
+        """Plain connections are taken from this machine only."""
+        expected = "a loopback address to listen on, since an outbound listener takes plain connections"
+        for host in ("0.0.0.0", "", "10.0.0.1", "[::]", "web.example", "128.0.0.1"):
+            self.wrong(listener(OUTBOUND, listen=f'"{host}:1"'), expected)
+        for host in ("127.0.0.1", "127.9.9.9", "[::1]", "localhost"):
+            self.assertEqual(read(whole(listener(OUTBOUND, listen=f'"{host}:1"'))).listeners[0].listen.port, 1)
+
+    def test_outbound_has_no_notary(self) -> None:
+        """The peer notarizes; even a word that changes nothing is refused."""
+        expected = "no notarization here: the peer of an outbound listener notarizes"
+        self.wrong(listener(OUTBOUND, notarization="workload"), expected)
+        self.wrong(listener(OUTBOUND, notarization="none"), expected)
+        self.wrong(listener(OUTBOUND, maxNotarization="none"), expected)
+
+    def test_outbound_has_no_proxy_protocol(self) -> None:
+        """No load balancer stands in front of a loopback listener."""
+        expected = "no proxyProtocol here: an outbound listener takes connections of this machine only"
+        self.wrong(listener(OUTBOUND, proxyProtocol="v2"), expected)
+        self.assertEqual(read(whole(listener(proxyProtocol="v2"))).listeners[0].proxyProtocol, "v2")
+
+    def test_inbound_has_no_peer(self) -> None:
+        """Who may come is for the policy."""
+        expected = "no peer here: it belongs to outbound listeners, the policy admits inbound peers"
+        self.wrong(listener(peer='"spiffe://prod.example/a"'), expected)
+
+    def test_maximum_below_demand(self) -> None:
+        """The most that is given is at least what is demanded, for every pair of levels."""
+        levels = ("none", "workload", "logRequest", "signRequest")
+        for demanded, level in enumerate(levels):
+            for most, maximum in enumerate(levels):
+                text = listener(notarization=level, maxNotarization=maximum)
+                if most < demanded:
+                    self.wrong(text, f"a maxNotarization of at least {level}")
+                else:
+                    self.assertEqual(read(whole(text)).listeners[0].maxNotarization, maximum)
+
+    def test_recorded_heads_fit_a_receipt(self) -> None:
+        """At the limit a head is recorded, one octet above only where nothing is; the reason is told."""
+        expected = "limits.head of at most 40KiB, since a receipt holds both heads (or a maxNotarization of workload)"
+        for level in ("logRequest", "signRequest"):
+            at = listener(maxNotarization=level, limits=f"{{head: {MAX_RECORDED_HEAD}B}}")
+            self.assertEqual(read(whole(at)).listeners[0].limits.head, MAX_RECORDED_HEAD)
+            self.wrong(listener(maxNotarization=level, limits=f"{{head: {MAX_RECORDED_HEAD + 1}B}}"), expected)
+        free = listener(maxNotarization="workload", limits=f"{{head: {MAX_RECORDED_HEAD + 1}B}}")
+        self.assertEqual(read(whole(free)).listeners[0].limits.head, MAX_RECORDED_HEAD + 1)
+
+    def test_limits(self) -> None:
+        """Each limit has both bounds."""
+        for key, least, most, unit in (
+            ("connections", 1, 1_000_000, ""),
+            ("handshakes", 1, 65536, ""),
+            ("head", 1024, 2**20, "B"),
+            ("fields", 8, 1000, ""),
+            ("idleUpstream", 0, 65536, ""),
+        ):
+            for value in (least, most):
+                text = listener(maxNotarization="none", limits=f"{{{key}: {value}{unit}}}")
+                self.assertEqual(getattr(read(whole(text)).listeners[0].limits, key), value)
+            for value in {max(least - 1, 0), most + 1} - {least}:
+                text = listener(maxNotarization="none", limits=f"{{{key}: {value}{unit}}}")
+                error = self.assertRaises(ConfigInvalid, parse, whole(text), ProxySettings)
+                self.assertEqual([each.key for each in error.problems], [f"listeners[0].limits.{key}"])
+
+    @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30))
+    def test_any_text_as_address(self, text: str) -> None:
+        """Any text as an address is an address that is spelled the same, or an error at its key."""
+        quoted = "".join(f"\\U{ord(each):08x}" for each in text)
+        try:
+            settings = read(whole(listener(listen=f'"{quoted}"')))
+        except ConfigInvalid as error:
+            self.assertEqual([each.key for each in error.problems], ["listeners[0].listen"])
+        else:
+            self.assertEqual(str(settings.listeners[0].listen), text)
