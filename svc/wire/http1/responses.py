@@ -1,5 +1,5 @@
 """
-The answer to one request on an upstream connection.
+The answers on an upstream connection, one at a time.
 
 Owns when a response ends (RFC 9112 section 6.3) and what makes the connection unusable afterwards.
 """
@@ -35,7 +35,7 @@ _EMPTY_LINE: Final = b"\r\n\r\n"
 
 class ResponseParser(Parser):
     """
-    Reads the answer to one request on an upstream connection.
+    Reads the answer to one request on an upstream connection, and after :meth:`expect` the answer to the next.
 
     Args:
         method: the method of the request; the answer to HEAD has no body.
@@ -46,16 +46,38 @@ class ResponseParser(Parser):
     def __init__(self, method: bytes, limits: Limits | None = None, *, upgrade: bool = False) -> None:
         super().__init__(limits or Limits())
         self._parser = httptools.HttpResponseParser(self)
+        self._phrase = b""
+        self.rest = b""
+        self._start(method, upgrade)
+
+    def expect(self, method: bytes, *, upgrade: bool = False) -> None:
+        """
+        Go on to the answer to the next request. A parser that is closed stays closed.
+
+        Args:
+            method: the method of that request.
+            upgrade: whether it asks for another protocol.
+
+        Raises:
+            ValueError: the answer before it has not ended, which is a defect of the caller.
+        """
+        if not self._ended:
+            raise ValueError("the answer before has not ended")
+        if not self._complete:
+            # llhttp has not seen that end, behind an answer to HEAD or one that the connection's end would end.
+            self._parser = httptools.HttpResponseParser(self)
+        self._start(method, upgrade)
+
+    def _start(self, method: bytes, upgrade: bool) -> None:
         self._method = method
         self._upgrade = upgrade
-        self._phrase = b""
         self._head: ResponseHead | None = None
         self._interim = 0
         self._ended = False
+        self._complete = False
         self._octets = 0
         self._tail = b""
         self._left: int | None = None
-        self.rest = b""
 
     @property
     def begun(self) -> bool:
@@ -169,6 +191,7 @@ class ResponseParser(Parser):
             return
         if not self._ended:
             self._judge_size(LAST_CHUNK)
+            self._complete = True
             self._end()
         elif head.chunked and not _bodiless(head.status):
             # llhttp does not know of HEAD and read the chunks that the head told of.
