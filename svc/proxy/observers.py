@@ -7,6 +7,8 @@ Owns which event is logged with which words and how often. Nothing below knows t
 
 from __future__ import annotations
 
+import re
+
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -25,6 +27,12 @@ from svc.transport.observer import Role
 #: Reasons of ``exchange_failed`` that speak of the client's octets, not of the application or the notary.
 _UPSTREAM = frozenset({"upstream_unreachable", "upstream_closed", "upstream_timeout", "upstream_identity_refused"})
 _NOTARY = frozenset({"notary_unavailable", "replayed", "notary_rate"})
+_REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+def _precise(detail: str) -> str:
+    """Keep what is a reason; OpenSSL's own words for what went wrong are none."""
+    return detail if _REASON.match(detail) else ""
 
 
 class Reports:
@@ -88,12 +96,14 @@ class Reports:
 
     def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
         """A peer did not get through TLS."""
-        if self._limiter.admit(detail or reason, address):
+        precise = _precise(detail)
+        if self._limiter.admit(precise or reason, address):
             emit(
                 self.log,
                 Event.HANDSHAKE_FAILED,
                 reason="svid_invalid" if reason == "svid_invalid" else None,
-                detail_reason=detail or reason,
+                detail_reason=precise or reason,
+                detail=None if precise else detail or None,
                 attributes={"source.address": address, "role": role, "tls.alert": alert},
             )
 
@@ -134,7 +144,7 @@ class ListenerObserver:
 
     def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
         """Count and tell a peer that did not get through."""
-        self._metrics.handshake_failed(role, reason, detail, address, alert)
+        self._metrics.handshake_failed(role, reason, _precise(detail), address, alert)
         self._reports.handshake_failed(role, reason, detail, address, alert)
 
     def connection_refused(self, reason: str, address: str) -> None:
