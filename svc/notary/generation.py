@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from svc.identity import SpiffeID, X509Svid, binding_of, key_algorithm, spki_sha256
@@ -95,17 +96,17 @@ class Generation:
         """The workload's identity."""
         return self.svid.spiffe_id
 
-    @property
+    @cached_property
     def expires(self) -> datetime:
         """When the first of SVID and signing leaves ends."""
         return self.statement.expires
 
-    @property
+    @cached_property
     def renew_connections_at(self) -> datetime:
         """From when on responses carry ``Connection: close``: at 80 % of the life."""
         return self.statement.issued + (self.expires - self.statement.issued) * _RENEW_SHARE
 
-    @property
+    @cached_property
     def cut_at(self) -> datetime:
         """When idle connections close and running exchanges are cut: 60 s before the end, never before the renewal."""
         return max(self.expires - _CUT_BEFORE, self.renew_connections_at)

@@ -77,6 +77,9 @@ class Level(Enum):
     def __str__(self) -> str:
         return self.value
 
+    # There is one object of each member, and levels are looked up for every request: Enum's own hash is slower.
+    __hash__ = object.__hash__
+
 
 _BY_WORD: dict[str, Level] = {level.value: level for level in Level}
 _RANKS: dict[Level, int] = {level: rank for rank, level in enumerate(Level)}

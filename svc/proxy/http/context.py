@@ -14,7 +14,7 @@ from typing import Protocol
 
 from svc.identity import X509Svid
 from svc.notary.generation import Generation
-from svc.notary.level import Level
+from svc.notary.level import Level, level_in_force
 from svc.policy import Policy
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.upstream import UpstreamPool
@@ -93,7 +93,10 @@ class ListenerContext:
     #: Set when the listener is to end: responses then ask clients to connect elsewhere.
     draining: bool = False
     message_limits: Limits = field(init=False)
+    #: The level of an exchange whose client asks for none.
+    unasked: Level = field(init=False)
 
     def __post_init__(self) -> None:
         self.message_limits = Limits(head=self.limits.head, fields=self.limits.fields)
+        self.unasked = level_in_force(demanded=self.demanded, asked=Level.NONE, maximum=self.maximum)
         self.tick = self.seconds()

@@ -133,7 +133,9 @@ class Exchange:
         except ProxyError as error:
             self.answer_error(error)
             return
-        level = level_in_force(demanded=context.demanded, asked=asked, maximum=context.maximum)
+        level = context.unasked
+        if asked is not Level.NONE:
+            level = level_in_force(demanded=context.demanded, asked=asked, maximum=context.maximum)
         self._level = level
         if level is Level.NONE:
             self._forward()

@@ -6,7 +6,6 @@ Pure: from a parsed head to octets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from svc.wire.fields import Field, joined, passed_on
@@ -47,40 +46,42 @@ def _names_trailers(value: bytes) -> bool:
     return any(part.split(b";")[0].strip().lower() == b"trailers" for part in value.split(b","))
 
 
-@dataclass(slots=True)
-class ClientHead:
+def response_framing(head: ResponseHead, method: bytes, version: str) -> Framing:
     """
-    The head of a response as the client gets it.
-
-    Args:
-        octets: the head with its empty line.
-        fields: the fields in it that came from the application.
-        framing: what ends the body.
-        length: octets of the body where a number ends it.
-    """
-
-    octets: bytes
-    fields: list[Field]
-    framing: Framing
-    length: int
-
-
-def response_head(head: ResponseHead, *, method: bytes, version: str, close: bool, added: bytes) -> ClientHead:
-    """
-    Write the head of a response for the client.
+    Say what ends the body of a response on the client's connection.
 
     Args:
         head: as the application sent it.
         method: the method of the request.
         version: the client's HTTP version; 1.0 knows no chunks.
+
+    Returns:
+        The framing.
+    """
+    if method == b"HEAD" or head.status < 200 or head.status in (204, 304):
+        return Framing.NONE
+    if head.chunked or head.until_close:
+        return Framing.CHUNKED if version == "1.1" else Framing.CLOSE
+    return Framing.LENGTH if head.length else Framing.NONE
+
+
+def response_head(
+    head: ResponseHead, fields: list[Field], framing: Framing, *, version: str, close: bool, added: bytes
+) -> bytes:
+    """
+    Write the head of a response for the client.
+
+    Args:
+        head: as the application sent it.
+        fields: those of its fields that are passed on.
+        framing: what ends its body.
+        version: the client's HTTP version.
         close: whether the connection ends after this response.
         added: the lines that the proxy adds, each with CRLF.
 
     Returns:
-        The head and how its body is framed.
+        The head with its empty line.
     """
-    framing, length = _framing(head, method, version)
-    fields = passed_on(head.fields, head.options)
     if framing is Framing.CHUNKED:
         added += b"Transfer-Encoding: chunked\r\n"
     if head.status == 101:
@@ -89,8 +90,7 @@ def response_head(head: ResponseHead, *, method: bytes, version: str, close: boo
         added += b"Connection: close\r\n"
     elif version == "1.0":
         added += b"Connection: keep-alive\r\n"
-    octets = b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.phrase, joined(fields), added)
-    return ClientHead(octets, fields, framing, length)
+    return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.phrase, joined(fields), added)
 
 
 def interim_head(head: ResponseHead) -> bytes:
@@ -105,11 +105,3 @@ def interim_head(head: ResponseHead) -> bytes:
     """
     fields = joined(passed_on(head.fields, head.options))
     return b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.phrase, fields)
-
-
-def _framing(head: ResponseHead, method: bytes, version: str) -> tuple[Framing, int]:
-    if method == b"HEAD" or head.status < 200 or head.status in (204, 304):
-        return Framing.NONE, 0
-    if head.chunked or head.until_close:
-        return (Framing.CHUNKED if version == "1.1" else Framing.CLOSE), 0
-    return (Framing.LENGTH, head.length) if head.length else (Framing.NONE, 0)

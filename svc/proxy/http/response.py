@@ -7,9 +7,9 @@ Pure: events in, octets out. Withheld are the last octet of a body of known leng
 
 from __future__ import annotations
 
-from svc.proxy.http.heads import Framing, response_head
+from svc.proxy.http.heads import Framing, response_framing, response_head
 from svc.proxy.http.recorder import Recorder
-from svc.wire.fields import Field, joined, passed_on_trailers
+from svc.wire.fields import Field, joined, passed_on, passed_on_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
 
@@ -30,22 +30,23 @@ class ResponseWriter:
     def __init__(
         self, request: RequestHead, head: ResponseHead, *, close: bool, added: bytes, recorder: Recorder | None
     ) -> None:
-        made = response_head(head, method=request.method, version=request.version, close=close, added=added)
-        self._framing = made.framing
-        self._remaining = made.length
+        version = request.version
+        self._framing = framing = response_framing(head, request.method, version)
+        self._remaining = head.length or 0
         self._options = head.options
         self._recorder = recorder
         self.status = head.status
-        self.close = close or made.framing is Framing.CLOSE
+        self.close = close or framing is Framing.CLOSE
+        fields = passed_on(head.fields, head.options)
         #: The octets to send at once.
-        self.first = made.octets
+        self.first = response_head(head, fields, framing, version=version, close=close, added=added)
         #: The octets to send when the record is durable.
         self.held = b""
         if recorder is not None:
             recorder.status = head.status
-            recorder.response_fields = made.fields
-            if made.framing is Framing.NONE:
-                self.first, self.held = b"", made.octets
+            recorder.response_fields = fields
+            if framing is Framing.NONE:
+                self.first, self.held = b"", self.first
 
     def body(self, data: bytes) -> bytes:
         """

@@ -86,7 +86,10 @@ class UpstreamConnection(Protocol):
             upgrade: whether it asks for another protocol.
         """
         self._user = user
-        self._parser = ResponseParser(method, self._limits, upgrade=upgrade)
+        if self._parser is None:
+            self._parser = ResponseParser(method, self._limits, upgrade=upgrade)
+        else:
+            self._parser.expect(method, upgrade=upgrade)
 
     @property
     def answer_begun(self) -> bool:
@@ -109,7 +112,7 @@ class UpstreamConnection(Protocol):
         Args:
             reusable: whether another request may follow on this connection.
         """
-        self._user = self._parser = None
+        self._user = None
         if reusable and not self.dead:
             self._pool.put_back(self)
         else:
@@ -221,7 +224,8 @@ class UpstreamPool:
         self._limits = limits
         self._max_idle = max_idle
         self._idle_timeout = idle_timeout
-        self._seconds = seconds
+        #: When the last sweep was, or the start: exact enough for idle times.
+        self._tick = seconds()
         self._idle: list[UpstreamConnection] = []
         self._all: set[UpstreamConnection] = set()
         self._connecting: set[Deferred[UpstreamConnection]] = set()
@@ -286,7 +290,7 @@ class UpstreamPool:
         if self._closed or len(self._idle) >= self._max_idle:
             connection.close()
             return
-        connection.idle_since = self._seconds()
+        connection.idle_since = self._tick
         self._idle.append(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
@@ -307,6 +311,7 @@ class UpstreamPool:
         Args:
             now: the monotonic time.
         """
+        self._tick = now
         while self._idle and now - self._idle[0].idle_since >= self._idle_timeout:
             self._idle.pop(0).close()
 
