@@ -192,6 +192,8 @@ class Authority(MultiService):
         source = WorkloadSource(
             self._settings.workloadApi, reactor=self._reactor, trust_domain=trust_domain, now=self._now
         )
+        # A new root stands in the archive before the first leaf for an SVID below it is issued.
+        source.subscribe(self.tick)
         source.setServiceParent(self)
         return source
 
