@@ -1,0 +1,435 @@
+"""Beside a real SPIRE: the source of SVIDs, the proxy, ``svc curl``, the PQ issuer and the quickstart."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from cryptography import x509
+from spiffe import WorkloadApiClient
+from spiffe.errors import PySpiffeError
+from twisted.internet import reactor
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from svc.identity import TrustDomain, verify_svid
+from svc.identity.archive import BundleArchive
+from svc.identity.trustbundle import parse_bundle_file
+from svc.testing.ca import TestAuthority
+from svc.workload.errors import NoIdentityIssued, PqIssuerRefused
+from svc.workload.pqclient import fetch_pq_leaf
+from svc.workload.source import WorkloadSource, utc_now
+from tests.peers import webapp
+from tests.peers.authority import RunningAuthority
+from tests.peers.authority import entry as authority_entry
+from tests.peers.programs import run, svc
+from tests.peers.proxy import RunningProxy
+from tests.peers.spire import RunningSpire, entry
+from tests.peers.strangers import Credentials, RawConnection
+from tests.peers.waiting import TOP, Shared, eventually, free_port, short_folder
+
+API = "/ns/shop/sa/api"
+IDENTITY = f"spiffe://example.org{API}"
+ONE, TWO = TrustDomain("one.example"), TrustDomain("two.example")
+#: With SPIRE's ten seconds of back-dating half of the life is over after three to seven seconds.
+SHORT = 16
+
+
+def _spire(stack: ExitStack) -> RunningSpire:
+    return stack.enter_context(RunningSpire(entries=[entry(API)]))
+
+
+SPIRE = Shared(_spire)
+
+
+def issuer_beside(stack: ExitStack, spire: RunningSpire) -> RunningAuthority:
+    """Start ``svc-authority`` as PQ issuer only."""
+    issuer = RunningAuthority(spire.trust_domain)
+    stack.callback(issuer.stop)
+    issuer.config = {
+        "trustDomain": spire.trust_domain,
+        "workloadApi": spire.address,
+        "pqIssuer": {"socket": issuer.pq_address, "bundleFile": str(issuer.pq_bundle_path)},
+    }
+    return issuer.start()
+
+
+def proxy_beside(spire: RunningSpire, upstream: int, issuer: RunningAuthority | None, **keys: Any) -> RunningProxy:
+    """Make a proxy with SPIRE's identities; of profile ``classical`` where there is no issuer."""
+    beside = SimpleNamespace(
+        trust_domain=spire.trust_domain, address=spire.address, pq_address=issuer.pq_address if issuer else None
+    )
+    notary = {} if issuer else {"profile": "classical", "pqIssuer": None}
+    return RunningProxy(beside, f"127.0.0.1:{upstream}", notary={**notary, **keys.pop("notary", {})}, **keys)
+
+
+def _platform(stack: ExitStack) -> Any:
+    spire = SPIRE.get()
+    application = webapp.start(stack)
+    issuer = issuer_beside(stack, spire)
+    hybrid = stack.enter_context(proxy_beside(spire, application, issuer))
+    classical = stack.enter_context(proxy_beside(spire, application, None))
+    return SimpleNamespace(spire=spire, issuer=issuer, hybrid=hybrid, classical=classical)
+
+
+PLATFORM = Shared(_platform)
+
+
+class SourceCase(TestCase):
+    """A test with sources that end with it."""
+
+    timeout = 60
+
+    def source(self, spire: RunningSpire, **keys: Any) -> WorkloadSource:
+        """Start a source."""
+        source = WorkloadSource(spire.address, reactor=reactor, **{"start_timeout": 10.0, **keys})
+        source.startService()
+        self.addCleanup(source.stopService)
+        return source
+
+    async def until(self, condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+        """Wait for a condition while the reactor runs."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                self.fail(f"not within {seconds} s")
+            await deferLater(reactor, 0.02)
+        return found
+
+
+class WorkloadApiTests(SynchronousTestCase):
+    """That this is a SPIRE: what any client of the standard gets from it."""
+
+    def test_py_spiffe(self) -> None:
+        """py-spiffe gets SVID, bundle and a JWT-SVID that the agent validates."""
+        spire = SPIRE.get()
+        with WorkloadApiClient(spire.address, default_timeout=10) as client:
+            context = client.fetch_x509_context()
+            self.assertEqual([IDENTITY], [str(each.spiffe_id) for each in context.x509_svids])
+            bundle = context.x509_bundle_set.get_bundle_for_trust_domain(context.default_svid.spiffe_id.trust_domain)
+            self.assertEqual(1, len(bundle.x509_authorities))
+            token = client.fetch_jwt_svid({"us"}).token
+            self.assertEqual(API, client.validate_jwt_svid(token, "us").spiffe_id.path)
+            self.assertRaises(PySpiffeError, client.validate_jwt_svid, token, "them")
+
+
+class SourceTests(SourceCase):
+    """The source of SVIDs and bundles."""
+
+    async def test_first_update(self) -> None:
+        """SVID and bundle arrive, verify by our rules, and are those that the server exports."""
+        spire = SPIRE.get()
+        source = self.source(spire, trust_domain=TrustDomain("example.org"))
+        await source.when_ready()
+        self.assertEqual(IDENTITY, str(source.svid.spiffe_id))
+        evidence = verify_svid(source.svid.chain, source.bundles, utc_now())
+        self.assertEqual(("ECDSA-P256", False), (evidence.algorithm.name, evidence.post_quantum))
+        for form in ("pem", "spiffe"):
+            exported = parse_bundle_file(spire.bundle(form).encode(), TrustDomain("example.org"))
+            self.assertEqual(source.bundles, exported)
+
+    async def test_entry_comes_and_goes(self) -> None:
+        """Without an entry there is no identity; one made later arrives; one taken out leaves the last SVID."""
+        with RunningSpire(entries=[]) as spire:
+            source = self.source(spire, start_timeout=1.0)
+            error = await self.assertFailure(source.when_ready(), NoIdentityIssued)
+            self.assertIn("registration entry", error.advice())
+            identifier = spire.add(entry("/late"))
+            await self.until(lambda: source.state.phase == "connected")
+            self.assertEqual("/late", source.svid.spiffe_id.path)
+            svid = source.svid
+            spire.remove(identifier)
+            await self.until(lambda: source.state.phase == "stale")
+            self.assertIn("PERMISSION_DENIED", str(source.state.last_error))
+            self.assertEqual(svid, source.svid)
+
+    async def test_archive_comes_first(self) -> None:
+        """The issuer knows SPIRE's root in its archive before it issues, so that all evidence can be judged by it."""
+        with ExitStack() as stack:
+            spire = SPIRE.get()
+            source = self.source(spire)
+            await source.when_ready()
+            issuer = issuer_beside(stack, spire)
+            leaf = None
+            while leaf is None:
+                asked = fetch_pq_leaf(issuer.pq_address, source.svid, source, reactor, now=utc_now)
+                # Before SPIRE has given the issuer its own identity, it refuses.
+                leaf = await asked.addErrback(lambda failure: failure.trap(PqIssuerRefused) and None)
+            archive = BundleArchive.parse(issuer.archive_path.read_bytes())
+            (anchor,) = archive.spiffe.bundle_for(TrustDomain("example.org")).anchors
+            self.assertEqual(source.bundles.bundle_for(TrustDomain("example.org")).certificates, (anchor.certificate,))
+
+    async def test_agent_outage(self) -> None:
+        """SVIDs rotate; over kill -9 of the agent the last good ones stay, and after its restart they rotate again."""
+        with RunningSpire(entries=[entry("/a", ttl=SHORT)]) as spire:
+            source = self.source(spire)
+            await source.when_ready()
+            seen = [source.svid]
+            source.subscribe(lambda: seen.append(source.svid))
+            await self.until(lambda: len(seen) == 2)
+            verify_svid(source.svid.chain, source.bundles, utc_now())
+            self.assertEqual(0, source.state.failures)
+
+            spire.kill("agent")
+            await self.until(lambda: source.state.phase == "stale")
+            kept, bundles = source.svid, source.bundles
+            await deferLater(reactor, 1.0)
+            self.assertEqual((kept, bundles), (source.svid, source.bundles))
+
+            spire.start_agent()
+            await self.until(lambda: source.state.phase == "connected" and source.svid != kept)
+            self.assertGreater(source.svid.not_after, kept.not_after)
+            self.assertEqual(bundles, source.bundles)
+
+
+class MainJobTests(SynchronousTestCase):
+    """The proxy and ``svc curl`` with SPIRE's identities."""
+
+    def setUp(self) -> None:
+        """One SPIRE for all, a proxy of each profile."""
+        found = PLATFORM.get()
+        self.spire: RunningSpire = found.spire
+        self.issuer: RunningAuthority = found.issuer
+        self.hybrid: RunningProxy = found.hybrid
+        self.classical: RunningProxy = found.classical
+
+    def curl(self, proxy: RunningProxy, *options: str) -> tuple[int, str, str]:
+        """Run ``svc curl`` with SPIRE's socket, expecting the workload by its name."""
+        target = ["--spiffe-socket-path", self.spire.address, "--expect-id", IDENTITY, f"{proxy.url}/status/200"]
+        ran = svc("curl", *options, *target)
+        return ran.returncode, ran.stdout.decode(), ran.stderr.decode()
+
+    def roots(self) -> list[str]:
+        """Name the issuer's roots."""
+        return ["--pq-bundle", str(self.issuer.pq_bundle_path)]
+
+    def test_hybrid(self) -> None:
+        """Statement and receipt bear SPIRE's signature and that of the issuer beside it; both verify, later too."""
+        with ExitStack() as stack:
+            evidence = str(short_folder(stack) / "evidence.json")
+            options = ["-n", "signRequest", "-o", "json", "--save-evidence", evidence, *self.roots()]
+            status, out, errors = self.curl(self.hybrid, *options)
+            self.assertEqual((0, ""), (status, errors), out)
+            found = json.loads(out)["verification"]
+            self.assertEqual((True, True, "hybrid"), (found["ok"], found["postQuantum"], found["profile"]))
+            self.assertEqual((IDENTITY, True), (found["serverIdentity"], found["identityPinned"]))
+            archive = ["--trust-bundle", str(self.issuer.archive_path), "--pq-bundle", str(self.issuer.archive_path)]
+            ran = svc("verify", *archive, "--expect-id", IDENTITY, "-o", "json", evidence)
+            self.assertEqual(0, ran.returncode, ran.stderr.decode())
+            self.assertTrue(json.loads(ran.stdout)["verification"]["postQuantum"])
+
+    def test_reports(self) -> None:
+        """The reports for people name the identity, and the response is the application's."""
+        options = ["-n", "signRequest", "--print-workload", "--print-receipt", "-i", *self.roots()]
+        status, out, errors = self.curl(self.hybrid, *options)
+        self.assertEqual(0, status, errors)
+        self.assertTrue(out.startswith("HTTP/1.1 200 OK"), out)
+        self.assertTrue(out.endswith("as you wished\n"), out)
+        self.assertGreaterEqual(errors.count(IDENTITY), 2)
+
+    def test_without_roots(self) -> None:
+        """Without the issuer's roots nothing is believed: beside SPIRE's socket there is no such file."""
+        status, out, errors = self.curl(self.hybrid)
+        self.assertNotEqual(0, status)
+        self.assertEqual("", out)
+        self.assertIn("--pq-bundle", errors)
+
+    def test_classical(self) -> None:
+        """Without any authority the profile ``classical`` works, is warned of, and is not believed by default."""
+        status, out, errors = self.curl(self.classical, "-n", "signRequest", "--profile", "classical", "-s")
+        self.assertEqual((0, ""), (status, out), errors)
+        self.assertIn("evidence is not quantum-safe", errors)
+        self.assertTrue(self.classical.records("svc.notary.profile.weak"))
+        status, out, errors = self.curl(self.classical, "-n", "signRequest", *self.roots())
+        self.assertEqual("", out)
+        self.assertNotEqual(0, status)
+
+    def test_issuer(self) -> None:
+        """The issuer takes its identity from SPIRE and serves no Workload API of its own."""
+        self.assertTrue(self.issuer.records("svc.authority.started")[0]["attributes"]["pq_only"])
+        self.assertTrue(self.issuer.records("svc.authority.pq_leaf.issued"))
+        self.assertFalse(self.issuer.socket_path.exists())
+
+
+class RotationTests(SynchronousTestCase):
+    """A proxy whose SVIDs live for seconds."""
+
+    def test_open_listener(self) -> None:
+        """
+        New SVIDs reach the open listener, over an outage of the agent too, and no request fails. The identity ends
+        with the last SVID once the entry is taken out.
+        """
+        stack = ExitStack()
+        self.addCleanup(stack.close)
+        spire = stack.enter_context(RunningSpire(entries=[]))
+        identifier = spire.add(entry(API, ttl=SHORT))
+        eventually(spire.served, 10.0)
+        issuer = issuer_beside(stack, spire)
+        proxy = stack.enter_context(proxy_beside(spire, webapp.start(stack), issuer))
+        folder = short_folder(stack)
+
+        def ask(credentials: Credentials) -> int:
+            with RawConnection(proxy.port, credentials) as connection:
+                answer = connection.request("/bytes/10")
+                self.assertEqual((200, 43), (answer.status, len(answer.get("svc-workload-id") or "")))
+                return _serial(connection)
+
+        serials = set()
+        deadline = time.monotonic() + 20
+        while len(serials) < 3 and time.monotonic() < deadline:
+            serials.add(ask(Credentials.fetch(spire, folder)))
+            time.sleep(0.05)
+        self.assertGreaterEqual(len(serials), 3)
+
+        credentials = Credentials.fetch(spire, folder)
+        spire.kill("agent")
+        eventually(lambda: proxy.records("svc.workload.source.stale"), 5.0)
+        kept = ask(credentials)
+        time.sleep(0.5)
+        self.assertEqual(kept, ask(credentials))
+        spire.start_agent()
+        eventually(lambda: ask(Credentials.fetch(spire, folder)) != kept, 15.0, "a new SVID after the restart")
+
+        credentials = Credentials.fetch(spire, folder)
+        spire.remove(identifier)
+        eventually(lambda: not spire.served(), 10.0)
+        ask(credentials)
+        expired = eventually(lambda: _refusal(proxy, credentials), SHORT + 4.0, "the end of the identity")
+        self.assertIn("expired", expired)
+
+
+def _serial(connection: RawConnection) -> int:
+    assert isinstance(connection.socket, ssl.SSLSocket)
+    return x509.load_der_x509_certificate(connection.socket.getpeercert(True) or b"").serial_number
+
+
+def _refusal(proxy: RunningProxy, credentials: Credentials) -> str:
+    """Look at the server's certificate alone; tells why it is not believed, or nothing where it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(str(credentials.roots))
+    try:
+        RawConnection(proxy.port, context).close()
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    return ""
+
+
+class FederationTests(SourceCase):
+    """Two trust domains."""
+
+    async def test_bundle_endpoints(self) -> None:
+        """Over SPIRE's bundle endpoints each believes the other's workloads and nobody else's, over a new root too."""
+        stack = ExitStack()
+        self.addCleanup(stack.close)
+        one, two = (stack.enter_context(RunningSpire(str(name), entries=[])) for name in (ONE, TWO))
+        one.federate(two)
+        two.federate(one)
+        one.add(entry("/a", federates_with=[str(TWO)]))
+        two.add(entry("/b", federates_with=[str(ONE)]))
+        first, second = self.source(one), self.source(two)
+        await first.when_ready()
+        await second.when_ready()
+        for judge, other in ((first, second), (second, first)):
+            self.assertEqual([ONE, TWO], list(judge.bundles.trust_domains))
+            verify_svid(other.svid.chain, judge.bundles, utc_now())
+
+        proxy = stack.enter_context(proxy_beside(two, webapp.start(stack), None))
+        roots = short_folder(stack) / "roots.pem"
+        roots.write_text(two.bundle("pem"))
+        friend = replace(Credentials.fetch(one, roots.parent / "one"), roots=roots)
+        with RawConnection(proxy.port, friend) as connection:
+            answer = connection.request("/bytes/10")
+        # Believed, and named to the policy, which by default admits the own trust domain alone.
+        self.assertEqual(403, answer.status)
+        self.assertIn(b"policy_deny", answer.body)
+        for name, reason in (("three.example", "trust_domain_unknown"), (str(ONE), "chain_untrusted")):
+            stranger = TestAuthority(name, now=datetime.now(UTC)).svid("/a")
+            credentials = Credentials.of(stranger, roots.parent / reason, roots)
+            self.assertRaises(OSError, self._ask, proxy, credentials)
+            self.assertEqual(1, proxy.metric("svc_proxy_tls_handshake_failures_total", reason=reason))
+
+        before = first.bundles
+        two.rotate_root()
+        one.refresh(two)
+        await self.until(lambda: len(first.bundles.bundle_for(TWO).anchors) == 2)
+        self.assertNotEqual(before, first.bundles)
+        two.add(entry("/new-root", federates_with=[str(ONE)]))
+        await self.until(lambda: len(second.svids) == 2)
+        newest = max(second.svids, key=lambda each: each.not_before)
+        verify_svid(newest.chain, first.bundles, utc_now())
+        (old_root,) = before.bundle_for(TWO).anchors
+        self.assertNotEqual(old_root.certificate.subject, None)
+
+    async def test_authority_by_file(self) -> None:
+        """An authority follows the bundle that a SPIRE exports into a file, and SPIRE takes that of the authority."""
+        spire = SPIRE.get()
+        with ExitStack() as stack:
+            file = short_folder(stack) / "spire.json"
+            file.write_text(spire.bundle())
+            file.chmod(0o644)
+            federated = {"trustDomain": spire.trust_domain, "bundleFile": str(file)}
+            authority = RunningAuthority(
+                "two.example", entries=[authority_entry("/b")], settings={"federatesWith": [federated]}
+            )
+            stack.callback(authority.stop)
+            authority.start()
+            source, other = self.source(spire), WorkloadSource(authority.address, reactor=reactor)
+            other.startService()
+            self.addCleanup(other.stopService)
+            await source.when_ready()
+            await other.when_ready()
+            verify_svid(source.svid.chain, other.bundles, utc_now())
+            spire.server(
+                *("bundle", "set", "-id", "spiffe://two.example", "-format", "spiffe"),
+                *("-path", str(authority.bundle_path)),
+            )
+            identifier = spire.add(entry("/federated", federates_with=["two.example"]))
+            await self.until(lambda: TWO in source.bundles)
+            verify_svid(other.svid.chain, source.bundles, utc_now())
+            spire.remove(identifier)
+
+    def _ask(self, proxy: RunningProxy, credentials: Credentials) -> None:
+        with RawConnection(proxy.port, credentials) as connection:
+            connection.request("/bytes/10")
+
+
+class QuickstartTests(SynchronousTestCase):
+    """``bin/quickstart --spire-socket``."""
+
+    def quickstart(self, socket: str | Path) -> subprocess.CompletedProcess[bytes]:
+        """Run it to its end."""
+        return run([TOP / "bin" / "quickstart", "--spire-socket", socket, "--port", str(free_port())], seconds=60)
+
+    def test_end_to_end(self) -> None:
+        """It makes its verified request with SPIRE's identity, ends with status 0 and leaves nothing with SPIRE."""
+        spire = SPIRE.get()
+        files = sorted(spire.folder.iterdir())
+        for spelled in (str(spire.socket_path), spire.address):
+            ran = self.quickstart(spelled)
+            self.assertEqual(0, ran.returncode, ran.stderr.decode())
+            self.assertIn(b"This page came through a verified connection.", ran.stdout)
+            shown = ran.stderr.decode()
+            self.assertIn("trust domain example.org by the SPIRE that is there", shown)
+            self.assertIn(IDENTITY, shown)
+            self.assertIn("verified: the workload's statement and the receipt", shown)
+        self.assertEqual(files, sorted(spire.folder.iterdir()))
+
+    def test_no_identity(self) -> None:
+        """Where SPIRE has no entry for the user, or there is no socket, it says so in one line and a hint."""
+        with RunningSpire(entries=[]) as spire:
+            for socket in (spire.socket_path, spire.folder / "other.sock"):
+                ran = self.quickstart(socket)
+                lines = ran.stderr.decode().splitlines()
+                self.assertEqual((1, b""), (ran.returncode, ran.stdout))
+                self.assertIn("gives this user no identity", lines[-2])
+                self.assertIn("make a registration entry for uid", lines[-1])
