@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
@@ -31,6 +32,12 @@ from svc.workload.interface import CredentialSource
 LOOK_EVERY: Final = 10.0
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
+
+
+class CredentialsUnmade(SvcError):
+    """new credentials could not be made: {what}"""
+
+    reason = "internal_error"
 
 
 class GenerationWatcher(Protocol):
@@ -59,6 +66,8 @@ class Generations(Service):
         random: gives secure random octets.
         jitter: a factor between 0.5 and 1 for the pause before a retry.
     """
+
+    log = Logger()
 
     def __init__(
         self,
@@ -91,6 +100,7 @@ class Generations(Service):
         self._subscribers: list[Callable[[], None]] = []
         self._waiting: list[Deferred[None]] = []
         self._known_bundles: BundleSet | None = None
+        self._making: Deferred[None] | None = None
         self._busy = False
         self._again = False
         self._pause = _FIRST_RETRY
@@ -192,6 +202,9 @@ class Generations(Service):
             if call is not None and call.active():
                 call.cancel()
         self._retry = self._look = None
+        self._again = False
+        if self._making is not None:
+            self._making.cancel()
 
     # -- Making generations ------------------------------------------------------------------------------------------
 
@@ -212,7 +225,8 @@ class Generations(Service):
         current = self._living[-1:]
         self._living = [each for each in self._living if each.expires > now or each in current]
         self._save()
-        if self._living:
+        # After a failure the pause before the next attempt stands.
+        if self._living and self._retry is None:
             self._refresh()
 
     def _refresh(self) -> None:
@@ -225,7 +239,7 @@ class Generations(Service):
                 self._retry.cancel()
             self._retry = None
         self._busy = True
-        made = Deferred.fromCoroutine(self._make())
+        made = self._making = Deferred.fromCoroutine(self._make())
         made.addErrback(self._failed)
         made.addCallback(self._attempted)
 
@@ -233,7 +247,7 @@ class Generations(Service):
         svid, facts, current = self._source.svid, self._facts(), self.current
         leaf: PqLeaf | None = None
         if self._obtain_leaf is not None:
-            if current is not None and current.svid.leaf == svid.leaf:
+            if current is not None and current.svid.leaf == svid.leaf and not self._wears_out(current):
                 leaf = current.pq_leaf
             else:
                 leaf = await self._obtain_leaf(svid)
@@ -241,6 +255,13 @@ class Generations(Service):
             self._use(Generation.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
         self._pause = _FIRST_RETRY
         self.last_error = None
+
+    def _wears_out(self, current: Generation) -> bool:
+        """Whether the post-quantum leaf ends before the SVID beside it, and soon."""
+        leaf = current.pq_leaf
+        return leaf is None or (
+            leaf.not_after < current.svid.not_after and self._wall() >= current.renew_connections_at
+        )
 
     def _use(self, generation: Generation) -> None:
         if not self.running:
@@ -261,14 +282,16 @@ class Generations(Service):
         if isinstance(error, CredentialsMissing):
             return
         if not isinstance(error, SvcError):
-            failure.raiseException()
+            # Rotation goes on whatever happened: without it every credential would run out.
+            self.log.failure("making credentials failed unexpectedly", failure)
+            error = CredentialsUnmade(what=type(error).__name__)
         self.last_error = error
         self._watcher.generation_failed(error)
         self._retry = self._clock.callLater(self._pause * self._jitter(), self._refresh)
         self._pause = min(self._pause * 2, _LAST_RETRY)
 
     def _attempted(self, _result: None) -> None:
-        self._busy = False
+        self._making, self._busy = None, False
         if self._again:
             self._again = False
             if self.running:
@@ -278,14 +301,18 @@ class Generations(Service):
         """Put statements into the store, so that they can be fetched after this process; try again later on failure."""
         for generation in list(self._unsaved):
             self._unsaved.remove(generation)
-            put = self._store.put_statement(generation.statement)
+            put = maybeDeferred(self._store.put_statement, generation.statement)
             put.addErrback(self._not_saved, generation)
 
     def _not_saved(self, failure: Failure, generation: Generation) -> None:
-        failure.trap(SvcError)
+        if not failure.check(SvcError):
+            self.log.failure("storing a statement failed unexpectedly", failure)
         if generation in self._living:
             self._unsaved.append(generation)
 
     def _tell(self) -> None:
         for callback in list(self._subscribers):
-            callback()
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 (one listener's trouble must not keep the others on old credentials)
+                self.log.failure("a subscriber of the credentials failed")

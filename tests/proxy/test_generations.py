@@ -1,0 +1,553 @@
+"""Credentials that are swapped together, remembered while they live, and renewed whatever happens."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import SvcError
+from svc.identity import X509Svid
+from svc.notary.facts import WorkloadFacts
+from svc.notary.generation import Generation
+from svc.notary.pqproof import PqLeaf
+from svc.notary.profile import Profile
+from svc.proxy.generations import LOOK_EVERY, CredentialsUnmade, Generations
+from svc.store.errors import StoreClosed, StoreUnavailable
+from svc.store.records import StatementRecord
+from svc.testing.ca import TestAuthority
+from svc.testing.store import MemoryStore
+from svc.testing.workload import MemorySource
+from svc.workload.errors import CredentialsMissing, PqIssuerTimeout, PqIssuerUnavailable
+from tests.proxy.rig import AUTHORITY, BASE, CALLER, evidence_of
+
+PQ = TestAuthority("prod.example", now=BASE, algorithm="ML-DSA-65")
+FIRST = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=1))
+SECOND = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=2))
+THIRD = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=3))
+OTHER = TestAuthority("bank.example", now=BASE)
+DOWN = PqIssuerUnavailable(address="unix:///pq.sock", what="connection refused")
+
+
+def leaf_of(svid: X509Svid, not_after: datetime | None = None) -> PqLeaf:
+    """The post-quantum leaf beside an SVID."""
+    return PqLeaf.accept(*PQ.pq_leaf(svid, not_after=not_after), svid)  # type: ignore[arg-type]
+
+
+class Issuer:
+    """A post-quantum issuer that answers at once, later, or not at all."""
+
+    def __init__(self) -> None:
+        self.asked: list[X509Svid] = []
+        self.error: Exception | None = None
+        self.waiting: list[Deferred[PqLeaf]] | None = None
+        self.leaves_end: datetime | None = None
+        self.cancelled: list[Deferred[PqLeaf]] = []
+
+    def obtain(self, svid: X509Svid) -> Deferred[PqLeaf]:
+        """Answer as the test said."""
+        self.asked.append(svid)
+        if self.error is not None:
+            return fail(self.error)
+        if self.waiting is not None:
+            later: Deferred[PqLeaf] = Deferred(self.cancelled.append)
+            self.waiting.append(later)
+            return later
+        return succeed(leaf_of(svid, self.leaves_end))
+
+
+class Watcher:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.issued: list[Generation] = []
+        self.failed: list[str] = []
+
+    def generation_issued(self, generation: Generation) -> None:
+        """Remember it."""
+        self.issued.append(generation)
+
+    def generation_failed(self, error: SvcError) -> None:
+        """Remember it."""
+        self.failed.append(error.reason)
+
+
+class FailingStore(MemoryStore):
+    """A store whose puts can raise instead of failing."""
+
+    raises: Exception | None = None
+
+    def put_statement(self, statement: StatementRecord) -> Deferred[None]:
+        """Raise where the test says so."""
+        if self.raises is not None:
+            raise self.raises
+        return super().put_statement(statement)
+
+
+class GenerationsTestCase(SynchronousTestCase):
+    """What these tests share."""
+
+    def setUp(self) -> None:
+        """A source without credentials, and everything else in order."""
+        self.clock = Clock()
+        self.source = MemorySource()
+        self.issuer = Issuer()
+        self.watcher = Watcher()
+        self.store = FailingStore()
+        self.store.init()
+        self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
+        self.facts_error: Exception | None = None
+        self.jitter = 1.0
+        self.told = 0
+        self.generations = self.make()
+
+    def make(self, profile: Profile = Profile.HYBRID) -> Generations:
+        """The generations under test."""
+        generations = Generations(
+            self.source,
+            profile=profile,
+            facts=self.read_facts,
+            obtain_leaf=self.issuer.obtain if profile is not Profile.CLASSICAL else None,
+            store=self.store,
+            watcher=self.watcher,
+            clock=self.clock,
+            wall=self.wall,
+            random=os.urandom,
+            jitter=lambda: self.jitter,
+        )
+        generations.subscribe(self.heard)
+        return generations
+
+    def read_facts(self) -> WorkloadFacts:
+        """The facts as the test has them."""
+        if self.facts_error is not None:
+            raise self.facts_error
+        return self.facts
+
+    def heard(self) -> None:
+        """Count what subscribers are told."""
+        self.told += 1
+
+    def wall(self) -> datetime:
+        """The wall clock, which the test's clock moves."""
+        return BASE + timedelta(seconds=self.clock.seconds())
+
+    def begin(self) -> Generation:
+        """Start with the first SVID."""
+        self.generations.startService()
+        self.source.rotate(FIRST, AUTHORITY.bundles())
+        self.told = 0
+        return self.current()
+
+    def current(self) -> Generation:
+        """The generation in use."""
+        current = self.generations.current
+        assert current is not None
+        return current
+
+    def stored(self, statement_id: str) -> bytes | None:
+        """What the store has."""
+        return self.successResultOf(self.store.get_statement(statement_id))
+
+    def pauses(self, count: int) -> list[float]:
+        """How long it takes to each of the next attempts."""
+        found = []
+        for _ in range(count):
+            asked, start = len(self.issuer.asked), self.clock.seconds()
+            while len(self.issuer.asked) == asked:
+                if self.clock.seconds() - start > 100:
+                    self.fail("no attempt within 100 s")
+                self.clock.advance(0.25)
+            found.append(self.clock.seconds() - start)
+        return found
+
+
+class FirstGenerationTests(GenerationsTestCase):
+    """Before there is one, and the first."""
+
+    def test_nothing_before_the_source_is_ready(self) -> None:
+        """Without an SVID there is no generation, nobody is asked, and TLS has nothing to present."""
+        self.generations.startService()
+        self.clock.advance(60)
+        self.assertIsNone(self.generations.current)
+        self.assertEqual((self.issuer.asked, self.watcher.failed, self.told), ([], [], 0))
+        self.assertRaises(CredentialsMissing, lambda: self.generations.svid)
+        self.assertRaises(CredentialsMissing, lambda: self.generations.bundles)
+
+    def test_first(self) -> None:
+        """The first generation is whole, stored, told, and fires all that wait."""
+        self.generations.startService()
+        waits = [self.generations.when_ready(), self.generations.when_ready()]
+        self.source.rotate(FIRST, AUTHORITY.bundles())
+        for each in [*waits, self.generations.when_ready()]:
+            self.assertIsNone(self.successResultOf(each))
+        current = self.current()
+        self.assertEqual((current.svid, current.facts, current.profile), (FIRST, self.facts, Profile.HYBRID))
+        self.assertEqual([signer.alg for signer in current.signers], ["ES256", "ML-DSA-65"])
+        self.assertEqual((self.generations.svid, self.generations.bundles), (FIRST, AUTHORITY.bundles()))
+        self.assertEqual(self.watcher.issued, [current])
+        self.assertEqual(self.stored(current.statement.id), current.statement.envelope.serialize())
+        self.assertEqual(self.told, 1)
+
+    def test_source_that_is_ready(self) -> None:
+        """A source that has credentials already is used at the start."""
+        self.source.rotate(FIRST, AUTHORITY.bundles())
+        self.generations.startService()
+        self.assertEqual(self.current().svid, FIRST)
+
+    def test_classical(self) -> None:
+        """The profile classical asks nobody for a leaf."""
+        self.generations = self.make(Profile.CLASSICAL)
+        current = self.begin()
+        self.assertEqual((current.pq_leaf, self.issuer.asked), (None, []))
+        self.assertEqual([signer.alg for signer in current.signers], ["ES256"])
+
+    def test_waiting_can_end(self) -> None:
+        """Who waits no longer is forgotten; the others still hear."""
+        self.generations.startService()
+        first, second = self.generations.when_ready(), self.generations.when_ready()
+        first.addTimeout(5, self.clock)
+        self.clock.advance(5)
+        self.failureResultOf(first, DeferredTimeout)
+        self.source.rotate(FIRST, AUTHORITY.bundles())
+        self.successResultOf(second)
+
+    def test_issuer_down_at_the_start(self) -> None:
+        """Nobody is told ready until the issuer answers; the last error says why."""
+        self.issuer.error = DOWN
+        self.generations.startService()
+        ready = self.generations.when_ready()
+        self.source.rotate(FIRST, AUTHORITY.bundles())
+        self.assertNoResult(ready)
+        self.assertIs(self.generations.last_error, DOWN)
+        self.assertIsNone(self.generations.current)
+        self.issuer.error = None
+        self.clock.advance(1)
+        self.successResultOf(ready)
+        self.assertIsNone(self.generations.last_error)
+
+
+class RotationTests(GenerationsTestCase):
+    """From one generation to the next."""
+
+    def test_swapped_when_whole(self) -> None:
+        """A new SVID serves only when its leaf is there; until then the old one does."""
+        old = self.begin()
+        self.issuer.waiting = []
+        self.source.rotate(SECOND)
+        self.assertIs(self.generations.current, old)
+        self.assertEqual((self.generations.svid, self.told), (FIRST, 0))
+        self.issuer.waiting[0].callback(leaf_of(SECOND))
+        self.assertEqual((self.generations.svid, self.told), (SECOND, 1))
+        self.assertNotEqual(self.current().statement.id, old.statement.id)
+
+    def test_last_wish_is_served(self) -> None:
+        """What comes while a leaf is awaited is made after it, and only the last of it."""
+        self.begin()
+        self.issuer.waiting = []
+        self.source.rotate(SECOND)
+        between = AUTHORITY.svid("/ns/pay/sa/api")
+        self.source.rotate(between)
+        self.source.rotate(THIRD)
+        self.assertEqual(self.issuer.asked, [FIRST, SECOND])
+        self.issuer.waiting[0].callback(leaf_of(SECOND))
+        self.assertEqual(self.issuer.asked, [FIRST, SECOND, THIRD])
+        self.issuer.waiting[1].callback(leaf_of(THIRD))
+        self.assertEqual([each.svid for each in self.watcher.issued], [FIRST, SECOND, THIRD])
+
+    def test_same_again(self) -> None:
+        """An update without anything new makes no generation and asks nobody."""
+        old = self.begin()
+        self.source.rotate(FIRST, AUTHORITY.bundles())
+        self.clock.pump([LOOK_EVERY] * 3)
+        self.assertIs(self.generations.current, old)
+        self.assertEqual((len(self.issuer.asked), self.told), (1, 0))
+
+    def test_bundle_counts_at_once(self) -> None:
+        """A new bundle is told and served while the generation is still being made, without a new statement."""
+        old = self.begin()
+        self.issuer.waiting = []
+        bundles = AUTHORITY.bundles().replace(OTHER.bundle())
+        self.source.rotate(SECOND, bundles)
+        self.assertEqual((self.generations.bundles, self.told), (bundles, 1))
+        self.assertIs(self.generations.current, old)
+
+    def test_bundle_alone(self) -> None:
+        """A bundle alone makes no generation."""
+        old = self.begin()
+        self.source.rotate(None, AUTHORITY.bundles().replace(OTHER.bundle()))
+        self.assertIs(self.generations.current, old)
+        self.assertEqual((self.told, len(self.issuer.asked)), (1, 1))
+
+    def test_facts(self) -> None:
+        """Facts that changed are told in a new statement with the leaf that is there, at the next look."""
+        old = self.begin()
+        self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="renamed")
+        self.clock.advance(LOOK_EVERY - 0.1)
+        self.assertIs(self.generations.current, old)
+        self.clock.advance(0.1)
+        new = self.current()
+        self.assertEqual((new.facts, new.pq_leaf), (self.facts, old.pq_leaf))
+        self.assertNotEqual(new.statement.id, old.statement.id)
+        self.assertEqual((len(self.issuer.asked), self.told), (1, 1))
+
+    def test_leaf_that_ends_before_its_svid(self) -> None:
+        """A leaf with a shorter life than the SVID is renewed at four fifths of it, beside the same SVID."""
+        self.issuer.leaves_end = BASE + timedelta(minutes=10)
+        old = self.begin()
+        self.clock.pump([LOOK_EVERY] * 47)
+        self.assertIs(self.generations.current, old)
+        self.issuer.leaves_end = BASE + timedelta(hours=1)
+        self.clock.pump([LOOK_EVERY] * 2)
+        self.assertIsNot(self.generations.current, old)
+        self.assertEqual((self.current().svid, self.current().expires), (FIRST, FIRST.not_after))
+        self.assertEqual(len(self.issuer.asked), 2)
+
+
+class MemoryTests(GenerationsTestCase):
+    """What is known of earlier generations."""
+
+    def test_of_evidence(self) -> None:
+        """A connection finds the generation that it was accepted with; a stranger's finds none."""
+        old = self.begin()
+        self.source.rotate(SECOND)
+        self.assertIs(self.generations.of_evidence(evidence_of(CALLER, FIRST)), old)
+        self.assertIs(self.generations.of_evidence(evidence_of(CALLER, SECOND)), self.generations.current)
+        self.assertIsNone(self.generations.of_evidence(evidence_of(CALLER, THIRD)))
+
+    def test_newest_of_one_svid(self) -> None:
+        """Of two generations with one SVID the newer one serves."""
+        old = self.begin()
+        self.facts = WorkloadFacts.explicit(host_name="api-2")
+        self.clock.advance(LOOK_EVERY)
+        self.assertIs(self.generations.of_evidence(evidence_of(CALLER, FIRST)), self.generations.current)
+        self.assertIsNot(self.generations.current, old)
+
+    def test_statements_of_the_living(self) -> None:
+        """Statements of old and new generations are found by their identifier."""
+        old = self.begin()
+        self.source.rotate(SECOND)
+        for each in (old, self.current()):
+            self.assertEqual(self.generations.statement(each.statement.id), each.statement.envelope.serialize())
+        self.assertIsNone(self.generations.statement("wls_unknown"))
+
+    def test_expired_are_forgotten(self) -> None:
+        """An expired generation is forgotten at the next look, the current one never."""
+        old = self.begin()
+        self.source.rotate(SECOND)
+        self.clock.pump([LOOK_EVERY] * 359)
+        self.assertIsNotNone(self.generations.statement(old.statement.id))
+        self.clock.advance(LOOK_EVERY)
+        self.assertIsNone(self.generations.statement(old.statement.id))
+        self.assertIsNone(self.generations.of_evidence(evidence_of(CALLER, FIRST)))
+        self.assertIsNotNone(self.stored(old.statement.id))
+        self.clock.pump([LOOK_EVERY] * 400)
+        self.assertEqual(self.current().svid, SECOND)
+
+
+class FailureTests(GenerationsTestCase):
+    """What goes wrong on the way."""
+
+    def test_backoff(self) -> None:
+        """The old generation serves; pauses double up to half a minute, and looks between them ask nobody."""
+        old = self.begin()
+        self.issuer.error = DOWN
+        self.source.rotate(SECOND)
+        self.assertEqual(self.pauses(7), [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0])
+        self.assertIs(self.generations.current, old)
+        self.assertEqual(self.watcher.failed, ["pq_issuer_unavailable"] * 8)
+        self.assertIs(self.generations.last_error, DOWN)
+
+    def test_jitter(self) -> None:
+        """The pause is multiplied by the jitter."""
+        self.begin()
+        self.jitter = 0.5
+        self.issuer.error = DOWN
+        self.source.rotate(SECOND)
+        self.assertEqual(self.pauses(6), [0.5, 1.0, 2.0, 4.0, 8.0, 15.0])
+
+    def test_success_resets_the_pause(self) -> None:
+        """After a success the next failure begins with the short pause again."""
+        self.begin()
+        self.issuer.error = DOWN
+        self.source.rotate(SECOND)
+        self.pauses(4)
+        self.issuer.error = None
+        self.pauses(1)
+        self.assertEqual((self.current().svid, self.generations.last_error), (SECOND, None))
+        self.issuer.error = DOWN
+        self.source.rotate(THIRD)
+        self.assertEqual(self.pauses(2), [1.0, 2.0])
+
+    def test_new_svid_does_not_wait(self) -> None:
+        """A new SVID is tried at once, and the pause that was running is over."""
+        self.begin()
+        self.issuer.error = DOWN
+        self.source.rotate(SECOND)
+        self.pauses(4)
+        self.issuer.error = None
+        self.source.rotate(THIRD)
+        self.assertEqual(self.current().svid, THIRD)
+        self.clock.pump([1.0] * 60)
+        self.assertEqual(self.issuer.asked[-2:], [SECOND, THIRD])
+
+    def test_facts_that_cannot_be_read(self) -> None:
+        """Facts that cannot be read keep the old generation, and are tried again."""
+        old = self.begin()
+        self.facts_error = StoreClosed()
+        self.clock.advance(LOOK_EVERY)
+        self.assertIs(self.generations.current, old)
+        self.assertEqual(len(self.watcher.failed), 1)
+        self.facts_error = None
+        self.facts = WorkloadFacts.explicit(host_name="api-2")
+        self.clock.advance(1)
+        self.assertEqual(self.current().facts, self.facts)
+
+    def test_unexpected_exception(self) -> None:
+        """An exception that nobody foresaw is logged with its traceback, told with its type, and tried again."""
+        self.begin()
+        self.issuer.error = ValueError("private")
+        self.source.rotate(SECOND)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.assertEqual(self.watcher.failed, ["internal_error"])
+        self.assertIsInstance(self.generations.last_error, CredentialsUnmade)
+        self.assertEqual(str(self.generations.last_error), "new credentials could not be made: ValueError")
+        self.issuer.error = None
+        self.clock.advance(1)
+        self.assertEqual(self.current().svid, SECOND)
+
+    def test_unexpected_exception_of_the_facts(self) -> None:
+        """The same for what is not asked over the network."""
+        self.begin()
+        self.facts_error = RuntimeError("no")
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.facts_error = None
+        self.source.rotate(SECOND)
+        self.assertEqual(self.current().svid, SECOND)
+
+    def test_leaf_of_another_svid(self) -> None:
+        """A leaf that is bound to another SVID is not used."""
+        old = self.begin()
+        self.issuer.waiting = []
+        self.source.rotate(SECOND)
+        self.issuer.waiting[0].callback(leaf_of(THIRD))
+        self.assertIs(self.generations.current, old)
+        self.assertEqual(self.watcher.failed, ["notary_unavailable"])
+
+    def test_failing_subscriber(self) -> None:
+        """A subscriber that fails is logged; the others hear, and the generation stands."""
+        after: list[int] = []
+
+        def broken() -> None:
+            raise RuntimeError("no")
+
+        self.generations = self.make()
+        self.generations.subscribe(broken)
+        self.generations.subscribe(lambda: after.append(1))
+        self.begin()
+        self.assertEqual((len(self.flushLoggedErrors(RuntimeError)), len(after)), (1, 1))
+        self.source.rotate(SECOND, AUTHORITY.bundles().replace(OTHER.bundle()))
+        self.assertEqual((len(self.flushLoggedErrors(RuntimeError)), len(after)), (2, 3))
+        self.assertEqual((self.current().svid, self.watcher.failed), (SECOND, []))
+
+    def test_statement_that_is_not_stored(self) -> None:
+        """A statement that the store refused is offered again at each look until it is stored, then no more."""
+        self.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
+        statement_id = self.begin().statement.id
+        self.clock.advance(LOOK_EVERY)
+        self.assertIsNone(self.stored(statement_id))
+        self.store.failure = None
+        self.clock.advance(LOOK_EVERY)
+        self.assertIsNotNone(self.stored(statement_id))
+        self.store.hold = True
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(self.store.held, 0)
+
+    def test_statement_under_way_is_not_put_twice(self) -> None:
+        """While the store still writes a statement, it is not offered again."""
+        self.store.hold = True
+        self.begin()
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(self.store.held, 1)
+
+    def test_store_that_raises(self) -> None:
+        """A store that raises is logged, does not hinder the generation, and gets the statement later."""
+        self.store.raises = RuntimeError("no")
+        self.generations.startService()
+        ready = self.generations.when_ready()
+        self.source.rotate(FIRST, AUTHORITY.bundles())
+        self.successResultOf(ready)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.store.raises = None
+        self.clock.advance(LOOK_EVERY)
+        self.assertIsNotNone(self.stored(self.current().statement.id))
+
+    def test_expired_statement_is_given_up(self) -> None:
+        """A statement that could not be stored until its generation was forgotten is given up."""
+        self.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
+        old = self.begin()
+        self.source.rotate(SECOND)
+        self.clock.pump([LOOK_EVERY] * 361)
+        self.store.failure = None
+        self.clock.advance(LOOK_EVERY)
+        self.assertIsNone(self.stored(old.statement.id))
+        self.assertIsNotNone(self.stored(self.current().statement.id))
+
+
+class StopTests(GenerationsTestCase):
+    """The end."""
+
+    def test_nothing_is_left(self) -> None:
+        """After the stop no call is waiting and the source is not followed."""
+        self.begin()
+        self.generations.stopService()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.source.rotate(SECOND)
+        self.assertEqual((self.generations.svid, len(self.issuer.asked)), (FIRST, 1))
+
+    def test_during_a_pause(self) -> None:
+        """A retry that was planned is cancelled."""
+        self.begin()
+        self.issuer.error = DOWN
+        self.source.rotate(SECOND)
+        self.generations.stopService()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_while_the_issuer_is_asked(self) -> None:
+        """A question that is under way is cancelled, and its answer is not used."""
+        self.begin()
+        self.issuer.waiting = []
+        self.source.rotate(SECOND)
+        self.source.rotate(THIRD)
+        self.generations.stopService()
+        self.assertEqual(self.issuer.cancelled, self.issuer.waiting)
+        self.assertEqual((self.generations.svid, len(self.issuer.asked)), (FIRST, 2))
+        self.assertEqual((self.watcher.failed, self.clock.getDelayedCalls()), ([], []))
+
+    def test_failure_after_the_stop(self) -> None:
+        """An attempt that ends with another error than its cancellation plans nothing either."""
+        self.begin()
+        late: Deferred[PqLeaf] = Deferred(
+            lambda deferred: deferred.errback(PqIssuerTimeout(address="unix:///pq.sock", seconds=1))
+        )
+        self.issuer.obtain = lambda svid: late  # type: ignore[method-assign]
+        generations = self.make()
+        generations.startService()
+        generations.stopService()
+        self.generations.stopService()
+        self.assertEqual((self.watcher.failed, self.clock.getDelayedCalls()), ([], []))
+
+    def test_start_again(self) -> None:
+        """After a stop it can be started again."""
+        self.begin()
+        self.issuer.waiting = []
+        self.source.rotate(SECOND)
+        self.generations.stopService()
+        self.issuer.waiting = None
+        self.generations.startService()
+        self.assertEqual(self.generations.svid, SECOND)
