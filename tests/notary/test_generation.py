@@ -70,11 +70,12 @@ class LifeTests(SynchronousTestCase):
         self.assertEqual(NOW + timedelta(minutes=59), generation.cut_at)
 
     def test_short_life(self) -> None:
-        """A life too short for that is cut when connections are to be renewed, not before."""
-        svid = WORLD.authority.svid("/w", ttl=timedelta(seconds=50))
-        generation = issue(svid, WORLD.pq_leaf(svid), Profile.HYBRID)
-        self.assertEqual(NOW + timedelta(seconds=40), generation.cut_at)
-        self.assertEqual(generation.renew_connections_at, generation.cut_at)
+        """A tenth of the life lies between asking for renewal and cutting, also where 60 s would leave less."""
+        for life, cut in ((50, 45), (400, 360), (600, 540), (700, 640)):
+            svid = WORLD.authority.svid("/w", ttl=timedelta(seconds=life))
+            generation = issue(svid, WORLD.pq_leaf(svid), Profile.HYBRID)
+            self.assertEqual(NOW + timedelta(seconds=life) * 0.8, generation.renew_connections_at)
+            self.assertEqual(NOW + timedelta(seconds=cut), generation.cut_at)
 
     def test_valid_at(self) -> None:
         """New connections are accepted until the time of cutting."""
