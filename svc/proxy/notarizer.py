@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
@@ -118,6 +119,7 @@ class SigningThread:
         self._work: queue.SimpleQueue[tuple[Deferred[StoredReceipt], Callable[[], StoredReceipt]] | None]
         self._work = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._stopped = False
         self.waiting = 0
 
     def start(self) -> None:
@@ -125,7 +127,8 @@ class SigningThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the thread end after the work it was given, and wait for it."""
+        """Let the thread end after the work it was given, and wait for it; later work is refused."""
+        self._stopped = True
         if self._thread.is_alive():
             self._work.put(None)
             self._thread.join(timeout=10.0)
@@ -138,8 +141,10 @@ class SigningThread:
             work: what it calls.
 
         Returns:
-            Fires on the reactor with the result, or with the failure.
+            Fires on the reactor with the result, or with the failure; fails with ``NotaryUnavailable`` after the stop.
         """
+        if self._stopped:
+            return fail(NotaryUnavailable())
         done: Deferred[StoredReceipt] = Deferred()
         self.waiting += 1
         self._work.put((done, work))
@@ -188,6 +193,8 @@ class Notarizer:
         queue_limit: signatures that may wait.
         random: gives secure random octets.
     """
+
+    log = Logger()
 
     def __init__(
         self,
@@ -248,7 +255,7 @@ class Notarizer:
         self._in_flight[client, ticket.key] = ticket
         if nonce is None:
             return succeed(ticket)
-        known = self._store.nonce_known(client, nonce)
+        known = maybeDeferred(self._store.nonce_known, client, nonce)
         return known.addCallbacks(self._admitted, self._unknowable, callbackArgs=(ticket,), errbackArgs=(ticket,))
 
     def abandon(self, ticket: Ticket) -> None:
@@ -305,14 +312,17 @@ class Notarizer:
 
     def _unknowable(self, failure: Failure, ticket: Ticket) -> Failure:
         self.abandon(ticket)
-        return Failure(NotaryUnavailable()) if failure.check(SvcError) else failure
+        return self._unavailable(failure)
 
     def _committed(self, result: Failure | None, ticket: Ticket) -> Failure | None:
         self.abandon(ticket)
         if isinstance(result, Failure):
             if result.check(Replayed):
                 return Failure(NonceReplayed())
-            if result.check(SvcError):
-                return Failure(NotaryUnavailable())
-            return result
+            return self._unavailable(result)
         return None
+
+    def _unavailable(self, failure: Failure) -> Failure:
+        if not failure.check(SvcError):
+            self.log.failure("the notary failed unexpectedly", failure)
+        return Failure(NotaryUnavailable())

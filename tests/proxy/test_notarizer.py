@@ -1,0 +1,630 @@
+"""Admission, the rate of each client, the signing thread, and that no reservation is ever left behind."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.notary.envelope import Envelope
+from svc.notary.errors import TooLarge
+from svc.notary.exchange import EMPTY_BODY, Exchange, Outcome, Peer
+from svc.notary.facts import WorkloadFacts
+from svc.notary.generation import Generation
+from svc.notary.level import Level
+from svc.notary.profile import Profile
+from svc.notary.receipt import Redaction
+from svc.proxy import notarizer as module
+from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError
+from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread, Ticket
+from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreUnavailable
+from svc.store.records import StoredReceipt
+from svc.strictjson import b64u_encode
+from svc.testing.store import MemoryStore
+from tests.proxy.rig import BASE, CALLER, OWN
+
+FACTS = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
+GENERATION = Generation.issue(OWN, None, FACTS, Profile.CLASSICAL, BASE, os.urandom)
+CLIENT = str(CALLER.spiffe_id)
+NONCES = tuple(b64u_encode(bytes([number]) * 16) for number in range(3))
+SIGN, LOG = Level.SIGN_REQUEST, Level.LOG_REQUEST
+FULL = StoreUnavailable(path="notary.db", detail="disk full")
+
+
+def exchange_of(ticket: Ticket, *, headers: int = 0) -> Exchange:
+    """A small exchange, or one with that many octets of headers."""
+    return Exchange(
+        level=ticket.level,
+        nonce=ticket.nonce,
+        jti=ticket.jti,
+        client=Peer(CALLER.spiffe_id, b64u_encode(bytes(32))),
+        server=GENERATION.server,
+        tls=None,
+        method="GET",
+        scheme="https",
+        authority="api",
+        path="/",
+        query="",
+        version="1.1",
+        request_headers=((b"Host", b"api"), (b"X", b"x" * headers)),
+        request_body=EMPTY_BODY,
+        request_trailers=(),
+        status=204,
+        response_headers=(),
+        response_body=EMPTY_BODY,
+        response_trailers=(),
+        received=BASE,
+        completed=BASE + timedelta(seconds=1),
+        outcome=Outcome.COMPLETE,
+    )
+
+
+class PendingStore(MemoryStore):
+    """A store whose answer about a nonce can come later, fail, or be an exception."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[tuple[str, str, Deferred[bool]]] | None = None
+        self.unknowable: Exception | None = None
+        self.raises: Exception | None = None
+
+    def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
+        """Answer as the test said."""
+        if self.raises is not None:
+            raise self.raises
+        if self.unknowable is not None:
+            return fail(self.unknowable)
+        if self.answers is None:
+            return super().nonce_known(client, nonce)
+        later: Deferred[bool] = Deferred()
+        self.answers.append((client, nonce, later))
+        return later
+
+    def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
+        """Raise where the test says so."""
+        if self.raises is not None:
+            raise self.raises
+        return super().put_receipt(receipt)
+
+    def answer(self) -> None:
+        """Answer the oldest question by what is stored."""
+        if self.answers:
+            client, nonce, later = self.answers.pop(0)
+            super().nonce_known(client, nonce).chainDeferred(later)
+
+
+class ManualSigning:
+    """Signs when the test says so, in order."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Callable[[], StoredReceipt], Deferred[StoredReceipt]]] = []
+
+    @property
+    def waiting(self) -> int:
+        """How much was not signed."""
+        return len(self.work)
+
+    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
+        """Remember it."""
+        done: Deferred[StoredReceipt] = Deferred()
+        self.work.append((work, done))
+        return done
+
+    def sign(self) -> None:
+        """Sign the oldest."""
+        if self.work:
+            work, done = self.work.pop(0)
+            succeed(None).addCallback(lambda _none: work()).chainDeferred(done)
+
+
+class RateLimitTests(SynchronousTestCase):
+    """The token bucket."""
+
+    def setUp(self) -> None:
+        """Two a second, three at once."""
+        self.clock = Clock()
+        self.rate = RateLimit(2.0, 3.0, self.clock.seconds)
+
+    def taken(self, client: str = "a", most: int = 100) -> int:
+        """How many tokens there are now."""
+        count = 0
+        while count < most and self.rate.take(client):
+            count += 1
+        return count
+
+    def test_burst(self) -> None:
+        """A new client has the whole burst and no more."""
+        self.assertEqual(self.taken(), 3)
+
+    def test_refill(self) -> None:
+        """Tokens come back with time, and asking in vain costs nothing."""
+        self.taken()
+        self.clock.advance(0.25)
+        self.assertEqual(self.taken(), 0)
+        self.clock.advance(0.25)
+        self.assertEqual(self.taken(), 1)
+        self.clock.advance(1)
+        self.assertEqual(self.taken(), 2)
+
+    def test_never_above_the_burst(self) -> None:
+        """A long pause fills the bucket, not more."""
+        self.taken()
+        self.clock.advance(3600)
+        self.assertEqual(self.taken(), 3)
+
+    def test_clients_do_not_share(self) -> None:
+        """One client's haste leaves another's bucket full."""
+        self.taken("a")
+        self.assertEqual(self.taken("b"), 3)
+
+    def test_bounded(self) -> None:
+        """Of too many clients the one not seen for longest is forgotten; the others keep their count."""
+        limit = module._CLIENTS
+        self.taken("0")
+        for number in range(1, limit):
+            self.rate.take(str(number))
+        self.assertEqual(self.taken("0"), 0)
+        self.assertFalse(self.rate.take("0"))
+        self.rate.take("one too many")
+        self.assertEqual(len(self.rate._buckets), limit)
+        self.assertEqual((self.taken("0"), self.taken("1")), (0, 3))
+
+    @given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 5)), max_size=20))
+    def test_no_more_than_promised(self, steps: list[tuple[float, int]]) -> None:
+        """Whatever the pattern, no more tokens are given than burst plus rate times time, and none less than one."""
+        clock = Clock()
+        rate = RateLimit(2.0, 3.0, clock.seconds)
+        given_out = 0
+        for pause, wanted in steps:
+            clock.advance(pause)
+            given_out += sum(rate.take("a") for _ in range(wanted))
+            self.assertLessEqual(given_out, 3.0 + 2.0 * clock.seconds() + 1e-6)
+        clock.advance(0.51)
+        self.assertTrue(rate.take("a"))
+
+
+class FromThread:
+    """Takes the calls that another thread makes; the test runs them."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[..., object], tuple[object, ...]]] = queue.SimpleQueue()
+        self.batches: list[int] = []
+        self.threads: set[int] = set()
+
+    def callFromThread(self, call: Callable[..., object], *args: object) -> object:
+        """Keep it."""
+        self.threads.add(threading.get_ident())
+        self._calls.put((call, args))
+        return None
+
+    def run(self, *, wait: bool = True) -> bool:
+        """Run one call; wait until there is one."""
+        try:
+            call, args = self._calls.get(timeout=5.0) if wait else self._calls.get_nowait()
+        except queue.Empty:
+            return False
+        self.batches.append(len(cast("list[object]", args[0])))
+        call(*args)
+        return True
+
+
+def receipt(number: int) -> StoredReceipt:
+    """A record that can be told from others."""
+    return cast(StoredReceipt, number)
+
+
+class SigningThreadTests(SynchronousTestCase):
+    """The thread beside the reactor, a real one."""
+
+    def setUp(self) -> None:
+        """A thread that has not begun."""
+        self.reactor = FromThread()
+        self.signing = SigningThread(self.reactor)
+        self.addCleanup(self.signing.stop)
+        self.results: list[object] = []
+
+    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[None]:
+        """Submit and note the result in the order of arrival."""
+        return self.signing.submit(work).addBoth(self.results.append)
+
+    def test_order_and_batches(self) -> None:
+        """All results come, in order, in batches of at most eight, and the count of what waits follows them."""
+        for number in range(20):
+            self.submit(lambda number=number: receipt(number))
+        self.assertEqual(self.signing.waiting, 20)
+        self.signing.start()
+        while self.signing.waiting:
+            self.assertTrue(self.reactor.run())
+            self.assertEqual(self.signing.waiting, 20 - len(self.results))
+        self.assertEqual(self.results, list(range(20)))
+        self.assertEqual(self.reactor.batches, [8, 8, 4])
+
+    def test_beside_the_reactor(self) -> None:
+        """Work is done on the thread, results are delivered where the reactor runs."""
+        where: list[int] = []
+
+        def work() -> StoredReceipt:
+            where.append(threading.get_ident())
+            return receipt(0)
+
+        self.submit(work).addCallback(lambda _none: where.append(threading.get_ident()))
+        self.signing.start()
+        self.assertTrue(self.reactor.run())
+        self.assertEqual(where[1], threading.get_ident())
+        self.assertEqual(self.reactor.threads, {where[0]})
+        self.assertNotEqual(where[0], where[1])
+
+    def test_one_alone_does_not_wait(self) -> None:
+        """A single piece of work is delivered without others behind it."""
+        self.signing.start()
+        for number in range(3):
+            self.submit(lambda number=number: receipt(number))
+            self.assertTrue(self.reactor.run())
+            self.assertEqual((self.results[-1], self.signing.waiting), (number, 0))
+
+    def test_failure(self) -> None:
+        """What work raises is delivered to the one who gave it; the thread goes on."""
+
+        def broken() -> StoredReceipt:
+            raise TooLarge(size=2, limit=1)
+
+        self.signing.start()
+        failed = self.signing.submit(broken)
+        self.assertTrue(self.reactor.run())
+        self.failureResultOf(failed, TooLarge)
+        self.submit(lambda: receipt(1))
+        self.assertTrue(self.reactor.run())
+        self.assertEqual((self.results, self.signing.waiting), ([1], 0))
+
+    def test_stop_drains(self) -> None:
+        """Work that was given before the stop is done and handed over; the thread has ended then."""
+        for number in range(11):
+            self.submit(lambda number=number: receipt(number))
+        self.signing.start()
+        self.signing.stop()
+        while self.reactor.run(wait=False):
+            pass
+        self.assertEqual((self.results, self.signing.waiting), (list(range(11)), 0))
+        self.assertNotIn("svc-signing", [thread.name for thread in threading.enumerate()])
+
+    def test_after_the_stop(self) -> None:
+        """Work that comes after the stop is refused at once, so that nobody waits for ever."""
+        self.signing.start()
+        self.signing.stop()
+        self.failureResultOf(self.signing.submit(lambda: receipt(0)), NotaryUnavailable)
+        self.assertEqual(self.signing.waiting, 0)
+        self.signing.stop()
+
+    def test_stop_without_start(self) -> None:
+        """A thread that never began has nothing to end."""
+        self.signing.stop()
+        self.assertFalse(self.reactor.run(wait=False))
+
+    @given(st.lists(st.booleans(), max_size=40), st.integers(0, 40))
+    def test_no_loss(self, fails: list[bool], before: int) -> None:
+        """Whatever fails and however work comes, each piece is answered once, in order."""
+        reactor = FromThread()
+        signing = SigningThread(reactor)
+        seen: list[tuple[int, bool]] = []
+
+        def work(number: int, wrong: bool) -> StoredReceipt:
+            if wrong:
+                raise ValueError(number)
+            return receipt(number)
+
+        for number, wrong in enumerate(fails):
+            if number == before:
+                signing.start()
+            done = signing.submit(lambda number=number, wrong=wrong: work(number, wrong))
+            done.addCallbacks(
+                lambda result: seen.append((cast(int, result), False)),
+                lambda failure: seen.append((failure.value.args[0], True)),
+            )
+        if before >= len(fails):
+            signing.start()
+        signing.stop()
+        while reactor.run(wait=False):
+            pass
+        self.assertEqual(seen, list(enumerate(fails)))
+        self.assertEqual(signing.waiting, 0)
+        self.assertLessEqual(max(reactor.batches, default=0), 8)
+
+
+class NotarizerTestCase(SynchronousTestCase):
+    """What these tests share."""
+
+    def setUp(self) -> None:
+        """A notarizer whose store and signing the test moves."""
+        self.clock = Clock()
+        self.store = PendingStore()
+        self.store.init()
+        self.signing = ManualSigning()
+        self.notarizer = self.make()
+
+    def make(self, *, rate: float = 1000.0, burst: float = 1000.0, queue_limit: int = 4) -> Notarizer:
+        """A notarizer."""
+        return Notarizer(
+            self.store,
+            cast(SigningThread, self.signing),
+            redaction=Redaction(),
+            rate=RateLimit(rate, burst, self.clock.seconds),
+            queue_limit=queue_limit,
+            random=os.urandom,
+        )
+
+    def admit(self, level: Level = SIGN, nonce: str | None = NONCES[0], client: str = CLIENT) -> Deferred[Ticket]:
+        """Ask for admission."""
+        return self.notarizer.admit(level, client, nonce, GENERATION)
+
+    def ticket(self, level: Level = SIGN, nonce: str | None = NONCES[0]) -> Ticket:
+        """An admission."""
+        return self.successResultOf(self.admit(level, nonce))
+
+    def refused(self, kind: type[Exception], level: Level = SIGN, nonce: str | None = NONCES[0]) -> None:
+        """Assert that admission fails."""
+        self.failureResultOf(self.admit(level, nonce), kind)
+
+
+class AdmissionTests(NotarizerTestCase):
+    """Before anything is forwarded."""
+
+    def test_ticket(self) -> None:
+        """A ticket says what will be recorded; its key is the nonce, or the identifier where there is none."""
+        ticket = self.ticket()
+        self.assertEqual((ticket.level, ticket.client, ticket.nonce, ticket.key), (SIGN, CLIENT, NONCES[0], NONCES[0]))
+        self.assertIs(ticket.generation, GENERATION)
+        own = self.ticket(LOG, None)
+        self.assertEqual((own.key, len(own.jti)), (own.jti, 22))
+        self.assertNotEqual(own.jti, ticket.jti)
+        self.assertEqual(self.notarizer.in_flight, 2)
+        self.assertTrue(self.notarizer.is_in_flight(CLIENT, NONCES[0]))
+        self.assertTrue(self.notarizer.is_in_flight(CLIENT, own.jti))
+        self.assertFalse(self.notarizer.is_in_flight("spiffe://prod.example/other", NONCES[0]))
+
+    def test_store_that_is_not_writable(self) -> None:
+        """While no record can be promised a place nothing is admitted, and no token is spent."""
+        self.notarizer = self.make(rate=0.001, burst=1)
+        self.store.writable = False
+        for level in (SIGN, LOG):
+            self.refused(NotaryUnavailable, level)
+        self.assertEqual(self.notarizer.in_flight, 0)
+        self.store.writable = True
+        self.ticket()
+
+    def test_rate(self) -> None:
+        """Signatures are limited for each client; records without a signature are not."""
+        self.notarizer = self.make(rate=1, burst=2)
+        self.ticket(nonce=None)
+        self.ticket(nonce=None)
+        self.refused(NotaryRate, nonce=None)
+        self.ticket(LOG, None)
+        self.successResultOf(self.admit(nonce=None, client="spiffe://prod.example/other"))
+        self.clock.advance(1)
+        self.ticket(nonce=None)
+        self.assertEqual(self.notarizer.in_flight, 5)
+
+    def test_queue_limit(self) -> None:
+        """At the limit of waiting signatures no more are admitted, one below it they are."""
+        self.notarizer = self.make(queue_limit=2)
+        tickets = [self.ticket(nonce=None) for _ in range(2)]
+        for ticket in tickets:
+            self.notarizer.commit(ticket, exchange_of(ticket))
+        self.refused(NotaryRate, nonce=None)
+        self.ticket(LOG, None)
+        self.signing.sign()
+        self.ticket(nonce=None)
+
+    def test_nonce_in_flight(self) -> None:
+        """A nonce that is in use is refused, for this client only."""
+        self.ticket()
+        for level in (SIGN, LOG):
+            self.refused(NonceReplayed, level)
+        self.successResultOf(self.admit(client="spiffe://prod.example/other"))
+        self.assertEqual(self.notarizer.in_flight, 2)
+
+    def test_nonce_in_flight_while_the_store_is_asked(self) -> None:
+        """Two with one nonce at the same time: the second is refused though the store does not know it yet."""
+        self.store.answers = []
+        first = self.admit()
+        self.refused(NonceReplayed)
+        self.store.answer()
+        self.successResultOf(first)
+
+    def test_nonce_in_the_store(self) -> None:
+        """A nonce with a record is refused, and no reservation is left."""
+        ticket = self.ticket(LOG)
+        self.successResultOf(self.notarizer.commit(ticket, exchange_of(ticket)))
+        self.refused(NonceReplayed)
+        self.assertEqual(self.notarizer.in_flight, 0)
+
+    def test_store_that_cannot_tell(self) -> None:
+        """A store that fails to answer admits nothing, and no reservation is left."""
+        self.store.unknowable = FULL
+        self.refused(NotaryUnavailable)
+        self.store.unknowable = ValueError("no")
+        self.refused(NotaryUnavailable)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.assertEqual(self.notarizer.in_flight, 0)
+
+    def test_store_that_raises(self) -> None:
+        """A store that raises instead leaves no reservation either."""
+        self.store.raises = StoreClosed()
+        self.refused(NotaryUnavailable)
+        self.store.raises = RuntimeError("no")
+        self.refused(NotaryUnavailable)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertEqual(self.notarizer.in_flight, 0)
+
+    def test_abandon(self) -> None:
+        """What is given back can be had again; giving it back twice does nothing."""
+        ticket = self.ticket()
+        self.notarizer.abandon(ticket)
+        self.notarizer.abandon(ticket)
+        self.assertEqual(self.notarizer.in_flight, 0)
+        self.ticket()
+
+
+class CommitTests(NotarizerTestCase):
+    """From an exchange to a durable record."""
+
+    def test_signed(self) -> None:
+        """A signed receipt is in flight until its record is durable, and then found by its nonce."""
+        ticket = self.ticket()
+        self.store.hold = True
+        done = self.notarizer.commit(ticket, exchange_of(ticket))
+        self.assertNoResult(done)
+        self.signing.sign()
+        self.assertNoResult(done)
+        self.assertTrue(self.notarizer.is_in_flight(CLIENT, NONCES[0]))
+        self.store.release()
+        self.assertIsNone(self.successResultOf(done))
+        self.assertEqual(self.notarizer.in_flight, 0)
+        stored = self.successResultOf(self.store.get_by_request(CLIENT, NONCES[0]))
+        assert stored is not None and stored.envelope is not None
+        self.assertEqual(Envelope.parse(stored.envelope).payload, stored.payload)
+        self.assertEqual((stored.level, stored.client, stored.jti), ("signRequest", CLIENT, ticket.jti))
+        self.assertEqual((stored.server, stored.outcome), (str(OWN.spiffe_id), "complete"))
+        self.assertEqual(stored.statement_id, GENERATION.statement.id)
+
+    def test_logged(self) -> None:
+        """A record without a signature waits for no thread."""
+        ticket = self.ticket(LOG)
+        self.successResultOf(self.notarizer.commit(ticket, exchange_of(ticket)))
+        stored = self.successResultOf(self.store.get_by_request(CLIENT, NONCES[0]))
+        assert stored is not None
+        self.assertEqual((stored.level, stored.envelope, self.signing.waiting), ("logRequest", None, 0))
+
+    def failing(self, level: Level, kind: type[Exception], *, headers: int = 0) -> None:
+        """Assert that a commit fails with this error, and leaves nothing."""
+        ticket = self.ticket(level)
+        done = self.notarizer.commit(ticket, exchange_of(ticket, headers=headers))
+        self.signing.sign()
+        self.failureResultOf(done, kind)
+        self.assertEqual(self.notarizer.in_flight, 0)
+
+    def test_failures_of_the_store(self) -> None:
+        """Each failure of the store has one word for the client, and no reservation is left."""
+        for level in (SIGN, LOG):
+            for error, kind in (
+                (FULL, NotaryUnavailable),
+                (StoreBusy(limit=1), NotaryUnavailable),
+                (StoreClosed(), NotaryUnavailable),
+                (Replayed(client=CLIENT), NonceReplayed),
+            ):
+                self.store.failure = error
+                self.failing(level, kind)
+
+    def test_store_that_raises(self) -> None:
+        """A store that raises leaves no reservation."""
+        for level in (SIGN, LOG):
+            ticket = self.ticket(level)
+            self.store.raises = RuntimeError("no")
+            done = self.notarizer.commit(ticket, exchange_of(ticket))
+            self.signing.sign()
+            self.failureResultOf(done, NotaryUnavailable)
+            self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+            self.assertEqual(self.notarizer.in_flight, 0)
+            self.store.raises = None
+
+    def test_receipt_that_is_too_large(self) -> None:
+        """What no verifier would read is not signed, and no reservation is left."""
+        self.failing(SIGN, NotaryUnavailable, headers=300 * 1024)
+
+    def test_unexpected_failure_of_the_record(self) -> None:
+        """A record that cannot be made is logged with its traceback and leaves no reservation, signed or not."""
+        for level in (SIGN, LOG):
+            ticket = self.ticket(level)
+            broken = cast(Exchange, object())
+            done = self.notarizer.commit(ticket, broken)
+            self.signing.sign()
+            self.failureResultOf(done, NotaryUnavailable)
+            self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
+            self.assertEqual(self.notarizer.in_flight, 0)
+
+    def test_thread_that_has_stopped(self) -> None:
+        """After the thread's end a commit fails, and no reservation is left."""
+        signing = SigningThread(FromThread())
+        signing.start()
+        signing.stop()
+        self.signing = cast(ManualSigning, signing)
+        self.notarizer = self.make()
+        ticket = self.ticket()
+        self.failureResultOf(self.notarizer.commit(ticket, exchange_of(ticket)), NotaryUnavailable)
+        self.assertEqual(self.notarizer.in_flight, 0)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["admit", "known", "commit", "abandon", "sign", "release", "hold", "fail", "mend", "time"]),
+        st.integers(0, 7),
+    ),
+    max_size=60,
+)
+
+
+class ReservationTests(NotarizerTestCase):
+    """Whatever happens in whatever order."""
+
+    @given(STEPS)
+    def test_nothing_is_left(self, steps: list[tuple[str, int]]) -> None:
+        """Each admission ends once; when all have ended nothing is in flight, and each nonce has one record at most."""
+        self.setUp()
+        self.notarizer = self.make(rate=2, burst=6)
+        self.store.answers = []
+        asked: list[Deferred[None]] = []
+        open_tickets: list[Ticket] = []
+        commits: list[Deferred[None]] = []
+        outcomes: list[str] = []
+
+        def commit(ticket: Ticket) -> None:
+            done = self.notarizer.commit(ticket, exchange_of(ticket))
+            done.addCallbacks(
+                lambda _none: outcomes.append("written"),
+                lambda failure: (failure.trap(ProxyError), outcomes.append("failed")),
+            )
+            commits.append(done)
+
+        for step, number in steps:
+            if step == "admit":
+                nonce = NONCES[number % 4] if number % 4 < 3 else None
+                admission = self.admit((SIGN, LOG)[number // 4], nonce)
+                asked.append(admission.addCallbacks(open_tickets.append, lambda failure: failure.trap(ProxyError)))
+            elif step == "known":
+                self.store.answer()
+            elif step == "commit" and open_tickets:
+                commit(open_tickets.pop(number % len(open_tickets)))
+            elif step == "abandon" and open_tickets:
+                self.notarizer.abandon(open_tickets.pop(number % len(open_tickets)))
+            elif step == "sign":
+                self.signing.sign()
+            elif step == "release":
+                self.store.release()
+            elif step == "hold":
+                self.store.hold = True
+            elif step == "fail":
+                self.store.failure = (FULL, Replayed(client=CLIENT))[number % 2]
+            elif step == "mend":
+                self.store.failure, self.store.hold = None, False
+            elif step == "time":
+                self.clock.advance(number)
+            waiting = len(self.store.answers) + len(commits) - len(outcomes)
+            self.assertEqual(self.notarizer.in_flight, len(open_tickets) + waiting)
+        while self.store.answers:
+            self.store.answer()
+        for ticket in open_tickets:
+            commit(ticket)
+        while self.signing.waiting:
+            self.signing.sign()
+        self.store.release()
+        self.assertEqual((self.notarizer.in_flight, len(outcomes)), (0, len(commits)))
+        self.assertTrue(all(each.called for each in asked))
+        self.assertEqual(outcomes.count("written"), self.successResultOf(self.store.prune(2**40)))
