@@ -244,8 +244,8 @@ class ClientConnection(Protocol):
         self._tunnel = Tunnel(self.transport, upstream, self._count_sent)
         rest = self._parser.take_rest()
         self._paused = 0
-        self._tunnel.start(rest)
         self._resume_reading()
+        self._tunnel.start(rest)
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         """Answer a request that is no acceptable HTTP, and close."""

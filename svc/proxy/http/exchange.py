@@ -330,8 +330,11 @@ class Exchange:
 
     def upstream_lost(self, events: list[Event]) -> None:
         """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
-        upstream, self._upstream = self._upstream, None
         self._streaming_up = False
+        if self.upgraded:
+            # The tunnel delivers what came before the end.
+            return
+        upstream, self._upstream = self._upstream, None
         if self.finished or self._response_ended:
             return
         if events and type(events[-1]) is End:
@@ -387,6 +390,9 @@ class Exchange:
         self._stop_streaming_down()
         if response.status == 101:
             self.upgraded = True
+            if self._upstream is not None:
+                # Until the tunnel stands nobody takes what the application sends.
+                self._upstream.pauseProducing()
             return
         upstream, self._upstream = self._upstream, None
         if upstream is not None:

@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
 from svc.proxy.http.upstream import UpstreamConnection
 
 
+@implementer(IPushProducer)
 class Tunnel:
     """
     The joint.
+
+    Towards the application it is the producer, since a transport that ends would else end the client's without a word.
 
     Args:
         client: the client's transport.
@@ -38,14 +44,15 @@ class Tunnel:
         """
         from_upstream = self._upstream.tunnel(self)
         self._client.registerProducer(self._upstream, True)
+        if from_upstream:
+            self.from_upstream(from_upstream)
         if self._upstream.dead:
             self.upstream_gone()
             return
-        self._upstream.transport.registerProducer(self._client, True)  # type: ignore[union-attr]
-        if from_upstream:
-            self.from_upstream(from_upstream)
+        self._upstream.transport.registerProducer(self, True)  # type: ignore[union-attr]
         if from_client:
             self.from_client(from_client)
+        self._upstream.resumeProducing()
 
     def from_client(self, data: bytes) -> None:
         """
@@ -67,6 +74,8 @@ class Tunnel:
         """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
         self._upstream_open = False
         if self._client_open:
+            # Whoever does not read would not see the client's end of the closing.
+            self._client.resumeProducing()
             self._client.unregisterProducer()
             self._client.loseConnection()
 
@@ -78,3 +87,18 @@ class Tunnel:
             if not self._upstream.dead:
                 self._upstream.transport.unregisterProducer()  # type: ignore[union-attr]
             self._upstream.close()
+
+    # The producer of the application's transport.
+
+    def pauseProducing(self) -> None:
+        """The application reads slower than the client sends."""
+        if self._client_open:
+            self._client.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The application caught up."""
+        if self._client_open:
+            self._client.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """The application's connection ended; its own protocol says so."""

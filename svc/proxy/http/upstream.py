@@ -8,6 +8,7 @@ the request was sent to the end before that, nothing followed, and both sides wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 from typing import Protocol as Interface
 
 from twisted.internet import error as twisted_errors
@@ -22,6 +23,9 @@ from svc.errors import SvcError
 from svc.policy import Permit
 from svc.proxy.errors import ConnectTimeout, ProxyError, UpstreamIdentityRefused, UpstreamUnreachable
 from svc.wire.http1 import Event, Limits, ResponseParser
+
+#: Seconds that a closing connection may take to send what was written.
+_LINGER: Final = 10.0
 
 
 class UpstreamUser(Interface):
@@ -69,6 +73,10 @@ class UpstreamConnection(Protocol):
         self.dead = False
         self.reused = False
         self.idle_since = 0.0
+        #: When it was told to close; it gets some time to send what was written.
+        self.closing_since = 0.0
+        #: Which credentials it was made with, as the pool counts them.
+        self.epoch = 0
 
     def connectionMade(self) -> None:
         """Let small writes leave at once."""
@@ -140,8 +148,9 @@ class UpstreamConnection(Protocol):
             self.transport.abortConnection()  # type: ignore[union-attr]
 
     def close(self) -> None:
-        """Close after what was written."""
+        """Close after what was written; the pool breaks off what takes too long."""
         if not self.dead:
+            self._pool.closing(self)
             self.transport.loseConnection()  # type: ignore[union-attr]
 
     def dataReceived(self, data: bytes) -> None:
@@ -226,7 +235,9 @@ class UpstreamPool:
         self._idle_timeout = idle_timeout
         #: When the last sweep was, or the start: exact enough for idle times.
         self._tick = seconds()
+        self._epoch = 0
         self._idle: list[UpstreamConnection] = []
+        self._closing: list[UpstreamConnection] = []
         self._all: set[UpstreamConnection] = set()
         self._connecting: set[Deferred[UpstreamConnection]] = set()
         self._closed = False
@@ -264,9 +275,12 @@ class UpstreamPool:
                 connection.reused = True
                 user.upstream_ready(connection)
                 return None
+        if self._closed:
+            user.upstream_failed(UpstreamUnreachable(upstream=self._name, what="the listener has ended"))
+            return None
         attempt: Deferred[UpstreamConnection] = self._endpoint.connect(self._factory)  # type: ignore[assignment]
         self._connecting.add(attempt)
-        attempt.addBoth(self._attempted, attempt)
+        attempt.addBoth(self._attempted, attempt, self._epoch)
         attempt.addCallbacks(user.upstream_ready, lambda failure: self._failed(failure, user))
         return attempt
 
@@ -287,11 +301,21 @@ class UpstreamPool:
         Args:
             connection: one whose exchange is over.
         """
-        if self._closed or len(self._idle) >= self._max_idle:
+        if self._closed or connection.epoch != self._epoch or len(self._idle) >= self._max_idle:
             connection.close()
             return
         connection.idle_since = self._tick
         self._idle.append(connection)
+
+    def closing(self, connection: UpstreamConnection) -> None:
+        """
+        Take note of a connection that is told to close.
+
+        Args:
+            connection: one that may still have something to send.
+        """
+        connection.closing_since = self._tick
+        self._closing.append(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
         """
@@ -301,22 +325,26 @@ class UpstreamPool:
             connection: the one that is gone.
         """
         self._all.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        for those in (self._idle, self._closing):
+            if connection in those:
+                those.remove(connection)
 
     def sweep(self, now: float) -> None:
         """
-        Close what was idle too long; the list is ordered by the time of return.
+        Close what was idle too long, and break off what does not get closed; both lists are ordered by time.
 
         Args:
             now: the monotonic time.
         """
         self._tick = now
+        while self._closing and now - self._closing[0].closing_since >= _LINGER:
+            self._closing.pop(0).abort()
         while self._idle and now - self._idle[0].idle_since >= self._idle_timeout:
             self._idle.pop(0).close()
 
     def flush(self) -> None:
-        """Close all idle connections, so that the next exchange uses new credentials."""
+        """Let no later exchange use a connection that was made before now, so that each uses new credentials."""
+        self._epoch += 1
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -336,9 +364,11 @@ class UpstreamPool:
         return connection
 
     def _attempted(
-        self, result: UpstreamConnection | Failure, attempt: Deferred[UpstreamConnection]
+        self, result: UpstreamConnection | Failure, attempt: Deferred[UpstreamConnection], epoch: int
     ) -> UpstreamConnection | Failure:
         self._connecting.discard(attempt)
+        if not isinstance(result, Failure):
+            result.epoch = epoch
         return result
 
     def _failed(self, failure: Failure, user: UpstreamUser) -> None:

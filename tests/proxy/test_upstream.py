@@ -1,0 +1,508 @@
+"""Connections to the application: who gets one, when it is used again, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
+from twisted.internet.error import ConnectionRefusedError as TwistedRefused
+from twisted.internet.error import TimeoutError as TwistedTimeout
+from twisted.internet.interfaces import IPushProducer, IStreamClientEndpoint
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svc.policy import Permit
+from svc.proxy.errors import (
+    ConnectTimeout,
+    ProxyError,
+    UpstreamIdentityRefused,
+    UpstreamUnreachable,
+)
+from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
+from svc.transport.errors import ConnectFailed, HandshakeTimeout, PeerIdentityUnexpected, PeerSvidInvalid
+from svc.transport.errors import ConnectTimeout as TransportTimeout
+from svc.wire.http1 import End, Event, Excess, Limits, Refused, ResponseHead
+from tests.proxy.rig import CALLER, Wire
+
+PERMIT = Permit(CALLER.spiffe_id, "default allow")
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+SWITCH = b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+class User:
+    """An exchange that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.connection: UpstreamConnection | None = None
+        self.error: ProxyError | None = None
+        self.events: list[Event] = []
+        self.lost: list[list[Event]] = []
+
+    def upstream_ready(self, connection: UpstreamConnection) -> None:
+        """Remember and begin."""
+        self.connection = connection
+        connection.begin(self, b"GET", upgrade=True)
+
+    def upstream_failed(self, error: ProxyError) -> None:
+        """Remember."""
+        self.error = error
+
+    def upstream_events(self, events: list[Event]) -> None:
+        """Remember."""
+        self.events += events
+
+    def upstream_lost(self, events: list[Event]) -> None:
+        """Remember."""
+        self.lost.append(events)
+
+
+class Joined:
+    """The other end of a tunnel."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.gone = 0
+
+    def from_upstream(self, data: bytes) -> None:
+        """Remember."""
+        self.data += data
+
+    def upstream_gone(self) -> None:
+        """Remember."""
+        self.gone += 1
+
+
+@implementer(IStreamClientEndpoint)
+class Endpoint:
+    """Connects when the test says so; a cancelled attempt is remembered."""
+
+    def __init__(self) -> None:
+        self.attempts: list[tuple[Any, Deferred[Any]]] = []
+        self.cancelled: list[Deferred[Any]] = []
+        self.connections: list[tuple[UpstreamConnection, Wire]] = []
+
+    def connect(self, protocolFactory: Any) -> Deferred[Any]:
+        """One attempt."""
+        attempt: Deferred[Any] = Deferred(self.cancelled.append)
+        self.attempts.append((protocolFactory, attempt))
+        return attempt
+
+    def complete(self) -> Wire:
+        """Let the oldest attempt succeed."""
+        factory, attempt = self.attempts.pop(0)
+        protocol, wire = factory.buildProtocol(None), Wire()
+        self.connections.append((protocol, wire))
+        protocol.makeConnection(wire)
+        attempt.callback(protocol)
+        return wire
+
+    def fail(self, error: Exception) -> None:
+        """Let the oldest attempt fail."""
+        self.attempts.pop(0)[1].errback(error)
+
+
+class UpstreamTestCase(SynchronousTestCase):
+    """What these tests share."""
+
+    def setUp(self) -> None:
+        """A pool without connections."""
+        self.clock = Clock()
+        self.endpoint = Endpoint()
+        self.pool = self.make()
+
+    def make(self, max_idle: int = 2) -> UpstreamPool:
+        """A pool."""
+        return UpstreamPool(
+            self.endpoint,
+            "127.0.0.1:8080",
+            connect_timeout=5.0,
+            limits=Limits(),
+            max_idle=max_idle,
+            idle_timeout=30.0,
+            seconds=self.clock.seconds,
+        )
+
+    def sweep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+        self.pool.sweep(self.clock.seconds())
+
+    def connected(self) -> tuple[User, UpstreamConnection, Wire]:
+        """An exchange with a new connection."""
+        user = User()
+        self.pool.acquire(PERMIT, user, fresh=True)
+        wire = self.endpoint.complete()
+        connection = user.connection
+        assert connection is not None
+        return user, connection, wire
+
+    def answered(self) -> tuple[UpstreamConnection, Wire]:
+        """A connection whose exchange is over and that was put back."""
+        _user, connection, wire = self.connected()
+        connection.dataReceived(OK)
+        connection.release(reusable=True)
+        return connection, wire
+
+    def lose(self, connection: UpstreamConnection, *, clean: bool = True) -> None:
+        """The connection ends."""
+        connection.connectionLost(Failure(ConnectionDone() if clean else ConnectionLost()))
+
+
+class AcquireTests(UpstreamTestCase):
+    """Getting a connection."""
+
+    def test_needs_a_permit(self) -> None:
+        """Without the evidence that somebody was authorized there is no connection."""
+        for nothing in (None, True, PERMIT.identity):
+            self.assertRaises(TypeError, self.pool.acquire, nothing, User())
+        self.assertEqual(self.endpoint.attempts, [])
+
+    def test_new(self) -> None:
+        """Without an idle one a connection is made; it sends small writes at once."""
+        user = User()
+        attempt = self.pool.acquire(PERMIT, user)
+        self.assertIsNotNone(attempt)
+        self.assertIsNone(user.connection)
+        wire = self.endpoint.complete()
+        assert user.connection is not None
+        self.assertFalse(user.connection.reused)
+        self.assertEqual((self.pool.open_count, self.pool.idle_count), (1, 0))
+        user.connection.write(b"GET")
+        self.assertEqual(wire.take(), b"GET")
+
+    def test_no_delay(self) -> None:
+        """Small writes do not wait for each other."""
+        calls: list[bool] = []
+        wire = Wire()
+        wire.setTcpNoDelay = calls.append  # type: ignore[attr-defined]
+        connection = UpstreamConnection(self.pool, Limits())
+        connection.makeConnection(wire)
+        self.assertEqual(calls, [True])
+
+    def test_idle_one(self) -> None:
+        """An idle connection is used at once, the last one returned first, and says that it was used before."""
+        first, _wire = self.answered()
+        second, _wire = self.answered()
+        for expected in (second, first):
+            user = User()
+            self.assertIsNone(self.pool.acquire(PERMIT, user))
+            self.assertIs(user.connection, expected)
+            self.assertTrue(expected.reused)
+        self.assertEqual((self.pool.idle_count, self.endpoint.attempts), (0, []))
+
+    def test_fresh(self) -> None:
+        """Who needs a new connection gets no idle one."""
+        self.answered()
+        self.pool.acquire(PERMIT, User(), fresh=True)
+        self.assertEqual((len(self.endpoint.attempts), self.pool.idle_count), (1, 1))
+
+    def test_failures_in_words(self) -> None:
+        """Each way to fail has its error, which names the upstream."""
+        for error, kind, text in (
+            (TwistedTimeout(), ConnectTimeout, "did not accept a connection within 5.0 s"),
+            (TransportTimeout(address="a", detail="5 s"), ConnectTimeout, "within 5.0 s"),
+            (HandshakeTimeout(seconds=5), ConnectTimeout, "within 5.0 s"),
+            (TwistedRefused(), UpstreamUnreachable, "Connection was refused"),
+            (ConnectError(osError=111, string="refused by test"), UpstreamUnreachable, "111"),
+            (ConnectFailed(address="a", detail="no route"), UpstreamUnreachable, "no route"),
+            (PeerIdentityUnexpected(spiffe_id="a", expected="b"), UpstreamIdentityRefused, "is not who it must be"),
+            (PeerSvidInvalid(cause="expired"), UpstreamIdentityRefused, "is not who it must be"),
+        ):
+            user = User()
+            self.pool.acquire(PERMIT, user)
+            self.endpoint.fail(error)
+            self.assertIsInstance(user.error, kind)
+            self.assertIn("127.0.0.1:8080", str(user.error))
+            self.assertIn(text, str(user.error))
+        self.assertEqual(self.pool.open_count, 0)
+
+    def test_give_up(self) -> None:
+        """A given-up attempt is cancelled, and nobody is told; giving up what is there does nothing."""
+        user = User()
+        attempt = self.pool.acquire(PERMIT, user)
+        assert attempt is not None
+        self.pool.give_up(attempt)
+        self.assertEqual(len(self.endpoint.cancelled), 1)
+        self.assertEqual((user.connection, user.error), (None, None))
+        other = User()
+        attempt = self.pool.acquire(PERMIT, other)
+        assert attempt is not None
+        self.endpoint.attempts.pop(0)
+        self.endpoint.complete()
+        self.pool.give_up(attempt)
+        self.assertEqual(len(self.endpoint.cancelled), 1)
+        self.assertIsNotNone(other.connection)
+
+
+class ReuseTests(UpstreamTestCase):
+    """When a connection goes back, and how long it stays."""
+
+    def test_put_back(self) -> None:
+        """A reusable connection waits in the pool."""
+        connection, wire = self.answered()
+        self.assertEqual((self.pool.idle_count, self.pool.open_count), (1, 1))
+        self.assertFalse(wire.disconnecting or wire.aborted)
+        self.assertFalse(connection.dead)
+
+    def test_not_reusable(self) -> None:
+        """Another one is dropped."""
+        _user, connection, wire = self.connected()
+        connection.release(reusable=False)
+        self.assertTrue(wire.aborted)
+        self.lose(connection)
+        self.assertEqual((self.pool.idle_count, self.pool.open_count), (0, 0))
+
+    def test_dead(self) -> None:
+        """A connection that ended with its exchange is not kept."""
+        user, connection, _wire = self.connected()
+        self.lose(connection)
+        connection.release(reusable=True)
+        self.assertEqual((self.pool.idle_count, self.pool.open_count, len(user.lost)), (0, 0, 1))
+
+    def test_limit(self) -> None:
+        """At the limit the connection is closed, below it kept."""
+        connections = [self.connected()[1:] for _ in range(3)]
+        for connection, _wire in connections:
+            connection.dataReceived(OK)
+            connection.release(reusable=True)
+        self.assertEqual(self.pool.idle_count, 2)
+        self.assertEqual([wire.disconnecting for _connection, wire in connections], [False, False, True])
+
+    def test_none_kept(self) -> None:
+        """With a limit of nothing each exchange has its own connection."""
+        self.pool = self.make(max_idle=0)
+        _connection, wire = self.answered()
+        self.assertTrue(wire.disconnecting)
+
+    def test_sweep(self) -> None:
+        """What was idle for the whole time is closed, what was not stays."""
+        old, old_wire = self.answered()
+        self.sweep(29.5)
+        _new, new_wire = self.answered()
+        self.assertFalse(old_wire.disconnecting)
+        self.sweep(0.5)
+        self.assertTrue(old_wire.disconnecting)
+        self.assertEqual(self.pool.idle_count, 1)
+        self.sweep(29.0)
+        self.assertFalse(new_wire.disconnecting)
+        self.sweep(0.5)
+        self.assertTrue(new_wire.disconnecting)
+        self.lose(old)
+        self.assertEqual(self.pool.open_count, 1)
+
+    def test_lost_while_idle(self) -> None:
+        """An idle connection that the application closes is forgotten."""
+        connection, _wire = self.answered()
+        self.lose(connection)
+        self.assertEqual((self.pool.idle_count, self.pool.open_count), (0, 0))
+        self.sweep(100)
+
+    def test_speaks_unasked(self) -> None:
+        """An idle connection on which octets come is out of step and dropped."""
+        connection, wire = self.answered()
+        connection.dataReceived(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        self.assertTrue(wire.aborted)
+        self.lose(connection)
+        self.assertEqual(self.pool.idle_count, 0)
+
+    def test_flush(self) -> None:
+        """After a flush no exchange uses what was made before: idle, in use, or on its way."""
+        _idle, idle_wire = self.answered()
+        _user, used, used_wire = self.connected()
+        waiting = User()
+        self.pool.acquire(PERMIT, waiting, fresh=True)
+        self.pool.flush()
+        self.assertTrue(idle_wire.disconnecting)
+        self.assertFalse(used_wire.disconnecting or used_wire.aborted)
+        used.dataReceived(OK)
+        used.release(reusable=True)
+        self.assertTrue(used_wire.disconnecting)
+        late_wire = self.endpoint.complete()
+        assert waiting.connection is not None
+        waiting.connection.dataReceived(OK)
+        waiting.connection.release(reusable=True)
+        self.assertTrue(late_wire.disconnecting)
+        self.assertEqual(self.pool.idle_count, 0)
+        _connection, wire = self.answered()
+        self.assertEqual((self.pool.idle_count, wire.disconnecting), (1, False))
+
+    def test_close_that_takes_long(self) -> None:
+        """A connection that cannot send what was written is broken off some seconds after it was told to close."""
+        connection, wire = self.answered()
+        self.pool.flush()
+        self.sweep(9.5)
+        self.assertFalse(wire.aborted)
+        self.sweep(0.5)
+        self.assertTrue(wire.aborted)
+        self.lose(connection)
+        other, other_wire = self.answered()
+        self.pool.flush()
+        self.lose(other)
+        self.sweep(20)
+        self.assertFalse(other_wire.aborted)
+
+
+class CloseTests(UpstreamTestCase):
+    """The end of the pool."""
+
+    def test_everything(self) -> None:
+        """Idle connections, those in use and attempts all end."""
+        _idle, idle_wire = self.answered()
+        _user, _used, used_wire = self.connected()
+        waiting = User()
+        self.pool.acquire(PERMIT, waiting, fresh=True)
+        self.pool.close()
+        self.assertTrue(idle_wire.disconnecting)
+        self.assertTrue(used_wire.aborted)
+        self.assertEqual((len(self.endpoint.cancelled), waiting.connection, waiting.error), (1, None, None))
+
+    def test_put_back_after_the_end(self) -> None:
+        """What comes back later is closed."""
+        _user, connection, wire = self.connected()
+        self.pool.close()
+        connection.dead = False
+        self.pool.put_back(connection)
+        self.assertEqual(self.pool.idle_count, 0)
+        self.assertTrue(wire.disconnecting)
+
+    def test_acquire_after_the_end(self) -> None:
+        """Nobody gets a connection any more, and the one who asks is told."""
+        self.pool.close()
+        user = User()
+        self.assertIsNone(self.pool.acquire(PERMIT, user))
+        self.assertIsInstance(user.error, UpstreamUnreachable)
+        self.assertEqual(self.endpoint.attempts, [])
+
+    def test_twice(self) -> None:
+        """A second end does nothing."""
+        connection, _wire = self.answered()
+        self.pool.close()
+        self.lose(connection)
+        self.pool.close()
+        self.assertEqual(self.pool.open_count, 0)
+
+
+class ConnectionTests(UpstreamTestCase):
+    """One connection and its exchange."""
+
+    def test_events(self) -> None:
+        """The exchange gets the answer's parts; the connection knows whether any octet has come."""
+        user, connection, _wire = self.connected()
+        self.assertFalse(connection.answer_begun)
+        connection.dataReceived(OK[:3])
+        self.assertTrue(connection.answer_begun)
+        connection.dataReceived(OK[3:] + b"x")
+        self.assertEqual([type(event) for event in user.events], [ResponseHead, bytes, End, Excess])
+
+    def test_second_exchange(self) -> None:
+        """On a connection that is used again an answer has not begun."""
+        _connection, _wire = self.answered()
+        user = User()
+        self.pool.acquire(PERMIT, user)
+        assert user.connection is not None
+        self.assertFalse(user.connection.answer_begun)
+        user.connection.dataReceived(OK)
+        self.assertEqual([type(event) for event in user.events], [ResponseHead, bytes, End])
+
+    def test_end_of_the_connection_ends_the_body(self) -> None:
+        """An orderly end ends a body without a length; another one does not."""
+        for clean, kind in ((True, End), (False, Refused)):
+            user, connection, _wire = self.connected()
+            connection.dataReceived(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+            self.lose(connection, clean=clean)
+            [events] = user.lost
+            self.assertEqual([type(event) for event in events], [kind])
+
+    def test_lost_after_release(self) -> None:
+        """Who gave the connection back is not told of its end."""
+        user, connection, _wire = self.connected()
+        connection.dataReceived(OK)
+        connection.release(reusable=True)
+        self.lose(connection)
+        self.assertEqual(user.lost, [])
+
+    def test_nothing_after_the_end(self) -> None:
+        """A dead connection is neither written off twice nor paused."""
+        _user, connection, wire = self.connected()
+        self.lose(connection)
+        connection.abort()
+        connection.close()
+        connection.pauseProducing()
+        connection.resumeProducing()
+        self.assertEqual((wire.aborted, wire.disconnecting, wire.producerState), (False, False, "producing"))
+
+    def test_producer(self) -> None:
+        """It is the producer of the client's transport: pausing stops reading, an end there does nothing here."""
+        _user, connection, wire = self.connected()
+        verifyObject(IPushProducer, connection)
+        connection.pauseProducing()
+        self.assertTrue(wire.paused)
+        connection.resumeProducing()
+        self.assertFalse(wire.paused)
+        connection.stopProducing()
+        self.assertFalse(wire.aborted or wire.disconnecting)
+
+    def test_tunnel(self) -> None:
+        """After an upgrade octets go to the other end, beginning with those that came behind the answer."""
+        user, connection, _wire = self.connected()
+        connection.dataReceived(SWITCH + b"one")
+        end = Joined()
+        self.assertEqual(connection.tunnel(end), b"one")
+        connection.dataReceived(b"two")
+        self.assertEqual(end.data, b"two")
+        self.lose(connection)
+        self.assertEqual((end.gone, user.lost), (1, []))
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["acquire", "connect", "answer", "drop", "lose", "sweep", "flush"]), st.integers(0, 5)
+            ),
+            max_size=50,
+        )
+    )
+    def test_any_order(self, steps: list[tuple[str, int]]) -> None:
+        """In whatever order things happen: no connection has two exchanges, limits hold, the end leaves nothing."""
+        self.setUp()
+        users: list[User] = []
+        for step, number in steps:
+            busy = [user for user in users if user.connection is not None and not user.connection.dead]
+            living = [connection for connection, _wire in self.endpoint.connections if not connection.dead]
+            if step == "acquire":
+                users.append(User())
+                self.pool.acquire(PERMIT, users[-1], fresh=number == 0)
+            elif step == "connect" and self.endpoint.attempts:
+                self.endpoint.complete()
+            elif step == "answer" and busy:
+                user = busy[number % len(busy)]
+                users.remove(user)
+                assert user.connection is not None
+                user.connection.dataReceived(OK)
+                user.connection.release(reusable=True)
+            elif step == "drop" and busy:
+                user = busy[number % len(busy)]
+                users.remove(user)
+                assert user.connection is not None
+                user.connection.release(reusable=False)
+            elif step == "lose" and living:
+                self.lose(living[number % len(living)])
+            elif step == "sweep":
+                self.sweep(number * 4.0)
+            elif step == "flush":
+                self.pool.flush()
+            held = [user.connection for user in users if user.connection is not None]
+            self.assertEqual(len(held), len(set(map(id, held))))
+            self.assertLessEqual(self.pool.idle_count, 2)
+            self.assertEqual(self.pool.open_count, sum(not each.dead for each, _wire in self.endpoint.connections))
+        self.pool.close()
+        for connection, wire in self.endpoint.connections:
+            if not connection.dead:
+                self.assertTrue(wire.aborted or wire.disconnecting)
+                self.lose(connection)
+        self.assertEqual((self.pool.open_count, self.pool.idle_count), (0, 0))
