@@ -46,6 +46,13 @@ class CredentialsLate(SvcError):
     hint = "does the post-quantum issuer at notary.pqIssuer run? or choose notary.profile: classical, which warns"
 
 
+class SvidRanOut(SvcError):
+    """the SVID {spiffe_id} ran out at {not_after}, and no newer one came"""
+
+    reason = "expired"
+    hint = "look at the agent that serves spiffeSocketPath, and at the registration entry of this workload"
+
+
 class ProxyService(Service):
     """
     The life of one proxy.
@@ -166,7 +173,22 @@ class ProxyService(Service):
         self.listeners.reauthorize(self._generations.bundles, self._wall())
 
     def _sweep(self) -> None:
-        self.listeners.sweep(self._reactor.seconds(), self._wall())
+        now = self._wall()
+        self._judge_svid(now)
+        self.listeners.sweep(self._reactor.seconds(), now)
+
+    def _judge_svid(self, now: datetime) -> None:
+        """No peer believes an SVID that has run out, so nothing should be sent here until a newer one comes."""
+        current = self._generations.current
+        if current is None:
+            return
+        svid = current.svid
+        if svid.not_after > now:
+            self._health.holds("svid")
+        else:
+            self._health.fails_with(
+                "svid", SvidRanOut(spiffe_id=svid.spiffe_id, not_after=svid.not_after.isoformat(timespec="seconds"))
+            )
 
     # -- Reload ------------------------------------------------------------------------------------------------------
 

@@ -40,8 +40,8 @@ from tests.peers.waiting import TOP, Shared, eventually, free_port, short_folder
 API = "/ns/shop/sa/api"
 IDENTITY = f"spiffe://example.org{API}"
 ONE, TWO = TrustDomain("one.example"), TrustDomain("two.example")
-#: With SPIRE's ten seconds of back-dating half of the life is over after three to seven seconds.
-SHORT = 16
+#: With SPIRE's ten seconds of back-dating half of the life is over after one to three seconds.
+SHORT = 14
 
 
 def _spire(stack: ExitStack) -> RunningSpire:
@@ -265,8 +265,8 @@ class RotationTests(SynchronousTestCase):
 
     def test_open_listener(self) -> None:
         """
-        New SVIDs reach the open listener, over an outage of the agent too, and no request fails. The identity ends
-        with the last SVID once the entry is taken out.
+        New SVIDs reach the open listener, over an outage of the agent too, and no request fails. Once the entry is
+        taken out, the identity ends with the last SVID and the proxy is not ready until there is a new one.
         """
         stack = ExitStack()
         self.addCleanup(stack.close)
@@ -305,6 +305,12 @@ class RotationTests(SynchronousTestCase):
         ask(credentials)
         expired = eventually(lambda: _refusal(proxy, credentials), SHORT + 4.0, "the end of the identity")
         self.assertIn("expired", expired)
+        eventually(lambda: not proxy.is_ready(), 5.0, "the readiness page telling of it")
+        condition = proxy.readiness()["svid"]
+        self.assertEqual((False, "expired"), (condition["ok"], condition["reason"]))
+        spire.add(entry(API, ttl=SHORT))
+        eventually(proxy.is_ready, 15.0, "readiness with a new entry")
+        ask(Credentials.fetch(spire, folder))
 
 
 def _serial(connection: RawConnection) -> int:
@@ -401,6 +407,41 @@ class FederationTests(SourceCase):
     def _ask(self, proxy: RunningProxy, credentials: Credentials) -> None:
         with RawConnection(proxy.port, credentials) as connection:
             connection.request("/bytes/10")
+
+
+class ToolsTests(SynchronousTestCase):
+    """``bin/tools``, as far as it builds nothing."""
+
+    def tools(self, *arguments: str, **settings: str) -> tuple[int, str, list[str]]:
+        """Run it."""
+        ran = run([TOP / "bin" / "tools", *arguments], **settings)
+        return ran.returncode, ran.stdout.decode().strip(), ran.stderr.decode().splitlines()
+
+    def test_missing(self) -> None:
+        """What is not built is told in one line and a hint, without building it; without a compiler there is none."""
+        with ExitStack() as stack:
+            empty = str(short_folder(stack))
+            missing = (1, "", ["svc: spire 1.13.0 is not there", "     bin/tools spire builds it"])
+            self.assertEqual(missing, self.tools("--check", "spire", SVC_TOOLS=empty))
+            status, out, lines = self.tools("spire", SVC_TOOLS=empty, CC="no-such-compiler")
+            self.assertEqual((1, "", 2), (status, out, len(lines)), lines)
+            self.assertTrue(lines[0].startswith("svc: spire needs "), lines)
+
+    def test_names(self) -> None:
+        """A name that is none and no name at all are refused."""
+        self.assertEqual((1, "svc: there is no tool named other"), self._first(self.tools("other")))
+        self.assertEqual((2, "usage: bin/tools [--check] NAME..."), self._first(self.tools()))
+
+    def test_there(self) -> None:
+        """What is there is found where XDG keeps caches, by its version."""
+        with ExitStack() as stack:
+            cache = short_folder(stack)
+            folder = cache / "svc-tools" / "spire-1.13.0"
+            folder.mkdir(parents=True)
+            self.assertEqual((0, str(folder), []), self.tools("spire", XDG_CACHE_HOME=str(cache)))
+
+    def _first(self, ran: tuple[int, str, list[str]]) -> tuple[int, str]:
+        return ran[0], ran[2][0]
 
 
 class QuickstartTests(SynchronousTestCase):
