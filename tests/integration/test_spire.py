@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 import time
@@ -32,8 +33,8 @@ from tests.peers import webapp
 from tests.peers.authority import RunningAuthority
 from tests.peers.authority import entry as authority_entry
 from tests.peers.programs import run, svc
-from tests.peers.proxy import RunningProxy
-from tests.peers.spire import RunningSpire, entry
+from tests.peers.proxy import RunningProxy, twistd
+from tests.peers.spire import RunningSpire, entry, programs
 from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import TOP, Shared, eventually, free_port, short_folder
 
@@ -409,39 +410,26 @@ class FederationTests(SourceCase):
             connection.request("/bytes/10")
 
 
-class ToolsTests(SynchronousTestCase):
-    """``bin/tools``, as far as it builds nothing."""
+class DocumentationTests(SynchronousTestCase):
+    """``docs/spire.md``."""
 
-    def tools(self, *arguments: str, **settings: str) -> tuple[int, str, list[str]]:
-        """Run it."""
-        ran = run([TOP / "bin" / "tools", *arguments], **settings)
-        return ran.returncode, ran.stdout.decode().strip(), ran.stderr.decode().splitlines()
-
-    def test_missing(self) -> None:
-        """What is not built is told in one line and a hint, without building it; without a compiler there is none."""
+    def test_configurations(self) -> None:
+        """Each file that it shows is accepted by the program that it is for."""
+        shown = re.findall(r"```(?:hcl|yaml)\n# (\S+)\n(.*?)```", (TOP / "docs" / "spire.md").read_text(), re.DOTALL)
+        folder = programs()
+        commands = {
+            "server.conf": [folder / "spire-server", "validate", "-config"],
+            "agent.conf": [folder / "spire-agent", "validate", "-config"],
+            "authority.yaml": [*twistd(), "svc-authority", "--check-config", "--config"],
+            "proxy.yaml": [*twistd(), "svc-proxy", "--check-config", "--config"],
+        }
+        self.assertEqual(list(commands), [name for name, _text in shown])
         with ExitStack() as stack:
-            empty = str(short_folder(stack))
-            missing = (1, "", ["svc: spire 1.13.0 is not there", "     bin/tools spire builds it"])
-            self.assertEqual(missing, self.tools("--check", "spire", SVC_TOOLS=empty))
-            status, out, lines = self.tools("spire", SVC_TOOLS=empty, CC="no-such-compiler")
-            self.assertEqual((1, "", 2), (status, out, len(lines)), lines)
-            self.assertTrue(lines[0].startswith("svc: spire needs "), lines)
-
-    def test_names(self) -> None:
-        """A name that is none and no name at all are refused."""
-        self.assertEqual((1, "svc: there is no tool named other"), self._first(self.tools("other")))
-        self.assertEqual((2, "usage: bin/tools [--check] NAME..."), self._first(self.tools()))
-
-    def test_there(self) -> None:
-        """What is there is found where XDG keeps caches, by its version."""
-        with ExitStack() as stack:
-            cache = short_folder(stack)
-            folder = cache / "svc-tools" / "spire-1.13.0"
-            folder.mkdir(parents=True)
-            self.assertEqual((0, str(folder), []), self.tools("spire", XDG_CACHE_HOME=str(cache)))
-
-    def _first(self, ran: tuple[int, str, list[str]]) -> tuple[int, str]:
-        return ran[0], ran[2][0]
+            for name, text in shown:
+                path = short_folder(stack) / name
+                path.write_text(text)
+                ran = run([*commands[name], path])
+                self.assertEqual(0, ran.returncode, (name, ran.stdout, ran.stderr))
 
 
 class QuickstartTests(SynchronousTestCase):

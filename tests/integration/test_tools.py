@@ -1,0 +1,45 @@
+"""``bin/tools``, as far as it builds nothing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.peers.programs import run
+from tests.peers.waiting import TOP, short_folder
+
+
+class ToolsTests(SynchronousTestCase):
+    """The command line and the cache."""
+
+    def tools(self, *arguments: str, **settings: str) -> tuple[int, str, list[str]]:
+        """Run it."""
+        ran = run([TOP / "bin" / "tools", *arguments], **settings)
+        return ran.returncode, ran.stdout.decode().strip(), ran.stderr.decode().splitlines()
+
+    def test_missing(self) -> None:
+        """What is not built is told in one line and a hint, without building it; without a compiler there is none."""
+        with ExitStack() as stack:
+            empty = str(short_folder(stack))
+            missing = (1, "", ["svc: spire 1.13.0 is not there", "     bin/tools spire builds it"])
+            self.assertEqual(missing, self.tools("--check", "spire", SVC_TOOLS=empty))
+            status, out, lines = self.tools("spire", SVC_TOOLS=empty, CC="no-such-compiler")
+            self.assertEqual((1, "", 2), (status, out, len(lines)), lines)
+            self.assertTrue(lines[0].startswith("svc: spire needs "), lines)
+
+    def test_names(self) -> None:
+        """A name that is none and no name at all are refused."""
+        self.assertEqual((1, "svc: there is no tool named other"), self._first(self.tools("other")))
+        self.assertEqual((2, "usage: bin/tools [--check] NAME..."), self._first(self.tools()))
+
+    def test_there(self) -> None:
+        """What is there is found where XDG keeps caches, by its version."""
+        with ExitStack() as stack:
+            cache = short_folder(stack)
+            folder = cache / "svc-tools" / "spire-1.13.0"
+            folder.mkdir(parents=True)
+            self.assertEqual((0, str(folder), []), self.tools("spire", XDG_CACHE_HOME=str(cache)))
+
+    def _first(self, ran: tuple[int, str, list[str]]) -> tuple[int, str]:
+        return ran[0], ran[2][0]
