@@ -8,7 +8,7 @@ fields as pairs of octet strings; knows nothing of parsers and connections.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_PREFIX
@@ -37,8 +37,14 @@ _FORWARDED: Final = HEADER_FORWARDED_CLIENT.lower().encode("ascii")
 _PREFIX: Final = HEADER_PREFIX.encode("ascii")
 #: What ``Connection`` may never name: dropping these would change how the application reads the message.
 _UNNAMEABLE: Final = FRAMING | {_FORWARDED}
+#: Fields that are forwarded and still say something to the proxy.
+_TELLING: Final = frozenset({b"host", b"content-length"})
 #: The usual options, which need no closer look.
 _USUAL: Final = frozenset({b"close", b"keep-alive", b"upgrade", b"te"})
+#: What nearly all messages with a ``Connection`` field say there.
+_USUAL_VALUES: Final = {
+    value: frozenset({value.lower()}) for value in (b"close", b"Close", b"keep-alive", b"Keep-Alive")
+}
 #: Options that name no field but hop-by-hop ones: beyond those there is nothing to drop.
 _HOP_BY_HOP_ALONE: Final = _USUAL - {b"close"}
 
@@ -76,21 +82,26 @@ def is_reserved(lower_name: bytes) -> bool:
     return name.startswith(_PREFIX) or name == _FORWARDED
 
 
-class _Classes(dict[bytes, tuple[bytes, bool]]):
+#: The name in lower case; whether the field is never forwarded; whether it says something to the proxy.
+FieldClass = tuple[bytes, bool, bool]
+
+
+class _Classes(dict[bytes, FieldClass]):
     """Classes by the name as it was spelled. Peers choose the names: their number and their length are bounded."""
 
     _MOST: Final = 4096
     _LONGEST: Final = 64
 
-    def __missing__(self, name: bytes) -> tuple[bytes, bool]:
+    def __missing__(self, name: bytes) -> FieldClass:
         lower = name.lower()
-        known = (lower, lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower))
+        kept_here = lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower)
+        known = (lower, kept_here, kept_here or lower in _TELLING)
         if len(name) <= self._LONGEST and len(self) < self._MOST:
             self[name] = known
         return known
 
 
-#: What :func:`classify` says, as a mapping of all octet strings, because every field of every message is looked up.
+#: The class of any name, as a mapping, because every field of every message is looked up.
 CLASSES: Final = _Classes()
 
 
@@ -104,10 +115,10 @@ def classify(name: bytes) -> tuple[bytes, bool]:
     Returns:
         The name in lower case, and whether the field is hop-by-hop, reserved or a lookalike and so never forwarded.
     """
-    return CLASSES[name]
+    return CLASSES[name][:2]
 
 
-def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
+def connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
     """
     Read the ``Connection`` fields of a message.
 
@@ -120,6 +131,8 @@ def connection_options(values: Iterable[bytes]) -> frozenset[bytes]:
     Raises:
         FieldRefused: one is no name, or names Host, a framing field or a field that the proxy adds.
     """
+    if len(values) == 1 and (known := _USUAL_VALUES.get(values[0])) is not None:
+        return known
     options = frozenset(word for value in values for part in value.split(b",") if (word := part.strip(b" \t").lower()))
     if options <= _USUAL:
         return options

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from svc.wire.fields import Field, joined, passed_on
+from svc.wire.fields import Field, joined
 from svc.wire.http1 import RequestHead, ResponseHead
 
 
@@ -38,7 +38,7 @@ def request_head(head: RequestHead, added: bytes) -> bytes:
         added += b"Connection: upgrade\r\n" + joined([(b"Upgrade", value) for value in head.values(b"upgrade")])
     elif b"te" in head.options and any(_names_trailers(value) for value in head.values(b"te")):
         added += b"TE: trailers\r\nConnection: te\r\n"
-    fields = joined(passed_on(head.fields, head.options))
+    fields = joined(head.end_to_end)
     return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, head.target, fields, added)
 
 
@@ -103,5 +103,5 @@ def interim_head(head: ResponseHead) -> bytes:
     Returns:
         The head with its empty line, without reserved fields.
     """
-    fields = joined(passed_on(head.fields, head.options))
+    fields = joined(head.end_to_end)
     return b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.phrase, fields)

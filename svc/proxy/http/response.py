@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from svc.proxy.http.heads import Framing, response_framing, response_head
 from svc.proxy.http.recorder import Recorder
-from svc.wire.fields import Field, joined, passed_on, passed_on_trailers
+from svc.wire.fields import Field, joined, passed_on_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
 
@@ -37,7 +37,7 @@ class ResponseWriter:
         self._recorder = recorder
         self.status = head.status
         self.close = close or framing is Framing.CLOSE
-        fields = passed_on(head.fields, head.options)
+        fields = head.end_to_end
         #: The octets to send at once.
         self.first = response_head(head, fields, framing, version=version, close=close, added=added)
         #: The octets to send when the record is durable.

@@ -11,7 +11,7 @@ from typing import Final
 
 from svc.naming import HEADER_PREFIX
 from svc.wire.errors import FieldRefused, TransferCodingRefused
-from svc.wire.fields import CLASSES, LOOKALIKES, Field, connection_options
+from svc.wire.fields import LOOKALIKES, FieldClass, connection_options
 
 #: What a signed 64-bit counter holds; a reader with one would see another length beyond.
 MAX_LENGTH: Final = 2**63 - 1
@@ -21,16 +21,23 @@ _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 
 
 #: Content-Length or None; whether the body comes in chunks; what ``Connection`` names; the values of Upgrade; those of
-#: Host; the values of ``svc-*`` by lower-case name, ``_`` read as ``-``, or None. A bare tuple: each head makes one.
-Framing = tuple[int | None, bool, frozenset[bytes], tuple[bytes, ...], tuple[bytes, ...], dict[bytes, bytes] | None]
+#: Host; the values of ``svc-*`` by lower-case name, ``_`` read as ``-``, or None; whether all fields are forwarded. A
+#: bare tuple: each head makes one.
+Framing = tuple[
+    int | None, bool, frozenset[bytes], tuple[bytes, ...], tuple[bytes, ...], dict[bytes, bytes] | None, bool
+]
 
 
-def read_framing(fields: list[Field], version: str) -> Framing:
+#: A field that says something to the proxy: its class, its name as spelled, its value.
+Telling = tuple[FieldClass, bytes, bytes]
+
+
+def read_framing(fields: list[Telling], version: str) -> Framing:
     """
     Walk over the fields of a head.
 
     Args:
-        fields: as received.
+        fields: those that say something to the proxy, in order.
         version: of the message.
 
     Returns:
@@ -48,14 +55,14 @@ def read_framing(fields: list[Field], version: str) -> Framing:
     upgrades: tuple[bytes, ...] = ()
     hosts: tuple[bytes, ...] = ()
     reserved: dict[bytes, bytes] | None = None
-    classes = CLASSES
-    for name, value in fields:
-        lower, special = classes[name]
+    travels_whole = True
+    for (lower, special, _), name, value in fields:
         if lower == b"host":
             hosts += (value,)
         elif lower == b"content-length":
             length = _length(value)
         elif special:
+            travels_whole = False
             if lower == b"connection":
                 connection += (value,)
             elif lower == b"transfer-encoding":
@@ -75,7 +82,7 @@ def read_framing(fields: list[Field], version: str) -> Framing:
                     raise FieldRefused(field=name.decode("latin-1"), defect="it stands twice")
                 reserved[canonical] = value
     options = connection_options(connection) if connection else _NO_OPTIONS
-    return length, chunked, options, upgrades, hosts, reserved
+    return length, chunked, options, upgrades, hosts, reserved, travels_whole
 
 
 def _length(value: bytes) -> int:

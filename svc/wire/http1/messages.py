@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import CLASSES, Field
+from svc.wire.fields import CLASSES, Field, passed_on
 
 #: Above the 8 KiB of most servers, because tokens of today fill that; a quarter of what one read can bring.
 DEFAULT_MAX_HEAD: Final = 32 * 1024
@@ -43,6 +43,7 @@ class Head:
         length: the value of Content-Length, or None.
         chunked: whether the body comes in chunks.
         upgrade: whether a request asks for another protocol that the proxy can hand on, or a response grants it (101).
+        travels_whole: whether it is known that all fields are forwarded.
     """
 
     version: str
@@ -52,6 +53,12 @@ class Head:
     length: int | None
     chunked: bool
     upgrade: bool
+    travels_whole: bool = field(default=False, kw_only=True)
+
+    @property
+    def end_to_end(self) -> list[Field]:
+        """The fields that are forwarded, in order."""
+        return self.fields if self.travels_whole else passed_on(self.fields, self.options)
 
     def values(self, lower_name: bytes) -> list[bytes]:
         """

@@ -14,7 +14,8 @@ from svc.wire.errors import (
     TooManyFields,
     VersionRefused,
 )
-from svc.wire.fields import Field
+from svc.wire.fields import CLASSES, Field
+from svc.wire.http1.framing import Telling
 from svc.wire.http1.messages import VERSIONS, Event, Limits, Refused
 
 _SPACE: Final = 0x20
@@ -33,10 +34,13 @@ class Parser:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._head_limit = limits.head
+        self._fields_limit = limits.fields
         self._events: list[Event] = []
         self._fields: list[Field] = []
         #: Where fields go: to those of the head, or to the trailers behind it.
         self._gathered = self._fields
+        #: Those of them that say something to the proxy.
+        self._telling: list[Telling] = []
         self._head_size = 0
         self._unaccounted = 0
         self._defect: RemoteProtocolError | None = None
@@ -54,6 +58,9 @@ class Parser:
             # the transfer coding makes another coding of it for llhttp: it stays and is refused.
             value = value.rstrip(b" ") if name.lower() == b"transfer-encoding" else value.rstrip()
         self._gathered.append((name, value))
+        known = CLASSES[name]
+        if known[2]:
+            self._telling.append((known, name, value))
 
     def on_body(self, data: bytes) -> None:
         """One piece of a body, chunk lines removed."""
@@ -68,14 +75,10 @@ class Parser:
 
     def _judge_size(self, octets: int) -> None:
         """Judge the size of the head or the trailers that are whole now, with octets that were not counted yet."""
-        self._grow(octets)
-        if len(self._gathered) > self._limits.fields:
-            self._refuse(TooManyFields(limit=self._limits.fields))
-
-    def _grow(self, octets: int) -> None:
-        self._head_size += octets
-        if self._head_size > self._head_limit:
+        if self._head_size + octets > self._head_limit:
             self._refuse(HeadTooLarge(limit=self._head_limit))
+        if len(self._gathered) > self._fields_limit:
+            self._refuse(TooManyFields(limit=self._fields_limit))
 
     def _feed(self, parser: httptools.HttpRequestParser | httptools.HttpResponseParser, data: bytes) -> int | None:
         """Feed llhttp; tell the offset where it stopped for another protocol, else None."""
@@ -105,6 +108,7 @@ class Parser:
 
     def _start_head(self) -> None:
         self._fields = self._gathered = []
+        self._telling = []
         self._head_size = 0
 
     def _finish_head(self) -> None:

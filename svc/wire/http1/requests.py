@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 from typing import Final
 
 import httptools
 
 from svc.wire.errors import (
     FieldRefused,
+    HeadTooLarge,
     HostInvalid,
     MalformedMessage,
     MethodRefused,
@@ -25,7 +27,7 @@ from svc.wire.errors import (
     VersionRefused,
 )
 from svc.wire.fields import CLASSES, Field, is_token
-from svc.wire.http1.framing import read_framing
+from svc.wire.http1.framing import Telling, read_framing
 from svc.wire.http1.messages import VERSIONS, End, Event, Limits, RequestHead
 from svc.wire.http1.parser import LAST_CHUNK, Parser
 
@@ -76,13 +78,9 @@ class RequestParser(Parser):
         self._target = b""
         self._last: RequestHead | None = None
         self._rest: bytes | None = None
-        self._in_head = False
+        #: Whether a head has begun and not ended.
+        self.in_head = False
         self._ended = False
-
-    @property
-    def in_head(self) -> bool:
-        """Whether a head has begun and not ended."""
-        return self._in_head
 
     def feed(self, data: bytes) -> list[Event]:
         """
@@ -132,14 +130,16 @@ class RequestParser(Parser):
         if self._ended and self._last is not None and not self._last.keep_alive:
             self._refuse(MalformedMessage(defect="a request follows the last one"))
         self._start_head()
-        self._in_head = True
+        self.in_head = True
         self._ended = False
         self._target = b""
 
     def on_url(self, data: bytes) -> None:
         """A piece of the target."""
         self._target += data
-        self._grow(len(data))
+        self._head_size += len(data)
+        if self._head_size > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
 
     def on_headers_complete(self) -> None:
         """The head is whole; judge it."""
@@ -154,13 +154,14 @@ class RequestParser(Parser):
                 self._target,
                 parser.get_http_version(),
                 self._fields,
+                self._telling,
                 keep_alive=parser.should_keep_alive(),
                 stops=parser.should_upgrade(),
             )
         except RemoteProtocolError as error:
             self._refuse(error)
         self._finish_head()
-        self._in_head = False
+        self.in_head = False
         self._last = head
         self._events.append(head)
 
@@ -213,7 +214,14 @@ _CONNECTION: Final = frozenset({b"connection", b"proxy-connection"})
 
 
 def _request_head(
-    method: bytes, target: bytes, version: str, fields: list[Field], *, keep_alive: bool, stops: bool
+    method: bytes,
+    target: bytes,
+    version: str,
+    fields: list[Field],
+    telling: list[Telling],
+    *,
+    keep_alive: bool,
+    stops: bool,
 ) -> RequestHead:
     if version not in VERSIONS:
         raise VersionRefused(version=version)
@@ -221,17 +229,31 @@ def _request_head(
         raise MethodRefused(method="CONNECT")
     if method in _FOREIGN_METHODS:
         raise MethodUnknown()
-    length, chunked, options, upgrades, hosts, reserved = read_framing(fields, version)
+    length, chunked, options, upgrades, hosts, reserved, whole = read_framing(telling, version)
     # llhttp reads no body where it stops for another protocol.
     if stops and (chunked or length):
         raise UpgradeWithBody()
     upgrade = bool(upgrades) and b"upgrade" in options and _judge_upgrade(upgrades, version, stops=stops)
-    host = _judge_host(hosts)
+    if len(hosts) != 1:
+        raise HostInvalid(defect="it stands twice" if hosts else "it is missing")
+    host = hosts[0]
+    _judge_host(host)
     _judge_target(method, target, host)
     keep_alive = keep_alive and b"close" not in options
     # By position, because each request makes one: in the order of Head and RequestHead.
     return RequestHead(
-        version, fields, options, keep_alive, length, chunked, upgrade, method, target, host, reserved or {}
+        version,
+        fields,
+        options,
+        keep_alive,
+        length,
+        chunked,
+        upgrade,
+        method,
+        target,
+        host,
+        reserved or {},
+        travels_whole=whole,
     )
 
 
@@ -248,10 +270,9 @@ def _judge_upgrade(upgrades: tuple[bytes, ...], version: str, *, stops: bool) ->
     return heard
 
 
-def _judge_host(hosts: tuple[bytes, ...]) -> bytes:
-    if len(hosts) != 1:
-        raise HostInvalid(defect="it stands twice" if hosts else "it is missing")
-    host = hosts[0]
+@lru_cache(maxsize=256)
+def _judge_host(host: bytes) -> None:
+    """Judge the value of Host; what passes is remembered, because most requests name one of few hosts."""
     match = _HOST.match(host)
     if match is None or len(host) > _HOST_LIMIT or ((port := match[1]) and int(port) > 65535):
         raise HostInvalid(defect="its value is no host and port")
@@ -260,7 +281,6 @@ def _judge_host(hosts: tuple[bytes, ...]) -> bytes:
             ipaddress.IPv6Address(host[1 : host.index(b"]")].decode("ascii"))
         except ValueError as error:
             raise HostInvalid(defect="its value is no IPv6 address") from error
-    return host
 
 
 def _judge_target(method: bytes, target: bytes, host: bytes) -> None:

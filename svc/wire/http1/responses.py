@@ -14,6 +14,7 @@ import httptools
 
 from svc.wire.errors import (
     FieldRefused,
+    HeadTooLarge,
     MalformedMessage,
     RemoteProtocolError,
     TooManyInterim,
@@ -111,8 +112,6 @@ class ResponseParser(Parser):
         if stopped_at is not None:
             self.rest = data[stopped_at:]
             self.closed = True
-        elif self._left is not None and not self._ended:
-            self._left -= sum([len(event) for event in self._events if type(event) is bytes])
         events = self._taken()
         if events and type(events[-1]) is End and self._line_ends_follow(events, before, data, left):
             self.closed = True
@@ -148,7 +147,9 @@ class ResponseParser(Parser):
     def on_status(self, data: bytes) -> None:
         """A piece of the reason phrase."""
         self._phrase += data
-        self._grow(len(data))
+        self._head_size += len(data)
+        if self._head_size > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
 
     def on_headers_complete(self) -> None:
         """The head is whole; judge it."""
@@ -181,6 +182,8 @@ class ResponseParser(Parser):
         """One piece of the body."""
         if self._ended:
             self._excess()
+        if self._left is not None:
+            self._left -= len(data)
         super().on_body(data)
 
     def on_message_complete(self) -> None:
@@ -242,7 +245,7 @@ class ResponseParser(Parser):
             raise MalformedMessage(defect="its status is not between 100 and 599")
         if self._phrase not in _PHRASES and _PHRASE.match(self._phrase) is None:
             raise MalformedMessage(defect="its reason phrase holds a control character")
-        length, chunked, options, upgrades, _hosts, _reserved = read_framing(fields, version)
+        length, chunked, options, upgrades, _hosts, _reserved, whole = read_framing(self._telling, version)
         if status == 101 and not (
             self._upgrade and upgrades and b"upgrade" in options and self._parser.should_upgrade()
         ):
@@ -256,7 +259,17 @@ class ResponseParser(Parser):
         until_close = not (length is not None or chunked or self._method == b"HEAD" or _bodiless(status))
         # By position, because each response makes one: in the order of Head and ResponseHead.
         return ResponseHead(
-            version, fields, options, keep_alive, length, chunked, status == 101, status, self._phrase, until_close
+            version,
+            fields,
+            options,
+            keep_alive,
+            length,
+            chunked,
+            status == 101,
+            status,
+            self._phrase,
+            until_close,
+            travels_whole=whole,
         )
 
 
