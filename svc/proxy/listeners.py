@@ -12,6 +12,7 @@ from datetime import datetime
 
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity import BundleSet
@@ -29,6 +30,12 @@ class ListenerFailed(SvcError):
     hint = "is another process using the port? choose another one in listeners[].listen"
 
 
+class ProxyEnding(SvcError):
+    """the proxy is ending and opens no listener"""
+
+    reason = "draining"
+
+
 class ListenerGroup:
     """
     The listeners.
@@ -44,6 +51,7 @@ class ListenerGroup:
         self._accepting: dict[str, Listener] = {}
         self._settings: dict[str, ListenerSettings] = {}
         self._leaving: list[Listener] = []
+        self._ending = False
 
     @property
     def open_connections(self) -> int:
@@ -75,14 +83,21 @@ class ListenerGroup:
 
         Raises:
             ListenerFailed: an address cannot be had; those before it stay open.
+            ProxyEnding: :meth:`stop_accepting` was called; nothing more is opened.
         """
         for each in settings:
+            self._refuse_at_the_end()
             listener = self._make(whole, each)
             try:
                 await listener.open()
             except CannotListenError as error:
                 what = getattr(error.socketError, "strerror", None) or str(error.socketError)
                 raise ListenerFailed(name=each.name, address=str(each.listen), what=what) from error
+            try:
+                self._refuse_at_the_end()
+            except ProxyEnding:
+                await listener.stop_accepting()
+                raise
             self._accepting[each.name] = listener
             self._settings[each.name] = each
             attributes = {"listener": each.name, "address": listener.address_text}
@@ -99,21 +114,36 @@ class ListenerGroup:
 
         Raises:
             ListenerFailed: an address cannot be had; what ran before runs again.
+            ProxyEnding: :meth:`stop_accepting` was called; nothing more is opened.
         """
-        before = [self._settings[name] for name in plan.close]
-        for name in plan.close:
-            await self._leave(name)
+        before = [self._settings[name] for name in plan.close if name in self._settings]
+        for each in before:
+            await self._leave(each.name)
+        # What an earlier reload could not bring back is tried again.
+        absent = [each for each in new.listeners if each.name in plan.keep and each.name not in self._accepting]
         try:
-            await self.open(new, plan.open)
-        except ListenerFailed:
+            await self.open(new, (*absent, *plan.open))
+        except Exception:
             for each in plan.open:
                 if each.name in self._accepting:
                     await self._leave(each.name)
-            await self.open(old, before)
+            await self._bring_back(old, before)
             raise
 
+    async def _bring_back(self, old: ProxySettings, before: Iterable[ListenerSettings]) -> None:
+        for each in before:
+            try:
+                await self.open(old, (each,))
+            except ProxyEnding:
+                return
+            except ListenerFailed as error:
+                emit(self.log, Event.LISTENER_FAILED, detail_reason=error.reason, detail=str(error))
+            except Exception:  # noqa: BLE001 (the others come back whatever happened to this one)
+                emit(self.log, Event.LISTENER_FAILED, failure=Failure(), attributes={"listener": each.name})
+
     async def stop_accepting(self) -> None:
-        """Close all ports; open connections go on and are asked to end."""
+        """Close all ports for good; open connections go on and are asked to end."""
+        self._ending = True
         for name in list(self._accepting):
             await self._leave(name)
 
@@ -148,8 +178,15 @@ class ListenerGroup:
         for listener in self._all():
             listener.reauthorize(bundles, wall)
 
+    def _refuse_at_the_end(self) -> None:
+        if self._ending:
+            raise ProxyEnding()
+
     async def _leave(self, name: str) -> None:
-        listener = self._accepting.pop(name)
+        listener = self._accepting.pop(name, None)
+        if listener is None:
+            # The end overtook a reload.
+            return
         del self._settings[name]
         self._leaving.append(listener)
         await listener.stop_accepting()

@@ -14,8 +14,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from twisted.application.service import MultiService, Service
-from twisted.internet.defer import Deferred, DeferredLock
-from twisted.internet.error import TimeoutError as TwistedTimeout
+from twisted.internet.defer import Deferred, DeferredLock, maybeDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import CannotListenError
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -23,7 +24,7 @@ from twisted.python.failure import Failure
 from svc.errors import SvcError
 from svc.proxy.config import ProxySettings
 from svc.proxy.generations import Generations
-from svc.proxy.listeners import ListenerGroup
+from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import Reports
 from svc.proxy.reload import plan_reload
@@ -51,6 +52,13 @@ class SvidRanOut(SvcError):
 
     reason = "expired"
     hint = "look at the agent that serves spiffeSocketPath, and at the registration entry of this workload"
+
+
+class PagesFailed(SvcError):
+    """the address {address} for metrics or administration cannot be had: {what}"""
+
+    reason = "listen_failed"
+    hint = "is another process using the port? choose another one in metricsAddr or adminAddr, or disable it with 0"
 
 
 class ProxyService(Service):
@@ -117,19 +125,21 @@ class ProxyService(Service):
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = reactor
         self._starting: Deferred[None] | None = None
+        self._serving = False
         self._draining: Deferred[None] | None = None
-        # Two signals in a row are two reloads, one after the other.
-        self._reloading = DeferredLock()
+        self._stopping: Deferred[None] | None = None
+        # The start and each reload, one after the other.
+        self._changing = DeferredLock()
 
     def startService(self) -> None:
         """Begin to start; :attr:`ready` in the health says when everything runs."""
         super().startService()
-        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting = self._changing.run(lambda: Deferred.fromCoroutine(self._start()))
         self._starting.addErrback(self._start_failed)
 
     async def _start(self) -> None:
         self._announce(self.settings)
-        self.servers.startService()
+        self._open_pages()
         self._store.init()
         self._health.holds("store")
         self._signing.start()
@@ -140,17 +150,29 @@ class ProxyService(Service):
         self._health.holds("svid")
         self._generations.startService()
         await self._first_generation()
-        await self.listeners.open(self.settings, self.settings.listeners)
+        try:
+            await self.listeners.open(self.settings, self.settings.listeners)
+        except ProxyEnding:
+            # Somebody asked for the drain before anything was open.
+            return
+        self._serving = True
         self._sweeping.start(SWEEP_EVERY, now=False)
         self._health.holds("listeners")
         _settle_memory()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
+    def _open_pages(self) -> None:
+        try:
+            self.servers.startService()
+        except CannotListenError as error:
+            what = getattr(error.socketError, "strerror", None) or str(error.socketError)
+            raise PagesFailed(address=f"{error.interface}:{error.port}", what=what) from error
+
     async def _first_generation(self) -> None:
         seconds = self.settings.startTimeout
         try:
             await self._generations.when_ready().addTimeout(seconds, self._reactor)
-        except TwistedTimeout as error:
+        except DeferredTimeout as error:
             last = self._generations.last_error
             raise CredentialsLate(seconds=seconds, what=last or "no answer") from error
 
@@ -173,9 +195,12 @@ class ProxyService(Service):
         self.listeners.reauthorize(self._generations.bundles, self._wall())
 
     def _sweep(self) -> None:
-        now = self._wall()
-        self._judge_svid(now)
-        self.listeners.sweep(self._reactor.seconds(), now)
+        try:
+            now = self._wall()
+            self._judge_svid(now)
+            self.listeners.sweep(self._reactor.seconds(), now)
+        except Exception:  # noqa: BLE001 (no trouble of one connection may end all timeouts)
+            self.log.failure("judging the times of connections failed")
 
     def _judge_svid(self, now: datetime) -> None:
         """No peer believes an SVID that has run out, so nothing should be sent here until a newer one comes."""
@@ -199,16 +224,21 @@ class ProxyService(Service):
         Returns:
             Fires with whether it was taken over.
         """
-        return self._reloading.run(lambda: Deferred.fromCoroutine(self._reload()))
+        return self._changing.run(lambda: Deferred.fromCoroutine(self._reload()))
 
     async def _reload(self) -> bool:
         try:
+            if not self._serving or self._draining is not None:
+                raise ProxyEnding()
             settings = self._load()
             plan = plan_reload(self.settings, settings)
             await self.listeners.apply(plan, self.settings, settings)
         except SvcError as error:
             problems = "; ".join(str(each) for each in getattr(error, "problems", ())) or str(error)
             emit(self.log, Event.CONFIG_REJECTED, detail_reason=error.reason, detail=problems)
+            return False
+        except Exception:  # noqa: BLE001 (what runs goes on, and the operator hears why)
+            emit(self.log, Event.CONFIG_REJECTED, failure=Failure())
             return False
         self.settings = settings
         self._announce(settings)
@@ -232,13 +262,8 @@ class ProxyService(Service):
             self._health.drain()
             emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self.listeners.open_connections})
             self._draining = Deferred.fromCoroutine(self._drain())
-        waiting: Deferred[None] = Deferred()
-
-        def over(result: None) -> None:
-            waiting.callback(None)
-
-        self._draining.addCallback(over)
-        return waiting
+            self._draining.addErrback(self._not_ended)
+        return _after(self._draining)
 
     async def _drain(self) -> None:
         await self.listeners.stop_accepting()
@@ -265,28 +290,38 @@ class ProxyService(Service):
             Fires when the database is closed.
         """
         super().stopService()
-        return Deferred.fromCoroutine(self._stop())
+        if self._stopping is None:
+            self._stopping = Deferred.fromCoroutine(self._stop())
+        return _after(self._stopping)
 
     async def _stop(self) -> None:
-        if self._starting is not None and not self._starting.called:
+        self._serving = False
+        if self._starting is not None:
             self._starting.cancel()
-        await self.drain()
+        for end in (
+            self.drain,
+            self._stop_sweeping,
+            lambda: _stopped(self._generations),
+            lambda: _stopped(self._source),
+            lambda: _stopped(self._retention),
+            self._signing.stop,
+            # What the signing thread handed over last is committed before the database closes.
+            lambda: deferLater(self._reactor, 0),
+            self._store.close,
+            self._reports.close,
+            lambda: _stopped(self.servers),
+        ):
+            ended: Deferred[object] = maybeDeferred(end)
+            # Whatever part cannot end, the database is closed.
+            await ended.addErrback(self._not_ended)
+        emit(self.log, Event.PROCESS_STOPPED)
+
+    def _stop_sweeping(self) -> None:
         if self._sweeping.running:
             self._sweeping.stop()
-        if self._generations.running:
-            self._generations.stopService()
-        if self._source.running:
-            await self._source.stopService()
-        if self._retention.running:
-            await _fired(self._retention.stopService())
-        self._signing.stop()
-        # What the signing thread handed over last is committed before the database closes.
-        await deferLater(self._reactor, 0)
-        await self._store.close()
-        self._reports.close()
-        if self.servers.running:
-            await _fired(self.servers.stopService())
-        emit(self.log, Event.PROCESS_STOPPED)
+
+    def _not_ended(self, failure: Failure) -> None:
+        self.log.failure("a part of the proxy did not end in order", failure)
 
 
 def _settle_memory() -> None:
@@ -296,6 +331,16 @@ def _settle_memory() -> None:
     gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
 
 
-async def _fired(stopping: Any) -> None:
-    if isinstance(stopping, Deferred):
-        await stopping
+def _stopped(service: Service) -> object:
+    return service.stopService() if service.running else None
+
+
+def _after(done: Deferred[None]) -> Deferred[None]:
+    """Wait for what several wait for."""
+    waiting: Deferred[None] = Deferred()
+
+    def over(result: None) -> None:
+        waiting.callback(None)
+
+    done.addCallback(over)
+    return waiting

@@ -1,0 +1,177 @@
+"""Parts for tests of the whole proxy: ports that can be taken, listeners around them, and the log as a list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.http.client import ClientConnection
+from svc.proxy.listener import Listener
+from svc.settings import parse
+from svc.telemetry.events import Event
+from tests.proxy.rig import CALLER, Handle, Rig, Wire, evidence_of
+
+
+@dataclass
+class Told:
+    """One event of the log."""
+
+    event: Event
+    fields: dict[str, Any]
+    attributes: dict[str, Any]
+    failed: bool
+
+
+class LogTestCase(SynchronousTestCase):
+    """A test that reads the log."""
+
+    def setUp(self) -> None:
+        """Listen to the log."""
+        self.told: list[Told] = []
+        globalLogPublisher.addObserver(self._keep)
+        self.addCleanup(globalLogPublisher.removeObserver, self._keep)
+
+    def _keep(self, event: dict[str, Any]) -> None:
+        if "svc_event" in event:
+            failed = event.get("log_failure") is not None
+            self.told.append(Told(event["svc_event"], event["svc_fields"], event["svc_attributes"], failed))
+
+    def of(self, event: Event) -> list[Told]:
+        """All events of a kind."""
+        return [each for each in self.told if each.event is event]
+
+    def only(self, event: Event) -> Told:
+        """The one event of a kind."""
+        [found] = self.of(event)
+        return found
+
+
+@dataclass
+class Ports:
+    """The ports of a machine."""
+
+    journal: list[str] = field(default_factory=list)
+    taken: dict[str, int] = field(default_factory=dict)
+    #: While set, ports open and close when the test says so.
+    opening: list[Deferred[Any]] | None = None
+    closing: list[Deferred[Any]] | None = None
+    broken: dict[str, Exception] = field(default_factory=dict)
+
+
+@implementer(IListeningPort)
+class Port:
+    """One open port."""
+
+    def __init__(self, ports: Ports, name: str, address: str, factory: Any) -> None:
+        self._ports = ports
+        self._name = name
+        self._address = address
+        self.factory = factory
+        ports.journal.append(f"open {name}")
+        ports.taken[address] = ports.taken.get(address, 0) + 1
+
+    def startListening(self) -> None:
+        """It does already."""
+
+    def stopListening(self) -> Deferred[Any] | None:
+        """Give the address back."""
+        self._ports.journal.append(f"close {self._name}")
+        self._ports.taken[self._address] -= 1
+        if self._ports.closing is None:
+            return None
+        closed: Deferred[Any] = Deferred()
+        self._ports.closing.append(closed)
+        return closed
+
+    def getHost(self) -> IAddress:
+        """The address."""
+        host, _, port = self._address.rpartition(":")
+        return IPv4Address("TCP", host, int(port))
+
+
+@implementer(IStreamServerEndpoint)
+class ServerEndpoint:
+    """Listens on one of the ports."""
+
+    def __init__(self, ports: Ports, settings: ListenerSettings) -> None:
+        self._ports = ports
+        self._name = settings.name
+        self._address = str(settings.listen)
+        self.port: Port | None = None
+
+    def listen(self, protocolFactory: Any) -> Deferred[IListeningPort]:
+        """Open it, unless it is taken."""
+        if self._address in self._ports.broken:
+            return fail(self._ports.broken[self._address])
+        if self._ports.taken.get(self._address):
+            host, _, port = self._address.rpartition(":")
+            return fail(CannotListenError(host, int(port), OSError(98, "Address already in use")))
+
+        def open_it(_result: object) -> Port:
+            self.port = Port(self._ports, self._name, self._address, protocolFactory)
+            return self.port
+
+        begun: Deferred[Any] = succeed(None)
+        if self._ports.opening is not None:
+            begun = Deferred()
+            self._ports.opening.append(begun)
+        return begun.addCallback(open_it)
+
+
+class Made:
+    """Makes listeners and remembers them."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self.rigs: dict[str, Rig] = {}
+        self.listeners: dict[str, Listener] = {}
+        self.endpoints: dict[str, ServerEndpoint] = {}
+        self.wholes: list[ProxySettings] = []
+        self.broken: set[str] = set()
+
+    def __call__(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
+        """Make one; the last of a name is remembered."""
+        if settings.name in self.broken:
+            raise RuntimeError(settings.name)
+        rig = Rig(inbound=settings.direction == "inbound")
+        rig.context.name = settings.name
+        endpoint = ServerEndpoint(self._ports, settings)
+        listener = Listener(rig.context, endpoint, rig.notary, os.urandom)
+        self.rigs[settings.name], self.endpoints[settings.name] = rig, endpoint
+        self.listeners[settings.name] = listener
+        self.wholes.append(whole)
+        return listener
+
+    def connect(self, name: str) -> tuple[ClientConnection, Wire]:
+        """A client connects."""
+        port = self.endpoints[name].port
+        assert port is not None
+        client = port.factory.buildProtocol(None)
+        wire = Wire(Handle(evidence_of(CALLER)))
+        client.makeConnection(wire)
+        return client, wire
+
+
+def settings_of(*listeners: tuple[str, int], **top: str) -> ProxySettings:
+    """A configuration with inbound listeners of these names and ports."""
+    lines = ["trustDomain: prod.example", *(f"{key}: {value}" for key, value in top.items()), "listeners:"]
+    for name, port in listeners:
+        lines.append(
+            f'  - {{name: {name}, protocol: http, direction: inbound, listen: "127.0.0.1:{port}",'
+            ' upstream: "127.0.0.1:8080"}'
+        )
+    return parse("\n".join(lines), ProxySettings)
+
+
+Step = Callable[[], object]
