@@ -1,0 +1,777 @@
+"""The life of the proxy: what starts when, how it drains, reloads and ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+from twisted.application.service import MultiService, Service
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import CannotListenError, ConnectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.identity import X509Svid
+from svc.notary.exchange import Outcome
+from svc.notary.facts import WorkloadFacts
+from svc.notary.level import Level
+from svc.notary.pqproof import PqLeaf
+from svc.notary.profile import Profile
+from svc.notary.receipt import Redaction
+from svc.proxy.config import ProxySettings
+from svc.proxy.generations import Generations
+from svc.proxy.http.client import ClientConnection
+from svc.proxy.listeners import ListenerGroup
+from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread
+from svc.proxy.observers import CredentialReports, Reports
+from svc.proxy.service import ProxyService
+from svc.settings import ConfigInvalid, Problem
+from svc.store.errors import StoreUnavailable
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+from svc.telemetry.metrics import ProxyMetrics
+from svc.testing.ca import TestAuthority
+from svc.testing.store import MemoryStore
+from svc.testing.workload import MemorySource
+from svc.workload.errors import PqIssuerUnavailable
+from svc.workload.source import WorkloadSource
+from tests.proxy.parts import LogTestCase, Made, Ports, settings_of
+from tests.proxy.rig import AUTHORITY, BASE, OWN
+from tests.proxy.test_generations import PQ
+from tests.proxy.test_notarizer import GENERATION
+
+ONE = settings_of(("web", 8443))
+TWO = settings_of(("web", 8443), ("pay", 8444))
+GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
+NEXT = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=2))
+
+
+class SourceService(MemorySource):
+    """The source as a service."""
+
+    running = False
+
+    def __init__(self, journal: list[str]) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def startService(self) -> None:
+        """Note it."""
+        self.running = True
+        self._journal.append("source starts")
+
+    def stopService(self) -> Deferred[None]:
+        """Note it."""
+        self.running = False
+        self._journal.append("source stops")
+        return succeed(None)
+
+
+class Part(Service):
+    """A part that notes when it starts and stops, and can fail to."""
+
+    def __init__(self, name: str, journal: list[str]) -> None:
+        self.setName(name)
+        self._journal = journal
+        self.start_error: Exception | None = None
+        self.stop_error: Exception | None = None
+        self.stopping: Deferred[None] | None = None
+
+    def startService(self) -> None:
+        """Note it."""
+        if self.start_error is not None:
+            raise self.start_error
+        super().startService()
+        self._journal.append(f"{self.name} starts")
+
+    def stopService(self) -> Any:
+        """Note it."""
+        super().stopService()
+        self._journal.append(f"{self.name} stops")
+        if self.stop_error is not None:
+            return fail(self.stop_error)
+        return self.stopping
+
+
+class Store(MemoryStore):
+    """A store that notes when it opens and closes."""
+
+    def __init__(self, journal: list[str]) -> None:
+        super().__init__()
+        self._journal = journal
+        self.init_error: SvcError | None = None
+
+    def init(self) -> None:
+        """Note it."""
+        if self.init_error is not None:
+            raise self.init_error
+        self._journal.append("store opens")
+        super().init()
+
+    def close(self) -> Deferred[None]:
+        """Note it."""
+        self._journal.append("store closes")
+        return super().close()
+
+
+class Signing:
+    """Stands where the signing thread stands."""
+
+    def __init__(self, journal: list[str]) -> None:
+        self._journal = journal
+        self.waiting = 0
+
+    def start(self) -> None:
+        """Note it."""
+        self._journal.append("signing starts")
+
+    def stop(self) -> None:
+        """Note it."""
+        self._journal.append("signing stops")
+
+
+class ServiceTestCase(LogTestCase):
+    """What these tests share."""
+
+    def setUp(self) -> None:
+        """A proxy that was not started."""
+        super().setUp()
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
+        self.addCleanup(gc.unfreeze)
+        self.clock = Clock()
+        self.ports = Ports()
+        self.journal = self.ports.journal
+        self.made = Made(self.ports)
+        self.source = SourceService(self.journal)
+        self.store = Store(self.journal)
+        self.pages = Part("pages", self.journal)
+        self.retention = Part("retention", self.journal)
+        self.issuer: Callable[[X509Svid], Deferred[PqLeaf]] = self.issue
+        self.fatal = 0
+        self.announced: list[ProxySettings] = []
+        self.next: ProxySettings | Exception = ONE
+        self.health = Health(("svid", "notary", "store", "listeners"), now=self.wall)
+        self.proxy = self.make(ONE)
+
+    def make(self, settings: ProxySettings) -> ProxyService:
+        """The proxy under test."""
+        servers = MultiService()
+        self.pages.setServiceParent(servers)
+        signing = cast(SigningThread, Signing(self.journal))
+        self.notarizer = Notarizer(
+            self.store,
+            signing,
+            redaction=Redaction(),
+            rate=RateLimit(10, 10, self.clock.seconds),
+            queue_limit=8,
+            random=os.urandom,
+        )
+        self.generations = Generations(
+            self.source,
+            profile=Profile.HYBRID,
+            facts=lambda: WorkloadFacts.explicit(host_name="api-1"),
+            obtain_leaf=lambda svid: self.issuer(svid),
+            store=self.store,
+            watcher=CredentialReports(self.health),
+            clock=self.clock,
+            wall=self.wall,
+            random=os.urandom,
+        )
+        return ProxyService(
+            reactor=self.clock,
+            source=cast(WorkloadSource, self.source),
+            store=self.store,
+            retention=self.retention,
+            generations=self.generations,
+            signing=signing,
+            notarizer=self.notarizer,
+            listeners=ListenerGroup(self.made),
+            settings=settings,
+            load=self.load,
+            announce=self.announced.append,
+            servers=servers,
+            health=self.health,
+            reports=Reports(ProxyMetrics(CollectorRegistry()), self.clock),
+            wall=self.wall,
+            fatal=self.has_failed,
+        )
+
+    def wall(self) -> datetime:
+        """The wall clock, which the test's clock moves."""
+        return BASE + timedelta(seconds=self.clock.seconds())
+
+    def issue(self, svid: X509Svid) -> Deferred[PqLeaf]:
+        """A post-quantum leaf at once."""
+        return succeed(PqLeaf.accept(*PQ.pq_leaf(svid), svid))  # type: ignore[arg-type]
+
+    def load(self) -> ProxySettings:
+        """The configuration as it stands in the file now."""
+        if isinstance(self.next, Exception):
+            raise self.next
+        return self.next
+
+    def has_failed(self) -> None:
+        """Count how often the proxy gave up."""
+        self.fatal += 1
+
+    def start(self) -> None:
+        """Start to the end."""
+        self.proxy.startService()
+        self.source.rotate(OWN, AUTHORITY.bundles())
+
+    def stop(self) -> Deferred[None]:
+        """Stop, and let the reactor turn."""
+        stopping = self.proxy.stopService()
+        self.clock.advance(0)
+        return stopping
+
+    def stopped(self) -> None:
+        """Stop to the end, and assert that nothing is left."""
+        self.successResultOf(self.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual([address for address, count in self.ports.taken.items() if count], [])
+
+    def failed_start(self, reason: str | None) -> str:
+        """Assert that the start failed for this reason; what was told of it."""
+        told = self.only(Event.PROCESS_START_FAILED)
+        self.assertEqual((self.fatal, told.fields.get("detail_reason")), (1, reason))
+        self.assertFalse(self.health.ready)
+        message: str = told.fields["message"]
+        return message
+
+    def reload(self, settings: ProxySettings | Exception) -> bool:
+        """Reload to the end."""
+        self.next = settings
+        return self.successResultOf(self.proxy.reload())
+
+
+class StartTests(ServiceTestCase):
+    """From nothing to ready."""
+
+    def test_order(self) -> None:
+        """Pages first, since they show the start; listeners last, when everything behind them is there."""
+        self.proxy.startService()
+        self.assertEqual(
+            self.journal, ["pages starts", "store opens", "signing starts", "retention starts", "source starts"]
+        )
+        self.assertEqual(self.announced, [ONE])
+        self.clock.advance(30)
+        self.assertFalse(self.health.ready)
+        self.source.rotate(OWN, AUTHORITY.bundles())
+        self.assertEqual(self.journal[5:], ["open web"])
+        self.assertTrue(self.health.ready)
+        self.assertEqual(self.only(Event.PROCESS_STARTED).attributes, {"pid": os.getpid()})
+        self.assertEqual(self.fatal, 0)
+        self.stopped()
+
+    def test_no_listener_without_a_statement(self) -> None:
+        """While the issuer does not answer nothing listens; when it does, the proxy is ready."""
+        answer: Deferred[PqLeaf] = Deferred()
+        self.issuer = lambda svid: answer
+        self.start()
+        self.assertNotIn("open web", self.journal)
+        self.assertFalse(self.health.ready)
+        self.issue(OWN).chainDeferred(answer)
+        self.assertIn("open web", self.journal)
+        self.assertTrue(self.health.ready)
+        self.stopped()
+
+    def test_source_that_never_comes(self) -> None:
+        """The source's own reason is told, with its hint."""
+        self.proxy.startService()
+        self.source.fail()
+        message = self.failed_start("workload_api_unavailable")
+        self.assertIn("could not start: no SVID from the Workload API at memory", message)
+        self.assertIn("svc-authority", self.only(Event.PROCESS_START_FAILED).fields["detail"])
+        self.stopped()
+
+    def test_issuer_that_never_comes(self) -> None:
+        """After the start time the error names the last failure and both ways out, and the retries end."""
+        self.issuer = lambda svid: fail(PqIssuerUnavailable(address="unix:///pq.sock", what="connection refused"))
+        self.start()
+        self.clock.pump([1.0] * 59)
+        self.assertEqual(self.fatal, 0)
+        self.clock.advance(1)
+        self.assertEqual(
+            self.failed_start("notary_unavailable"),
+            "could not start: no credentials for the notary within 60.0 s:"
+            " the PQ issuer at unix:///pq.sock cannot be reached: connection refused",
+        )
+        told = self.only(Event.PROCESS_START_FAILED)
+        self.assertIn("notary.profile: classical", told.fields["detail"])
+        self.assertFalse(told.failed)
+        self.stopped()
+
+    def test_issuer_that_says_nothing(self) -> None:
+        """An issuer that never answers is no answer."""
+        self.issuer = lambda svid: Deferred()
+        self.start()
+        self.clock.advance(60)
+        self.assertTrue(self.failed_start("notary_unavailable").endswith("within 60.0 s: no answer"))
+        self.stopped()
+
+    def test_database_that_cannot_be_opened(self) -> None:
+        """Nothing behind the database starts."""
+        self.store.init_error = StoreUnavailable(path="/x/notary.db", detail="permission denied")
+        self.proxy.startService()
+        self.assertIn("/x/notary.db", self.failed_start("notary_unavailable"))
+        self.assertEqual(self.journal, ["pages starts"])
+        self.stopped()
+
+    def test_port_that_is_taken(self) -> None:
+        """The listener and its address are named; those that were open close with the process."""
+        self.proxy = self.make(TWO)
+        self.ports.taken["127.0.0.1:8444"] = 1
+        self.start()
+        self.assertIn("pay cannot be opened at 127.0.0.1:8444", self.failed_start("listen_failed"))
+        self.ports.taken["127.0.0.1:8444"] = 0
+        self.stopped()
+        self.assertIn("close web", self.journal)
+
+    def test_pages_that_cannot_be_opened(self) -> None:
+        """A taken port for metrics or administration is told as one, with the keys to change."""
+        self.pages.start_error = CannotListenError("127.0.0.1", 9902, OSError(98, "Address already in use"))
+        self.proxy.startService()
+        self.assertEqual(
+            self.failed_start("listen_failed"),
+            "could not start: the address 127.0.0.1:9902 for metrics or administration cannot be had:"
+            " Address already in use",
+        )
+        self.assertIn("adminAddr", self.only(Event.PROCESS_START_FAILED).fields["detail"])
+        self.assertEqual(self.journal, [])
+
+    def test_unexpected(self) -> None:
+        """What nobody foresaw is told with its traceback."""
+        self.ports.broken["127.0.0.1:8443"] = RuntimeError("no")
+        self.start()
+        self.assertIn("could not start: no", self.failed_start(None))
+        self.assertTrue(self.only(Event.PROCESS_START_FAILED).failed)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.stopped()
+
+
+class StopDuringStartTests(ServiceTestCase):
+    """An end that overtakes the start."""
+
+    def test_while_the_source_is_awaited(self) -> None:
+        """Nothing is opened later, and it is no failure."""
+        self.proxy.startService()
+        self.stopped()
+        self.source.rotate(OWN, AUTHORITY.bundles())
+        self.clock.pump([1.0] * 61)
+        self.assertNotIn("open web", self.journal)
+        self.assertEqual((self.fatal, self.of(Event.PROCESS_START_FAILED)), (0, []))
+        self.assertEqual(self.journal[-2:], ["store closes", "pages stops"])
+
+    def test_while_the_issuer_is_awaited(self) -> None:
+        """The question to the issuer is cancelled; nothing is opened later."""
+        cancelled: list[object] = []
+        self.issuer = lambda svid: Deferred(cancelled.append)
+        self.start()
+        self.stopped()
+        self.assertEqual(len(cancelled), 1)
+        self.assertNotIn("open web", self.journal)
+        self.assertEqual(self.fatal, 0)
+
+    def test_while_a_port_opens(self) -> None:
+        """A port that was about to open is not left open."""
+        self.ports.opening = []
+        self.start()
+        stopping = self.stop()
+        self.successResultOf(stopping)
+        self.ports.opening[0].callback(None)
+        self.assertEqual([address for address, count in self.ports.taken.items() if count], [])
+        self.assertEqual(self.fatal, 0)
+
+    def test_after_a_failed_start(self) -> None:
+        """What was started is stopped, what was not is left alone."""
+        self.proxy.startService()
+        self.source.fail()
+        self.stopped()
+        self.assertEqual(
+            self.journal[5:], ["source stops", "retention stops", "signing stops", "store closes", "pages stops"]
+        )
+
+
+class StopTests(ServiceTestCase):
+    """The end."""
+
+    def test_order(self) -> None:
+        """Listeners, credentials, retention, signing, database, pages: each when nothing needs it any more."""
+        self.start()
+        self.journal.clear()
+        self.stopped()
+        self.assertEqual(
+            self.journal,
+            ["close web", "source stops", "retention stops", "signing stops", "store closes", "pages stops"],
+        )
+        self.only(Event.PROCESS_STOPPED)
+        self.assertFalse(self.generations.running)
+
+    def test_late_records_reach_the_database(self) -> None:
+        """Between the end of the signing thread and of the database the reactor turns once."""
+        self.start()
+        stopping = self.proxy.stopService()
+        self.assertEqual(self.journal[-1], "signing stops")
+        self.assertNoResult(stopping)
+        self.clock.advance(0)
+        self.assertIn("store closes", self.journal)
+        self.successResultOf(stopping)
+
+    def test_twice(self) -> None:
+        """Who asks twice waits for the same end."""
+        self.start()
+        first = self.proxy.stopService()
+        second = self.proxy.stopService()
+        self.assertNoResult(second)
+        self.clock.advance(0)
+        self.successResultOf(first)
+        self.successResultOf(second)
+        self.successResultOf(self.proxy.stopService())
+        self.assertEqual(self.journal.count("store closes"), 1)
+        self.only(Event.PROCESS_STOPPED)
+
+    def test_waits_for_each_part(self) -> None:
+        """A part that takes its time is waited for."""
+        self.start()
+        self.retention.stopping = Deferred()
+        stopping = self.stop()
+        self.assertEqual(self.journal[-1], "retention stops")
+        self.retention.stopping.callback(None)
+        self.clock.advance(0)
+        self.successResultOf(stopping)
+
+    def test_part_that_cannot_end(self) -> None:
+        """A part that fails to end is logged, and the database is closed all the same."""
+        self.start()
+        self.retention.stop_error = RuntimeError("no")
+        self.stopped()
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertEqual(self.journal[-2:], ["store closes", "pages stops"])
+
+    def test_port_that_cannot_close(self) -> None:
+        """A port that fails to close is logged too."""
+        self.start()
+        self.ports.closing = []
+        stopping = self.stop()
+        self.ports.closing[0].errback(RuntimeError("no"))
+        self.clock.advance(0)
+        self.successResultOf(stopping)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertIn("store closes", self.journal)
+
+    def test_without_start(self) -> None:
+        """What was never started can be stopped."""
+        self.stopped()
+        self.assertEqual(self.journal, ["signing stops", "store closes"])
+
+
+class DrainTests(ServiceTestCase):
+    """Letting what runs end."""
+
+    def setUp(self) -> None:
+        """A proxy with a connection."""
+        super().setUp()
+        self.start()
+        self.client, self.wire = self.made.connect("web")
+
+    def lose(self, client: ClientConnection) -> None:
+        """A client goes away."""
+        client.connectionLost(Failure(ConnectionDone()))
+
+    def test_idle_connections_close(self) -> None:
+        """The port closes, an idle connection is closed in order, and the drain is over when it is gone."""
+        draining = self.proxy.drain()
+        self.assertEqual(self.journal[-1], "close web")
+        self.assertFalse(self.health.ready)
+        self.assertEqual(self.only(Event.DRAIN_STARTED).attributes, {"connections": 1})
+        self.assertNoResult(draining)
+        self.clock.advance(0.05)
+        self.assertTrue(self.wire.disconnecting)
+        self.assertFalse(self.wire.aborted)
+        self.lose(self.client)
+        self.clock.advance(0.05)
+        self.successResultOf(draining)
+        told = self.only(Event.DRAIN_FINISHED)
+        self.assertEqual(told.attributes, {"connections_cut": 0, "records_lost": 0})
+        self.assertNotIn("outcome", {key for key, value in told.fields.items() if value == "failure"})
+
+    def test_exchange_may_end(self) -> None:
+        """A request under way is answered, and its connection ends after that."""
+        self.client.dataReceived(GET)
+        draining = self.proxy.drain()
+        self.clock.pump([0.05] * 20)
+        self.assertNoResult(draining)
+        self.made.rigs["web"].respond(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        self.assertTrue(self.wire.take().endswith(b"Connection: close\r\n\r\nok"))
+        self.assertTrue(self.wire.disconnecting)
+        self.lose(self.client)
+        self.clock.advance(0.05)
+        self.successResultOf(draining)
+
+    def test_cut_after_the_time(self) -> None:
+        """What is not over within the drain time is cut, and told."""
+        self.client.dataReceived(GET)
+        draining = self.proxy.drain()
+        self.clock.pump([0.05] * 598)
+        self.assertFalse(self.wire.aborted)
+        self.clock.pump([0.05] * 4)
+        self.assertTrue(self.wire.aborted)
+        self.successResultOf(draining)
+        told = self.only(Event.DRAIN_FINISHED)
+        self.assertEqual((told.attributes["connections_cut"], told.fields["outcome"]), (1, "failure"))
+
+    def test_records_are_awaited(self) -> None:
+        """The drain waits some seconds for records that are not durable yet, and counts those that are lost."""
+        self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION))
+        self.lose(self.client)
+        draining = self.proxy.drain()
+        self.clock.pump([0.5] * 69)
+        self.assertNoResult(draining)
+        self.clock.pump([0.5] * 3)
+        self.successResultOf(draining)
+        told = self.only(Event.DRAIN_FINISHED)
+        self.assertEqual((told.attributes["records_lost"], told.fields["outcome"]), (1, "failure"))
+
+    def test_record_that_is_written_in_time(self) -> None:
+        """The drain is over as soon as the last record is durable."""
+        ticket = self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION))
+        self.lose(self.client)
+        draining = self.proxy.drain()
+        self.clock.advance(1)
+        self.assertNoResult(draining)
+        self.notarizer.abandon(ticket)
+        self.clock.advance(0.05)
+        self.successResultOf(draining)
+        self.assertEqual(self.only(Event.DRAIN_FINISHED).attributes["records_lost"], 0)
+
+    def test_twice(self) -> None:
+        """Two drains are one, and one that comes after the end is over at once."""
+        first, second = self.proxy.drain(), self.proxy.drain()
+        self.lose(self.client)
+        self.clock.advance(0.05)
+        self.successResultOf(first)
+        self.successResultOf(second)
+        self.successResultOf(self.proxy.drain())
+        self.only(Event.DRAIN_STARTED)
+
+    def test_stop_during_drain(self) -> None:
+        """A stop waits for the drain that runs."""
+        self.client.dataReceived(GET)
+        draining = self.proxy.drain()
+        stopping = self.stop()
+        self.assertNotIn("store closes", self.journal)
+        self.lose(self.client)
+        self.clock.advance(0.05)
+        self.successResultOf(draining)
+        self.clock.advance(0)
+        self.successResultOf(stopping)
+        self.only(Event.DRAIN_STARTED)
+
+    def test_stop_after_drain(self) -> None:
+        """After a drain the stop has nothing to wait for."""
+        self.lose(self.client)
+        self.successResultOf(self.proxy.drain())
+        self.stopped()
+
+    def test_during_the_start(self) -> None:
+        """A drain that overtakes the start keeps every listener closed; the process waits for its end."""
+        self.setUp_unstarted()
+        self.proxy.startService()
+        self.successResultOf(self.proxy.drain())
+        self.source.rotate(OWN, AUTHORITY.bundles())
+        self.assertNotIn("open web", self.journal)
+        self.assertEqual((self.fatal, self.health.ready), (0, False))
+        self.stopped()
+
+    def setUp_unstarted(self) -> None:
+        """Another proxy, not started."""
+        ServiceTestCase.setUp(self)
+
+
+class SweepTests(ServiceTestCase):
+    """What is looked at twice a second."""
+
+    def test_times(self) -> None:
+        """Idle connections end by the service's own clock."""
+        self.start()
+        _client, wire = self.made.connect("web")
+        self.clock.pump([0.5] * 119)
+        self.assertFalse(wire.disconnecting)
+        self.clock.pump([0.5] * 3)
+        self.assertTrue(wire.disconnecting)
+
+    def test_survives(self) -> None:
+        """A connection that fails to be judged is logged and does not end the judging of all others."""
+        self.start()
+        client, _wire = self.made.connect("web")
+        client.sweep = lambda now, wall: 1 / 0  # type: ignore[method-assign,assignment]
+        self.clock.advance(0.5)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        client.connectionLost(Failure(ConnectionDone()))
+        _client, wire = self.made.connect("web")
+        self.clock.pump([0.5] * 125)
+        self.assertTrue(wire.disconnecting)
+
+    def test_new_bundle(self) -> None:
+        """Open connections are judged again as soon as a new bundle comes."""
+        self.start()
+        _client, wire = self.made.connect("web")
+        self.source.rotate(None, AUTHORITY.bundles())
+        self.assertFalse(wire.disconnecting)
+        self.source.rotate(None, TestAuthority("prod.example", now=BASE).bundles())
+        self.assertTrue(wire.disconnecting)
+
+    def test_svid_that_ran_out(self) -> None:
+        """Readiness ends with the SVID and comes back with a newer one."""
+        self.start()
+        self.clock.pump([60.0] * 59 + [59.5])
+        self.assertTrue(self.health.ready)
+        self.clock.advance(0.5)
+        self.assertFalse(self.health.ready)
+        [svid] = [each for each in self.health.conditions if each.name == "svid"]
+        self.assertEqual(svid.reason, "expired")
+        self.source.rotate(NEXT)
+        self.clock.advance(0.5)
+        self.assertTrue(self.health.ready)
+
+
+class ReloadTests(ServiceTestCase):
+    """Taking over another configuration."""
+
+    def test_taken_over(self) -> None:
+        """The new listener opens, the configuration in force is the new one, and what was done is told."""
+        self.start()
+        self.assertTrue(self.reload(TWO))
+        self.assertIs(self.proxy.settings, TWO)
+        self.assertEqual(self.journal[-1], "open pay")
+        self.assertEqual(self.announced, [ONE, TWO])
+        self.assertEqual(self.only(Event.CONFIG_LOADED).attributes, {"kept": 1, "closed": 0, "opened": 1})
+
+    def rejected(self, reason: str | None) -> str:
+        """Assert that the reload was refused; what was told."""
+        told = self.only(Event.CONFIG_REJECTED)
+        self.assertEqual(told.fields.get("detail_reason"), reason)
+        self.assertIs(self.proxy.settings, ONE)
+        self.assertEqual(self.announced, [ONE])
+        return str(told.fields.get("detail"))
+
+    def test_invalid(self) -> None:
+        """Every problem of a file that is not valid is told, and what runs goes on."""
+        self.start()
+        problems = (Problem("a", "1", "b"), Problem("c", None, "d"))
+        self.assertFalse(self.reload(ConfigInvalid("proxy.yaml", problems)))
+        self.assertEqual(self.rejected("config_invalid"), "a: 1: expected b; c: missing: expected d")
+
+    def test_needs_a_restart(self) -> None:
+        """A key that cannot change while running refuses the whole file."""
+        self.start()
+        self.assertFalse(self.reload(settings_of(("db", 1), spiffeSocketPath="unix:///other.sock")))
+        self.assertIn("spiffeSocketPath", self.rejected("restart_needed"))
+        self.assertNotIn("open db", self.journal)
+
+    def test_port_that_is_taken(self) -> None:
+        """A listener that cannot open brings the old one back."""
+        self.start()
+        self.ports.taken["127.0.0.1:8444"] = 1
+        self.assertFalse(self.reload(settings_of(("pay", 8444))))
+        self.assertIn("pay", self.rejected("listen_failed"))
+        self.assertEqual(self.journal[-2:], ["close web", "open web"])
+
+    def test_unexpected(self) -> None:
+        """What nobody foresaw is told with its traceback, and what runs goes on."""
+        self.start()
+        self.assertFalse(self.reload(RuntimeError("no")))
+        self.rejected(None)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertTrue(self.reload(TWO))
+
+    def test_waits_for_the_start(self) -> None:
+        """A reload during the start waits for its end, and then takes over what the file says."""
+        self.proxy.startService()
+        self.next = TWO
+        reload = self.proxy.reload()
+        self.assertNoResult(reload)
+        self.source.rotate(OWN, AUTHORITY.bundles())
+        self.assertTrue(self.successResultOf(reload))
+        self.assertEqual(self.journal[-2:], ["open web", "open pay"])
+
+    def test_one_after_the_other(self) -> None:
+        """Two reloads in a row end with the last file."""
+        self.start()
+        self.ports.opening = []
+        self.next = TWO
+        first = self.proxy.reload()
+        self.next = settings_of(("db", 8445))
+        second = self.proxy.reload()
+        self.assertNoResult(first)
+        for opening in self.ports.opening:
+            opening.callback(None)
+        self.assertTrue(self.successResultOf(first) and self.successResultOf(second))
+        self.assertEqual({address for address, count in self.ports.taken.items() if count}, {"127.0.0.1:8445"})
+
+    def test_during_drain(self) -> None:
+        """While the proxy drains nothing is opened any more."""
+        self.start()
+        self.proxy.drain()
+        self.assertFalse(self.reload(TWO))
+        self.assertEqual(self.rejected("draining"), "the proxy is ending and opens no listener")
+        self.assertEqual(self.journal[-1], "close web")
+
+    def test_drain_meanwhile(self) -> None:
+        """A drain that overtakes a reload leaves nothing open."""
+        self.start()
+        self.ports.opening = []
+        self.next = TWO
+        reload = self.proxy.reload()
+        self.successResultOf(self.proxy.drain())
+        self.ports.opening[0].callback(None)
+        self.assertFalse(self.successResultOf(reload))
+        self.rejected("draining")
+        self.assertEqual([address for address, count in self.ports.taken.items() if count], [])
+
+    def test_stop_meanwhile(self) -> None:
+        """So does a stop; a reload that waited is refused."""
+        self.start()
+        self.ports.opening = []
+        self.next = TWO
+        reload, waiting = self.proxy.reload(), self.proxy.reload()
+        self.stop()
+        self.ports.opening[0].callback(None)
+        self.assertFalse(self.successResultOf(reload) or self.successResultOf(waiting))
+        self.assertEqual([address for address, count in self.ports.taken.items() if count], [])
+        self.stopped()
+
+    def test_after_a_failed_start(self) -> None:
+        """A proxy that could not start opens nothing."""
+        self.proxy.startService()
+        self.next = TWO
+        reload = self.proxy.reload()
+        self.source.fail()
+        self.assertFalse(self.successResultOf(reload))
+        self.assertNotIn("open pay", self.journal)
+
+    def test_before_the_start(self) -> None:
+        """A proxy that was not started opens nothing either."""
+        self.assertFalse(self.reload(TWO))
+        self.assertEqual(self.journal, [])
+
+
+class OutcomeTests(ServiceTestCase):
+    """What is recorded of an exchange that the end cuts."""
+
+    def test_cut_exchange_is_recorded(self) -> None:
+        """An exchange that the drain cuts has a record that says so."""
+        self.start()
+        client, _wire = self.made.connect("web")
+        client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: logRequest\r\n\r\n")
+        rig = self.made.rigs["web"]
+        self.proxy.drain()
+        self.clock.pump([0.5] * 62)
+        [record] = rig.store._receipts.values()
+        self.assertEqual(record.outcome, Outcome.SERVER_ABORTED.value)
