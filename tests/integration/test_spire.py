@@ -437,7 +437,9 @@ class QuickstartTests(SynchronousTestCase):
 
     def quickstart(self, socket: str | Path) -> subprocess.CompletedProcess[bytes]:
         """Run it to its end."""
-        return run([TOP / "bin" / "quickstart", "--spire-socket", socket, "--port", str(free_port())], seconds=60)
+        with ExitStack() as stack:
+            command = [TOP / "bin" / "quickstart", "--spire-socket", socket, "--port", str(free_port())]
+            return run(command, seconds=60, TMPDIR=str(short_folder(stack)))
 
     def test_end_to_end(self) -> None:
         """It makes its verified request with SPIRE's identity, ends with status 0 and leaves nothing with SPIRE."""
