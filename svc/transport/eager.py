@@ -2,9 +2,9 @@
 TCP transports that send at once what the socket takes at once.
 
 Twisted's transports buffer each write and send it on the next turn of the reactor. These try ``send`` in ``write``
-when nothing is buffered and fall back to Twisted's buffering for what remains, so order, back-pressure and error
-reporting stay Twisted's: an error of ``send`` is never reported from inside ``write``, the reactor finds it on the
-next turn. Knows nothing of TLS.
+when nothing is buffered, or at the end of the reactor's round where the write is small and the reactor has rounds, and
+fall back to Twisted's buffering for what remains, so order, back-pressure and error reporting stay Twisted's: an error
+of ``send`` is never reported from inside ``write``, the reactor finds it on the next turn. Knows nothing of TLS.
 """
 
 from __future__ import annotations
@@ -21,13 +21,22 @@ from zope.interface import implementer
 
 from svc.transport.errors import TransportError
 from svc.transport.limits import Limit
+from svc.transport.rounds import MOST_OCTETS, round_of
 
 #: One read takes up to this much; also the amount of unsent data at which a streaming producer is paused.
 READ_SIZE: Final = 128 * 1024
 BACKLOG: Final = 1024
 
 #: The private names of Twisted that ``EagerWrites`` relies on.
-REQUIRED_NAMES: Final = ("_tempDataBuffer", "_tempDataLen", "_writeDisconnected", "dataBuffer", "offset")
+REQUIRED_NAMES: Final = (
+    "_tempDataBuffer",
+    "_tempDataLen",
+    "_writeDisconnected",
+    "_writeDisconnecting",
+    "dataBuffer",
+    "disconnecting",
+    "offset",
+)
 REQUIRED_CONNECTION: Final = ("_aborting", "TLS")
 
 
@@ -47,8 +56,15 @@ class EagerWrites:
     streamingProducer: bool
     TLS: bool
     _tempDataBuffer: list[bytes]
+    _tempDataLen: int
     _writeDisconnected: bool
+    _writeDisconnecting: bool
     _aborting: bool
+    disconnecting: int
+    reactor: Any
+
+    _waits = False
+    """Whether Twisted's buffer holds what :meth:`send_gathered` will send, so that the reactor is not asked to."""
 
     def write(self, data: bytes) -> None:
         """
@@ -57,19 +73,32 @@ class EagerWrites:
         Args:
             data: what to send, in order after everything written before.
         """
-        if (
-            self._tempDataBuffer
-            or self.dataBuffer
-            or not self.connected
+        stock = (
+            not self.connected
             or self._writeDisconnected
             or self.TLS
             or (self.producer is not None and not self.streamingProducer)
             or not data
-        ):
+        )
+        if self._waits:
+            if not stock and type(data) is bytes and self._tempDataLen + len(data) <= MOST_OCTETS:
+                self._gather(data)
+                return
+            self.send_gathered()
+        if stock or self._tempDataBuffer or self.dataBuffer:
             super().write(data)  # type: ignore[misc]
             return
         if self._aborting:
             return
+        sends = round_of(self.reactor)
+        if sends is not None and len(data) <= MOST_OCTETS and type(data) is bytes:
+            self._waits = True
+            self._gather(data)
+            sends.add(self)
+        else:
+            self._send(data)
+
+    def _send(self, data: bytes) -> None:
         try:
             sent = self.socket.send(data)
         except OSError:
@@ -77,7 +106,35 @@ class EagerWrites:
             # there.
             sent = 0
         if sent != len(data):
-            super().write(data[sent:] if sent else data)  # type: ignore[misc]
+            abstract.FileDescriptor.write(self, data[sent:] if sent else data)  # type: ignore[arg-type]
+
+    def _gather(self, data: bytes) -> None:
+        self._tempDataBuffer.append(data)
+        self._tempDataLen += len(data)
+
+    def send_gathered(self) -> None:
+        """Send what was written in this round, unless Twisted's own path has taken that over meanwhile."""
+        self._waits = False
+        gathered = self._tempDataBuffer
+        if (
+            not gathered
+            or self.dataBuffer
+            or not self.connected
+            or self.disconnecting
+            or self._writeDisconnecting
+            or self._writeDisconnected
+            or self._aborting
+        ):
+            return
+        self._tempDataBuffer = []
+        self._tempDataLen = 0
+        self._send(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+
+    def abortConnection(self) -> None:
+        """Drop the connection; what was written before, such as a TLS alert, is on its way."""
+        if self._waits:
+            self.send_gathered()
+        super().abortConnection()  # type: ignore[misc]
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None:
         """

@@ -1,8 +1,9 @@
 """
-An epoll reactor that sets no log context for each event.
+An epoll reactor that sets no log context for each event, and says when a round of events ends.
 
 Twisted's reactors enter a logging context around every read and write, a sixth of the cost of a small request. Nothing
-here logs by that context: records carry their own. Everything else is Twisted's reactor. Knows nothing of transports.
+here logs by that context: records carry their own. Everything else is Twisted's reactor. Knows of transports only that
+those which answer within a round may wait for its end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import errno
 from typing import Any, Final
 
 from twisted.internet.main import installReactor
+
+from svc.transport.rounds import SendRound
 
 #: The private names of Twisted's epoll reactor that this one relies on.
 REQUIRED_NAMES: Final = ("_poller", "_selectables", "_doReadOrWrite", "doPoll")
@@ -24,6 +27,9 @@ def _reactor_class() -> type[Any] | None:
 
     class PlainEPollReactor(EPollReactor):
         """Twisted's epoll reactor without a log context for each event."""
+
+        #: Where writes wait while events are handled; None otherwise.
+        send_round: SendRound | None = None
 
         def doPoll(self, timeout: float | None) -> None:
             """
@@ -39,11 +45,16 @@ def _reactor_class() -> type[Any] | None:
                     return
                 raise
             selectables, handle = self._selectables, self._doReadOrWrite
-            for descriptor, event in events:
-                selectable = selectables.get(descriptor)
-                # An earlier event of this round may have closed it.
-                if selectable is not None:
-                    handle(selectable, descriptor, event)
+            sends = self.send_round = SendRound()
+            try:
+                for descriptor, event in events:
+                    selectable = selectables.get(descriptor)
+                    # An earlier event of this round may have closed it.
+                    if selectable is not None:
+                        handle(selectable, descriptor, event)
+            finally:
+                self.send_round = None
+                sends.end()
 
         doIteration = doPoll
 
