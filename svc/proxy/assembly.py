@@ -42,7 +42,7 @@ from svc.store.retention import RetentionService
 from svc.store.sqlite import SqliteStore
 from svc.telemetry.admin import admin_root
 from svc.telemetry.events import Event
-from svc.telemetry.health import Health
+from svc.telemetry.health import PROXY_CONDITIONS, Health
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
 from svc.telemetry.server import HttpService, metrics_service
@@ -98,7 +98,7 @@ class Assembly:
         self._fatal = fatal
         self._registry = CollectorRegistry()
         self._metrics = ProxyMetrics(self._registry)
-        self._health = Health(("svid", "notary", "store", "listeners"), now=utc_now, changed=_readiness_changed)
+        self._health = Health(PROXY_CONDITIONS, now=utc_now, changed=_readiness_changed)
         self._reports = Reports(self._metrics, reactor)
         self._profile = Profile.parse(settings.notary.profile)
         self._source = WorkloadSource(
@@ -106,10 +106,10 @@ class Assembly:
             reactor=reactor,
             start_timeout=settings.startTimeout,
             trust_domain=TrustDomain.parse(settings.trustDomain),
+            hint=settings.spiffeHint,
         )
-        self._store = SqliteStore(
-            settings.notary.path, reactor=reactor, observer=StoreReports(self._metrics, self._health)
-        )
+        self._store_reports = StoreReports(self._metrics, self._health)
+        self._store = SqliteStore(settings.notary.path, reactor=reactor, observer=self._store_reports)
         self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
         self._notarizer = self._make_notarizer()
@@ -129,8 +129,13 @@ class Assembly:
             source=self._source,
             store=self._store,
             retention=RetentionService(
-                self._store, retention=settings.notary.retention, clock=self._reactor, now=utc_now
+                self._store,
+                retention=settings.notary.retention,
+                clock=self._reactor,
+                now=utc_now,
+                pruned=self._store_reports.pruned,
             ),
+            store_closing=self._store_reports.closing,
             generations=self._generations,
             signing=self._signing,
             notarizer=self._notarizer,

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from svc.identity import SpiffeID, TrustDomain
 from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
+from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.settings import Address, Duration, HostPort, Items, Settings, Size
 
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
@@ -158,7 +159,46 @@ class WorkloadSettings(Settings):
         explicit = self.model_fields_set - {"podInfo", "allowLabels", "allowAnnotations"}
         if self.podInfo is not None and explicit:
             raise ValueError(f"either podInfo or explicit values, not both ({', '.join(sorted(explicit))})")
+        try:
+            self.facts("localhost")
+        except FactsInvalid as error:
+            raise ValueError(f"facts that a statement can tell: {error}") from error
         return self
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The names of labels and annotations that may leave."""
+        return (*DEFAULT_ALLOWED, *self.allowLabels, *self.allowAnnotations)
+
+    def facts(self, host_name: str) -> WorkloadFacts:
+        """
+        Take the explicit values.
+
+        Args:
+            host_name: stands in for an absent pod name.
+
+        Returns:
+            The facts.
+
+        Raises:
+            FactsInvalid: a value is not acceptable.
+        """
+        containers = [
+            Container(name=each.name, image=each.image, image_digest=each.imageDigest, init=each.init)
+            for each in self.containers
+        ]
+        return WorkloadFacts.explicit(
+            host_name=host_name,
+            namespace=self.namespace,
+            service_account=self.serviceAccount,
+            pod_name=self.podName,
+            pod_uid=self.podUID,
+            node=self.node,
+            containers=containers or None,
+            labels=self.labels or None,
+            annotations=self.annotations or None,
+            allow=self.allowed,
+        )
 
 
 class PolicySettings(Settings):
@@ -246,6 +286,7 @@ class ProxySettings(Settings):
 
     trustDomain: TrustDomainText
     spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
+    spiffeHint: str | None = None
     startTimeout: Wait = 60.0
     drainTimeout: Duration = 30.0
     metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)

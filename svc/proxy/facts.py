@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from svc.errors import SvcError
-from svc.notary.facts import DEFAULT_ALLOWED, Container, WorkloadFacts
+from svc.notary.facts import WorkloadFacts
 from svc.proxy.config import WorkloadSettings
 
-_MAX_FILE: Final = 64 * 1024
+#: Annotations of a pod may take 256 KiB together.
+_MAX_FILE: Final = 512 * 1024
 _NAMES: Final = (
     "namespace",
     "serviceAccount",
@@ -45,29 +46,13 @@ def read_facts(settings: WorkloadSettings) -> WorkloadFacts:
         The facts.
 
     Raises:
-        PodInfoUnreadable: the folder or a file in it cannot be read, or is larger than 64 KiB.
+        PodInfoUnreadable: the folder or a file in it cannot be read, or is larger than 512 KiB.
         FactsInvalid: a value is not acceptable.
     """
-    allow = (*DEFAULT_ALLOWED, *settings.allowLabels, *settings.allowAnnotations)
     host_name = socket.gethostname()
-    if settings.podInfo is not None:
-        return WorkloadFacts.from_files(_files(Path(settings.podInfo)), host_name=host_name, allow=allow)
-    containers = [
-        Container(name=each.name, image=each.image, image_digest=each.imageDigest, init=each.init)
-        for each in settings.containers
-    ]
-    return WorkloadFacts.explicit(
-        host_name=host_name,
-        namespace=settings.namespace,
-        service_account=settings.serviceAccount,
-        pod_name=settings.podName,
-        pod_uid=settings.podUID,
-        node=settings.node,
-        containers=containers or None,
-        labels=settings.labels or None,
-        annotations=settings.annotations or None,
-        allow=allow,
-    )
+    if settings.podInfo is None:
+        return settings.facts(host_name)
+    return WorkloadFacts.from_files(_files(Path(settings.podInfo)), host_name=host_name, allow=settings.allowed)
 
 
 def _files(folder: Path) -> dict[str, str]:

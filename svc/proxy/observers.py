@@ -201,6 +201,12 @@ class StoreReports:
     def __init__(self, metrics: ProxyMetrics, health: Health) -> None:
         self._metrics = metrics
         self._health = health
+        self._opened = False
+        self._closing = False
+
+    def closing(self) -> None:
+        """The process ends: that the database takes no more records is no news."""
+        self._closing = True
 
     def db_error(self, op: Operation, entity: Entity) -> None:
         """An operation failed."""
@@ -216,7 +222,14 @@ class StoreReports:
         self._metrics.writable_changed(writable)
         if writable:
             self._health.holds("store")
-            emit(self.log, Event.STORE_WRITABLE)
+            emit(self.log, Event.STORE_WRITABLE if self._opened else Event.STORE_OPENED)
+            self._opened = True
+        elif self._closing:
+            emit(self.log, Event.STORE_CLOSED)
         else:
             self._health.fails("store", "notary_unavailable", "the notary database takes no records")
             emit(self.log, Event.STORE_READ_ONLY)
+
+    def pruned(self, count: int) -> None:
+        """Records were older than the retention."""
+        emit(self.log, Event.STORE_PRUNED, attributes={"records": count})

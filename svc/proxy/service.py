@@ -82,6 +82,7 @@ class ProxyService(Service):
         reports: the log.
         wall: the wall clock.
         fatal: called when the proxy cannot start.
+        store_closing: told that the database is about to close in order.
     """
 
     log = Logger()
@@ -105,6 +106,7 @@ class ProxyService(Service):
         reports: Reports,
         wall: Callable[[], datetime],
         fatal: Callable[[], None],
+        store_closing: Callable[[], None] = lambda: None,
     ) -> None:
         self._reactor = reactor
         self._source = source
@@ -122,6 +124,7 @@ class ProxyService(Service):
         self._announce = announce
         self._wall = wall
         self._fatal = fatal
+        self._store_closing = store_closing
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = reactor
         self._starting: Deferred[None] | None = None
@@ -307,6 +310,7 @@ class ProxyService(Service):
             self._signing.stop,
             # What the signing thread handed over last is committed before the database closes.
             lambda: deferLater(self._reactor, 0),
+            self._store_closing,
             self._store.close,
             self._reports.close,
             lambda: _stopped(self.servers),

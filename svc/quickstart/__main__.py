@@ -162,6 +162,7 @@ class Quickstart:
                 "notary": {
                     "path": str(self._folder / "notary.db"),
                     "pqIssuer": f"unix://{self._folder / 'pq.sock'}",
+                    "pqBundle": str(self._pq_bundle),
                 },
                 "workload": {"namespace": "demo", "serviceAccount": "web"},
                 "policy": {"default": "allow"},

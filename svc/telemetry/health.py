@@ -15,7 +15,7 @@ from typing import Final
 from svc.errors import SvcError
 
 #: Conditions of the proxy.
-PROXY_CONDITIONS: Final = ("credentials", "bundle", "pqIssuer", "store", "policy", "listeners")
+PROXY_CONDITIONS: Final = ("svid", "notary", "store", "listeners")
 
 
 class ConditionUnknown(SvcError):

@@ -440,7 +440,7 @@ class GenerationTests(NotarizationTestCase):
 
     def test_expired_peer(self) -> None:
         """A connection does not outlive the certificate that opened it."""
-        client, wire = self.rig.client(AUTHORITY.svid("/ns/web/sa/short", ttl=timedelta(seconds=30)))
+        _client, wire = self.rig.client(AUTHORITY.svid("/ns/web/sa/short", ttl=timedelta(seconds=30)))
         self.rig.sweep(30.0)
         self.assertFalse(wire.disconnecting)
         self.rig.sweep(1.5)
