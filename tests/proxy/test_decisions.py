@@ -1,0 +1,369 @@
+"""Small pure decisions: wishes, deadlines, who the caller is, and what a reload changes."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.identity import TrustDomain
+from svc.notary.ids import parse_nonce
+from svc.notary.level import Level
+from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll, Permit, Policy
+from svc.proxy.config import ListenerSettings, ProxySettings, TimeoutSettings
+from svc.proxy.errors import LevelInvalid, NonceInvalid, ProxyError, RequestTimeout, UpstreamTimeout
+from svc.proxy.http.caller import PlainCaller, VerifiedCaller
+from svc.proxy.http.deadlines import overdue
+from svc.proxy.http.wishes import asked_level, given_nonce
+from svc.proxy.notarizer import Ticket
+from svc.proxy.reload import RELOADABLE, RestartNeeded, plan_reload
+from svc.settings import parse
+from svc.strictjson import b64u_encode
+from svc.telemetry.metrics import ProxyMetrics
+from svc.wire.http1 import RequestHead, RequestParser
+from tests.proxy.parts import settings_of
+from tests.proxy.rig import CALLER, OWN, evidence_of
+from tests.proxy.test_notarizer import GENERATION
+
+NONCE = b64u_encode(bytes(16))
+DECISIONS = "svc_proxy_auth_decisions_total"
+
+
+def head_of(lines: bytes = b"", *, line: bytes = b"GET /a?b HTTP/1.1") -> RequestHead:
+    """The head of a request with these field lines."""
+    [head, *_rest] = RequestParser().feed(b"%b\r\nHost: api\r\n%b\r\n" % (line, lines))
+    assert isinstance(head, RequestHead), head
+    return head
+
+
+class WishTests(SynchronousTestCase):
+    """What a request asks of the notary."""
+
+    def test_levels(self) -> None:
+        """Three words are wishes, no field is none."""
+        self.assertIs(asked_level(head_of()), Level.NONE)
+        for word, level in (
+            (b"workload", Level.WORKLOAD),
+            (b"logRequest", Level.LOG_REQUEST),
+            (b"signRequest", Level.SIGN_REQUEST),
+        ):
+            self.assertIs(asked_level(head_of(b"Svc-Notarization-Level: %b\r\n" % word)), level)
+
+    def test_wrong_levels(self) -> None:
+        """Every other word is refused, ``none`` too: nobody shall believe to have asked for something."""
+        for word in (b"none", b"", b"Workload", b"signrequest", b"signRequest, workload", b"sign\xffRequest", b"1"):
+            head = head_of(b"Svc-Notarization-Level: %b\r\n" % word)
+            self.assertRaises(LevelInvalid, asked_level, head)
+
+    def test_nonce(self) -> None:
+        """A nonce is 22 characters of canonical base64url, or absent."""
+        self.assertIsNone(given_nonce(head_of()))
+        self.assertEqual(given_nonce(head_of(b"Svc-Notary-Nonce: %b\r\n" % NONCE.encode())), NONCE)
+        for text in ("", NONCE[:-1], NONCE + "A", NONCE[:-1] + "B", NONCE[:-1] + "=", NONCE[:-1] + "+"):
+            head = head_of(b"Svc-Notary-Nonce: %b\r\n" % text.encode())
+            self.assertRaises(NonceInvalid, given_nonce, head)
+
+    @given(st.binary(max_size=30).map(lambda octets: bytes(33 + each % 94 for each in octets)))
+    def test_any_text(self, text: bytes) -> None:
+        """Any text is a wish as it stands or an error, never something else."""
+        level, nonce = head_of(b"Svc-Notarization-Level: %b\r\n" % text), head_of(b"Svc-Notary-Nonce: %b\r\n" % text)
+        try:
+            self.assertEqual(asked_level(level).value.encode(), text)
+        except LevelInvalid as error:
+            self.assertEqual(error.http_status, 400)
+        try:
+            self.assertEqual(str(given_nonce(nonce)).encode(), text)
+        except NonceInvalid as error:
+            self.assertEqual(error.http_status, 400)
+
+
+class DeadlineTests(SynchronousTestCase):
+    """When an exchange has taken too long."""
+
+    #: 60 s for the answer, 300 s of silence, 3600 s in all.
+    limits = TimeoutSettings()
+
+    def judge(
+        self,
+        now: float,
+        *,
+        started: float = 0.0,
+        activity: float = 0.0,
+        ended: float | None = None,
+        answered: bool = False,
+    ) -> ProxyError | None:
+        """Judge."""
+        return overdue(
+            self.limits,
+            now=now,
+            started=started,
+            activity=activity,
+            request_ended_at=ended,
+            answer_begun=answered,
+        )
+
+    def test_whole_exchange(self) -> None:
+        """However busy it is, an exchange has its longest time."""
+        for ended, answered in ((None, False), (3599.0, False), (3599.0, True)):
+            self.assertIsNone(self.judge(3599.9, activity=3599.0, ended=ended, answered=answered))
+            error = self.judge(3600.0, activity=3600.0, ended=ended, answered=answered)
+            self.assertIsInstance(error, UpstreamTimeout)
+            self.assertIn("3600", str(error))
+
+    def test_answer(self) -> None:
+        """Once the request is whole the application has its time to begin, whatever moved meanwhile."""
+        self.assertIsNone(self.judge(159.9, activity=0.0, ended=100.0))
+        error = self.judge(160.0, activity=160.0, ended=100.0)
+        self.assertIsInstance(error, UpstreamTimeout)
+        self.assertIn("60", str(error))
+
+    def test_slow_request(self) -> None:
+        """A request that stands still is the client's fault."""
+        self.assertIsNone(self.judge(399.9, activity=100.0))
+        error = self.judge(400.0, activity=100.0)
+        self.assertIsInstance(error, RequestTimeout)
+        assert error is not None
+        self.assertEqual(error.http_status, 408)
+
+    def test_slow_response(self) -> None:
+        """A response that stands still is not, also where the request is not whole."""
+        for ended in (50.0, None):
+            self.assertIsNone(self.judge(399.9, activity=100.0, ended=ended, answered=True))
+            error = self.judge(400.0, activity=100.0, ended=ended, answered=True)
+            self.assertIsInstance(error, UpstreamTimeout)
+            self.assertIn("300", str(error))
+
+    @given(st.floats(0, 4000), st.floats(0, 4000), st.floats(0, 4000), st.none() | st.floats(0, 4000), st.booleans())
+    def test_late_stays_late(
+        self, now: float, later: float, activity: float, ended: float | None, answered: bool
+    ) -> None:
+        """What is overdue is overdue at every later time, and something is when the whole time is over."""
+        early = self.judge(now, activity=activity, ended=ended, answered=answered)
+        late = self.judge(now + later, activity=activity, ended=ended, answered=answered)
+        self.assertTrue(early is None or late is not None)
+        self.assertIsNotNone(self.judge(3600.0 + now, activity=activity, ended=ended, answered=answered))
+
+
+class ByPath:
+    """A policy that looks at each request."""
+
+    looks_at_requests = True
+
+    def __init__(self) -> None:
+        self.asked: list[AccessRequest] = []
+
+    def authorize(self, request: AccessRequest) -> Permit:
+        """Permit one path."""
+        self.asked.append(request)
+        if request.path != "/open":
+            raise Denied(identity=request.identity, rule=request.path)
+        return Permit(request.identity, "open")
+
+
+class VerifiedCallerTests(SynchronousTestCase):
+    """The client of an inbound connection."""
+
+    def setUp(self) -> None:
+        """Metrics to count in."""
+        self.registry = CollectorRegistry()
+        self.metrics = ProxyMetrics(self.registry).listener("http", "inbound")
+
+    def caller(self, policy: Policy | None = None, *, generation: bool = True) -> VerifiedCaller:
+        """The caller under test."""
+        policy = policy or AllowTrustDomain(OWN.spiffe_id.trust_domain)
+        return VerifiedCaller(evidence_of(CALLER), GENERATION if generation else None, policy, self.metrics)
+
+    def allowed(self) -> float:
+        """Decisions that let something pass."""
+        labels = {"result": "allowed", "reason": "ok", "protocol": "http", "role": "server"}
+        return self.registry.get_sample_value(DECISIONS, labels) or 0.0
+
+    def test_forwarded(self) -> None:
+        """The application is told who calls, by whose certificate, and whom it called."""
+        line = self.caller().request_lines(head_of(), os.urandom)
+        digest = evidence_of(CALLER).svid.certificate_sha256.hex()
+        self.assertEqual(
+            line.decode(),
+            f"X-Forwarded-Client-Cert: By={OWN.spiffe_id};Hash={digest};URI={CALLER.spiffe_id}\r\n",
+        )
+
+    def test_asked_once(self) -> None:
+        """A policy that does not look at requests is asked and counted once for a connection."""
+        caller = self.caller()
+        self.assertIs(caller.permit(head_of()), caller.permit(head_of(line=b"POST /b HTTP/1.1")))
+        self.assertEqual(caller.permit(head_of()).identity, CALLER.spiffe_id)
+        self.assertEqual((self.allowed(), caller.refused), (1.0, False))
+
+    def test_refused_for_the_connection(self) -> None:
+        """Such a denial stands for the whole connection."""
+        for policy in (DenyAll(), AllowTrustDomain(TrustDomain.parse("bank.example"))):
+            caller = self.caller(policy)
+            self.assertFalse(caller.refused)
+            for _ in range(2):
+                self.assertRaises(Denied, caller.permit, head_of())
+            self.assertTrue(caller.refused)
+        self.assertEqual(self.allowed(), 0.0)
+
+    def test_asked_for_each_request(self) -> None:
+        """A policy that looks at requests is asked each time; one denial refuses nothing else."""
+        policy = ByPath()
+        caller = self.caller(policy)
+        self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a?b HTTP/1.1"))
+        self.assertEqual(caller.permit(head_of(line=b"POST /open?x HTTP/1.1")).rule, "open")
+        self.assertEqual(
+            policy.asked,
+            [AccessRequest(CALLER.spiffe_id, "GET", "/a"), AccessRequest(CALLER.spiffe_id, "POST", "/open")],
+        )
+        self.assertEqual((caller.refused, self.allowed()), (False, 1.0))
+
+    def test_response_lines(self) -> None:
+        """Each level says the workload and itself; a signed exchange says where its receipt is; none says nothing."""
+        caller = self.caller()
+        line = f"Svc-Workload-ID: {GENERATION.statement.id}\r\n".encode()
+        self.assertEqual(caller.response_lines(Level.NONE, None, own=False), b"")
+        self.assertEqual(caller.response_lines(Level.NONE, None, own=True), line)
+        for own in (False, True):
+            self.assertEqual(
+                caller.response_lines(Level.WORKLOAD, None, own=own), line + b"Svc-Notarization-Level: workload\r\n"
+            )
+        for level, nonce, key in (
+            (Level.SIGN_REQUEST, NONCE, NONCE),
+            (Level.SIGN_REQUEST, None, "B" * 22),
+            (Level.SIGN_REQUEST, NONCE, NONCE),
+        ):
+            ticket = Ticket(level, caller.text, nonce, "B" * 22, GENERATION)
+            self.assertEqual(
+                caller.response_lines(level, ticket, own=False),
+                line
+                + b"Svc-Notarization-Level: signRequest\r\n"
+                + f"Svc-Receipt-Location: /.well-known/svc-notary/v1/receipts/by-request/{key}\r\n".encode(),
+            )
+        ticket = Ticket(Level.LOG_REQUEST, caller.text, NONCE, "B" * 22, GENERATION)
+        self.assertNotIn(b"Receipt", caller.response_lines(Level.LOG_REQUEST, ticket, own=False))
+
+    def test_without_a_statement(self) -> None:
+        """A connection whose credentials have no statement names none."""
+        caller = self.caller(generation=False)
+        self.assertEqual((caller.id_line(), caller.response_lines(Level.NONE, None, own=True)), (b"", b""))
+
+
+class PlainCallerTests(SynchronousTestCase):
+    """The application behind an outbound listener."""
+
+    def setUp(self) -> None:
+        """A caller."""
+        self.caller = PlainCaller(OWN.spiffe_id)
+
+    def test_permit(self) -> None:
+        """Its permit is the proxy's own identity, under which the peer decides."""
+        self.assertEqual(self.caller.permit(head_of()), Permit(OWN.spiffe_id, "outbound listener"))
+        self.assertFalse(self.caller.refused)
+
+    def lines(self, asked: bytes) -> bytes:
+        """What is added to a request with these lines."""
+        return self.caller.request_lines(head_of(asked), lambda size: bytes(range(size)))
+
+    def test_wish(self) -> None:
+        """A wish is issued anew with a fresh nonce where something is recorded; the application's is not sent on."""
+        own = b"Svc-Notary-Nonce: %b\r\n" % NONCE.encode()
+        fresh = b64u_encode(bytes(range(16)))
+        self.assertEqual(parse_nonce(fresh), fresh)
+        for level in (b"logRequest", b"signRequest"):
+            wish = b"Svc-Notarization-Level: %b\r\n" % level
+            self.assertEqual(self.lines(wish + own), wish + b"Svc-Notary-Nonce: %b\r\n" % fresh.encode())
+        wish = b"Svc-Notarization-Level: workload\r\n"
+        self.assertEqual(self.lines(wish + own), wish)
+
+    def test_no_wish(self) -> None:
+        """No wish, or one that is spelled wrong, adds nothing."""
+        for asked in (b"", b"Svc-Notarization-Level: none\r\n", b"Svc-Notarization-Level: all\r\n"):
+            self.assertEqual(self.lines(asked), b"")
+
+    def test_says_nothing_itself(self) -> None:
+        """The notary of an outbound connection is the peer's."""
+        for level in Level:
+            self.assertEqual(self.caller.response_lines(level, None, own=True), b"")
+        self.assertEqual(self.caller.id_line(), b"")
+
+
+def whole(listeners: list[ListenerSettings], **changes: object) -> ProxySettings:
+    """A configuration with these listeners."""
+    return settings_of(("any", 1)).model_copy(update={"listeners": tuple(listeners), **changes})
+
+
+def listeners_of(text: list[tuple[str, int, str]]) -> list[ListenerSettings]:
+    """Listeners by name, port and level."""
+    made = []
+    for name, port, level in text:
+        (one,) = settings_of((name, port)).listeners
+        made.append(one.model_copy(update={"notarization": level}))
+    return made
+
+
+LISTENERS = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.sampled_from([1, 2]), st.sampled_from(["none", "workload"])),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda each: each[0],
+).map(listeners_of)
+
+
+class ReloadPlanTests(SynchronousTestCase):
+    """What a new configuration changes."""
+
+    @given(LISTENERS, LISTENERS, st.booleans())
+    def test_nothing_is_lost(self, old: list[ListenerSettings], new: list[ListenerSettings], everywhere: bool) -> None:
+        """Each listener of the new file is kept or opened, each of the old one is kept or closed, and no name twice."""
+        plan = plan_reload(whole(old), whole(new, accessLog="on" if everywhere else "off"))
+        opened = [each.name for each in plan.open]
+        self.assertEqual(sorted([*plan.keep, *opened]), sorted(each.name for each in new))
+        self.assertEqual(sorted([*plan.keep, *plan.close]), sorted(each.name for each in old))
+        self.assertTrue(all(each in new for each in plan.open))
+        kept = [each for each in old if each in new and not everywhere]
+        self.assertEqual(sorted(plan.keep), sorted(each.name for each in kept))
+
+    @given(LISTENERS)
+    def test_same(self, listeners: list[ListenerSettings]) -> None:
+        """The same file again changes nothing, in whatever order its listeners stand."""
+        plan = plan_reload(whole(listeners), whole(listeners[::-1]))
+        self.assertEqual((plan.close, plan.open), ((), ()))
+        self.assertEqual(plan.keep, tuple(each.name for each in listeners[::-1]))
+
+    def test_what_every_listener_is_built_from(self) -> None:
+        """A change of the policy builds every listener anew."""
+        old = settings_of(("web", 1), ("pay", 2))
+        new = settings_of(("web", 1), ("pay", 2), policy="{default: allow}")
+        plan = plan_reload(old, new)
+        self.assertEqual((plan.close, plan.open, plan.keep), (("web", "pay"), new.listeners, ()))
+
+    def test_taken_over_without_listeners(self) -> None:
+        """Facts and the drain time are taken over, and every listener goes on."""
+        old = settings_of(("web", 1))
+        plan = plan_reload(old, settings_of(("web", 1), drainTimeout="1s", workload="{namespace: a}"))
+        self.assertEqual((plan.close, plan.open, plan.keep), ((), (), ("web",)))
+
+    def test_restart(self) -> None:
+        """Every other key refuses the whole file, and all of them are named."""
+        old = settings_of(("web", 1))
+        for key, value in (
+            ("spiffeSocketPath", "unix:///other.sock"),
+            ("startTimeout", "1s"),
+            ("metricsAddr", '"0"'),
+            ("adminAddr", '"0"'),
+            ("notary", "{profile: classical}"),
+        ):
+            new = settings_of(("other", 2), **{key: value})
+            error = self.assertRaises(RestartNeeded, plan_reload, old, new)
+            self.assertEqual(str(error), f"the new configuration changes {key}, which needs a restart")
+        new = settings_of(("web", 1), startTimeout="1s", metricsAddr='"0"')
+        self.assertIn("startTimeout, metricsAddr", str(self.assertRaises(RestartNeeded, plan_reload, old, new)))
+        text = 'trustDomain: a.example\nlisteners: [{name: web, protocol: http, direction: inbound, listen: ":1",'
+        other = parse(text + ' upstream: "a:1"}]', ProxySettings)
+        self.assertIn("trustDomain", str(self.assertRaises(RestartNeeded, plan_reload, old, other)))
+
+    def test_every_key_is_judged(self) -> None:
+        """The keys that can change are keys."""
+        self.assertEqual(RELOADABLE - set(ProxySettings.model_fields), set())
