@@ -170,7 +170,7 @@ class FederationSettings(Settings):
     """A trust domain that is federated with by files."""
 
     trustDomain: Domain
-    bundleFile: AbsolutePath
+    bundleFile: AbsolutePath | None = None
     pqBundleFile: AbsolutePath | None = None
 
 
@@ -268,6 +268,12 @@ class AuthoritySettings(Settings):
             other = each.trustDomain
             rules.append((other in seen, f"federatesWith[{place}].trustDomain", str(other), "another one, named once"))
             seen.add(other)
+            key, theirs = f"federatesWith[{place}]", each.bundleFile
+            rules.append((theirs is None and not self.pq_only, f"{key}.bundleFile", None, "the file of their bundle"))
+            beside = "none beside workloadApi, whose own server federates"
+            rules.append((theirs is not None and self.pq_only, f"{key}.bundleFile", theirs, beside))
+            nothing = self.pq_only and each.pqBundleFile is None
+            rules.append((nothing, f"{key}.pqBundleFile", None, "the file of their PQ bundle"))
         exotic = self.keys.caAlgorithm.startswith("ML-DSA") and self.bundleFile is not None
         rules.append((exotic, "bundleFile", self.bundleFile, "none with an ML-DSA caAlgorithm, which readers refuse"))
         return rules

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from twisted.application.service import MultiService
@@ -250,21 +251,23 @@ class Authority(MultiService):
         return tuple(files)
 
     def _federated_files(self, federated: FederationSettings) -> list[WatchedFile]:
-        name, path, pq_path = federated.trustDomain, federated.bundleFile, federated.pqBundleFile
+        name = federated.trustDomain
 
-        def take() -> None:
+        def take(path: str) -> None:
             if self._domain is not None and self._domain.set_foreign(read_foreign(path, name)):
                 self._federated(str(name), path)
 
-        def take_pq() -> None:
-            found = read_foreign_pq(pq_path or "", name)
+        def take_pq(path: str) -> None:
+            found = read_foreign_pq(path, name)
             if self._pq is not None and self._pq.set_foreign(found.bundle, found.sequence):
-                self._federated(str(name), pq_path or "")
+                self._federated(str(name), path)
 
-        files = [WatchedFile(path, take, self._report.file_refused)]
-        if pq_path is not None:
-            files.append(WatchedFile(pq_path, take_pq, self._report.file_refused))
-        return files
+        pairs = ((federated.bundleFile, take), (federated.pqBundleFile, take_pq))
+        return [
+            WatchedFile(path, partial(taker, path), self._report.file_refused)
+            for path, taker in pairs
+            if path is not None
+        ]
 
     def _federated(self, trust_domain: str, path: str) -> None:
         self._report.say("svc.authority.federated", {}, {"trust_domain": trust_domain, "path": path})

@@ -161,6 +161,10 @@ class BadTests(ConfigCase):
         self.assertIn("federatesWith[1].trustDomain", self.problems(federatesWith=[federated, federated]))
         own = {**federated, "trustDomain": "example.org"}
         self.assertIn("federatesWith[0].trustDomain", self.problems(federatesWith=[own]))
+        self.assertIn("federatesWith[0].bundleFile", self.problems(federatesWith=[{"trustDomain": "b.example"}]))
+        beside = {"socket": None, "entries": [], "workloadApi": "unix:///run/spire.sock", "pqIssuer": PQ}
+        self.assertIn("federatesWith[0].bundleFile", self.problems(**beside, federatesWith=[federated]))
+        self.assertIn("federatesWith[0].pqBundleFile", self.problems(**beside, federatesWith=[federated]))
         several = self.problems(socketMode="0660", bundleFile="/x", keys={"caAlgorithm": "ML-DSA-65"}, pqIssuer={})
         self.assertEqual(set(several), {"socketGroup", "bundleFile", "pqIssuer.socket"})
 
