@@ -24,7 +24,7 @@ from svc.telemetry.metrics import ProxyMetrics
 from svc.transport.evidence import PeerEvidence
 from svc.transport.observer import Role
 
-#: Reasons of ``exchange_failed`` that speak of the client's octets, not of the application or the notary.
+#: Reasons of ``exchange_failed`` that speak of the application, and those of the notary; all others are the client's.
 _UPSTREAM = frozenset({"upstream_unreachable", "upstream_closed", "upstream_timeout", "upstream_identity_refused"})
 _NOTARY = frozenset({"notary_unavailable", "replayed", "notary_rate"})
 _REASON = re.compile(r"[a-z][a-z0-9_]*\Z")

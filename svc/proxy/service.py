@@ -144,7 +144,8 @@ class ProxyService(Service):
         self._announce(self.settings)
         self._open_pages()
         self._store.init()
-        self._health.holds("store")
+        if self._store.writable:
+            self._health.holds("store")
         self._signing.start()
         self._retention.startService()
         self._generations.subscribe(self._credentials_changed)

@@ -1,4 +1,4 @@
-"""What operators see of refused peers."""
+"""What operators see: for each report its event, its words and its metrics, and no flood."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.proxy.observers import ListenerObserver, Reports
+from svc.proxy.generations import CredentialsUnmade
+from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
+from svc.telemetry.events import Event
+from svc.telemetry.health import Condition, Health
 from svc.telemetry.metrics import ProxyMetrics
+from tests.proxy.parts import LogTestCase
+from tests.proxy.rig import BASE, CALLER, evidence_of
+from tests.proxy.test_notarizer import GENERATION
 
 _FAILURES = "svc_proxy_tls_handshake_failures_total"
 
@@ -54,3 +60,275 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual((1.0, None), (self.count("handshake_failed"), self.count("other")))
         fields = self.fields()
         self.assertEqual(("handshake_failed", "http request"), (fields["detail_reason"], fields["detail"]))
+
+
+class ReportsTestCase(LogTestCase):
+    """What these tests share."""
+
+    def setUp(self) -> None:
+        """Reports on a clock."""
+        super().setUp()
+        self.clock = Clock()
+        self.registry = CollectorRegistry()
+        self.metrics = ProxyMetrics(self.registry)
+        self.reports = Reports(self.metrics, self.clock)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Read a metric."""
+        return self.registry.get_sample_value(name, labels)
+
+
+class ExchangeReportTests(ReportsTestCase):
+    """Denials, failed exchanges and the access log."""
+
+    def test_policy_denial(self) -> None:
+        """A denial of the policy is a denied request, with who asked and from where."""
+        self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "not permitted here")
+        told = self.only(Event.REQUEST_DENIED)
+        self.assertEqual(
+            told.fields,
+            {
+                "reason": "policy_deny",
+                "detail_reason": "policy_deny",
+                "detail": "not permitted here",
+                "peer_spiffe_id": "spiffe://a/b",
+            },
+        )
+        self.assertEqual(told.attributes, {"source.address": "192.0.2.1"})
+
+    def test_revoked(self) -> None:
+        """A peer that would now be refused is a revoked connection, whose word is the one of the metric."""
+        self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain")
+        told = self.only(Event.CONNECTION_REVOKED)
+        self.assertEqual((told.fields["reason"], told.fields["detail_reason"]), ("svid_invalid", "chain_untrusted"))
+
+    def test_failed_exchanges(self) -> None:
+        """Each reason is told as what it is: the application's, the notary's or the client's."""
+        for reason, event in (
+            ("upstream_unreachable", Event.UPSTREAM_FAILED),
+            ("upstream_closed", Event.UPSTREAM_FAILED),
+            ("upstream_timeout", Event.UPSTREAM_FAILED),
+            ("upstream_identity_refused", Event.UPSTREAM_FAILED),
+            ("upstream_malformed", Event.UPSTREAM_MISBEHAVED),
+            ("notary_unavailable", Event.RECORD_FAILED),
+            ("replayed", Event.RECORD_FAILED),
+            ("head_too_large", Event.REQUEST_REJECTED),
+            ("body_too_large", Event.REQUEST_REJECTED),
+        ):
+            self.told.clear()
+            self.reports.exchange_failed(reason, "spiffe://a/b", "what happened")
+            told = self.only(event)
+            self.assertEqual((told.fields["detail_reason"], told.fields["detail"]), (reason, "what happened"))
+            self.assertEqual(told.fields["peer_spiffe_id"], "spiffe://a/b")
+
+    def test_caller_without_identity(self) -> None:
+        """A caller behind an outbound listener has no identity to tell."""
+        self.reports.exchange_failed("upstream_closed", "", "it closed")
+        self.reports.request_served("", b"GET", 200, 0.1)
+        for told in self.told:
+            self.assertNotIn("peer_spiffe_id", told.fields)
+
+    def test_access_log(self) -> None:
+        """A served request says method, status and time; one without an answer says no status."""
+        self.reports.request_served("spiffe://a/b", b"G\xc9T", 204, 0.12345678)
+        self.reports.request_served("spiffe://a/b", b"GET", None, 1.0)
+        first, second = self.of(Event.REQUEST_SERVED)
+        self.assertEqual(
+            first.attributes,
+            {"http.request.method": "G\xc9T", "duration_seconds": 0.123457, "http.response.status_code": 204},
+        )
+        self.assertNotIn("http.response.status_code", second.attributes)
+
+    def test_access_log_is_not_thinned(self) -> None:
+        """Every served request is told."""
+        for _ in range(5):
+            self.reports.request_served("spiffe://a/b", b"GET", 200, 0.1)
+        self.assertEqual(len(self.of(Event.REQUEST_SERVED)), 5)
+
+    def test_one_a_second(self) -> None:
+        """Of a flood of one kind one a second is told; what was held back is counted and told after it."""
+        for _ in range(4):
+            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no")
+        self.reports.denied("policy_deny", "192.0.2.2", "spiffe://a/c", "no")
+        self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 2)
+        self.clock.advance(1)
+        told = self.only(Event.DENIALS_SUPPRESSED)
+        self.assertEqual(told.fields["detail_reason"], "policy_deny")
+        self.assertEqual(told.attributes, {"source.address": "192.0.2.1", "suppressed": 3})
+        self.assertEqual(self.value("svc_proxy_denial_logs_suppressed_total", reason="policy_deny"), 3.0)
+        self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no")
+        self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 3)
+        self.reports.close()
+
+    def test_each_kind_is_thinned(self) -> None:
+        """Failed exchanges by peer, handshakes by address, limits all together."""
+        for number in range(3):
+            self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
+            self.reports.handshake_failed("server", "svid_invalid", "expired", f"192.0.2.1:{number + 1}", "")
+            self.reports.connection_refused("connection_limit", f"192.0.2.{number}")
+        for event in (Event.UPSTREAM_FAILED, Event.HANDSHAKE_FAILED, Event.CONNECTION_REFUSED):
+            self.assertEqual(len(self.of(event)), 1)
+        self.reports.close()
+
+    def test_close(self) -> None:
+        """At the end what was held back is told, and no call is left."""
+        for _ in range(2):
+            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no")
+        self.reports.close()
+        self.assertEqual(self.only(Event.DENIALS_SUPPRESSED).attributes["suppressed"], 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ListenerObserverTests(ReportsTestCase):
+    """What TLS reports of one listener."""
+
+    def setUp(self) -> None:
+        """An inbound and an outbound listener."""
+        super().setUp()
+        self.addCleanup(self.reports.close)
+        self.inbound = ListenerObserver(self.metrics.listener("http", "inbound"), self.reports)
+        self.outbound = ListenerObserver(self.metrics.listener("http", "outbound"), self.reports)
+
+    def test_done(self) -> None:
+        """A finished handshake is timed and counted by its group, for the side that this process is."""
+        self.inbound.handshake_started("server")
+        self.inbound.handshake_done("server", 0.02, evidence_of(CALLER))
+        self.outbound.handshake_done("client", 0.02, evidence_of(CALLER))
+        for role in ("server", "client"):
+            labels = {"protocol": "http", "role": role}
+            self.assertEqual(self.value("svc_proxy_tls_handshake_duration_seconds_count", **labels), 1.0)
+            labels |= {"group": "X25519MLKEM768", "post_quantum": "true"}
+            self.assertEqual(self.value("svc_proxy_tls_connections_total", **labels), 1.0)
+        self.assertEqual(self.told, [])
+
+    def test_svid_refused(self) -> None:
+        """A refused SVID is a connection that failed for who its peer is, and a decision."""
+        self.inbound.handshake_failed("server", "svid_invalid", "expired", "192.0.2.1:9", "certificate_expired")
+        connections = {"protocol": "http", "direction": "inbound"}
+        self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="auth_failed"), 1.0)
+        self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 0.0)
+        decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
+        self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 1.0)
+        told = self.only(Event.HANDSHAKE_FAILED)
+        self.assertEqual(told.fields, {"reason": "svid_invalid", "detail_reason": "expired"})
+        self.assertEqual(
+            told.attributes,
+            {"source.address": "192.0.2.1:9", "role": "server", "tls.alert": "certificate_expired"},
+        )
+
+    def test_other_failures(self) -> None:
+        """Another failure is an error without a decision, and has no word of the decisions."""
+        self.inbound.handshake_failed("server", "handshake_timeout", "", "192.0.2.1:9", "")
+        connections = {"protocol": "http", "direction": "inbound"}
+        self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 1.0)
+        decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
+        self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 0.0)
+        told = self.only(Event.HANDSHAKE_FAILED)
+        self.assertEqual(told.fields, {"detail_reason": "handshake_timeout"})
+
+    def test_limit(self) -> None:
+        """A connection over a limit is counted and told."""
+        self.inbound.connection_refused("connection_limit", "192.0.2.1")
+        connections = {"protocol": "http", "direction": "inbound", "result": "error"}
+        self.assertEqual(self.value("svc_proxy_connections_total", **connections), 1.0)
+        closed = {"protocol": "http", "cause": "connection_limit"}
+        self.assertEqual(self.value("svc_proxy_connections_closed_total", **closed), 1.0)
+        told = self.only(Event.CONNECTION_REFUSED)
+        self.assertEqual(told.fields, {"detail_reason": "connection_limit"})
+        self.assertEqual(told.attributes, {"source.address": "192.0.2.1"})
+
+
+class CredentialReportsTests(LogTestCase):
+    """New credentials, or none."""
+
+    def setUp(self) -> None:
+        """A health page that knows nothing yet."""
+        super().setUp()
+        self.health = Health(("svid", "notary"), now=lambda: BASE)
+        self.reports = CredentialReports(self.health)
+
+    def condition(self, name: str) -> Condition:
+        """One condition."""
+        [found] = [each for each in self.health.conditions if each.name == name]
+        return found
+
+    def test_issued(self) -> None:
+        """New credentials make both conditions hold, and say whose they are and until when."""
+        self.reports.generation_issued(GENERATION)
+        self.assertTrue(self.health.ready)
+        told = self.only(Event.GENERATION_ISSUED)
+        self.assertEqual(told.fields, {"spiffe_id": str(GENERATION.spiffe_id)})
+        self.assertEqual(
+            told.attributes,
+            {
+                "statement_id": GENERATION.statement.id,
+                "not_after": GENERATION.expires.isoformat(),
+                "profile": "classical",
+            },
+        )
+
+    def test_failed(self) -> None:
+        """A failure ends the notary's condition only; new credentials bring it back."""
+        self.reports.generation_issued(GENERATION)
+        self.reports.generation_failed(CredentialsUnmade(what="ValueError"))
+        self.assertTrue(self.condition("svid").holds)
+        notary = self.condition("notary")
+        self.assertEqual((notary.holds, notary.reason), (False, "internal_error"))
+        self.assertEqual(notary.message, "new credentials could not be made: ValueError")
+        told = self.only(Event.GENERATION_FAILED)
+        self.assertEqual(
+            told.fields,
+            {"detail_reason": "internal_error", "detail": "new credentials could not be made: ValueError"},
+        )
+        self.reports.generation_issued(GENERATION)
+        self.assertTrue(self.health.ready)
+
+
+class StoreReportsTests(ReportsTestCase):
+    """The notary database."""
+
+    def setUp(self) -> None:
+        """A health page with the store on it."""
+        super().setUp()
+        self.health = Health(("store",), now=lambda: BASE)
+        self.store = StoreReports(self.metrics, self.health)
+
+    def test_error(self) -> None:
+        """An error is counted and told by operation and entity."""
+        self.store.db_error("put", "receipt")
+        self.assertEqual(self.value("svc_proxy_notary_db_errors_total", op="put", entity="receipt"), 1.0)
+        self.assertEqual(self.only(Event.STORE_FAILED).attributes, {"op": "put", "entity": "receipt"})
+
+    def test_committed(self) -> None:
+        """Commits are timed and not told."""
+        self.store.committed(3, 0.002)
+        self.assertEqual(self.value("svc_proxy_notary_commit_duration_seconds_count"), 1.0)
+        self.assertEqual(self.told, [])
+
+    def test_writable(self) -> None:
+        """While no record can be promised a place the proxy is not ready, and says why."""
+        self.store.writable_changed(True)
+        self.assertTrue(self.health.ready)
+        self.assertEqual(self.value("svc_proxy_notary_writable"), 1.0)
+        self.store.writable_changed(False)
+        [condition] = self.health.conditions
+        self.assertEqual((condition.holds, condition.reason), (False, "notary_unavailable"))
+        self.assertEqual(self.value("svc_proxy_notary_writable"), 0.0)
+        self.store.writable_changed(True)
+        self.assertTrue(self.health.ready)
+        self.assertEqual(
+            [told.event for told in self.told], [Event.STORE_OPENED, Event.STORE_READ_ONLY, Event.STORE_WRITABLE]
+        )
+
+    def test_end(self) -> None:
+        """A database that closes in order is no failure."""
+        self.store.writable_changed(True)
+        self.store.closing()
+        self.store.writable_changed(False)
+        self.assertEqual([told.event for told in self.told], [Event.STORE_OPENED, Event.STORE_CLOSED])
+        self.assertTrue(self.health.ready)
+
+    def test_pruned(self) -> None:
+        """Records that were forgotten are told by their number."""
+        self.store.pruned(7)
+        self.assertEqual(self.only(Event.STORE_PRUNED).attributes, {"records": 7})

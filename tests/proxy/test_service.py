@@ -199,6 +199,7 @@ class ServiceTestCase(LogTestCase):
             reports=Reports(ProxyMetrics(CollectorRegistry()), self.clock),
             wall=self.wall,
             fatal=self.has_failed,
+            store_closing=lambda: self.journal.append("store is about to close"),
         )
 
     def wall(self) -> datetime:
@@ -323,6 +324,20 @@ class StartTests(ServiceTestCase):
         self.assertEqual(self.journal, ["pages starts"])
         self.stopped()
 
+    def test_database_that_takes_no_records(self) -> None:
+        """A database that can be read only lets the proxy start, and keeps it from being ready."""
+        init = self.store.init
+
+        def read_only() -> None:
+            init()
+            self.store.writable = False
+
+        self.store.init = read_only  # type: ignore[method-assign]
+        self.start()
+        self.assertIn("open web", self.journal)
+        self.assertEqual([each.name for each in self.health.conditions if not each.holds], ["store"])
+        self.stopped()
+
     def test_port_that_is_taken(self) -> None:
         """The listener and its address are named; those that were open close with the process."""
         self.proxy = self.make(TWO)
@@ -394,7 +409,15 @@ class StopDuringStartTests(ServiceTestCase):
         self.source.fail()
         self.stopped()
         self.assertEqual(
-            self.journal[5:], ["source stops", "retention stops", "signing stops", "store closes", "pages stops"]
+            self.journal[5:],
+            [
+                "source stops",
+                "retention stops",
+                "signing stops",
+                "store is about to close",
+                "store closes",
+                "pages stops",
+            ],
         )
 
 
@@ -408,7 +431,15 @@ class StopTests(ServiceTestCase):
         self.stopped()
         self.assertEqual(
             self.journal,
-            ["close web", "source stops", "retention stops", "signing stops", "store closes", "pages stops"],
+            [
+                "close web",
+                "source stops",
+                "retention stops",
+                "signing stops",
+                "store is about to close",
+                "store closes",
+                "pages stops",
+            ],
         )
         self.only(Event.PROCESS_STOPPED)
         self.assertFalse(self.generations.running)
@@ -468,7 +499,7 @@ class StopTests(ServiceTestCase):
     def test_without_start(self) -> None:
         """What was never started can be stopped."""
         self.stopped()
-        self.assertEqual(self.journal, ["signing stops", "store closes"])
+        self.assertEqual(self.journal, ["signing stops", "store is about to close", "store closes"])
 
 
 class DrainTests(ServiceTestCase):
