@@ -1,0 +1,144 @@
+"""Where the facts of a statement come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.notary.facts import FactsInvalid
+from svc.proxy import facts as module
+from svc.proxy.config import ProxySettings, WorkloadSettings
+from svc.proxy.facts import PodInfoUnreadable, read_facts
+from svc.settings import ConfigInvalid, parse
+
+LISTENERS = 'listeners: [{name: w, protocol: http, direction: inbound, listen: ":1", upstream: "a:1"}]'
+
+
+def settings_of(section: str) -> WorkloadSettings:
+    """The section ``workload`` of a file."""
+    return parse(f"trustDomain: a.example\n{LISTENERS}\nworkload: {section}", ProxySettings).workload
+
+
+class ExplicitTests(SynchronousTestCase):
+    """Values in the configuration."""
+
+    def test_nothing(self) -> None:
+        """Without a word the statement names the host."""
+        claims = read_facts(settings_of("{}")).claims()
+        self.assertIn(socket.gethostname(), json.dumps(claims))
+
+    def test_all(self) -> None:
+        """What is written is told; labels and annotations only where they are allowed."""
+        facts = read_facts(
+            settings_of(
+                "{namespace: pay, serviceAccount: api, podName: api-1, podUID: u-1, node: n1,"
+                " containers: [{name: api, image: reg/api:1, init: true}],"
+                " labels: {app: api, secret: x}, annotations: {owner: me, other: y},"
+                " allowLabels: [app], allowAnnotations: [owner]}"
+            )
+        )
+        self.assertEqual(
+            (facts.namespace, facts.service_account, facts.pod_name, facts.pod_uid, facts.node),
+            ("pay", "api", "api-1", "u-1", "n1"),
+        )
+        [container] = facts.containers or ()
+        self.assertEqual((container.name, container.image, container.init), ("api", "reg/api:1", True))
+        told = json.dumps(facts.claims())
+        for shown, hidden in (("app", "secret"), ("owner", "other")):
+            self.assertIn(f'"{shown}"', told)
+            self.assertNotIn(f'"{hidden}"', told)
+
+    def test_judged_with_the_file(self) -> None:
+        """A value that no statement can tell is a problem of the configuration."""
+        error = self.assertRaises(ConfigInvalid, settings_of, '{containers: [{name: "", image: reg/api:1}]}')
+        [problem] = error.problems
+        self.assertEqual(problem.key, "workload")
+        self.assertTrue(problem.expected.startswith("facts that a statement can tell: "), problem.expected)
+
+
+class FolderTests(SynchronousTestCase):
+    """A downward-API folder."""
+
+    def setUp(self) -> None:
+        """An empty folder."""
+        self.folder = Path(self.mktemp())
+        self.folder.mkdir()
+        self.settings = settings_of(f"{{podInfo: {self.folder.absolute()}, allowLabels: [app]}}")
+
+    def refused(self, name: str, what: str) -> None:
+        """Assert which file is refused and why."""
+        error = self.assertRaises(PodInfoUnreadable, read_facts, self.settings)
+        path = self.folder.absolute() / name if name else self.folder.absolute()
+        self.assertEqual(error.evidence, {"path": path, "what": what})
+        self.assertEqual(error.reason, "pod_info_unreadable")
+
+    def test_files(self) -> None:
+        """Each file is one fact; labels are filtered as those of the configuration."""
+        for name, text in (
+            ("namespace", "pay"),
+            ("serviceAccount", "api"),
+            ("podName", "api-1"),
+            ("podUID", "u-1"),
+            ("node", "n1"),
+            ("containers", '[{"name": "api", "image": "reg/api:1"}]'),
+            ("labels", 'app="api"\nsecret="x"'),
+        ):
+            (self.folder / name).write_text(text)
+        facts = read_facts(self.settings)
+        self.assertEqual(
+            (facts.namespace, facts.service_account, facts.pod_name, facts.pod_uid, facts.node),
+            ("pay", "api", "api-1", "u-1", "n1"),
+        )
+        told = json.dumps(facts.claims())
+        self.assertIn('"app"', told)
+        self.assertNotIn("secret", told)
+
+    def test_read_anew(self) -> None:
+        """The files are read each time, since the kubelet changes them."""
+        (self.folder / "namespace").write_text("pay")
+        before = read_facts(self.settings)
+        self.assertEqual(read_facts(self.settings), before)
+        (self.folder / "namespace").write_text("other")
+        self.assertNotEqual(read_facts(self.settings), before)
+
+    def test_missing_files(self) -> None:
+        """A fact without a file is not told."""
+        (self.folder / "namespace").write_text("pay")
+        self.assertEqual(read_facts(self.settings).node, None)
+
+    def test_missing_folder(self) -> None:
+        """A folder that is not there is no empty folder."""
+        self.folder.rmdir()
+        self.refused("", "there is no such folder")
+
+    def test_size(self) -> None:
+        """A file of the largest size is read, a larger one is not."""
+        limit = module._MAX_FILE
+        padding = "\n" * (limit - len('app="api"'))
+        (self.folder / "labels").write_text('app="api"' + padding)
+        try:
+            read_facts(self.settings)
+        except FactsInvalid as error:
+            self.assertEqual(error.evidence["name"], "labels")
+        (self.folder / "labels").write_text('app="api"' + padding + "\n")
+        self.refused("labels", f"it is larger than {limit} octets")
+
+    def test_no_text(self) -> None:
+        """A file that is no UTF-8 is refused by name."""
+        (self.folder / "node").write_bytes(b"n\xff")
+        self.refused("node", "it is no UTF-8")
+
+    def test_unreadable(self) -> None:
+        """What cannot be read is told in the system's words."""
+        (self.folder / "node").mkdir()
+        self.refused("node", os.strerror(21))
+
+    def test_wrong_content(self) -> None:
+        """What a file says wrong is told by the notary's rules."""
+        (self.folder / "containers").write_text("{}")
+        error = self.assertRaises(FactsInvalid, read_facts, self.settings)
+        self.assertEqual(error.evidence["name"], "containers")
