@@ -6,6 +6,7 @@ Owns what an operator sees of a bad configuration: one line a problem, exit stat
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -88,13 +89,22 @@ def makeService(options: Options) -> IService:
     assembly = Assembly(options["settings"], reactor, lambda: _fail(reactor), lambda: load(path, ProxySettings))
     proxy = assembly.build()
     proxy.setServiceParent(root)
-    reactor.callWhenRunning(_on_hangup, reactor, proxy)
+    reactor.callWhenRunning(_on_signals, reactor, proxy)
     return root
 
 
-def _on_hangup(reactor: Any, proxy: ProxyService) -> None:
-    """Reload on SIGHUP, as servers do."""
+def _on_signals(reactor: Any, proxy: ProxyService) -> None:
+    """Reload on SIGHUP; end on SIGTERM in order and with status 0, where twistd would die of the signal at last."""
     signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(proxy.reload))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: reactor.callFromThread(_end, reactor))
+
+
+def _end(reactor: Any) -> None:
+    """Begin to end; a second signal changes nothing."""
+    from twisted.internet.error import ReactorNotRunning
+
+    with contextlib.suppress(ReactorNotRunning):
+        reactor.stop()
 
 
 def _fail(reactor: Any) -> None:
