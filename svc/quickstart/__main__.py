@@ -241,6 +241,7 @@ def _own_trust_domain(socket: Path) -> str:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bin/quickstart",
+        allow_abbrev=False,
         description="Start an authority, an application and the proxy, make one verified request, show the reports.",
     )
     parser.add_argument("--upstream", metavar="HOST:PORT", help="your own application instead of the built-in one")
@@ -251,9 +252,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.upstream is not None:
         try:
-            HostPort.parse(options.upstream)
+            address = HostPort.parse(options.upstream)
         except ValueError as error:
             parser.error(f"--upstream {options.upstream}: expected {error}")
+        if not address.host or not address.port:
+            parser.error(f"--upstream {options.upstream}: expected a host and a port above 0")
     if not 1 <= options.port <= 65535:
         parser.error(f"--port {options.port}: expected 1 to 65535")
     return options
@@ -271,15 +274,13 @@ def main(arguments: list[str]) -> int:
     """
     options = _options(arguments)
     checkout = Path(os.environ.get("SVC_CHECKOUT", "."))
-    if options.stop:
-        ended = State(checkout / _STATE).stop()
-        print(
-            f"quickstart: stopped {', '.join(ended)}" if ended else "quickstart: nothing was running", file=sys.stderr
-        )
-        return 0
-    run = Quickstart(options, checkout)
     try:
-        run.run()
+        if options.stop:
+            ended = State(checkout / _STATE).stop()
+            said = f"stopped {', '.join(ended)}" if ended else "nothing was running"
+            print(f"quickstart: {said}", file=sys.stderr)
+        else:
+            Quickstart(options, checkout).run()
     except SvcError as error:
         print(f"quickstart: {error}", file=sys.stderr)
         if error.advice():

@@ -6,6 +6,7 @@ Owns their logs, and the file that remembers what is still running for ``--stop`
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from svc.errors import SvcError
 
@@ -33,6 +34,13 @@ class NotReady(SvcError):
 
     reason = "not_ready"
     hint = "the whole log is in {log}"
+
+
+class StateUnreadable(SvcError):
+    """the file {path} does not say what an earlier run left"""
+
+    reason = "state_unreadable"
+    hint = "end the processes yourself and remove it"
 
 
 class Running:
@@ -161,28 +169,67 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class Machine:
+    """The processes of this machine, as far as :class:`State` needs them."""
+
+    #: Seconds that a process may take to end in order.
+    patience = _END_SECONDS
+
+    def started(self, pid: int) -> str | None:
+        """
+        Ask when a process started, which tells it from a later one with the same number.
+
+        Args:
+            pid: its number.
+
+        Returns:
+            The time as the kernel counts it; None where it is gone.
+        """
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] == "Z" else fields[19]
+
+    def signal(self, pid: int, number: signal.Signals) -> None:
+        """
+        Send a signal.
+
+        Args:
+            pid: the process; it may have ended a moment ago.
+            number: the signal.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 class State:
     """
     Remembers what runs on after the quickstart.
 
     Args:
         path: the file.
+        machine: the processes of this machine.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, machine: Machine | None = None) -> None:
         self._path = path
+        self._machine = machine or Machine()
 
     def keep(self, folder: Path, processes: Sequence[Running]) -> None:
         """
-        Write down what runs.
+        Write down what runs, beside what an earlier run left.
 
         Args:
             folder: where its files are.
             processes: the processes.
+
+        Raises:
+            StateUnreadable: the file of an earlier run cannot be understood.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        started = [{"name": each.name, "pid": each.pid, "started": _started(each.pid)} for each in processes]
-        self._path.write_text(json.dumps({"folder": str(folder), "processes": started}))
+        now = [{"name": each.name, "pid": each.pid, "started": self._machine.started(each.pid)} for each in processes]
+        self._path.write_text(json.dumps({"folder": str(folder), "processes": [*self._alive(), *now]}))
 
     def stop(self) -> list[str]:
         """
@@ -190,27 +237,39 @@ class State:
 
         Returns:
             The names of the processes that were ended.
+
+        Raises:
+            StateUnreadable: the file cannot be understood.
         """
-        if not self._path.exists():
-            return []
-        state = json.loads(self._path.read_text())
-        alive = [each for each in reversed(state["processes"]) if _started(each["pid"]) == each["started"]]
+        alive = self._alive()[::-1]
         for each in alive:
-            os.kill(each["pid"], signal.SIGTERM)
-        deadline = time.monotonic() + _END_SECONDS
-        while any(_started(each["pid"]) == each["started"] for each in alive) and time.monotonic() < deadline:
+            self._machine.signal(each["pid"], signal.SIGTERM)
+        deadline = time.monotonic() + self._machine.patience
+        while any(self._runs(each) for each in alive) and time.monotonic() < deadline:
             time.sleep(0.05)
         for each in alive:
-            if _started(each["pid"]) == each["started"]:
-                os.kill(each["pid"], signal.SIGKILL)
-        self._path.unlink()
+            if self._runs(each):
+                self._machine.signal(each["pid"], signal.SIGKILL)
+        self._path.unlink(missing_ok=True)
         return [each["name"] for each in alive]
 
+    def _alive(self) -> list[_Kept]:
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            return []
+        try:
+            kept: list[_Kept] = json.loads(text)["processes"]
+            return [each for each in kept if self._runs(each)]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateUnreadable(path=self._path) from error
 
-def _started(pid: int) -> str | None:
-    """The start time of a process, which tells it from a later one with the same number; None where it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else fields[19]
+    def _runs(self, kept: _Kept) -> bool:
+        """Whether it is still this process, and not a later one with its number."""
+        return kept["started"] is not None and self._machine.started(kept["pid"]) == kept["started"]
+
+
+class _Kept(TypedDict):
+    name: str
+    pid: int
+    started: str | None

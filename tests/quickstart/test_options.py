@@ -1,0 +1,107 @@
+"""The command line of the quickstart."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.quickstart.__main__ import _options, main
+
+
+class OptionsTests(SynchronousTestCase):
+    """What is taken and what is refused."""
+
+    def refused(self, *arguments: str) -> str:
+        """Assert that the command line is refused with status 2; the last line that is said."""
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            error = self.assertRaises(SystemExit, _options, list(arguments))
+        self.assertEqual(error.code, 2)
+        return said.getvalue().splitlines()[-1]
+
+    def test_defaults(self) -> None:
+        """Without a word everything is built in, and ends."""
+        options = _options([])
+        self.assertEqual(
+            (options.upstream, options.spire_socket, options.port, options.keep, options.stop),
+            (None, None, 8443, False, False),
+        )
+
+    def test_all(self) -> None:
+        """Each option has its place."""
+        options = _options(["--upstream", "[::1]:80", "--spire-socket", "/a.sock", "--port", "1", "--keep"])
+        self.assertEqual(
+            (options.upstream, options.spire_socket, options.port, options.keep), ("[::1]:80", "/a.sock", 1, True)
+        )
+
+    def test_upstream(self) -> None:
+        """An application has a host and a port."""
+        said = self.refused("--upstream", "8080")
+        self.assertTrue(said.startswith("bin/quickstart: error: --upstream 8080: expected an address host:port"), said)
+        for text in (":8080", "web:0"):
+            said = self.refused("--upstream", text)
+            self.assertEqual(said, f"bin/quickstart: error: --upstream {text}: expected a host and a port above 0")
+
+    def test_port(self) -> None:
+        """A port is a number that can be listened at."""
+        for text in ("0", "65536", "-1"):
+            said = self.refused(f"--port={text}")
+            self.assertEqual(said, f"bin/quickstart: error: --port {text}: expected 1 to 65535")
+        self.assertIn("invalid int value", self.refused("--port", "https"))
+
+    def test_unknown(self) -> None:
+        """A word that means nothing is refused, half a word too."""
+        for word in ("--nothing", "--sto", "--upstrea=a:1"):
+            self.assertTrue(self.refused(word).endswith(f"unrecognized arguments: {word}"))
+
+
+class StopTests(SynchronousTestCase):
+    """``--stop``."""
+
+    def setUp(self) -> None:
+        """A checkout without a state."""
+        self.checkout = Path(self.mktemp())
+        self.checkout.mkdir()
+        before = os.environ.get("SVC_CHECKOUT")
+        self.addCleanup(
+            lambda: os.environ.pop("SVC_CHECKOUT") if before is None else os.environ.update(SVC_CHECKOUT=before)
+        )
+        os.environ["SVC_CHECKOUT"] = str(self.checkout)
+
+    def stop(self) -> tuple[int, str]:
+        """Status and what was said."""
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            status = main(["--stop"])
+        return status, said.getvalue()
+
+    def test_nothing_runs(self) -> None:
+        """Where nothing runs that is no failure."""
+        self.assertEqual(self.stop(), (0, "quickstart: nothing was running\n"))
+
+    def test_only_strangers(self) -> None:
+        """A number of ours that belongs to another process by now is left alone."""
+        folder = self.checkout / ".quickstart"
+        folder.mkdir()
+        (folder / "state.json").write_text(
+            f'{{"folder": "/x", "processes": [{{"name": "proxy", "pid": {os.getpid()}, "started": "1"}}]}}'
+        )
+        self.assertEqual(self.stop(), (0, "quickstart: nothing was running\n"))
+        self.assertFalse((folder / "state.json").exists())
+
+    def test_file_that_says_nothing(self) -> None:
+        """A file that cannot be understood is one line and a hint."""
+        folder = self.checkout / ".quickstart"
+        folder.mkdir()
+        (folder / "state.json").write_text("{")
+        status, said = self.stop()
+        self.assertEqual(status, 1)
+        self.assertEqual(
+            said,
+            f"quickstart: the file {folder / 'state.json'} does not say what an earlier run left\n"
+            "            end the processes yourself and remove it\n",
+        )

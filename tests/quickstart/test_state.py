@@ -1,0 +1,201 @@
+"""What the quickstart remembers of processes that run on, and what it says of those that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import cast
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.quickstart.processes import Machine, NotReady, ProcessEnded, Running, State, StateUnreadable
+
+
+class FakeMachine(Machine):
+    """A machine with the processes of a test; some do not end when asked."""
+
+    patience = 0.0
+
+    def __init__(self, **started: str) -> None:
+        self.running = {int(pid[1:]): time for pid, time in started.items()}
+        self.stubborn: set[int] = set()
+        self.sent: list[tuple[int, signal.Signals]] = []
+
+    def started(self, pid: int) -> str | None:
+        """As the test said."""
+        return self.running.get(pid)
+
+    def signal(self, pid: int, number: signal.Signals) -> None:
+        """End it."""
+        self.sent.append((pid, number))
+        if number is signal.SIGKILL or pid not in self.stubborn:
+            del self.running[pid]
+
+
+class FakeProcess:
+    """A process that has ended, or not."""
+
+    def __init__(self, pid: int, status: int | None = None) -> None:
+        self.pid = pid
+        self._status = status
+
+    def poll(self) -> int | None:
+        """Its status."""
+        return self._status
+
+
+def running(name: str, pid: int, log: Path = Path("/nonexistent"), status: int | None = None) -> Running:
+    """A started process."""
+    return Running(name, cast("subprocess.Popen[bytes]", FakeProcess(pid, status)), log)
+
+
+class StateTests(SynchronousTestCase):
+    """The file between two runs."""
+
+    def setUp(self) -> None:
+        """Three processes, two of them ours."""
+        self.path = Path(self.mktemp()) / "folder" / "state.json"
+        self.machine = FakeMachine(p10="100", p11="110", p12="120")
+        self.state = State(self.path, self.machine)
+
+    def keep(self, *processes: tuple[str, int]) -> None:
+        """Write down."""
+        self.state.keep(Path("/logs"), [running(name, pid) for name, pid in processes])
+
+    def test_nothing(self) -> None:
+        """Without a file nothing runs."""
+        self.assertEqual(self.state.stop(), [])
+
+    def test_last_first(self) -> None:
+        """What was started last ends first; the file is gone then, and no other process is touched."""
+        self.keep(("authority", 10), ("proxy", 11))
+        self.assertEqual(self.state.stop(), ["proxy", "authority"])
+        self.assertEqual(self.machine.sent, [(11, signal.SIGTERM), (10, signal.SIGTERM)])
+        self.assertEqual((list(self.machine.running), self.path.exists()), ([12], False))
+        self.assertEqual(self.state.stop(), [])
+
+    def test_file(self) -> None:
+        """The file says where the logs are."""
+        self.keep(("proxy", 11))
+        self.assertEqual(
+            json.loads(self.path.read_text()),
+            {"folder": "/logs", "processes": [{"name": "proxy", "pid": 11, "started": "110"}]},
+        )
+
+    def test_number_used_again(self) -> None:
+        """A later process with the number of one of ours is not ours."""
+        self.keep(("authority", 10), ("proxy", 11))
+        self.machine.running[11] = "999"
+        self.assertEqual(self.state.stop(), ["authority"])
+        self.assertEqual(self.machine.sent, [(10, signal.SIGTERM)])
+
+    def test_gone(self) -> None:
+        """A process that is gone needs no end, also one that was gone when it was written down."""
+        self.keep(("authority", 10), ("proxy", 13))
+        del self.machine.running[10]
+        self.assertEqual((self.state.stop(), self.machine.sent), ([], []))
+        self.assertFalse(self.path.exists())
+
+    def test_does_not_end(self) -> None:
+        """A process that does not end when asked is ended by force."""
+        self.keep(("authority", 10), ("proxy", 11))
+        self.machine.stubborn = {10}
+        self.assertEqual(self.state.stop(), ["proxy", "authority"])
+        self.assertEqual(self.machine.sent[2:], [(10, signal.SIGKILL)])
+        self.assertNotIn(10, self.machine.running)
+
+    def test_second_run(self) -> None:
+        """What an earlier run left and still runs stays written down beside the new one."""
+        self.keep(("authority", 10), ("proxy", 11))
+        del self.machine.running[10]
+        self.keep(("proxy", 12))
+        self.assertEqual(self.state.stop(), ["proxy", "proxy"])
+        self.assertEqual(self.machine.sent, [(12, signal.SIGTERM), (11, signal.SIGTERM)])
+
+    def test_file_that_says_nothing(self) -> None:
+        """A file that is none of ours ends nothing and is left alone."""
+        self.path.parent.mkdir(parents=True)
+        for text in ("", "{", "[]", "{}", '{"processes": 1}', '{"processes": [{"pid": 10}]}', '{"processes": [1]}'):
+            self.path.write_text(text)
+            self.assertRaises(StateUnreadable, self.state.stop)
+            self.assertRaises(StateUnreadable, self.keep, ("proxy", 11))
+            self.assertEqual((self.machine.sent, self.path.read_text()), ([], text))
+
+
+class MachineTests(SynchronousTestCase):
+    """The processes of this machine."""
+
+    def test_started(self) -> None:
+        """A living process has one time of start; a number that nobody has, has none."""
+        machine = Machine()
+        own = machine.started(os.getpid())
+        assert own is not None
+        self.assertEqual(own, machine.started(os.getpid()))
+        self.assertTrue(own.isdigit())
+        self.assertIsNone(machine.started(2**22 + 1))
+
+    def test_signal_to_nobody(self) -> None:
+        """A process that ended a moment ago needs no signal."""
+        Machine().signal(2**22 + 1, signal.SIGTERM)
+
+
+class RunningTests(SynchronousTestCase):
+    """A process that does not get ready."""
+
+    def setUp(self) -> None:
+        """A log."""
+        self.log = Path(self.mktemp())
+        self.log.write_text("")
+
+    def ended(self, *lines: str) -> ProcessEnded:
+        """Let a process end that wrote these lines."""
+        self.log.write_text("\n".join(lines))
+        error = self.assertRaises(ProcessEnded, running("proxy", 1, self.log, status=1).wait_until, lambda: False, 10.0)
+        assert isinstance(error, ProcessEnded)
+        return error
+
+    def test_ready(self) -> None:
+        """Who is ready is not asked whether it ended."""
+        running("proxy", 1, self.log, status=1).wait_until(lambda: True, 10.0)
+
+    def test_ended(self) -> None:
+        """An end says name, status and the last word of the log; the hint says where the rest is."""
+        error = self.ended("first", "Traceback", "ValueError: no")
+        self.assertEqual(str(error), "proxy ended with status 1: ValueError: no")
+        self.assertEqual(error.advice(), f"the whole log is in {self.log}")
+
+    def test_not_ready(self) -> None:
+        """A process that runs and is not ready in time is told as that."""
+        process = running("proxy", 1, self.log)
+        error = self.assertRaises(NotReady, process.wait_until, lambda: False, -1.0)
+        self.assertEqual(str(error), "proxy was not ready within -1.0 s: it wrote nothing")
+
+    def test_last_error_of_a_record(self) -> None:
+        """Of records the last error counts, by its detail or its message; what comes after it does not."""
+        records = [
+            {"severity": "ERROR", "message": "old"},
+            {"severity": "ERROR", "message": "could not start", "detail": "look there"},
+            {"severity": "INFO", "message": "stopped"},
+        ]
+        self.assertIn("look there", str(self.ended(*map(json.dumps, records))))
+        self.assertIn(
+            "could not start", str(self.ended(json.dumps({"severity": "FATAL", "message": "could not start"})))
+        )
+
+    def test_records_without_an_error(self) -> None:
+        """Without an error the last line is told as it is, bounded."""
+        line = json.dumps({"severity": "INFO", "message": "x" * 400})
+        self.assertEqual(self.ended(line, "").evidence["last"], line[:300])
+        self.assertEqual(self.ended("[1]").evidence["last"], "[1]")
+        self.assertEqual(self.ended("", "  ").evidence["last"], "it wrote nothing")
+
+    def test_no_text(self) -> None:
+        """A log that is no UTF-8 is told all the same."""
+        self.log.write_bytes(b"caf\xe9")
+        error = self.assertRaises(
+            ProcessEnded, running("proxy", 1, self.log, status=-9).wait_until, lambda: False, 10.0
+        )
+        self.assertEqual(str(error), "proxy ended with status -9: caf\ufffd")
