@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from svc.transport.errors import TransportError
 from svc.transport.limits import Limit
-from svc.transport.rounds import MOST_OCTETS, round_of
+from svc.transport.rounds import MOST_OCTETS, SendRound
 
 #: One read takes up to this much; also the amount of unsent data at which a streaming producer is paused.
 READ_SIZE: Final = 128 * 1024
@@ -90,7 +90,7 @@ class EagerWrites:
             return
         if self._aborting:
             return
-        sends = round_of(self.reactor)
+        sends: SendRound | None = getattr(self.reactor, "send_round", None)
         if sends is not None and len(data) <= MOST_OCTETS and type(data) is bytes:
             self._waits = True
             self._gather(data)

@@ -80,7 +80,9 @@ class FastDataPath(_Base):
                     break
                 size += got
             # OpenSSL's error queue belongs to the call just made: ask before any other code runs.
-            failure = self._read_failure(connection, got) if got <= 0 else None
+            failure = None
+            if got <= 0 and _SSL_get_error(ssl, got) != _WANT_READ:
+                failure = self._read_failure(connection, got)
             if size and not self._aborted:
                 self.wrappedProtocol.dataReceived(_VIEW[:size])
             if self._lostTLSConnection:
@@ -89,12 +91,12 @@ class FastDataPath(_Base):
                 self._end_reading(failure)
                 return
             if got <= 0:
-                self._flushSendBIO()
+                if not size:
+                    # Perhaps an answer to a KeyUpdate; behind data it goes with the next write (RFC 8446, 4.6.3).
+                    self._flushSendBIO()
                 return
 
     def _read_failure(self, connection: Any, result: int) -> Failure | None:
-        if _SSL_get_error(connection._ssl, result) == _WANT_READ:
-            return None
         try:
             connection._raise_ssl_error(connection._ssl, result)
         except SSL.WantReadError:

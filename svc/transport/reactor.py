@@ -9,14 +9,16 @@ those which answer within a round may wait for its end.
 from __future__ import annotations
 
 import errno
+from select import EPOLLIN
 from typing import Any, Final
 
 from twisted.internet.main import installReactor
+from twisted.python import log
 
 from svc.transport.rounds import SendRound
 
 #: The private names of Twisted's epoll reactor that this one relies on.
-REQUIRED_NAMES: Final = ("_poller", "_selectables", "_doReadOrWrite", "doPoll")
+REQUIRED_NAMES: Final = ("_poller", "_selectables", "_disconnectSelectable", "_doReadOrWrite", "doPoll")
 
 
 def _reactor_class() -> type[Any] | None:
@@ -49,8 +51,19 @@ def _reactor_class() -> type[Any] | None:
             try:
                 for descriptor, event in events:
                     selectable = selectables.get(descriptor)
-                    # An earlier event of this round may have closed it.
-                    if selectable is not None:
+                    if selectable is None:
+                        # An earlier event of this round has closed it.
+                        continue
+                    if event == EPOLLIN:
+                        # Nearly all events are of this kind; Twisted does the same with more questions.
+                        try:
+                            why = selectable.doRead()
+                        except BaseException as error:  # noqa: BLE001 (an error ends its connection, not the reactor)
+                            log.err()
+                            why = error
+                        if why:
+                            self._disconnectSelectable(selectable, why, True)
+                    else:
                         handle(selectable, descriptor, event)
             finally:
                 self.send_round = None

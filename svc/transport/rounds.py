@@ -9,7 +9,7 @@ nothing of sockets.
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 #: Connections that wait at the most: the first of them waits for the work of this many, about a millisecond.
 MOST_WAITING: Final = 32
@@ -57,17 +57,3 @@ class SendRound:
             self._waiting = []
             for connection in waiting:
                 connection.send_gathered()
-
-
-def round_of(reactor: Any) -> SendRound | None:
-    """
-    Find the round that a reactor is in.
-
-    Args:
-        reactor: any reactor.
-
-    Returns:
-        The round; None between rounds, and on reactors that have none.
-    """
-    found: SendRound | None = getattr(reactor, "send_round", None)
-    return found

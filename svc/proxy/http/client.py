@@ -171,7 +171,8 @@ class ClientConnection(Protocol):
             self.pumping = False
         if self._exchange is not None:
             self._exchange.flush()
-        self._pause(_QUEUED, bool(queue) and self._closing_until is None)
+        if queue or self._paused:
+            self._pause(_QUEUED, bool(queue) and self._closing_until is None)
 
     def _next(self, event: Event) -> None:
         if type(event) is RequestHead:
@@ -231,7 +232,8 @@ class ClientConnection(Protocol):
             if exchange.head.upgrade:
                 self._pause(_UPGRADE_PENDING, False)
                 self._queue.extend(self._parser.resume())
-            self._pump()
+            if self._queue or self._paused:
+                self._pump()
 
     def _skip_request(self) -> bool:
         """Drop the rest of an answered request where it is here."""
@@ -332,7 +334,8 @@ class ClientConnection(Protocol):
 
     def resume_for_exchange(self) -> None:
         """The exchange can take more."""
-        self._pause(_EXCHANGE_WAITS, False)
+        if self._paused:
+            self._pause(_EXCHANGE_WAITS, False)
 
     def pauseProducing(self) -> None:
         """The application reads slower than the client sends."""

