@@ -1,0 +1,235 @@
+"""From a configuration to the parts of a proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.testing import MemoryReactorClock
+from twisted.web.test.requesthelper import DummyRequest
+
+from svc.notary.level import Level
+from svc.policy import AllowTrustDomain, DenyAll
+from svc.proxy.assembly import Assembly, utc_now
+from svc.proxy.config import ProxySettings
+from svc.proxy.listener import Listener
+from svc.proxy.service import ProxyService
+from svc.settings import parse
+from svc.telemetry.events import Event
+from svc.transport.endpoints import (
+    MutualTlsClientEndpoint,
+    MutualTlsServerEndpoint,
+    PlainClientEndpoint,
+    PlainServerEndpoint,
+)
+from svc.workload.errors import PqFileMissing
+from tests.proxy.parts import LogTestCase
+
+WEB = (
+    '{name: web, protocol: http, direction: inbound, listen: "127.0.0.1:8443", upstream: "unix:///run/web.sock",'
+    " notarization: logRequest, maxNotarization: logRequest, limits: {fields: 9, idleUpstream: 3},"
+    " timeouts: {idle: 7s}}"
+)
+PAY = (
+    '{name: pay, protocol: http, direction: outbound, listen: "127.0.0.1:18443", upstream: "pay.bank:8443",'
+    ' peer: "spiffe://bank.example/pay"}'
+)
+
+
+class AssemblyTestCase(LogTestCase):
+    """What these tests share."""
+
+    def setUp(self) -> None:
+        """A reactor in memory."""
+        super().setUp()
+        self.reactor = MemoryReactorClock()
+        self.folder = Path(self.mktemp()).absolute()
+        self.folder.mkdir()
+
+    def settings(self, *listeners: str, notary: str = "", **top: str) -> ProxySettings:
+        """A configuration."""
+        lines = [
+            "trustDomain: prod.example",
+            f"spiffeSocketPath: unix://{self.folder}/agent.sock",
+            f'notary: {{path: "{self.folder}/notary.db", {notary or "profile: classical"}}}',
+            *(f"{key}: {value}" for key, value in top.items()),
+            "listeners:",
+            *(f"  - {each}" for each in listeners or (WEB, PAY)),
+        ]
+        return parse("\n".join(lines), ProxySettings)
+
+    def assemble(self, settings: ProxySettings | None = None) -> Assembly:
+        """Put together."""
+        self.read = settings or self.settings()
+        return Assembly(self.read, self.reactor, lambda: None, lambda: self.read)
+
+    def listener(self, name: str, settings: ProxySettings | None = None) -> Listener:
+        """One listener."""
+        settings = settings or self.settings()
+        [own] = [each for each in settings.listeners if each.name == name]
+        return self.assemble(settings)._listener(settings, own)
+
+
+class BuildTests(AssemblyTestCase):
+    """The whole."""
+
+    def test_nothing_starts(self) -> None:
+        """Building opens no port, starts no thread, plans no call and touches no file."""
+        threads = threading.active_count()
+        proxy = self.assemble().build()
+        self.assertIsInstance(proxy, ProxyService)
+        self.assertEqual(threading.active_count(), threads)
+        self.assertEqual((self.reactor.tcpServers, self.reactor.unixServers), ([], []))
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertFalse(proxy.running)
+
+    def page(self, proxy: ProxyService, name: bytes) -> Any:
+        """One of the operator's pages."""
+        proxy.servers.startService()
+        factory = self.reactor.tcpServers[-1][1]
+        request = DummyRequest([name])
+        request.setHeader = lambda *_: None
+        resource = factory.wrappedFactory.resource.getChildWithDefault(name, request)
+        return json.loads(resource.render_GET(request))
+
+    def test_pages(self) -> None:
+        """Metrics and administration have their own ports; the latter shows the configuration in force."""
+        proxy = self.assemble(self.settings(metricsAddr='"127.0.0.1:9"', adminAddr='"127.0.0.1:8"')).build()
+        shown = self.page(proxy, b"config")
+        self.assertEqual(
+            [(port, interface) for port, _factory, _backlog, interface in self.reactor.tcpServers],
+            [(9, "127.0.0.1"), (8, "127.0.0.1")],
+        )
+        self.assertEqual(shown["trustDomain"], "prod.example")
+        self.assertEqual([each["name"] for each in shown["listeners"]], ["web", "pay"])
+
+    def test_configuration_after_a_reload(self) -> None:
+        """What a reload took over is shown."""
+        proxy = self.assemble(self.settings(adminAddr='"127.0.0.1:8"')).build()
+        proxy.settings = self.settings(WEB, adminAddr='"127.0.0.1:8"')
+        self.assertEqual(len(self.page(proxy, b"config")["listeners"]), 1)
+
+    def test_readiness(self) -> None:
+        """The page of readiness names each condition of the proxy, and none holds before the start."""
+        proxy = self.assemble(self.settings(adminAddr='"127.0.0.1:8"')).build()
+        shown = self.page(proxy, b"readyz")
+        self.assertEqual(
+            [(each["name"], each["ok"]) for each in shown["conditions"]],
+            [("svid", False), ("notary", False), ("store", False), ("listeners", False)],
+        )
+
+    def test_disabled_pages(self) -> None:
+        """Addresses of nothing open nothing."""
+        proxy = self.assemble(self.settings(metricsAddr='"0"', adminAddr='""')).build()
+        proxy.servers.startService()
+        self.assertEqual(self.reactor.tcpServers, [])
+
+    def test_facts_follow_a_reload(self) -> None:
+        """The facts of the statement are those of the configuration in force."""
+        assembly = self.assemble(self.settings(workload="{namespace: one}"))
+        proxy = assembly.build()
+        self.assertEqual(assembly._generations._facts().namespace, "one")
+        proxy.settings = self.settings(workload="{namespace: two}")
+        self.assertEqual(assembly._generations._facts().namespace, "two")
+
+    def test_wall_clock(self) -> None:
+        """The time is aware UTC."""
+        self.assertEqual(utc_now().utcoffset(), timedelta(0))
+
+
+class ListenerTests(AssemblyTestCase):
+    """One listener."""
+
+    def test_inbound(self) -> None:
+        """Mutual TLS in front, plain connections behind; the policy, the levels and the limits of the file."""
+        listener = self.listener("web")
+        context = listener.context
+        self.assertIsInstance(listener._endpoint, MutualTlsServerEndpoint)
+        self.assertIsInstance(context.pool._endpoint, PlainClientEndpoint)
+        self.assertEqual((context.name, context.inbound), ("web", True))
+        self.assertEqual((context.demanded, context.maximum), (Level.LOG_REQUEST, Level.LOG_REQUEST))
+        self.assertEqual((context.message_limits.fields, context.timeouts.idle), (9, 7.0))
+        self.assertIsInstance(context.policy, DenyAll)
+        self.assertIsNotNone(listener._notary)
+        self.assertFalse(context.access_log)
+
+    def test_outbound(self) -> None:
+        """Plain connections in front, mutual TLS behind; neither policy nor notary."""
+        listener = self.listener("pay")
+        self.assertIsInstance(listener._endpoint, PlainServerEndpoint)
+        self.assertIsInstance(listener.context.pool._endpoint, MutualTlsClientEndpoint)
+        self.assertEqual((listener.context.inbound, listener.context.policy, listener._notary), (False, None, None))
+        self.assertEqual(listener.context.maximum, Level.SIGN_REQUEST)
+
+    def test_policy(self) -> None:
+        """``allow`` admits the own trust domain, and nobody else."""
+        policy = self.listener("web", self.settings(policy="{default: allow}")).context.policy
+        assert isinstance(policy, AllowTrustDomain)
+        self.assertEqual(str(policy._trust_domain), "prod.example")
+
+    def test_access_log(self) -> None:
+        """The access log is the whole file's."""
+        self.assertTrue(self.listener("web", self.settings(accessLog="on")).context.access_log)
+
+    def test_shared(self) -> None:
+        """All listeners share credentials and notary, and have their own pools."""
+        settings = self.settings()
+        assembly = self.assemble(settings)
+        web, pay = (assembly._listener(settings, each) for each in settings.listeners)
+        self.assertIs(web.context.generations, pay.context.generations)
+        self.assertIs(web.context.notarizer, pay.context.notarizer)
+        self.assertIsNot(web.context.pool, pay.context.pool)
+
+
+class AnnouncementTests(AssemblyTestCase):
+    """What of a configuration deserves a second look."""
+
+    def announced(self, settings: ProxySettings) -> list[Event]:
+        """What is told."""
+        self.assemble(settings)._announce(settings)
+        return [each.event for each in self.told]
+
+    def test_nothing(self) -> None:
+        """A careful configuration is told nothing."""
+        notary = 'pqIssuer: "unix:///pq.sock"'
+        self.assertEqual(self.announced(self.settings(notary=notary)), [])
+        self.assertEqual(self.announced(self.settings(PAY, notary=notary, policy="{default: allow}")), [])
+
+    def test_admits_all(self) -> None:
+        """An inbound listener that admits a whole trust domain is told, with its name."""
+        settings = self.settings(notary='pqIssuer: "unix:///pq.sock"', policy="{default: allow}")
+        self.assertEqual(self.announced(settings), [Event.POLICY_DEFAULT_ALLOW])
+        self.assertEqual(self.told[0].attributes, {"trust_domain": "prod.example"})
+
+    def test_classical(self) -> None:
+        """Signatures that a quantum computer could forge are told."""
+        self.assertEqual(self.announced(self.settings()), [Event.PROFILE_WEAK])
+
+
+class PqBundleTests(AssemblyTestCase):
+    """The roots that a post-quantum leaf has to chain to."""
+
+    def bundles(self, extra: str = "") -> object:
+        """What is read."""
+        return self.assemble(self.settings(notary=f'pqIssuer: "unix:///pq.sock"{extra}'))._pq_bundles()
+
+    def test_beside_the_socket(self) -> None:
+        """Beside the socket the file may be missing."""
+        self.forget_the_variable()
+        self.assertIsNone(self.bundles())
+
+    def test_named(self) -> None:
+        """A file that is named must be there."""
+        self.forget_the_variable()
+        self.assertRaises(PqFileMissing, self.bundles, f", pqBundle: {self.folder}/pq.json")
+
+    def forget_the_variable(self) -> None:
+        """Without a variable of the one who runs the tests."""
+        before = os.environ.pop("SVC_PQ_BUNDLE", None)
+        if before is not None:
+            self.addCleanup(os.environ.__setitem__, "SVC_PQ_BUNDLE", before)

@@ -1,0 +1,149 @@
+"""``twistd svc-proxy``: what is said of options and configurations, and what is not loaded for that."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.python.usage import UsageError
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc import __version__
+from svc.proxy.tap import Options
+
+TOP = Path(__file__).parents[2]
+RIGHT = """
+trustDomain: prod.example
+listeners:
+  - {name: web, protocol: http, direction: inbound, listen: ":8443", upstream: "127.0.0.1:8080"}
+"""
+#: Parses options as twistd does, and tells what is loaded after that.
+PROGRAM = """
+import sys
+from svc.proxy.tap import Options
+try:
+    Options().parseOptions(sys.argv[1:])
+except SystemExit as end:
+    print("status", end.code)
+reactor = sys.modules.get("twisted.internet.reactor")
+print("reactor", type(reactor).__name__)
+print("parts", "svc.proxy.assembly" in sys.modules, "OpenSSL" in sys.modules, "spiffe" in sys.modules)
+"""
+
+
+class OptionsTests(SynchronousTestCase):
+    """The command line."""
+
+    def setUp(self) -> None:
+        """A configuration that is right."""
+        self.path = Path(self.mktemp())
+        self.path.write_text(RIGHT)
+
+    def parse(self, *arguments: str) -> tuple[int | str | None, str, str]:
+        """The exit status and what was said; status None where nothing ended."""
+        out, err = io.StringIO(), io.StringIO()
+        status: int | str | None = None
+        self.options = Options()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                self.options.parseOptions(list(arguments))
+            except SystemExit as end:
+                status = end.code
+        return status, out.getvalue(), err.getvalue()
+
+    def test_check_right(self) -> None:
+        """A right file is one line on standard output, and status 0."""
+        self.assertEqual(self.parse("--config", str(self.path), "--check-config"), (0, f"{self.path} is valid\n", ""))
+
+    def test_check_wrong(self) -> None:
+        """Each problem is one line on standard error, and the status is 1; standard output stays empty."""
+        self.path.write_text(RIGHT.replace("http,", "mqtt,") + "drainTimeout: 10\nlicense: x\n")
+        status, out, err = self.parse("--config", str(self.path), "--check-config")
+        self.assertEqual((status, out), (1, ""))
+        self.assertEqual(
+            sorted(err.splitlines()),
+            [
+                f"svc: {self.path}: drainTimeout: 10: expected a duration with its unit,"
+                " such as 250ms, 10s, 5m, 1h or 90d, up to 36500d",
+                f"svc: {self.path}: license: 'x': expected no such key",
+                f"svc: {self.path}: listeners[0].protocol: 'mqtt': expected 'http'",
+            ],
+        )
+
+    def test_wrong_without_check(self) -> None:
+        """A wrong file ends the start in the same way."""
+        self.path.write_text("trustDomain: A\n")
+        status, out, err = self.parse("-c", str(self.path))
+        self.assertEqual((status, out, len(err.splitlines())), (1, "", 2))
+
+    def test_no_file(self) -> None:
+        """A file that cannot be read is told with its path and the system's words."""
+        self.assertEqual(
+            self.parse("--config", "/nonexistent/proxy.yaml"),
+            (1, "", "svc: the configuration /nonexistent/proxy.yaml cannot be read: No such file or directory\n"),
+        )
+
+    def test_no_yaml(self) -> None:
+        """A file that is no YAML is told with the place."""
+        self.path.write_text("trustDomain: [\n")
+        status, _out, err = self.parse("--config", str(self.path))
+        self.assertEqual(status, 1)
+        self.assertTrue(err.startswith(f"svc: the configuration {self.path} cannot be read: "), err)
+        self.assertEqual(err.count("\n"), 1)
+
+    def test_hostile_path(self) -> None:
+        """A value cannot move the cursor of whoever reads the problems."""
+        self.path.write_text('trustDomain: "a\\e[2J"\nlisteners: []\n')
+        _status, _out, err = self.parse("--config", str(self.path))
+        self.assertNotIn("\x1b", err)
+
+    def test_options(self) -> None:
+        """The default file, the log format, and words that mean nothing."""
+        self.assertEqual(self.parse("--config", str(self.path), "--log-format", "text")[0], None)
+        self.assertEqual((self.options["log-format"], self.options["settings"].trustDomain), ("text", "prod.example"))
+        defaults = Options()
+        self.assertEqual((defaults["config"], defaults["log-format"]), ("/etc/svc/proxy.yaml", "json"))
+        for arguments, words in (
+            (("--log-format", "xml"), "--log-format 'xml': expected json or text"),
+            (("--nothing",), "option --nothing not recognized"),
+            (("--config",), "option --config requires argument"),
+        ):
+            error = self.assertRaises(UsageError, self.parse, *arguments)
+            self.assertEqual(str(error), words)
+
+    def test_version(self) -> None:
+        """The version is one line, and status 0."""
+        self.assertEqual(self.parse("--version"), (0, f"svc {__version__}\n", ""))
+
+    def test_help(self) -> None:
+        """The help names every option."""
+        status, out, _err = self.parse("--help")
+        self.assertEqual(status or 0, 0)
+        for word in ("--config", "--log-format", "--check-config", "--version", "/etc/svc/proxy.yaml"):
+            self.assertIn(word, out)
+
+
+class LoadedTests(SynchronousTestCase):
+    """What a process has loaded after its options were read."""
+
+    def loaded(self, *arguments: str) -> list[str]:
+        """Run the program."""
+        path = Path(self.mktemp()).absolute()
+        path.write_text(RIGHT)
+        command = [sys.executable, "-c", PROGRAM, "--config", str(path), *arguments]
+        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout.replace(str(path), "FILE").splitlines()
+
+    def test_check(self) -> None:
+        """To judge a file neither a reactor nor TLS nor the Workload API is loaded."""
+        self.assertEqual(
+            self.loaded("--check-config"),
+            ["FILE is valid", "status 0", "reactor NoneType", "parts False False False"],
+        )
+
+    def test_reactor(self) -> None:
+        """To run, the own reactor is there before anything asks for another."""
+        self.assertEqual(self.loaded(), ["reactor PlainEPollReactor", "parts False False False"])
