@@ -13,7 +13,7 @@ The life of an exchange::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 #: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
 _REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 #: Looking up a member of an enum costs three times what comparing it does, and each request does so several times.
-_NONE, _WORKLOAD = Level.NONE, Level.WORKLOAD
+_NONE: Final = Level.NONE
+_WORKLOAD: Final = Level.WORKLOAD
 
 
 class Exchange:

@@ -12,7 +12,6 @@ from svc.proxy.http.recorder import Recorder
 from svc.wire.fields import Field, joined, passed_on_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
-
 _NONE, _LENGTH, _CHUNKED, _CLOSE = Framing
 
 
