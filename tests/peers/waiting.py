@@ -8,7 +8,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,18 +100,19 @@ def short_folder(stack: ExitStack, prefix: str = "svc-it-") -> Path:
 
 class Shared:
     """
-    What several tests of a module use and nobody breaks: made at the first use, ended by the last test or at exit.
+    What several tests of a module use and nobody breaks: made at the first use, ended when the next module makes its
+    own, or at exit.
 
     Args:
         make: gets a stack for what is to be ended, and returns the thing.
     """
 
-    _all: dict[Hashable, ExitStack] = {}
+    _current: Shared | None = None
 
     def __init__(self, make: Callable[[ExitStack], Any]) -> None:
         self._make = make
         self._made: Any = None
-        self._stack: ExitStack | None = None
+        self._stack = ExitStack()
 
     def get(self) -> Any:
         """
@@ -120,19 +121,20 @@ class Shared:
         Returns:
             What ``make`` made.
         """
-        if self._stack is None:
-            stack = ExitStack()
-            with stack:
+        if Shared._current is not self:
+            Shared.end()
+            with ExitStack() as stack:
                 self._made = self._make(stack)
                 self._stack = stack.pop_all()
-            Shared._all[id(self)] = self._stack
+            Shared._current = self
         return self._made
 
     @classmethod
-    def close_all(cls) -> None:
-        """End everything that is still there."""
-        for key in list(cls._all):
-            cls._all.pop(key).close()
+    def end(cls) -> None:
+        """End what is there."""
+        current, cls._current = cls._current, None
+        if current is not None:
+            current._stack.close()
 
 
-atexit.register(Shared.close_all)
+atexit.register(Shared.end)
