@@ -23,6 +23,7 @@ from svc.telemetry.labels import (
     http_method,
     tls_group,
 )
+from svc.telemetry.plain import PlainCount, PlainDurations
 
 
 class HandshakeEvidence(Structural):
@@ -54,7 +55,7 @@ class NotaryMetrics:
     def __init__(self, families: NotaryFamilies, protocol: NotaryProtocol) -> None:
         self.records_written: Final[Counter] = families.records.labels("success", protocol)
         self.records_failed: Final[Counter] = families.records.labels("error", protocol)
-        self.level: Final[dict[Level, Counter]] = {level: families.levels.labels(level) for level in LEVELS}
+        self.level: Final[dict[Level, PlainCount]] = {level: families.levels.labels(level) for level in LEVELS}
 
 
 class ListenerMetrics:
@@ -100,9 +101,9 @@ class ListenerMetrics:
         self._handshake: Histogram = tls.handshakes.labels(protocol, self.role)
         self._groups: dict[tuple[str, bool], Counter] = {}
         self._closed: dict[str, Counter] = {}
-        self._methods: dict[bytes, Histogram] = {}
+        self._methods: dict[bytes, PlainDurations] = {}
 
-    def request_duration(self, method: bytes) -> Histogram:
+    def request_duration(self, method: bytes) -> PlainDurations:
         """
         Find the histogram for a request.
 
@@ -116,7 +117,7 @@ class ListenerMetrics:
         if found is not None:
             return found
         name = http_method(method)
-        child: Histogram = self._connections.requests.labels(self.protocol, name)
+        child = self._connections.requests.labels(self.protocol, name)
         if name != OTHER:
             self._methods[method] = child
         return child

@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from svc.telemetry.labels import ReasonWords
+from svc.telemetry.plain import PlainCounter, PlainHistogram
 
 HANDSHAKE_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 REQUEST_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -53,7 +54,7 @@ class ConnectionFamilies:
             ("protocol", "cause"),
             registry=registry,
         )
-        self.requests: Final = Histogram(
+        self.requests: Final = PlainHistogram(
             "svc_proxy_request_duration_seconds",
             "Time from the head of a request to the last octet of its response.",
             ("protocol", "http_method"),
@@ -121,7 +122,7 @@ class NotaryFamilies:
             ("result", "protocol"),
             registry=registry,
         )
-        self.levels: Final = Counter(
+        self.levels: Final = PlainCounter(
             "svc_proxy_notary_level",
             "Exchanges by the notarization level in force.",
             ("level",),
