@@ -73,30 +73,40 @@ class EagerWrites:
         Args:
             data: what to send, in order after everything written before.
         """
-        stock = (
-            not self.connected
+        if self._waits and self._joins(data):
+            return
+        if (
+            self._tempDataBuffer
+            or self.dataBuffer
+            or not self.connected
             or self._writeDisconnected
             or self.TLS
             or (self.producer is not None and not self.streamingProducer)
             or not data
-        )
-        if self._waits:
-            if not stock and type(data) is bytes and self._tempDataLen + len(data) <= MOST_OCTETS:
-                self._gather(data)
-                return
-            self.send_gathered()
-        if stock or self._tempDataBuffer or self.dataBuffer:
+        ):
             super().write(data)  # type: ignore[misc]
             return
         if self._aborting:
             return
         sends: SendRound | None = getattr(self.reactor, "send_round", None)
-        if sends is not None and len(data) <= MOST_OCTETS and type(data) is bytes:
-            self._waits = True
-            self._gather(data)
-            sends.add(self)
-        else:
+        if sends is None or len(data) > MOST_OCTETS or type(data) is not bytes:
             self._send(data)
+            return
+        self._waits = True
+        self._tempDataBuffer.append(data)
+        self._tempDataLen = len(data)
+        sends.add(self)
+
+    def _joins(self, data: bytes) -> bool:
+        """Add octets to those that wait for the end of the round; where that cannot be, send those that wait."""
+        size = self._tempDataLen + len(data)
+        pulled = self.producer is not None and not self.streamingProducer
+        if type(data) is bytes and size <= MOST_OCTETS and not (pulled or self.TLS):
+            self._tempDataBuffer.append(data)
+            self._tempDataLen = size
+            return True
+        self.send_gathered()
+        return False
 
     def _send(self, data: bytes) -> None:
         try:
@@ -107,10 +117,6 @@ class EagerWrites:
             sent = 0
         if sent != len(data):
             abstract.FileDescriptor.write(self, data[sent:] if sent else data)  # type: ignore[arg-type]
-
-    def _gather(self, data: bytes) -> None:
-        self._tempDataBuffer.append(data)
-        self._tempDataLen += len(data)
 
     def send_gathered(self) -> None:
         """Send what was written in this round, unless Twisted's own path has taken that over meanwhile."""

@@ -140,15 +140,18 @@ class FastDataPath(_Base):
             return
         with memoryview(data) as view:
             for start in range(0, len(view), WRITE_SIZE):
-                self._encrypt(view[start : start + WRITE_SIZE])
+                piece = view[start : start + WRITE_SIZE]
+                # A transport that is written to may close this connection before the next piece.
+                if self._lostTLSConnection:
+                    return
+                if self._appSendBuffer:
+                    self._bufferedWrite(bytes(piece))
+                else:
+                    self._encrypt(piece)
 
     def _encrypt(self, piece: bytes | memoryview) -> None:
         connection: Any = self._tlsConnection
-        # A transport that is written to may close this connection before the next piece.
-        if connection is None or self._lostTLSConnection:
-            return
-        if self._appSendBuffer:
-            self._bufferedWrite(bytes(piece))
+        if connection is None:
             return
         written = _SSL_write(connection._ssl, _from_buffer(piece), len(piece))
         if written != len(piece):
