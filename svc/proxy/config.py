@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from svc.identity import SpiffeID, TrustDomain
+from svc.identity import TrustDomain
 from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
@@ -27,11 +27,6 @@ _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 
 def _trust_domain(text: str) -> str:
     _parsed(TrustDomain.parse, text, "the name of a trust domain, such as prod.example.org")
-    return text
-
-
-def _spiffe_id(text: str) -> str:
-    _parsed(SpiffeID.parse, text, "a SPIFFE ID, such as spiffe://prod.example.org/ns/web/sa/fe")
     return text
 
 
@@ -93,7 +88,6 @@ def _not_empty(value: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, .
 
 
 TrustDomainText = Annotated[str, AfterValidator(_trust_domain)]
-SpiffeIdText = Annotated[str, AfterValidator(_spiffe_id)]
 MatcherText = Annotated[str, AfterValidator(_matcher)]
 SocketText = Annotated[str, AfterValidator(_socket)]
 Upstream = Annotated[HostPort | str, BeforeValidator(_upstream)]

@@ -202,7 +202,6 @@ class Generations(Service):
             if call is not None and call.active():
                 call.cancel()
         self._retry = self._look = None
-        self._again = False
         if self._making is not None:
             self._making.cancel()
 

@@ -392,6 +392,7 @@ class FailureTests(GenerationsTestCase):
         self.issuer.error = None
         self.source.rotate(THIRD)
         self.assertEqual(self.current().svid, THIRD)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
         self.clock.pump([1.0] * 60)
         self.assertEqual(self.issuer.asked[-2:], [SECOND, THIRD])
 

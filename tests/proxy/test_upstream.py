@@ -334,6 +334,7 @@ class ReuseTests(UpstreamTestCase):
 
     def test_close_that_takes_long(self) -> None:
         """A connection that cannot send what was written is broken off some seconds after it was told to close."""
+        self.sweep(5)
         connection, wire = self.answered()
         self.pool.flush()
         self.sweep(9.5)
@@ -354,10 +355,12 @@ class CloseTests(UpstreamTestCase):
     def test_everything(self) -> None:
         """Idle connections, those in use and attempts all end."""
         _idle, idle_wire = self.answered()
-        _user, _used, used_wire = self.connected()
+        user, used, used_wire = self.connected()
         waiting = User()
         self.pool.acquire(PERMIT, waiting, fresh=True)
         self.pool.close()
+        self.lose(used)
+        self.assertEqual(user.lost, [])
         self.assertTrue(idle_wire.disconnecting)
         self.assertTrue(used_wire.aborted)
         self.assertEqual((len(self.endpoint.cancelled), waiting.connection, waiting.error), (1, None, None))
