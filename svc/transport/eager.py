@@ -23,8 +23,9 @@ from svc.transport.errors import TransportError
 from svc.transport.limits import Limit
 from svc.transport.rounds import MOST_OCTETS, SendRound
 
-#: One read takes up to this much; also the amount of unsent data at which a streaming producer is paused.
-READ_SIZE: Final = 128 * 1024
+#: One read takes up to this much; also the amount of unsent data at which a streaming producer is paused. With its
+#: object it stays below 128 KiB, from which on the C library gets and gives back each buffer by calls to the system.
+READ_SIZE: Final = 128 * 1024 - 64
 BACKLOG: Final = 1024
 
 #: The private names of Twisted that ``EagerWrites`` relies on.

@@ -140,14 +140,16 @@ class FastDataPath(_Base):
             return
         with memoryview(data) as view:
             for start in range(0, len(view), WRITE_SIZE):
-                piece = view[start : start + WRITE_SIZE]
-                # A transport that is written to may close this connection before the next piece.
-                if self._lostTLSConnection:
-                    return
-                if self._appSendBuffer:
-                    self._bufferedWrite(bytes(piece))
-                else:
-                    self._encrypt(piece)
+                self._write_piece(view[start : start + WRITE_SIZE])
+
+    def _write_piece(self, piece: memoryview) -> None:
+        # A transport that was written to may have closed this connection before this piece.
+        if self._lostTLSConnection:
+            return
+        if self._appSendBuffer:
+            self._bufferedWrite(bytes(piece))
+        else:
+            self._encrypt(piece)
 
     def _encrypt(self, piece: bytes | memoryview) -> None:
         connection: Any = self._tlsConnection

@@ -232,12 +232,12 @@ class EagerServerTests(SynchronousTestCase):
         self.assertRaises(TypeError, transport.write, "text")
 
     def test_reads_and_options(self) -> None:
-        """Reads ask for 128 KiB; Nagle's algorithm is off."""
+        """Reads ask for nearly 128 KiB; Nagle's algorithm is off."""
         transport = self.connect()
         self.socket.incoming = [b"data", b""]
         transport.doRead()
         self.assertIs(transport.doRead(), CONNECTION_DONE)
-        self.assertEqual((self.application.received, self.socket.asked[0]), (b"data", 128 * 1024))
+        self.assertEqual((self.application.received, self.socket.asked[0]), (b"data", READ_SIZE))
         self.assertIn((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), self.socket.options)
 
     def test_place_under_the_limit_is_given_back_once(self) -> None:
