@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import SimpleNamespace
@@ -72,6 +75,12 @@ class _Case(SynchronousTestCase):
         self.assertEqual(b"", ran.stdout)
         self.assertIn(f"({reason})\n", ran.stderr.decode())
         return ran.stderr
+
+    def at_once(self, *calls: Callable[[], object]) -> None:
+        """Make calls that do not depend on each other; most of each is waiting for a process."""
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(call) for call in calls]:
+                done.result()
 
     def json(self, *arguments: str, status: int = 0) -> Any:
         """Run with ``-o json``; returns the object."""
@@ -148,10 +157,14 @@ class LevelTests(_Case):
 
     def test_bodiless(self) -> None:
         """Receipts hold for answers without a body too."""
-        for arguments in (["-X", "HEAD", "/bytes/500"], ["/status/204"], ["/status/304"], ["/bytes/0"]):
+
+        def check(*arguments: str) -> None:
             found = self.json("-n", "signRequest", *arguments[:-1], self.proxy.url + arguments[-1])
             self.assertEqual(0, found["receipt"]["claims"]["svc"]["response"]["body"]["size"], arguments)
             self.assertTrue(found["verification"]["ok"])
+
+        cases = (["-X", "HEAD", "/bytes/500"], ["/status/204"], ["/status/304"], ["/bytes/0"])
+        self.at_once(*(partial(check, *each) for each in cases))
 
     def test_level_not_given(self) -> None:
         """A listener that gives less than was asked for is refused."""
@@ -219,10 +232,14 @@ class RefusalTests(_Case):
 
     def test_faults(self) -> None:
         """An injected fault gives exactly its reason, whatever the level; the answer is not shown."""
-        for level in ("workload", "signRequest"):
-            arguments = ["-n", level, f"{self.proxy.url}/bytes/9", "--inject-faults"]
-            self.refused("statement_missing", *arguments, "no-workload-statement")
-            self.refused("signature_invalid{ES256}", *arguments, "bad-workload-statement")
+        reasons = {"no-workload-statement": "statement_missing", "bad-workload-statement": "signature_invalid{ES256}"}
+        self.at_once(
+            *(
+                partial(self.refused, reason, "-n", level, f"{self.proxy.url}/bytes/9", "--inject-faults", fault)
+                for level in ("workload", "signRequest")
+                for fault, reason in reasons.items()
+            )
+        )
         found = self.json(f"{self.proxy.url}/bytes/9", "--inject-faults", "bad-workload-statement", status=1)
         self.assertEqual((None, None), (found["response"], found["workload"]))
         self.assertEqual((False, "signature_invalid{ES256}"), _verdict(found))
@@ -239,9 +256,12 @@ class RefusalTests(_Case):
     def test_pinning(self) -> None:
         """Another identity than the expected one is refused before anything is sent."""
         before = self.proxy.metric("svc_proxy_bytes_received_total")
-        self.refused("identity_unexpected", "--expect-id", OTHER_ID, f"{self.proxy.url}/bytes/1")
-        self.refused("identity_unexpected", f"{self.proxy.url}/bytes/1", SVC_EXPECT_ID=OTHER_ID)
-        self.refused("identity_not_pinned", "--require-pinned-id", f"{self.proxy.url}/bytes/1")
+        url = f"{self.proxy.url}/bytes/1"
+        self.at_once(
+            partial(self.refused, "identity_unexpected", "--expect-id", OTHER_ID, url),
+            partial(self.refused, "identity_unexpected", url, SVC_EXPECT_ID=OTHER_ID),
+            partial(self.refused, "identity_not_pinned", "--require-pinned-id", url),
+        )
         self.assertEqual(before, self.proxy.metric("svc_proxy_bytes_received_total"))
         self.curl("--require-pinned-id", "--expect-id", ID, f"{self.proxy.url}/bytes/1")
 
@@ -274,17 +294,20 @@ class RefusalTests(_Case):
 
     def test_exit_codes(self) -> None:
         """The detailed exit status names network, statement, receipt or HTTP error; without the flag it is 0 or 1."""
-        detailed = "--detailed-exit-codes"
-        self.curl(f"{self.proxy.url}/status/503")
-        self.curl(detailed, f"{self.proxy.url}/status/204")
-        self.curl(detailed, f"{self.proxy.url}/status/404", status=4)
-        self.curl(f"{self.proxy.url}/status/500", status=4, SVC_DETAILED_EXIT_CODES="true")
+        url, detailed, faulty = self.proxy.url, "--detailed-exit-codes", ["--inject-faults", "no-workload-statement"]
         port = free_port()
         self.assertFalse(answers(port))
-        self.refused("connection_refused", detailed, f"https://127.0.0.1:{port}/", status=1)
-        faulty = ["--inject-faults", "no-workload-statement"]
-        self.refused("statement_missing", detailed, *faulty, f"{self.proxy.url}/status/404", status=2)
-        self.refused("level_mismatch", detailed, "-n", "signRequest", f"{self.bare_url}/bytes/1", status=3)
+        self.at_once(
+            partial(self.curl, f"{url}/status/503"),
+            partial(self.curl, detailed, f"{url}/status/204"),
+            partial(self.curl, detailed, f"{url}/status/404", status=4),
+            partial(self.curl, f"{url}/status/500", status=4, SVC_DETAILED_EXIT_CODES="true"),
+            partial(self.refused, "connection_refused", detailed, f"https://127.0.0.1:{port}/", status=1),
+            partial(self.refused, "statement_missing", detailed, *faulty, f"{url}/status/404", status=2),
+            partial(
+                self.refused, "level_mismatch", detailed, "-n", "signRequest", f"{self.bare_url}/bytes/1", status=3
+            ),
+        )
 
 
 def _verdict(found: Any) -> tuple[Any, Any]:
