@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
@@ -57,6 +58,9 @@ def main(
             surroundings,
         )
         invocation = Invocation(console, surroundings)
+        if not sys.warnoptions:
+            # What a library finds odd about a certificate is no line for the person who runs a command.
+            warnings.simplefilter("ignore")
     console = invocation.console
     words = list(sys.argv[1:] if argv is None else argv)
     seen: list[click.Context] = []

@@ -19,12 +19,13 @@ from svc.cli.errors import CommandFailed, FileUnreadable, UsageRefused
 from svc.cli.exchange.plan import chosen_profile, identities
 from svc.cli.globals import GlobalOptions, Invocation
 from svc.cli.output import Console
-from svc.errors import SvcError
+from svc.errors import SvcError, printable
 from svc.identity.archive import TYPE as ARCHIVE_TYPE
 from svc.identity.bundle import BundleMalformed, BundleSet
 from svc.identity.documents import MAX_BUNDLE_OCTETS, load_document
 from svc.identity.spiffeid import SpiffeID, TrustDomain, TrustDomainMalformed
-from svc.identity.trustbundle import parse_bundle_file, parse_pq_bundle_file
+from svc.identity.trustbundle import BundleNeedsTrustDomain, parse_bundle_file, parse_pq_bundle_file
+from svc.notary.errors import ChainUntrusted, TrustDomainUnknown
 from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, Verification, verify_offline
 from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
@@ -39,6 +40,13 @@ class BundleUnusable(BundleMalformed):
     """{path} is no usable bundle file: {defect}"""
 
     reason = "bundle_malformed"
+
+
+class BundleUnnamed(BundleUnusable):
+    """{path} does not say whose roots it holds"""
+
+    reason = "bundle_needs_trust_domain"
+    hint = "name the trust domain with --trust-domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +151,7 @@ def verify(plan: VerifyPlan, invocation: Invocation, now: Callable[[], datetime]
         verification = Verification(error=error)
         if plan.json:
             _print_json(verification, plan, invocation.console)
-        raise CommandFailed(error) from error
+        raise CommandFailed(error, remarks=_remarks(plan, error)) from error
     _print(verification, evidence, plan, invocation.console)
     return 0
 
@@ -168,6 +176,15 @@ def read_file(path: str, limit: int) -> bytes:
     except OSError as error:
         detail = (error.strerror or str(error)).lower()
         raise FileUnreadable(path=path, detail=detail) from error
+
+
+def _remarks(plan: VerifyPlan, error: SvcError) -> tuple[str, ...]:
+    """Name where the roots came from, where it may be that they are the wrong ones."""
+    if not isinstance(error, ChainUntrusted | TrustDomainUnknown):
+        return ()
+    spiffe = ", ".join(plan.trust_bundles) or f"the Workload API at {plan.options.spiffe_socket}"
+    pq = "" if plan.pq_bundle is None else f"; post-quantum roots from {plan.pq_bundle}"
+    return (printable(f"judged with the SPIFFE roots from {spiffe}{pq}", 1000),)
 
 
 def _trust_domain(text: str | None) -> TrustDomain | None:
@@ -233,12 +250,17 @@ def _pq_file(plan: VerifyPlan) -> BundleSet:
 
 
 def _trusted(path: str) -> bytes:
+    if not os.path.lexists(path):
+        # Said before anything is said of the folder that it is not in.
+        raise FileUnreadable(path=path, detail="no such file or directory")
     return read_trusted(path, max_bytes=MAX_BUNDLE_OCTETS)
 
 
 def _parsed(path: str, data: bytes, parse: Callable[[bytes], BundleSet]) -> BundleSet:
     try:
         return parse(data)
+    except BundleNeedsTrustDomain as error:
+        raise BundleUnnamed(path=path, defect=error.defect) from error
     except BundleMalformed as error:
         raise BundleUnusable(path=path, defect=error.defect) from error
 

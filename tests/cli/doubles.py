@@ -359,6 +359,7 @@ class MemoryMeans:
         self.offset = timedelta()
         self.anchors = server.world.anchors
         self.stale_since: datetime | None = None
+        self.pq_file: str | None = None
         self.trust_errors: list[Exception] = []
         self.trusted = 0
 
@@ -371,7 +372,7 @@ class MemoryMeans:
         self.trusted += 1
         if self.trust_errors:
             raise self.trust_errors.pop(0)
-        return Trust(self.anchors, self.stale_since)
+        return Trust(self.anchors, self.stale_since, self.pq_file)
 
     def dialer(self) -> MemoryDialer:
         """See :class:`svc.cli.exchange.conduct.Means`."""

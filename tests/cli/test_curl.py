@@ -18,8 +18,10 @@ from svc.identity.archive import BundleArchive
 from svc.identity.pqbundle import PqBundles
 from svc.notary.ids import printed_id
 from svc.testing.ca import TestAuthority
+from svc.wire.fields import Field
 from tests.cli.doubles import (
     BODY,
+    CLIENT_ID,
     NOW,
     SERVER_ID,
     URL,
@@ -191,7 +193,7 @@ class FailureTests(SynchronousTestCase):
         """--max-time ends an exchange that takes longer."""
         ran = curl("-n", "signRequest", "--max-time", "2s", server=NotaryServer(right_world(), pending=100))
         self.assertEqual((ran.status, ran.stdout), (1, b""))
-        self.assertIn("not complete within 2 s (max_time)", ran.stderr)
+        self.assertIn("not complete within 2 s: the receipt had not come (max_time)", ran.stderr)
 
     def test_http_sends_nothing(self) -> None:
         """Plain http with validation fails before anything is sent."""
@@ -199,6 +201,124 @@ class FailureTests(SynchronousTestCase):
         ran = curl("http://api.test/", server=server, secure=False)
         self.assertEqual((ran.status, server.seen), (1, []))
         self.assertIn("(transport_unbound)", ran.stderr)
+
+
+def proxy_answer(
+    status: int = 403, code: str = "policy_deny", level: str = "", changes: dict[str, object] | None = None
+) -> NotaryServer:
+    """A proxy that answers in place of its application; its body is a problem document with members changed."""
+    document = {
+        "type": f"urn:svc:notary:{code}",
+        "title": "Request refused",
+        "status": status,
+        "code": code,
+        "retryable": status == 503,
+        **(changes or {}),
+    }
+
+    def own(fields: list[Field]) -> list[Field]:
+        kept = [pair for pair in fields if pair[0] in (b"Svc-Workload-ID", b"Content-Length")]
+        named = [(b"Svc-Notarization-Level", level.encode())] if level else []
+        return [(b"Content-Type", b"application/problem+json"), *kept, *named]
+
+    return NotaryServer(right_world(), status=status, body=json.dumps(document).encode(), edit_head=own)
+
+
+class ProxyAnswerTests(SynchronousTestCase):
+    """A proxy's own answer names the cause of a failure, and decides nothing."""
+
+    def test_policy(self) -> None:
+        """Sentence, hint and the mark that nothing backs it, in place of a hint about the listener's level."""
+        for level in ("logRequest", "signRequest"):
+            ran = curl("-n", level, *PINNED, server=proxy_answer())
+            self.assertEqual((ran.status, ran.stdout), (1, b""))
+            self.assertEqual(
+                ran.stderr,
+                f"svc: the level {level} was asked for, but the proxy answered 403 Told So: policy_deny"
+                " (level_mismatch)\n"
+                f"     its policy does not admit {CLIENT_ID}: admit it in the section policy"
+                f" of the proxy of {SERVER_ID}\n"
+                f"     that cause is an unverified claim of {SERVER_ID}, the peer that TLS verified\n",
+            )
+
+    def test_retryable(self) -> None:
+        """What may pass says so, whether the answer names a weaker level or none."""
+        for level in ("", "workload"):
+            ran = curl("-n", "signRequest", *PINNED, server=proxy_answer(503, "notary_unavailable", level))
+            self.assertIn("answered 503 Told So: notary_unavailable (level_mismatch)\n", ran.stderr)
+            self.assertIn("is its disk full?", ran.stderr)
+            self.assertIn("this may pass: ask again in a moment\n", ran.stderr)
+            self.assertNotIn("maxNotarization", ran.stderr)
+
+    def test_exit_status(self) -> None:
+        """The exit status is that of the level that was not given."""
+        ran = curl("-n", "signRequest", "--detailed-exit-codes", *PINNED, server=proxy_answer())
+        self.assertEqual(ran.status, 3)
+
+    def test_json(self) -> None:
+        """The object holds the claim, marked as not verified, beside a response that is null."""
+        ran = curl(
+            "-n",
+            "signRequest",
+            "-o",
+            "json",
+            *PINNED,
+            server=proxy_answer(429, "notary_rate", changes={"retryable": True}),
+        )
+        found = json.loads(ran.stdout)
+        self.assertEqual(list(found), ["response", "workload", "receipt", "verification", "problem"])
+        self.assertEqual((found["response"], found["verification"]["detail_reason"]), (None, "level_mismatch"))
+        expected = {"status": 429, "code": "notary_rate", "retryable": True, "verified": False}
+        self.assertEqual(found["problem"], expected)
+
+    def test_level_given(self) -> None:
+        """Where the level is given the answer passes with its body, whoever wrote it."""
+        server = proxy_answer(502, "upstream_unreachable", "workload")
+        ran = curl(*PINNED, server=server)
+        self.assertEqual((ran.status, ran.stdout, ran.stderr), (0, server.body, ""))
+        found = json.loads(curl("-o", "json", *PINNED, server=server).stdout)
+        self.assertNotIn("problem", found)
+        self.assertEqual(found["response"]["status"], 502)
+
+    def test_no_statement(self) -> None:
+        """A proxy without credentials gives no statement, and says why."""
+        server = proxy_answer(503, "notary_unavailable")
+        server.edit_head = lambda _fields: [
+            (b"Content-Type", b"application/problem+json"),
+            (b"Content-Length", b"%d" % len(server.body)),
+        ]
+        ran = curl(*PINNED, server=server)
+        self.assertIn("no workload statement: the proxy answered 503 Told So: notary_unavailable", ran.stderr)
+        self.assertIn("(statement_missing)\n", ran.stderr)
+
+    def test_not_for_injected_faults(self) -> None:
+        """A fault that was injected is its own cause."""
+        ran = curl("--inject-faults=no-workload-statement", *PINNED, server=proxy_answer())
+        self.assertIn("the response carries no workload statement (statement_missing)\n", ran.stderr)
+
+    def test_no_document(self) -> None:
+        """What is not exactly a problem document names no cause; of its text nothing is shown."""
+        refused = (
+            proxy_answer(code="x" * 65),
+            proxy_answer(code="Policy\x1b[2J"),
+            proxy_answer(changes={"status": 503}),
+            proxy_answer(changes={"status": True}),
+            proxy_answer(changes={"type": "about:blank"}),
+            proxy_answer(changes={"code": 7}),
+            proxy_answer(changes={"title": "x" * 65536}),
+            proxy_answer(status=200),
+        )
+        for server in refused:
+            ran = curl("-n", "signRequest", *PINNED, server=server)
+            self.assertIn("the answer names no notarization level (level_mismatch)\n", ran.stderr)
+            self.assertNotIn("unverified claim", ran.stderr)
+            self.assertEqual((ran.status, ran.stdout), (1, b""))
+
+    def test_unknown_code(self) -> None:
+        """A code that nobody knows is named, and points to the log."""
+        ran = curl("-n", "signRequest", *PINNED, server=proxy_answer(418, "tea_pot"))
+        self.assertIn("answered 418 Told So: tea_pot (level_mismatch)\n", ran.stderr)
+        self.assertIn(f"look for tea_pot in the log of the proxy of {SERVER_ID}\n", ran.stderr)
 
 
 class JsonTests(SynchronousTestCase):
@@ -350,6 +470,16 @@ class EvidenceTests(SynchronousTestCase):
         path = self.write("other.pem", other.certificate.public_bytes(Encoding.PEM))
         ran = run_svc("verify", "--trust-bundle", path, *self.anchors()[2:], self.path)
         self.assertIn("(chain_untrusted{classical})", ran.stderr)
+        self.assertIn(f"     judged with the SPIFFE roots from {path}; post-quantum roots from ", ran.stderr)
+
+    def test_bundle_file_wrong(self) -> None:
+        """A file that is missing, and one that does not say whose roots it holds, are told apart from one refused."""
+        curl("--save-evidence", self.path)
+        ran = run_svc("verify", "--trust-bundle", "/tmp/no/such.pem", *self.anchors()[2:], self.path)
+        self.assertIn("/tmp/no/such.pem cannot be read: no such file or directory (file_unreadable)", ran.stderr)
+        ran = run_svc("verify", *self.anchors()[:2], self.path)
+        self.assertIn("does not say whose roots it holds (bundle_needs_trust_domain)", ran.stderr)
+        self.assertIn("--trust-domain", ran.stderr)
 
     def test_archive(self) -> None:
         """A bundle archive gives SPIFFE and post-quantum roots at once."""

@@ -8,8 +8,8 @@ running. Parsing is done by :mod:`svc.wire.http1`; who the peer is, by the trans
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, cast
 from typing import Protocol as Interface
-from typing import cast
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionDone
@@ -23,6 +23,8 @@ from svc.errors import SvcError
 from svc.telemetry.events import Severity
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Excess, Interim, Refused, ResponseHead, ResponseParser
+
+_PERHAPS_TLS: Final = "does it speak TLS at this port? then use https://; else look at the log of the server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ class HttpChannel(Protocol):
 
     _log = Logger(namespace="svc.cli")
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, *, secure: bool = True) -> None:
         self._server = server
+        self._secure = secure
         self._parser: ResponseParser | None = None
         self._sink: Sink | None = None
         self._head: ResponseHead | None = None
@@ -139,7 +142,8 @@ class HttpChannel(Protocol):
             self._take(self._parser.feed_eof(), ending=True)
         if self._waiting is not None:
             moment = "in the middle of its answer" if begun else "without an answer"
-            self._fail(ConnectionLost(server=self._server, moment=moment))
+            told = {} if self._secure or begun else {"advice_text": _PERHAPS_TLS}
+            self._fail(ConnectionLost(server=self._server, moment=moment, **told))
 
     def _take(self, events: list[Event], *, ending: bool = False) -> None:
         for event in events:

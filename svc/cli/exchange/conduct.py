@@ -45,6 +45,16 @@ class Phase(Enum):
     RECEIPT = 3
 
 
+class Step(Enum):
+    """What an exchange is doing; the value says what is still missing."""
+
+    TRUST = "the Workload API had not given trust bundles"
+    CONNECTION = "there was no verified connection to the server"
+    ANSWER = "the server had not answered in full"
+    STATEMENT = "the workload statement had not come"
+    RECEIPT = "the receipt had not come"
+
+
 class Receiver(Protocol):
     """Takes the answer: keeps it back, or passes it on at once."""
 
@@ -87,6 +97,7 @@ class Outcome:
         statement_envelope: its octets.
         receipt: the verified receipt.
         receipt_envelope: its octets.
+        step: what it is doing, or did last.
     """
 
     phase: Phase = Phase.NETWORK
@@ -97,9 +108,12 @@ class Outcome:
     statement_envelope: bytes | None = None
     receipt: ReceiptEvidence | None = None
     receipt_envelope: bytes | None = None
+    step: Step = Step.TRUST
 
 
-async def conduct(request: Request, demands: Demands, means: Means, receiver: Receiver) -> Outcome:
+async def conduct(
+    request: Request, demands: Demands, means: Means, receiver: Receiver, outcome: Outcome | None = None
+) -> Outcome:
     """
     Carry out an exchange and judge it.
 
@@ -108,11 +122,12 @@ async def conduct(request: Request, demands: Demands, means: Means, receiver: Re
         demands: what must hold.
         means: trust, connections and time.
         receiver: takes the answer.
+        outcome: filled in, for a caller who may cut the exchange short; a new one by default.
 
     Returns:
         The outcome, with the error where something failed; errors of the program itself are raised.
     """
-    outcome = Outcome()
+    outcome = outcome or Outcome()
     line = Line(means.dialer(), request)
     try:
         if demands.validate and not request.target.secure:
@@ -122,7 +137,9 @@ async def conduct(request: Request, demands: Demands, means: Means, receiver: Re
         if demands.validate:
             # Whatever is missing here shows before anything is sent.
             await means.trust()
+        outcome.step = Step.CONNECTION
         await _opened(line, outcome)
+        outcome.step = Step.ANSWER
         started = means.now()
         outcome.answer = await line.exchange(receiver)
         await _statement(line, demands, means, outcome)
@@ -150,7 +167,7 @@ async def _statement(line: Line, demands: Demands, means: Means, outcome: Outcom
     answer = outcome.answer
     if answer is None:
         return
-    outcome.phase = Phase.STATEMENT
+    outcome.phase, outcome.step = Phase.STATEMENT, Step.STATEMENT
     identifier = None if NO_STATEMENT in demands.faults else named_statement(answer.head)
     if identifier is None:
         if demands.validate:
@@ -180,7 +197,7 @@ async def _receipt(
     answer, statement = outcome.answer, outcome.statement
     if answer is None or statement is None:
         return
-    outcome.phase = Phase.RECEIPT
+    outcome.phase, outcome.step = Phase.RECEIPT, Step.RECEIPT
     check_level(demands.level, named_level(answer.head))
     if not demands.wants_receipt:
         return

@@ -21,7 +21,7 @@ from svc.cli.exchange.judgement import acceptable_server
 from svc.cli.exchange.line import Connected
 from svc.cli.exchange.target import Target
 from svc.errors import SvcError
-from svc.identity.matchers import ExactID, Matcher
+from svc.identity.matchers import AnyOf, ExactID, Matcher
 from svc.transport import errors as transport_errors
 from svc.transport.creators import client_creator
 from svc.transport.endpoints import MutualTlsClientEndpoint, PlainClientEndpoint, TcpAddress
@@ -50,7 +50,7 @@ class PlainDialer:
         address = _address(self._target, before)
         endpoint = PlainClientEndpoint(self._reactor, address, timeout=CONNECT_SECONDS)
         try:
-            channel = await endpoint.connect(_ChannelFactory(self._target.server))
+            channel = await endpoint.connect(_ChannelFactory(self._target))
         except transport_errors.TransportError as error:
             raise explained(error, self._target) from error
         return Connected(_channel(channel), None)
@@ -92,9 +92,9 @@ class TlsDialer:
         address = _address(self._target, before)
         endpoint = MutualTlsClientEndpoint(self._reactor, address, creator, connect_timeout=CONNECT_SECONDS)
         try:
-            channel = _channel(await endpoint.connect(_ChannelFactory(self._target.server)))
+            channel = _channel(await endpoint.connect(_ChannelFactory(self._target)))
         except transport_errors.TransportError as error:
-            raise explained(error, self._target) from error
+            raise explained(error, self._target, pinned=isinstance(expected, ExactID | AnyOf)) from error
         return Connected(channel, peer_evidence(channel.transport))
 
 
@@ -115,19 +115,34 @@ class ServerSvidInvalid(transport_errors.PeerSvidInvalid):
         return self.detail or self.reason
 
 
+class HandshakeSlow(transport_errors.HandshakeTimeout):
+    """the TLS handshake with {address} was not complete after {seconds} s"""
+
+    hint = (
+        "something listens there and does not answer TLS: is it the port of an https listener, and is svc-proxy stuck?"
+    )
+
+
 class ServerUnexpected(transport_errors.PeerIdentityUnexpected):
     """the server at {address} is {spiffe_id}; expected {expected}"""
 
-    hint = "name the identity that you expect with --expect-id; one of a federated trust domain always needs it"
+    hint = "is the address right? if this server is the one you mean, correct --expect-id or SVC_EXPECT_ID"
 
 
-def explained(error: SvcError, target: Target) -> SvcError:
+class ServerForeign(ServerUnexpected):
+    """the server at {address} is {spiffe_id}; expected any workload of the own trust domain: {expected}"""
+
+    hint = "a server of another trust domain is accepted only where --expect-id names it: --expect-id {spiffe_id}"
+
+
+def explained(error: SvcError, target: Target, *, pinned: bool = False) -> SvcError:
     """
     Say in the words of the command line why no connection came about.
 
     Args:
         error: what the transport raised.
         target: the server.
+        pinned: whether the expected identity was named.
 
     Returns:
         The error to raise in its place; one without better words comes back as it is.
@@ -141,7 +156,10 @@ def explained(error: SvcError, target: Target) -> SvcError:
         return ConnectTimeout(server=target.server, seconds=f"{CONNECT_SECONDS:g}")
     if isinstance(error, transport_errors.ConnectFailed):
         return ConnectFailed(server=target.server, detail=error.detail)
-    for ours in (HandshakeRefused, ServerSvidInvalid, ServerUnexpected):
+    unexpected = ServerUnexpected if pinned else ServerForeign
+    if isinstance(error, transport_errors.PeerIdentityUnexpected):
+        return unexpected(**{**error.evidence, "server": target.server})
+    for ours in (HandshakeRefused, HandshakeSlow, ServerSvidInvalid):
         if type(error) is ours.__base__:
             return ours(**{**error.evidence, "server": target.server})
     return error
@@ -150,11 +168,11 @@ def explained(error: SvcError, target: Target) -> SvcError:
 class _ChannelFactory(Factory):
     noisy = False
 
-    def __init__(self, server: str) -> None:
-        self._server = server
+    def __init__(self, target: Target) -> None:
+        self._target = target
 
     def buildProtocol(self, addr: object) -> HttpChannel:
-        return HttpChannel(self._server)
+        return HttpChannel(self._target.server, secure=self._target.secure)
 
 
 def _channel(protocol: object) -> HttpChannel:

@@ -89,6 +89,10 @@ class MaxTimeExceeded(NetworkError):
     hint = "raise --max-time, or leave it out"
 
 
+class StillWaiting(MaxTimeExceeded):
+    """the exchange was not complete within {seconds} s: {missing}"""
+
+
 class IdentityNotPinned(CliError):
     """no server identity was named, and --require-pinned-id insists on one"""
 

@@ -17,6 +17,7 @@ from svc.cli.exchange.request import Request
 from svc.identity.algorithms import certificate_sha256
 from svc.identity.matchers import AnyOf, ExactID, Matcher, MemberOf
 from svc.identity.spiffeid import TrustDomain
+from svc.notary.errors import TrustDomainUnknown
 from svc.notary.exchange import BodySeen, Peer, SeenExchange, TlsFacts, prefix_of
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.notary.statement import StatementEvidence, verify_statement
@@ -36,10 +37,26 @@ class Trust:
     Args:
         anchors: whom we trust.
         stale_since: when the bundles were last refreshed, where their source is out of reach now.
+        pq_file: where the post-quantum roots were looked for; None where nobody says.
     """
 
     anchors: Anchors
     stale_since: datetime | None = None
+    pq_file: str | None = None
+
+
+class PqRootsMissing(TrustDomainUnknown):
+    """there are no {bundle} roots of {trust_domain} here: {path} is missing or empty"""
+
+    hint = (
+        "svc-authority writes that file; name another with --pq-bundle or SVC_PQ_BUNDLE; --profile classical needs none"
+    )
+
+
+class PqRootsForeign(TrustDomainUnknown):
+    """there are no {bundle} roots of {trust_domain} here: {path} holds those of other trust domains"""
+
+    hint = "federate with {trust_domain}, or name the file that holds its roots with --pq-bundle or SVC_PQ_BUNDLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +121,18 @@ def judge_statement(
     """
     if BAD_STATEMENT in demands.faults:
         envelope = with_broken_signature(envelope, demands.profile)
+    try:
+        return _verified(envelope, identifier, demands, trust, peer, now)
+    except TrustDomainUnknown as error:
+        if trust.pq_file is None or error.evidence["trust_domain"] not in trust.anchors.spiffe:
+            raise
+        told = {**error.evidence, "path": trust.pq_file}
+        raise (PqRootsForeign if len(trust.anchors.pq) else PqRootsMissing)(**told) from error
+
+
+def _verified(
+    envelope: bytes, identifier: str, demands: Demands, trust: Trust, peer: PeerEvidence | None, now: datetime
+) -> StatementEvidence:
     return verify_statement(
         envelope,
         expected_id=identifier,

@@ -14,6 +14,7 @@ from typing import Final
 
 from svc.cli.exchange.conduct import Outcome
 from svc.cli.exchange.plan import CurlPlan
+from svc.cli.exchange.problem import Problem
 from svc.cli.exchange.receivers import head_text
 from svc.cli.exchange.spool import Spool
 from svc.cli.output import Console
@@ -92,7 +93,9 @@ def present_answer(plan: CurlPlan, outcome: Outcome, console: Console, spool: Sp
             console.write(piece)
 
 
-def present_json(plan: CurlPlan, outcome: Outcome, console: Console, spool: Spool) -> None:
+def present_json(
+    plan: CurlPlan, outcome: Outcome, console: Console, spool: Spool, problem: Problem | None = None
+) -> None:
     """
     Print the one object of ``-o json``; of an answer that did not pass it holds no octet.
 
@@ -101,14 +104,18 @@ def present_json(plan: CurlPlan, outcome: Outcome, console: Console, spool: Spoo
         outcome: what it came to.
         console: the standard streams.
         spool: the body.
+        problem: why the proxy answered in its application's place, where it says so; the only member that is not there
+            always.
     """
     response = _response(plan, outcome, spool) if outcome.error is None else None
-    document = {
+    document: dict[str, object] = {
         "response": response,
         "workload": _workload(outcome),
         "receipt": _receipt(outcome),
         "verification": verification_object(plan, outcome),
     }
+    if problem is not None:
+        document["problem"] = problem.to_json()
     text = json.dumps(document)
     if response is not None and not plan.showing.silent:
         # The body comes before everything that a signer may have written, so the first place is its own.

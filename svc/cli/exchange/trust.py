@@ -8,6 +8,7 @@ server that is being judged.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from svc.identity.bundle import BundleSet
 from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.workload.address import socket_path
-from svc.workload.errors import PqFileMissing, WorkloadSocketMissing
+from svc.workload.errors import PqFileMalformed, PqFileMissing, WorkloadSocketMissing
 from svc.workload.interface import CredentialSource
 from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
 from svc.workload.source import WorkloadSource
@@ -29,6 +30,18 @@ class SocketAbsent(WorkloadSocketMissing):
     """the SPIFFE Workload API socket {socket} does not exist"""
 
     hint = "start svc-authority or a SPIRE agent, or name its socket with --spiffe-socket-path"
+
+
+class SocketIsNone(WorkloadSocketMissing):
+    """the SPIFFE Workload API socket {socket} is {kind}, no socket"""
+
+    hint = "name the socket of svc-authority or of a SPIRE agent with --spiffe-socket-path or SPIFFE_ENDPOINT_SOCKET"
+
+
+class NoPqBundle(PqFileMalformed):
+    """the PQ bundle file {path} is not used: {defect}"""
+
+    hint = "is it the right file? svc-authority writes pq-bundle.json beside its socket"
 
 
 def read_pq_anchors(profile: Profile, named: str | None, socket: str) -> BundleSet:
@@ -52,8 +65,13 @@ def read_pq_anchors(profile: Profile, named: str | None, socket: str) -> BundleS
     path = pq_bundle_path(named, {}, socket)
     if path is None:
         return BundleSet()
+    if named and not os.path.lexists(named):
+        # Said before anything is said of the folder that it is not in.
+        raise PqFileMissing(path=named)
     try:
         return read_pq_bundles(path).bundle_set()
+    except PqFileMalformed as error:
+        raise NoPqBundle(**error.evidence) from error
     except PqFileMissing:
         if named:
             raise
@@ -100,8 +118,7 @@ class LocalTrust:
         """
         if self._source is None:
             path = socket_path(self._socket)
-            if not os.path.exists(path):
-                raise SocketAbsent(socket=path, seconds=0)
+            _refuse_no_socket(path)
             self._source = self._make_source(self._socket, reactor=self._reactor, start_timeout=START_SECONDS)
             self._source.startService()
         await self._source.when_ready()
@@ -123,9 +140,23 @@ class LocalTrust:
             self._pq = read_pq_anchors(self._profile, self._pq_bundle, self._socket)
         state = source.state
         stale = state.last_update if state.phase == "stale" else None
-        return Trust(Anchors(source.bundles, self._pq), stale)
+        return Trust(Anchors(source.bundles, self._pq), stale, self._pq_file())
+
+    def _pq_file(self) -> str | None:
+        return pq_bundle_path(self._pq_bundle, {}, self._socket)
 
     async def close(self) -> None:
         """Stop listening to the Workload API."""
         if self._source is not None:
             await self._source.stopService()
+
+
+def _refuse_no_socket(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError as error:
+        raise SocketAbsent(socket=path, seconds=0) from error
+    except OSError:  # whoever may not look will be told so by the attempt to connect
+        return
+    if not stat.S_ISSOCK(mode):
+        raise SocketIsNone(socket=path, seconds=0, kind="a folder" if stat.S_ISDIR(mode) else "a file of another kind")

@@ -118,7 +118,16 @@ class ChannelTests(ChannelTestCase):
         self.lose()
         failure = self.failureResultOf(asking, errors.ConnectionLost)
         self.assertIn("without an answer", str(failure.value))
+        self.assertNotIn("https://", failure.value.advice())
         self.assertFalse(self.channel.begun)
+
+    def test_plain_where_tls_is_spoken(self) -> None:
+        """A server that hangs up on plain text may speak TLS, which the hint says."""
+        self.channel = HttpChannel("api.test:1", secure=False)
+        self.channel.makeConnection(self.transport)
+        asking = self.ask()
+        self.lose(ConnectionLost())
+        self.assertIn("use https://", self.failureResultOf(asking, errors.ConnectionLost).value.advice())
 
     def test_refused_by_the_server(self) -> None:
         """The server's judgement of our certificate, which arrives after the handshake, is the error."""

@@ -25,11 +25,13 @@ from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
+from svc.testing.ca import TestAuthority
 from svc.transport.errors import PeerIdentityUnexpected
 from svc.wire.fields import Field
 from svc.workload.errors import WorkloadApiUnavailable
 from tests.cli.doubles import (
     BODY,
+    NOW,
     SERVER_ID,
     URL,
     MemoryMeans,
@@ -318,6 +320,19 @@ class StatementRefusedTests(ConductTestCase):
         means.anchors = Anchors(self.world.bundles, BundleSet())
         outcome = self.conducted(server, means=means)
         self.assert_failed(outcome, "trust_domain_unknown", Phase.STATEMENT)
+
+    def test_pq_roots_named(self) -> None:
+        """The place of the post-quantum roots is named: missing there, or of another trust domain."""
+        other = TestAuthority("other.org", now=NOW, algorithm="ML-DSA-65")
+        for roots, said in ((BundleSet(), "is missing or empty"), (other.bundles(), "of other trust domains")):
+            server = NotaryServer(self.world)
+            means = MemoryMeans(server)
+            means.anchors, means.pq_file = Anchors(self.world.bundles, roots), "/run/svc/pq-bundle.json"
+            outcome = self.conducted(server, means=means)
+            self.assert_failed(outcome, "trust_domain_unknown", Phase.STATEMENT)
+            assert outcome.error is not None
+            self.assertIn(f"/run/svc/pq-bundle.json {said}" if "missing" in said else said, str(outcome.error))
+            self.assertIn("--pq-bundle", outcome.error.advice())
 
     def test_expired(self) -> None:
         """After its time a statement is refused, by its certificates first."""

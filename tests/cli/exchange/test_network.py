@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import tempfile
 from typing import Any
 
@@ -24,7 +25,7 @@ from svc.cli.exchange.judgement import acceptable_server
 from svc.cli.exchange.line import Connected
 from svc.cli.exchange.reactor import limited, run_on
 from svc.cli.exchange.target import Target
-from svc.cli.exchange.trust import LocalTrust, SocketAbsent, read_pq_anchors
+from svc.cli.exchange.trust import LocalTrust, SocketAbsent, SocketIsNone, read_pq_anchors
 from svc.cli.globals import GlobalOptions
 from svc.cli.logs import make_observer
 from svc.cli.output import Console
@@ -35,7 +36,7 @@ from svc.notary.profile import Profile
 from svc.telemetry.events import Severity
 from svc.testing.workload import MemorySource
 from svc.transport import errors as transport_errors
-from svc.workload.errors import PqFileMissing, PqFileRefused
+from svc.workload.errors import PqFileMalformed, PqFileMissing, PqFileRefused
 from tests.cli.doubles import MemoryDialer, NotaryServer, right_world, settled
 
 TARGET = Target.parse("https://api.test:8443/")
@@ -69,6 +70,7 @@ class DialingTests(SynchronousTestCase):
             (caused(named, DNSLookupError()), "name_unresolved"),
             (transport_errors.ConnectTimeout(address="a", detail="10 s"), "connect_timeout"),
             (transport_errors.HandshakeFailed(address="a", alert="", detail="x"), "handshake_failed"),
+            (transport_errors.HandshakeTimeout(address="a", seconds=10.0), "handshake_timeout"),
             (
                 transport_errors.PeerIdentityUnexpected(address="a", alert="", spiffe_id="i", expected="e"),
                 "identity_unexpected",
@@ -78,6 +80,12 @@ class DialingTests(SynchronousTestCase):
             self.assertEqual(told.reason, reason)
             self.assertTrue(told.advice(), reason)
             self.assertNotIn("{", str(told) + told.advice())
+
+    def test_unexpected(self) -> None:
+        """Who named an identity is told to compare it; who named none, that another trust domain needs it."""
+        error = transport_errors.PeerIdentityUnexpected(address="a", alert="", spiffe_id="i", expected="e")
+        self.assertIn("correct --expect-id", explained(error, TARGET, pinned=True).advice())
+        self.assertIn("--expect-id i", explained(error, TARGET).advice())
 
     def test_svid_reason(self) -> None:
         """An invalid SVID of the server is told with the precise reason below it."""
@@ -132,6 +140,11 @@ class TrustTests(SynchronousTestCase):
         os.chmod(path, 0o600)
         return path
 
+    def listen(self) -> None:
+        bound = socket.socket(socket.AF_UNIX)
+        self.addCleanup(bound.close)
+        bound.bind(f"{self.folder}/agent.sock")
+
     def bundle(self) -> bytes:
         return PqBundles().with_bundle(right_world().pq_authority.bundle()).serialize()
 
@@ -142,9 +155,18 @@ class TrustTests(SynchronousTestCase):
         self.assertIn(f"{self.folder}/agent.sock", str(error))
         self.assertIn("--spiffe-socket-path", error.advice())
 
+    def test_no_socket(self) -> None:
+        """A file or a folder where the socket should be is told at once."""
+        self.put("agent.sock")
+        for address, kind in ((self.socket, "a file of another kind"), (f"unix://{self.folder}", "a folder")):
+            trust = LocalTrust(Clock(), address, Profile.HYBRID, None)
+            error = self.assertRaises(SocketIsNone, settled, Deferred.fromCoroutine(trust.trust()))
+            self.assertIn(kind, str(error))
+            self.assertEqual(error.reason, "workload_api_unavailable")
+
     def test_asked_once(self) -> None:
         """The Workload API is started once, for ten seconds at most, and stopped at the end."""
-        self.put("agent.sock")
+        self.listen()
         self.put("pq-bundle.json", self.bundle())
         made: list[RunningSource] = []
 
@@ -157,6 +179,7 @@ class TrustTests(SynchronousTestCase):
             found = settled(Deferred.fromCoroutine(trust.trust()))
         self.assertEqual((found.anchors.spiffe, len(found.anchors.pq)), (right_world().bundles, 1))
         self.assertIsNone(found.stale_since)
+        self.assertEqual(found.pq_file, f"{self.folder}/pq-bundle.json")
         settled(Deferred.fromCoroutine(trust.close()))
         self.assertEqual([(source.started, source.stopped, source.start_timeout) for source in made], [(1, 1, 10.0)])
 
@@ -167,6 +190,14 @@ class TrustTests(SynchronousTestCase):
         self.put("pq-bundle.json", self.bundle())
         self.assertEqual(len(read_pq_anchors(Profile.PQ, None, self.socket)), 1)
         self.assertEqual(len(read_pq_anchors(Profile.CLASSICAL, None, self.socket)), 0)
+
+    def test_pq_file_wrong(self) -> None:
+        """A named file that is missing is missing, whatever its folder; one that holds something else is told so."""
+        error = self.assertRaises(PqFileMissing, read_pq_anchors, Profile.HYBRID, "/tmp/no-such.json", self.socket)
+        self.assertIn("/tmp/no-such.json", str(error))
+        other = self.put("other.json", b"root:x:0:0")
+        wrong = self.assertRaises(PqFileMalformed, read_pq_anchors, Profile.HYBRID, other, self.socket)
+        self.assertIn("is it the right file?", wrong.advice())
 
     def test_pq_file_refused(self) -> None:
         """A file beside the socket that is not to be trusted is an error, not the absence of one."""
