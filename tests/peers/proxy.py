@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from svc.transport.selection import ENVIRONMENT
 from tests.peers.authority import RunningAuthority
 from tests.peers.waiting import TOP, free_port
 
@@ -56,9 +57,11 @@ def environment() -> dict[str, str]:
     Make the environment of child processes.
 
     Returns:
-        Ours, with this checkout and its packages on the path and without settings of the user's for ``svc``.
+        Ours, with this checkout and its packages on the path and without settings of the user's for ``svc``, but for
+        the choice of transports.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SVC_")}
+    kept = {name for name in os.environ if not name.startswith("SVC_")} | {ENVIRONMENT}
+    inherited = {name: value for name, value in os.environ.items() if name in kept}
     packages = [path for path in sys.path if path.endswith("site-packages")]
     return {**inherited, "PYTHONPATH": os.pathsep.join([str(TOP), *packages]), "PYTHONUNBUFFERED": "1"}
 
