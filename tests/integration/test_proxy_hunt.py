@@ -48,7 +48,7 @@ MANNERS = {
     "two_lengths": 2,
 }
 #: After these the proxy may answer in the application's place.
-FAULTY = {"close", "reset", "half_head", "half_reset", "late", "garbage", "two_lengths"}
+FAULTY = {"close", "reset", "half", "half_head", "half_reset", "late", "garbage", "two_lengths"}
 LEVELS = ("", "", "", "workload", "logRequest", "signRequest")
 
 
