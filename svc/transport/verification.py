@@ -1,16 +1,16 @@
 """
 The judgement of a peer inside the TLS handshake.
 
-``Verification`` is the state of one connection: it judges the peer's chain once, with ``verify_svid`` and the injected
-clock, and remembers evidence or refusal. The callback below it gives OpenSSL that answer for each of OpenSSL's own
-questions, so that neither OpenSSL's chain building nor its clock nor its policy decides anything: only our verdict
+``Verification`` is the state of one connection: it judges the peer's chain once, as ``verify_svid`` does and by the
+injected clock, and remembers evidence or refusal. The callback below it gives OpenSSL that answer for each of OpenSSL's
+own questions, so that neither OpenSSL's chain building nor its clock nor its policy decides anything: only our verdict
 does. Fails closed: without evidence there is no connection, whatever OpenSSL says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -21,11 +21,12 @@ from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.matchers import Matcher
 from svc.identity.svid import X509Svid
-from svc.identity.verification import SvidEvidence, verify_svid
+from svc.identity.verification import SvidEvidence
 from svc.transport.binding import ffi, lib
 from svc.transport.errors import PeerDenied, PeerIdentityUnexpected, PeerSvidInvalid, TransportError
 from svc.transport.evidence import PeerEvidence
 from svc.transport.peerchain import sent_chain
+from svc.transport.remembered import RememberedChains
 
 #: Decides whether a verified identity may connect; raises an ``SvcError`` when it may not.
 Authorize = Callable[[SvidEvidence], None]
@@ -70,12 +71,14 @@ class PeerRules:
         clock: the time of judgement, aware UTC.
         expected: the identities that are acceptable, or None for any that verifies.
         authorize: a further decision on the verified identity, or None.
+        remembered: the chains that were accepted before.
     """
 
     source: TlsIdentity
     clock: Callable[[], datetime]
     expected: Matcher | None = None
     authorize: Authorize | None = None
+    remembered: RememberedChains = field(default_factory=RememberedChains, compare=False)
 
     def judge(self, chain: tuple[x509.Certificate, ...]) -> SvidEvidence:
         """
@@ -92,7 +95,7 @@ class PeerRules:
             UnexpectedIdentity: it is one of somebody else.
             SvcError: what ``authorize`` raised, as the cause of ``IdentityDenied``.
         """
-        evidence = verify_svid(chain, self.source.bundles, self.clock())
+        evidence = self.remembered.judge(chain, self.source.bundles, self.clock())
         if self.expected is not None and not self.expected.matches(evidence.spiffe_id):
             raise UnexpectedIdentity(spiffe_id=evidence.spiffe_id, expected=self.expected)
         if self.authorize is not None:
