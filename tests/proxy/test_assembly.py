@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -47,8 +48,10 @@ class AssemblyTestCase(LogTestCase):
         """A reactor in memory."""
         super().setUp()
         self.reactor = MemoryReactorClock()
-        self.folder = Path(self.mktemp()).absolute()
-        self.folder.mkdir()
+        # Trial's own folders are too deep for the path of a socket.
+        folder = tempfile.TemporaryDirectory(prefix="svc-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
 
     def settings(self, *listeners: str, notary: str = "", **top: str) -> ProxySettings:
         """A configuration."""

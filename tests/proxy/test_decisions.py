@@ -224,10 +224,9 @@ class VerifiedCallerTests(SynchronousTestCase):
         caller = self.caller()
         line = f"Svc-Workload-ID: {GENERATION.statement.id}\r\n".encode()
         self.assertEqual(caller.response_lines(Level.NONE, None, own=False), b"")
-        self.assertEqual(caller.response_lines(Level.NONE, None, own=True), line)
-        for own in (False, True):
+        for level, own in ((Level.NONE, True), (Level.WORKLOAD, False), (Level.WORKLOAD, True)):
             self.assertEqual(
-                caller.response_lines(Level.WORKLOAD, None, own=own), line + b"Svc-Notarization-Level: workload\r\n"
+                caller.response_lines(level, None, own=own), line + b"Svc-Notarization-Level: workload\r\n"
             )
         for level, nonce, key in (
             (Level.SIGN_REQUEST, NONCE, NONCE),
@@ -247,7 +246,8 @@ class VerifiedCallerTests(SynchronousTestCase):
     def test_without_a_statement(self) -> None:
         """A connection whose credentials have no statement names none."""
         caller = self.caller(generation=False)
-        self.assertEqual((caller.id_line(), caller.response_lines(Level.NONE, None, own=True)), (b"", b""))
+        for level in Level:
+            self.assertEqual(caller.response_lines(level, None, own=True), b"")
 
 
 class PlainCallerTests(SynchronousTestCase):
@@ -286,7 +286,6 @@ class PlainCallerTests(SynchronousTestCase):
         """The notary of an outbound connection is the peer's."""
         for level in Level:
             self.assertEqual(self.caller.response_lines(level, None, own=True), b"")
-        self.assertEqual(self.caller.id_line(), b"")
 
 
 def whole(listeners: list[ListenerSettings], **changes: object) -> ProxySettings:

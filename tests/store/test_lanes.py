@@ -22,17 +22,17 @@ class ThreadLaneTests(SynchronousTestCase):
         """What queues up during one piece of work is the next group; a stop ends the thread after the rest."""
         groups: list[list[int]] = []
         names: set[str] = set()
-        go, finished = threading.Event(), threading.Event()
+        begun, go, finished = threading.Event(), threading.Event(), threading.Event()
 
         def work(jobs: Sequence[int]) -> None:
+            begun.set()
             go.wait(10)
             groups.append(list(jobs))
             names.add(threading.current_thread().name)
 
         lane: ThreadLane[int] = ThreadLane("svc-test-lane", work, finished.set)
         lane.submit(0)
-        while not lane._queue.empty():
-            pass
+        self.assertTrue(begun.wait(10))
         for number in range(1, GROUP_LIMIT + 3):
             lane.submit(number)
         lane.stop()

@@ -107,32 +107,33 @@ class VerifiedCaller:
         Args:
             level: the level in force.
             ticket: the admission of a recorded exchange.
-            own: whether the answer is the proxy's own; those always name the workload.
+            own: whether the answer is the proxy's own; those always name the workload, which is the level ``workload``.
 
         Returns:
             Lines with CRLF; empty for the application's answers without a level.
         """
         if level is Level.NONE:
-            return self.id_line() if own else b""
+            if not own:
+                return b""
+            level = Level.WORKLOAD
         lines = self._level_lines.get(level)
         if lines is None:
-            lines = self.id_line() + b"%b: %b\r\n" % (HEADER_LEVEL.encode("ascii"), level.value.encode("ascii"))
+            lines = self._lines(level)
             self._level_lines[level] = lines
         if ticket is not None and ticket.level is Level.SIGN_REQUEST:
             location = receipt_location(ticket.key).encode("ascii")
             lines += b"%b: %b\r\n" % (HEADER_RECEIPT_LOCATION.encode("ascii"), location)
         return lines
 
-    def id_line(self) -> bytes:
-        """
-        Name the workload.
-
-        Returns:
-            The line, or nothing where there is no statement.
-        """
+    def _lines(self, level: Level) -> bytes:
         if self.generation is None:
             return b""
-        return b"%b: %b\r\n" % (HEADER_WORKLOAD_ID.encode("ascii"), self.generation.statement.id.encode("ascii"))
+        return b"%b: %b\r\n%b: %b\r\n" % (
+            HEADER_WORKLOAD_ID.encode("ascii"),
+            self.generation.statement.id.encode("ascii"),
+            HEADER_LEVEL.encode("ascii"),
+            level.value.encode("ascii"),
+        )
 
 
 class PlainCaller:
@@ -182,10 +183,6 @@ class PlainCaller:
 
     def response_lines(self, level: Level, ticket: Ticket | None, *, own: bool) -> bytes:
         """The notary of an outbound connection is the peer's; here nothing is said."""
-        return b""
-
-    def id_line(self) -> bytes:
-        """See :meth:`response_lines`."""
         return b""
 
 

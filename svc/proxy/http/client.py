@@ -21,6 +21,7 @@ from zope.interface import implementer
 from svc.identity import BundleSet, verify_svid
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import Outcome
+from svc.notary.level import Level
 from svc.policy import Denied
 from svc.proxy.errors import NotaryNotHere, RequestTimeout
 from svc.proxy.http.answers import answer, problem_body, problem_fields
@@ -255,7 +256,7 @@ class ClientConnection(Protocol):
         self._answer_and_close(error)
 
     def _answer_and_close(self, error: RemoteProtocolError | RequestTimeout) -> None:
-        lines = self.caller.id_line() + _CLOSE_LINE
+        lines = self.caller.response_lines(Level.NONE, None, own=True) + _CLOSE_LINE
         self.write(answer(error.http_status, problem_fields(error), problem_body(error), head_only=False, lines=lines))
         self.close("protocol")
 
