@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from cryptography import x509
@@ -71,12 +72,12 @@ class SvidEvidence:
         """Until when the leaf is valid, aware."""
         return self.leaf.not_valid_after_utc
 
-    @property
+    @cached_property
     def spki_sha256(self) -> bytes:
         """SHA-256 of the leaf's SubjectPublicKeyInfo."""
         return spki_sha256(self.leaf)
 
-    @property
+    @cached_property
     def certificate_sha256(self) -> bytes:
         """SHA-256 of the leaf."""
         return certificate_sha256(self.leaf)

@@ -22,6 +22,7 @@ from twisted.internet.interfaces import (
 )
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
+from twisted.protocols.policies import ProtocolWrapper
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -119,7 +120,14 @@ class VerifiedTls(TLSMemoryBIOProtocol):
         self._started = factory.clock.seconds()
         self._handshake_timer = factory.clock.callLater(factory.timeouts.handshake, self._handshake_overdue)
         factory.observer.handshake_started(factory.role)
-        super().makeConnection(transport)
+        self._connect(transport)
+
+    def _connect(self, transport: Any) -> None:
+        """What Twisted's method does, which declares the interfaces of the transport below one by one, at some cost."""
+        self._tlsConnection = self.factory._creatorCallable(self)
+        self._appSendBuffer: list[bytes] = []
+        ProtocolWrapper.makeConnection(self, transport)
+        self._checkHandshakeStatus()
 
     def _handshake_overdue(self) -> None:
         self._handshake_timer = None
