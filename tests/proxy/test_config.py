@@ -63,6 +63,7 @@ class FileTests(RuleTestCase):
     def test_least(self) -> None:
         """A trust domain and one listener are enough; the rest has defaults."""
         settings = read(whole())
+        self.assertEqual(settings.trustDomain, "prod.example")
         self.assertEqual(settings.metricsAddr, HostPort("", 9092))
         self.assertEqual(settings.adminAddr, HostPort("127.0.0.1", 9902))
         self.assertEqual(settings.spiffeSocketPath, "unix:///spiffe-workload-api/agent.sock")

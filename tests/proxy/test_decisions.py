@@ -193,6 +193,7 @@ class VerifiedCallerTests(SynchronousTestCase):
     def test_asked_once(self) -> None:
         """A policy that does not look at requests is asked and counted once for a connection."""
         caller = self.caller()
+        self.assertEqual(caller.evidence, evidence_of(CALLER))
         self.assertIs(caller.permit(head_of()), caller.permit(head_of(line=b"POST /b HTTP/1.1")))
         self.assertEqual(caller.permit(head_of()).identity, CALLER.spiffe_id)
         self.assertEqual((self.allowed(), caller.refused), (1.0, False))

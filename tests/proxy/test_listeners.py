@@ -144,7 +144,7 @@ class LifeTests(ListenersTestCase):
         self.assertEqual(rig.pool.idle_count, 1)
         self.lose(client)
         self.group.sweep(1.5, BASE)
-        self.assertEqual(rig.pool.idle_count, 0)
+        self.assertEqual((rig.pool.idle_count, self.group._leaving), (0, []))
         self.assertTrue(rig.upstream()[1].disconnecting)
 
     def test_reauthorize_all(self) -> None:

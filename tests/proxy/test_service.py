@@ -678,7 +678,7 @@ class ReloadTests(ServiceTestCase):
     def test_taken_over(self) -> None:
         """The new listener opens, the configuration in force is the new one, and what was done is told."""
         self.start()
-        self.assertTrue(self.reload(TWO))
+        self.assertIs(True, self.reload(TWO))
         self.assertIs(self.proxy.settings, TWO)
         self.assertEqual(self.journal[-1], "open pay")
         self.assertEqual(self.announced, [ONE, TWO])
@@ -696,13 +696,13 @@ class ReloadTests(ServiceTestCase):
         """Every problem of a file that is not valid is told, and what runs goes on."""
         self.start()
         problems = (Problem("a", "1", "b"), Problem("c", None, "d"))
-        self.assertFalse(self.reload(ConfigInvalid("proxy.yaml", problems)))
+        self.assertIs(False, self.reload(ConfigInvalid("proxy.yaml", problems)))
         self.assertEqual(self.rejected("config_invalid"), "a: 1: expected b; c: missing: expected d")
 
     def test_needs_a_restart(self) -> None:
         """A key that cannot change while running refuses the whole file."""
         self.start()
-        self.assertFalse(self.reload(settings_of(("db", 1), spiffeSocketPath="unix:///other.sock")))
+        self.assertIs(False, self.reload(settings_of(("db", 1), spiffeSocketPath="unix:///other.sock")))
         self.assertIn("spiffeSocketPath", self.rejected("restart_needed"))
         self.assertNotIn("open db", self.journal)
 
@@ -710,17 +710,17 @@ class ReloadTests(ServiceTestCase):
         """A listener that cannot open brings the old one back."""
         self.start()
         self.ports.taken["127.0.0.1:8444"] = 1
-        self.assertFalse(self.reload(settings_of(("pay", 8444))))
+        self.assertIs(False, self.reload(settings_of(("pay", 8444))))
         self.assertIn("pay", self.rejected("listen_failed"))
         self.assertEqual(self.journal[-2:], ["close web", "open web"])
 
     def test_unexpected(self) -> None:
         """What nobody foresaw is told with its traceback, and what runs goes on."""
         self.start()
-        self.assertFalse(self.reload(RuntimeError("no")))
+        self.assertIs(False, self.reload(RuntimeError("no")))
         self.rejected(None)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
-        self.assertTrue(self.reload(TWO))
+        self.assertIs(True, self.reload(TWO))
 
     def test_waits_for_the_start(self) -> None:
         """A reload during the start waits for its end, and then takes over what the file says."""
@@ -750,7 +750,7 @@ class ReloadTests(ServiceTestCase):
         """While the proxy drains nothing is opened any more."""
         self.start()
         self.proxy.drain()
-        self.assertFalse(self.reload(TWO))
+        self.assertIs(False, self.reload(TWO))
         self.assertEqual(self.rejected("draining"), "the proxy is ending and opens no listener")
         self.assertEqual(self.journal[-1], "close web")
 
@@ -789,7 +789,7 @@ class ReloadTests(ServiceTestCase):
 
     def test_before_the_start(self) -> None:
         """A proxy that was not started opens nothing either."""
-        self.assertFalse(self.reload(TWO))
+        self.assertIs(False, self.reload(TWO))
         self.assertEqual(self.journal, [])
 
 
