@@ -26,7 +26,6 @@ from svc.transport.observer import Role
 
 #: Reasons of ``exchange_failed`` that speak of the application, and those of the notary; all others are the client's.
 _UPSTREAM = frozenset({"upstream_unreachable", "upstream_closed", "upstream_timeout", "upstream_identity_refused"})
-_NOTARY = frozenset({"notary_unavailable", "replayed", "notary_rate"})
 _REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
@@ -78,8 +77,10 @@ class Reports:
             event = Event.UPSTREAM_FAILED
         elif reason == "upstream_malformed":
             event = Event.UPSTREAM_MISBEHAVED
-        elif reason in _NOTARY:
+        elif reason == "notary_unavailable":
             event = Event.RECORD_FAILED
+        elif reason == "notary_rate":
+            event = Event.NOTARY_OVERLOADED
         else:
             event = Event.REQUEST_REJECTED
         emit(self.log, event, detail_reason=reason, detail=detail, peer_spiffe_id=peer or None)

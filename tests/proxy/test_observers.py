@@ -111,7 +111,8 @@ class ExchangeReportTests(ReportsTestCase):
             ("upstream_identity_refused", Event.UPSTREAM_FAILED),
             ("upstream_malformed", Event.UPSTREAM_MISBEHAVED),
             ("notary_unavailable", Event.RECORD_FAILED),
-            ("replayed", Event.RECORD_FAILED),
+            ("notary_rate", Event.NOTARY_OVERLOADED),
+            ("replayed", Event.REQUEST_REJECTED),
             ("head_too_large", Event.REQUEST_REJECTED),
             ("body_too_large", Event.REQUEST_REJECTED),
         ):
