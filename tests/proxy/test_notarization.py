@@ -11,7 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.envelope import Envelope
 from svc.notary.exchange import BodySeen
 from svc.notary.level import Level
+from svc.proxy.config import LimitSettings
 from svc.store.errors import StoreClosed
+from svc.store.records import StoredReceipt
 from svc.strictjson import loads_object
 from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire, lose
 
@@ -151,6 +153,42 @@ class NonceTests(NotarizationTestCase):
         second, wire = self.rig.client()
         second.dataReceived(get("signRequest", NONCE))
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 409 "))
+
+
+class UnadmittedTests(NotarizationTestCase):
+    """What the proxy answers while it still asks whether a nonce is known."""
+
+    def setUp(self) -> None:
+        """A store that takes its time, and a small limit for bodies."""
+        self.rig = Rig(limits=LimitSettings.model_validate({"body": "16B"}))
+        self.client, self.wire = self.rig.client()
+        self.known: Deferred[bool] = Deferred()
+        self.rig.store.nonce_known = lambda client, nonce: self.known  # type: ignore[method-assign]
+
+    def assert_answered_whole_and_alone(self, status: bytes, *, known: bool = False) -> None:
+        """The answer is complete without a record, and an admission that comes late changes nothing any more."""
+        answer = self.wire.take()
+        self.assertTrue(answer.startswith(b"HTTP/1.1 %b " % status), answer)
+        self.assertIn(b"Svc-Notarization-Level: workload\r\n", answer)
+        self.assertEqual(body_of(answer)["status"], int(status))
+        self.known.callback(known)
+        self.assertEqual(self.wire.take(), b"")
+        self.assertEqual(self.rig.endpoint.connections, [])
+        self.assertEqual(self.rig.notarizer.in_flight, 0)
+        self.assertTrue(self.client.idle)
+
+    def test_body_that_turns_out_too_large(self) -> None:
+        """The request is refused at once, and not forwarded when it is admitted later."""
+        rest = b"Transfer-Encoding: chunked\r\n\r\n20\r\n%b\r\n0\r\n\r\n" % (b"x" * 32)
+        self.client.dataReceived(get("signRequest", NONCE, rest=rest, method=b"POST"))
+        self.assert_answered_whole_and_alone(b"413")
+
+    def test_store_that_does_not_answer_in_time(self) -> None:
+        """The request ends like one whose application does not answer in time."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.sweep(61)
+        self.assert_answered_whole_and_alone(b"504", known=True)
+        self.assertFalse(self.wire.paused)
 
 
 class ReleaseTests(NotarizationTestCase):
@@ -374,6 +412,19 @@ class EndpointTests(NotarizationTestCase):
         head = self.fetch(b"/.well-known/svc-notary", method=b"HEAD")
         self.assertTrue(head.startswith(b"HTTP/1.1 200 "))
         self.assertTrue(head.endswith(b"\r\n\r\n"))
+
+    def test_store_that_does_not_answer_in_time(self) -> None:
+        """A question to the notary ends like one to an application that is slow, and the connection goes on."""
+        late: Deferred[StoredReceipt | None] = Deferred()
+        self.rig.store.get_receipt = lambda receipt_id: late  # type: ignore[method-assign]
+        self.client.dataReceived(
+            b"GET /.well-known/svc-notary/v1/receipts/%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"A" * 43)
+        )
+        self.rig.sweep(61)
+        self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 504 "))
+        self.assertFalse(self.wire.paused)
+        late.callback(None)
+        self.assertEqual(self.wire.take(), b"")
 
     def test_running_exchange_is_202(self) -> None:
         """While an exchange runs its receipt is pending."""

@@ -215,10 +215,11 @@ class Exchange:
     def _not_admitted(self, failure: Failure) -> None:
         if self.finished:
             return
-        error = failure.value
+        error = failure.value if isinstance(failure.value, ProxyError) else NotaryUnavailable()
+        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
         self._recorder = None
         self._level = _WORKLOAD
-        self.answer_error(error if isinstance(error, ProxyError) else NotaryUnavailable())
+        self.answer_error(error)
         self._client.resume_for_exchange()
 
     def _forward(self) -> None:
@@ -470,6 +471,10 @@ class Exchange:
             return
         self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
         self._drop_upstream()
+        if self._recorder is not None and self._ticket is None:
+            # Not admitted yet: no record was promised, so the answer waits for none, nor does it claim one.
+            self._recorder = None
+            self._level = _WORKLOAD
         if self._response is not None:
             self._break_off(Outcome.TIMEOUT if error.http_status in (408, 504) else Outcome.SERVER_ABORTED)
             return
