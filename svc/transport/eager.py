@@ -153,7 +153,29 @@ class EagerWrites:
         self.write(b"".join(iovec))
 
 
-class _CountedServer(tcp.Server):
+class _PausesAtOnce:
+    """A mixin that pauses a streaming producer already at its registration where too much is unsent."""
+
+    unsent: int
+    bufferSize: int
+    producer: Any
+    producerPaused: bool
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """
+        Take a producer; see ``IConsumer.registerProducer``. Twisted would pause it only after its first write.
+
+        Args:
+            producer: asked to resume when what is unsent is gone.
+            streaming: whether it is a push producer.
+        """
+        super().registerProducer(producer, streaming)  # type: ignore[misc]
+        if streaming and self.producer is producer and self.unsent > self.bufferSize:
+            self.producerPaused = True
+            producer.pauseProducing()
+
+
+class _CountedServer(_PausesAtOnce, tcp.Server):
     """A server connection that gives its place under the listener's limit back when it is gone."""
 
     bufferSize = READ_SIZE
@@ -183,7 +205,7 @@ class _CountedServer(tcp.Server):
         super().connectionLost(reason)
 
 
-class _BufferedClient(tcp.Client):
+class _BufferedClient(_PausesAtOnce, tcp.Client):
     bufferSize = READ_SIZE
 
     @property

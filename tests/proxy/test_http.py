@@ -196,6 +196,52 @@ class PipeliningTests(SynchronousTestCase):
         self.assertEqual(rig.endpoint.connections, [])
 
 
+class BacklogTests(SynchronousTestCase):
+    """A client that asks and does not read."""
+
+    def setUp(self) -> None:
+        """A client that has two more requests sent while the first long answer is not taken."""
+        self.rig = Rig()
+        self.client, self.wire = self.rig.client()
+        self.client.dataReceived(GET * 3)
+        self.wire.unsent = 200_000
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + bytes(200_000))
+
+    def test_next_request_waits_until_the_answer_is_taken(self) -> None:
+        """No further answer is fetched into memory; when what is unsent is gone, the rest follows in order."""
+        upstream = self.rig.upstream()[1]
+        self.assertEqual(upstream.take().count(b"GET "), 1)
+        self.assertTrue(self.wire.paused)
+        self.client.dataReceived(GET)
+        self.assertEqual(upstream.take(), b"")
+        self.wire.unsent = 0
+        assert self.wire.producer is not None
+        self.wire.producer.resumeProducing()
+        for _ in range(3):
+            self.assertEqual(upstream.take().count(b"GET "), 1)
+            self.rig.respond(OK)
+        self.assertTrue(self.wire.take().endswith(OK * 3))
+        self.assertIsNone(self.wire.producer)
+        self.assertFalse(self.wire.paused)
+
+    def test_ends_when_nothing_is_taken(self) -> None:
+        """The idle time ends the connection, and nothing keeps its transport from closing."""
+        self.rig.sweep(59)
+        self.assertFalse(self.wire.disconnecting)
+        self.rig.sweep(1)
+        self.assertTrue(self.wire.disconnecting)
+        self.assertIsNone(self.wire.producer)
+
+    def test_lost(self) -> None:
+        """A client that goes away leaves nothing behind."""
+        assert self.wire.producer is not None
+        self.wire.producer.stopProducing()
+        lose(self.client)
+        self.rig.sweep(60)
+        self.assertEqual(self.rig.open, set())
+        self.assertEqual(self.rig.upstream()[1].take().count(b"GET "), 1)
+
+
 class UpstreamTroubleTests(SynchronousTestCase):
     """What a client sees when the application is the one that fails."""
 
@@ -367,6 +413,18 @@ class ClientTroubleTests(SynchronousTestCase):
         rig.sweep(0.5)
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 408 "))
         self.assertTrue(wire.disconnecting)
+
+    def test_half_a_head_behind_a_long_exchange(self) -> None:
+        """The time of a head that came in the middle of an exchange is counted from the end of that."""
+        rig = Rig()
+        client, wire = rig.client()
+        client.dataReceived(GET + b"GET /b HT")
+        rig.sweep(30)
+        rig.respond(OK)
+        rig.sweep(9.5)
+        self.assertEqual(wire.take(), OK)
+        rig.sweep(0.5)
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 408 "))
 
     def test_idle_connection_is_closed(self) -> None:
         """Nothing for a minute ends the connection."""

@@ -198,6 +198,17 @@ class EagerServerTests(SynchronousTestCase):
         transport.write(b"y")
         self.assertEqual(len(self.socket.sent), READ_SIZE + 12)
 
+    def test_streaming_producer_is_paused_at_its_registration(self) -> None:
+        """A producer that comes when too much is unsent already is paused at once, and resumed like any other."""
+        transport = self.connect([10])
+        transport.write(b"x" * (READ_SIZE + 11))
+        producer = Producer()
+        transport.registerProducer(producer, True)
+        self.assertEqual(producer.calls, ["pause"])
+        while self.reactor.writers:
+            self.reactor.turn()
+        self.assertEqual(producer.calls, ["pause", "resume"])
+
     def test_pull_producer_is_driven_to_its_end(self) -> None:
         """A pull producer is asked again each time its data is gone."""
         transport = self.connect()

@@ -25,6 +25,7 @@ from svc.notary.level import Level
 from svc.policy import Denied
 from svc.proxy.errors import NotaryNotHere, RequestTimeout
 from svc.proxy.http.answers import answer, problem_body, problem_fields
+from svc.proxy.http.backlog import MOST_UNSENT, Backlog
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.exchange import Exchange
@@ -79,6 +80,7 @@ class ClientConnection(Protocol):
         self._head_since = 0.0
         self._closing_until: float | None = None
         self._unsent = 0
+        self._backlog = Backlog()
         self._received = 0
         self._sent = 0
         self._counted = False
@@ -163,6 +165,8 @@ class ClientConnection(Protocol):
             while queue and self._closing_until is None and not self.gone:
                 exchange = self._exchange
                 if exchange is None:
+                    if self._backlog.written > MOST_UNSENT and self._backlog.waits(self.transport, self._pump):
+                        break
                     self._next(queue.popleft())
                 elif exchange.request_ended:
                     break
@@ -224,7 +228,7 @@ class ClientConnection(Protocol):
         context.metrics.request_duration(exchange.head.method).observe(seconds)
         if context.access_log:
             context.reporter.request_served(self.caller.text, exchange.head.method, status, seconds)
-        self._activity = context.tick
+        self._activity = self._head_since = context.tick
         if tunnelled is not None and not self.gone:
             self._start_tunnel(tunnelled)
         elif exchange.close or not (exchange.request_ended or self._skip_request()):
@@ -234,6 +238,7 @@ class ClientConnection(Protocol):
                 self._pause(_UPGRADE_PENDING, False)
                 self._queue.extend(self._parser.resume())
             if self._queue or self._paused:
+                self._pause(_EXCHANGE_WAITS, False)
                 self._pump()
 
     def _skip_request(self) -> bool:
@@ -283,6 +288,7 @@ class ClientConnection(Protocol):
             data: parts of responses.
         """
         self._activity = self.context.tick
+        self._backlog.written += len(data)
         self.transport.write(data)  # type: ignore[union-attr]
 
     def sent_upstream(self, count: int) -> None:
@@ -364,6 +370,7 @@ class ClientConnection(Protocol):
         self._closing_until = self.context.seconds() + _LINGER
         self._queue.clear()
         self._paused = 0
+        self._backlog.forget()
         self._resume_reading()
         half_close = getattr(self.transport, "loseWriteConnection", None)
         if self.context.inbound or half_close is None:

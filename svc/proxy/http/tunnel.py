@@ -43,6 +43,8 @@ class Tunnel:
             from_client: octets that the client sent behind its request.
         """
         from_upstream = self._upstream.tunnel(self)
+        # First, since the client's transport may ask for a pause as soon as it knows its producer.
+        self._upstream.resumeProducing()
         self._client.registerProducer(self._upstream, True)
         if from_upstream:
             self.from_upstream(from_upstream)
@@ -52,7 +54,6 @@ class Tunnel:
         self._upstream.transport.registerProducer(self, True)  # type: ignore[union-attr]
         if from_client:
             self.from_client(from_client)
-        self._upstream.resumeProducing()
 
     def from_client(self, data: bytes) -> None:
         """
