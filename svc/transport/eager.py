@@ -156,7 +156,6 @@ class EagerWrites:
 class _PausesAtOnce:
     """A mixin that pauses a streaming producer already at its registration where too much is unsent."""
 
-    unsent: int
     bufferSize: int
     producer: Any
     producerPaused: bool
@@ -170,7 +169,7 @@ class _PausesAtOnce:
             streaming: whether it is a push producer.
         """
         super().registerProducer(producer, streaming)  # type: ignore[misc]
-        if streaming and self.producer is producer and self.unsent > self.bufferSize:
+        if streaming and self.producer is producer and _unsent(self) > self.bufferSize:
             self.producerPaused = True
             producer.pauseProducing()
 
@@ -237,8 +236,8 @@ class EagerClient(EagerWrites, _BufferedClient):
     """A client connection with eager writes."""
 
 
-def _unsent(transport: abstract.FileDescriptor) -> int:
-    return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
+def _unsent(transport: Any) -> int:
+    return int(len(transport.dataBuffer) - transport.offset + transport._tempDataLen)
 
 
 def _set_nodelay(sock: socket.socket) -> None:
