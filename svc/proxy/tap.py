@@ -6,7 +6,6 @@ Owns what an operator sees of a bad configuration: one line a problem, exit stat
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from svc.errors import SvcError
 from svc.proxy.config import ProxySettings
 from svc.settings import ConfigInvalid, load
 from svc.transport.reactor import install
+from svc.workload.signals import end_in_order
 
 if TYPE_CHECKING:
     from svc.proxy.service import ProxyService
@@ -96,15 +96,7 @@ def makeService(options: Options) -> IService:
 def _on_signals(reactor: Any, proxy: ProxyService) -> None:
     """Reload on SIGHUP; end on SIGTERM in order and with status 0, where twistd would die of the signal at last."""
     signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(proxy.reload))
-    signal.signal(signal.SIGTERM, lambda _number, _frame: reactor.callFromThread(_end, reactor))
-
-
-def _end(reactor: Any) -> None:
-    """Begin to end; a second signal changes nothing."""
-    from twisted.internet.error import ReactorNotRunning
-
-    with contextlib.suppress(ReactorNotRunning):
-        reactor.stop()
+    end_in_order(reactor)
 
 
 def _fail(reactor: Any) -> None:

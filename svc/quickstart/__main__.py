@@ -7,6 +7,7 @@ Owns what a person sees. What goes wrong is one line and a hint.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -84,15 +85,18 @@ class Quickstart:
             SvcError: with what went wrong.
         """
         options = self._options
-        if answers_tcp(options.port):
-            raise PortTaken(port=options.port)
         try:
+            if answers_tcp(options.port):
+                raise PortTaken(port=options.port)
             upstream = self._application()
             socket = self._identities()
             self._proxy(upstream, socket)
             self._request(socket)
         except BaseException:
             self._end()
+            # Goes where nothing was written yet; logs stay.
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
             raise
         if options.keep:
             self._state.keep(self._folder, self._processes)

@@ -123,9 +123,8 @@ class Exchange:
             self._level = _NONE
             self.answer_error(NotaryUnavailable())
             return
-        context.notary_metrics.level[level.value].inc()
         if level is _WORKLOAD:
-            self._forward()
+            self._begin_at_level()
             return
         self._recorder = Recorder(level, nonce, caller.peer, generation.server, caller.tls, head, context.wall())
         client.pause_for_exchange()
@@ -209,8 +208,13 @@ class Exchange:
         if self.finished:
             self._context.notarizer.abandon(ticket)
             return
-        self._forward()
+        self._begin_at_level()
         self._client.resume_for_exchange()
+
+    def _begin_at_level(self) -> None:
+        """Nothing stands in the way any more."""
+        self._context.notary_metrics.level[self._level.value].inc()  # type: ignore[index]  # never at level none
+        self._forward()
 
     def _not_admitted(self, failure: Failure) -> None:
         if self.finished:

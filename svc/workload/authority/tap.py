@@ -22,6 +22,7 @@ from svc.settings import ConfigInvalid
 from svc.telemetry.logs import LoggedService, log_observer, log_stream
 from svc.telemetry.records import Origin
 from svc.workload.authority.config import AuthoritySettings, load_settings
+from svc.workload.signals import end_in_order
 
 
 class WrongReactor(SvcError):
@@ -148,4 +149,5 @@ def makeService(options: Options) -> IService:
     stream = log_stream(options.parent or {})
     process = _Process(log_observer(origin, log_format=options["log-format"], stream=stream))
     Authority(settings, reactor, config_path=options["config"]).setServiceParent(process)
+    reactor.callWhenRunning(end_in_order, reactor)
     return process
