@@ -67,6 +67,11 @@ def is_token(text: bytes) -> bool:
     return _TOKEN.match(text) is not None
 
 
+#: What some gateways make one character of, when they turn names into variables (RFC 3875, section 4.1.18): all of a
+#: token that is neither letter nor digit.
+_AS_HYPHEN: Final = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
+
+
 def is_reserved(lower_name: bytes) -> bool:
     """
     Tell whether a field belongs to the proxy alone.
@@ -75,10 +80,10 @@ def is_reserved(lower_name: bytes) -> bool:
         lower_name: the name in lower case.
 
     Returns:
-        True for ``svc-*`` and ``x-forwarded-client-cert``, ``_`` read as ``-`` (applications that follow CGI cannot
-        tell them apart).
+        True for ``svc-*`` and ``x-forwarded-client-cert``, ``_``, ``.`` and their like read as ``-`` (applications that
+        follow CGI cannot tell them apart).
     """
-    name = lower_name.replace(b"_", b"-")
+    name = lower_name.translate(_AS_HYPHEN)
     return name.startswith(_PREFIX) or name == _FORWARDED
 
 

@@ -59,6 +59,15 @@ class ReservedTests(SynchronousTestCase):
         for name in (b"svc-", b"svc_", b"svc-x", b"svc_anything"):
             self.assertTrue(is_reserved(name), name)
 
+    def test_what_gateways_make_the_same_variable_of(self) -> None:
+        """Any sign in the place of a hyphen may become the same variable for an application, and is reserved."""
+        for sign in b"!#$%&'*+.^_`|~":
+            for name in (b"x-forwarded-client-cert", b"x-forwarded-client_cert", b"svc-workload-id", b"svc-"):
+                self.assertTrue(is_reserved(name.replace(b"-", bytes([sign]))), (name, sign))
+        self.assertEqual(
+            passed_on([(b"X.Forwarded-Client.Cert", b"URI=a"), (b"A.B", b"c")], frozenset()), [(b"A.B", b"c")]
+        )
+
     def test_others(self) -> None:
         """Names that only look alike are not."""
         for name in (
