@@ -218,7 +218,8 @@ class ReadLoop:
         for job in jobs:
             try:
                 settlements.append(partial(self._desk.read, job, job.read(self._reader)))
-            except (sqlite3.Error, ValueError) as error:
+            except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
+                # A row that was altered may be anything; whoever reads it must not end the thread for all others.
                 self._reader.renew()
                 refused = StoreUnavailable(path=self._path, detail=str(error))
                 settlements += [partial(self._desk.refused, "get", job.entity), partial(self._desk.read, job, refused)]

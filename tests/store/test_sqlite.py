@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -323,6 +324,18 @@ class BreakingTests(StoreCase):
         self.failureResultOf(store.get_statement("s1"), StoreUnavailable)
         self.assertEqual([("get", "receipt"), ("get", "workload_statement")], self.observer.errors)
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
+
+    def test_altered_rows(self) -> None:
+        """A row that somebody altered costs whoever asks for it the answer, and nobody else anything."""
+        store = self.opened()
+        for number, cuts in enumerate(("[[0,99]]", "7", "[7]", "no JSON")):
+            name = f"r{number}"
+            self.successResultOf(store.put_receipt(receipt(name)))
+            with closing(sqlite3.connect(self.path)) as connection, connection:
+                connection.execute("UPDATE receipt SET cuts = ? WHERE id = ?", (cuts, name))
+            self.failureResultOf(store.get_receipt(name), StoreUnavailable)
+        self.successResultOf(store.put_receipt(receipt("whole")))
+        self.assertIsNotNone(self.successResultOf(store.get_receipt("whole")))
 
     def test_close_refused(self) -> None:
         """Closing fires although the last checkpoint is refused, and the refusal is counted."""
