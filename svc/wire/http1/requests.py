@@ -15,7 +15,6 @@ import httptools
 
 from svc.wire.errors import (
     FieldRefused,
-    HeadTooLarge,
     HostInvalid,
     MalformedMessage,
     MethodRefused,
@@ -75,11 +74,8 @@ class RequestParser(Parser):
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits or Limits())
         self._parser = httptools.HttpRequestParser(self)
-        self._target = b""
         self._last: RequestHead | None = None
         self._rest: bytes | None = None
-        #: Whether a head has begun and not ended.
-        self.in_head = False
         self._ended = False
 
     def feed(self, data: bytes) -> list[Event]:
@@ -130,16 +126,11 @@ class RequestParser(Parser):
         if self._ended and self._last is not None and not self._last.keep_alive:
             self._refuse(MalformedMessage(defect="a request follows the last one"))
         self._start_head()
-        self.in_head = True
         self._ended = False
-        self._target = b""
 
     def on_url(self, data: bytes) -> None:
         """A piece of the target."""
-        self._target += data
-        self._head_size += len(data)
-        if self._head_size > self._head_limit:
-            self._refuse(HeadTooLarge(limit=self._head_limit))
+        self._line += data
 
     def on_headers_complete(self) -> None:
         """The head is whole; judge it."""
@@ -151,7 +142,7 @@ class RequestParser(Parser):
         try:
             head = _request_head(
                 method,
-                self._target,
+                self._line,
                 parser.get_http_version(),
                 self._fields,
                 self._telling,
@@ -161,7 +152,6 @@ class RequestParser(Parser):
         except RemoteProtocolError as error:
             self._refuse(error)
         self._finish_head()
-        self.in_head = False
         self._last = head
         self._events.append(head)
 
