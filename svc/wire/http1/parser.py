@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Final, NoReturn
 
 import httptools
@@ -29,7 +28,7 @@ class Parser:
     What both directions share: collecting fields, counting octets and fields, and closing at the first defect.
 
     A head is judged when it is whole, so that the order in which defects are found does not depend on how the octets
-    were cut into reads; only its size is watched on the way, behind each read and in front of every other defect.
+    were cut into reads; only its size is watched on the way.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -42,13 +41,7 @@ class Parser:
         self._gathered = self._fields
         #: Those of them that say something to the proxy.
         self._telling: list[Telling] = []
-        #: The part of the start line that can grow: the target, or the reason phrase.
-        self._line = b""
-        #: Octets of the head or the trailers, as far as they were counted, and how many fields were.
         self._head_size = 0
-        self._counted = 0
-        #: Whether a head has begun and not ended.
-        self.in_head = False
         self._unaccounted = 0
         self._defect: RemoteProtocolError | None = None
         self.closed = False
@@ -57,12 +50,14 @@ class Parser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field, of the head or of the trailers."""
+        size = self._head_size + len(name) + len(value) + 4
+        if size > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
+        self._head_size = size
         if value and value[-1] <= _SPACE:
             # llhttp leaves the white space behind a value, which is no part of it (RFC 9110 section 5.5). A tab behind
             # the transfer coding makes another coding of it for llhttp: it stays and is refused.
-            self._head_size += len(value)
             value = value.rstrip(b" ") if name.lower() == b"transfer-encoding" else value.rstrip()
-            self._head_size -= len(value)
         self._gathered.append((name, value))
         known = CLASSES[name]
         if known[2]:
@@ -79,21 +74,10 @@ class Parser:
         self._defect = error
         raise error
 
-    def _too_large(self, octets: int = 0) -> HeadTooLarge | None:
-        """Count what is new in the head or the trailers, and judge the size with further octets."""
-        new = self._gathered[self._counted :] if self._counted else self._gathered
-        self._counted += len(new)
-        # In C, because that is a good part of what a field costs.
-        self._head_size += sum(map(len, chain.from_iterable(new))) + 4 * len(new)
-        if self._head_size + len(self._line) + octets > self._head_limit:
-            return HeadTooLarge(limit=self._head_limit)
-        return None
-
     def _judge_size(self, octets: int) -> None:
-        """Judge the size of the head or the trailers that are whole now, with octets that are not counted elsewhere."""
-        error = self._too_large(octets)
-        if error is not None:
-            self._refuse(error)
+        """Judge the size of the head or the trailers that are whole now, with octets that were not counted yet."""
+        if self._head_size + octets > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
         if len(self._gathered) > self._fields_limit:
             self._refuse(TooManyFields(limit=self._fields_limit))
 
@@ -107,13 +91,12 @@ class Parser:
         except httptools.HttpParserInvalidMethodError:
             self._close(MethodUnknown())
         except httptools.HttpParserError as error:
-            self._close(self._defect or self._too_large() or _explained(parser, error))
+            self._close(self._defect or _explained(parser, error))
         else:
-            large = self._too_large() if self.in_head or self._gathered else None
             # Whatever llhttp holds back without an event (a half head, a chunk extension, a trailer) stays bounded. The
             # allowance is for what one read may bring behind an event.
-            if large is not None or self._unaccounted > self._head_limit + len(data):
-                self._close(large or HeadTooLarge(limit=self._head_limit))
+            if self._unaccounted > self._head_limit + len(data):
+                self._close(HeadTooLarge(limit=self._head_limit))
         return None
 
     def _close(self, error: RemoteProtocolError) -> None:
@@ -127,15 +110,12 @@ class Parser:
     def _start_head(self) -> None:
         self._fields = self._gathered = []
         self._telling = []
-        self._line = b""
-        self._head_size = self._counted = 0
-        self.in_head = True
+        self._head_size = 0
 
     def _finish_head(self) -> None:
+        self._unaccounted = 0
+        self._head_size = 0
         self._gathered = []
-        self._line = b""
-        self._head_size = self._counted = self._unaccounted = 0
-        self.in_head = False
 
 
 def _explained(

@@ -15,6 +15,7 @@ import httptools
 
 from svc.wire.errors import (
     FieldRefused,
+    HeadTooLarge,
     HostInvalid,
     MalformedMessage,
     MethodRefused,
@@ -74,8 +75,11 @@ class RequestParser(Parser):
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits or Limits())
         self._parser = httptools.HttpRequestParser(self)
+        self._target = b""
         self._last: RequestHead | None = None
         self._rest: bytes | None = None
+        #: Whether a head has begun and not ended.
+        self.in_head = False
         self._ended = False
 
     def feed(self, data: bytes) -> list[Event]:
@@ -126,11 +130,16 @@ class RequestParser(Parser):
         if self._ended and self._last is not None and not self._last.keep_alive:
             self._refuse(MalformedMessage(defect="a request follows the last one"))
         self._start_head()
+        self.in_head = True
         self._ended = False
+        self._target = b""
 
     def on_url(self, data: bytes) -> None:
         """A piece of the target."""
-        self._line += data
+        self._target += data
+        self._head_size += len(data)
+        if self._head_size > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
 
     def on_headers_complete(self) -> None:
         """The head is whole; judge it."""
@@ -142,7 +151,7 @@ class RequestParser(Parser):
         try:
             head = _request_head(
                 method,
-                self._line,
+                self._target,
                 parser.get_http_version(),
                 self._fields,
                 self._telling,
@@ -152,6 +161,7 @@ class RequestParser(Parser):
         except RemoteProtocolError as error:
             self._refuse(error)
         self._finish_head()
+        self.in_head = False
         self._last = head
         self._events.append(head)
 

@@ -14,6 +14,7 @@ import httptools
 
 from svc.wire.errors import (
     FieldRefused,
+    HeadTooLarge,
     MalformedMessage,
     RemoteProtocolError,
     TooManyInterim,
@@ -46,6 +47,7 @@ class ResponseParser(Parser):
     def __init__(self, method: bytes, limits: Limits | None = None, *, upgrade: bool = False) -> None:
         super().__init__(limits or Limits())
         self._parser = httptools.HttpResponseParser(self)
+        self._phrase = b""
         self.rest = b""
         self._start(method, upgrade)
 
@@ -140,10 +142,14 @@ class ResponseParser(Parser):
         if self._ended:
             self._excess()
         self._start_head()
+        self._phrase = b""
 
     def on_status(self, data: bytes) -> None:
         """A piece of the reason phrase."""
-        self._line += data
+        self._phrase += data
+        self._head_size += len(data)
+        if self._head_size > self._head_limit:
+            self._refuse(HeadTooLarge(limit=self._head_limit))
 
     def on_headers_complete(self) -> None:
         """The head is whole; judge it."""
@@ -238,7 +244,7 @@ class ResponseParser(Parser):
             raise VersionRefused(version=version)
         if not 100 <= status <= 599:
             raise MalformedMessage(defect="its status is not between 100 and 599")
-        if self._line not in _PHRASES and _PHRASE.match(self._line) is None:
+        if self._phrase not in _PHRASES and _PHRASE.match(self._phrase) is None:
             raise MalformedMessage(defect="its reason phrase holds a control character")
         length, chunked, options, upgrades, _hosts, _reserved, whole = read_framing(self._telling, version)
         if status == 101 and not (
@@ -262,7 +268,7 @@ class ResponseParser(Parser):
             chunked,
             status == 101,
             status,
-            self._line,
+            self._phrase,
             until_close,
             travels_whole=whole,
         )
