@@ -12,6 +12,7 @@ from datetime import datetime
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
+from twisted.logger import Logger
 
 from svc.identity import BundleSet
 from svc.notary.exchange import Outcome
@@ -40,6 +41,8 @@ class Listener:
         notary: answers the reserved path; None outbound.
         random: gives secure random octets.
     """
+
+    log = Logger()
 
     def __init__(
         self,
@@ -114,7 +117,11 @@ class Listener:
         self.context.tick = now
         self.context.pool.sweep(now)
         for connection in list(self._connections):
-            connection.sweep(now, wall)
+            try:
+                connection.sweep(now, wall)
+            except Exception:  # noqa: BLE001 (a defect in one connection must not stop the times of all others)
+                self.log.failure("a connection could not be judged and is dropped")
+                connection.abort("defect")
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """

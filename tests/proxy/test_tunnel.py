@@ -45,8 +45,13 @@ class TunnelTests(SynchronousTestCase):
         self.upstream: UpstreamConnection = user.connection
         self.application = endpoint.connections[0][1]
         self.client = Wire()
-        self.counted: list[int] = []
-        self.tunnel = Tunnel(self.client, self.upstream, self.counted.append)
+        self.moves: list[int] = []
+        self.tunnel = Tunnel(self.client, self.upstream, self.moves.append)
+
+    @property
+    def counted(self) -> list[int]:
+        """Octets passed to the application."""
+        return [count for count in self.moves if count]
 
     def start(self, from_upstream: bytes = b"", from_client: bytes = b"") -> None:
         """Join them."""
@@ -79,6 +84,14 @@ class TunnelTests(SynchronousTestCase):
         up = b"".join(data for from_client, data in pieces if from_client)
         down = b"".join(data for from_client, data in pieces if not from_client)
         self.assertEqual((self.application.take(), self.client.take(), sum(self.counted)), (up, down, len(up)))
+
+    def test_each_side_keeps_it_alive(self) -> None:
+        """Octets of the application are a sign of life like those of the client."""
+        self.start()
+        self.upstream.dataReceived(b"tick")
+        self.assertEqual(self.moves, [0])
+        self.tunnel.from_client(b"tock")
+        self.assertEqual(self.moves, [0, 4])
 
     def test_slow_client(self) -> None:
         """While the client's transport is full the application is not read."""

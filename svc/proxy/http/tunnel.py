@@ -25,13 +25,13 @@ class Tunnel:
     Args:
         client: the client's transport.
         upstream: the connection to the application.
-        count: told of the octets passed to the application.
+        moved: told of the octets passed to the application, and of 0 for any passed to the client: the tunnel lives.
     """
 
-    def __init__(self, client: Any, upstream: UpstreamConnection, count: Callable[[int], None]) -> None:
+    def __init__(self, client: Any, upstream: UpstreamConnection, moved: Callable[[int], None]) -> None:
         self._client = client
         self._upstream = upstream
-        self._count = count
+        self._moved = moved
         self._client_open = True
         self._upstream_open = True
 
@@ -63,12 +63,13 @@ class Tunnel:
             data: from the client.
         """
         if self._upstream_open:
-            self._count(len(data))
+            self._moved(len(data))
             self._upstream.write(data)
 
     def from_upstream(self, data: bytes) -> None:
         """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
         if self._client_open:
+            self._moved(0)
             self._client.write(data)
 
     def upstream_gone(self) -> None:

@@ -1,0 +1,47 @@
+"""One listener and its connections."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Any, cast
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.proxy.listener import Listener
+from tests.proxy.rig import Rig
+
+
+class Connection:
+    """A connection that is swept, well or badly."""
+
+    def __init__(self, defect: Exception | None = None) -> None:
+        self._defect = defect
+        self.swept = 0
+        self.aborted: list[str] = []
+
+    def sweep(self, now: float, wall: datetime) -> None:
+        """Be judged."""
+        self.swept += 1
+        if self._defect is not None:
+            raise self._defect
+
+    def abort(self, cause: str) -> None:
+        """Be dropped."""
+        self.aborted.append(cause)
+
+
+class SweepTests(SynchronousTestCase):
+    """All connections are judged, whatever one of them does."""
+
+    def test_defect_in_one_connection(self) -> None:
+        """A connection that cannot be judged is dropped and told, and all others are judged."""
+        rig = Rig()
+        listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
+        bad = Connection(RuntimeError("a defect"))
+        connections = [Connection(), bad, Connection()]
+        listener._connections.update(cast(Any, connections))
+        listener.sweep(1.0, rig.wall())
+        self.assertEqual([each.swept for each in connections], [1, 1, 1])
+        self.assertEqual([each.aborted for each in connections], [[], ["defect"], []])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
