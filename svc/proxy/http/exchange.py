@@ -127,8 +127,9 @@ class Exchange:
             self._begin_at_level()
             return
         self._recorder = Recorder(level, nonce, caller.peer, generation.server, caller.tls, head, context.wall())
-        client.pause_for_exchange()
         admission = context.notarizer.admit(level, caller.text, nonce, generation)
+        if not admission.called:
+            client.pause_for_exchange()
         admission.addCallbacks(self._admitted, self._not_admitted)
 
     def request_body(self, data: bytes) -> None:
