@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from twisted.internet import abstract, tcp
 from twisted.internet.interfaces import IAddress, IListeningPort, IProtocol, IProtocolFactory
+from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.internet.posixbase import PosixReactorBase
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -174,6 +175,33 @@ class _PausesAtOnce:
             producer.pauseProducing()
 
 
+class DirectReads:
+    """A mixin before ``tcp.Server`` or ``tcp.Client`` that hands what was read straight to the protocol."""
+
+    # What the base class provides.
+    socket: socket.socket
+    protocol: Any
+    bufferSize: int
+
+    def doRead(self) -> BaseException | None:
+        """
+        Read once; see ``IReadDescriptor.doRead``.
+
+        Returns:
+            Why the connection is over, or None.
+        """
+        try:
+            data = self.socket.recv(self.bufferSize)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return CONNECTION_LOST
+        if not data:
+            return CONNECTION_DONE
+        self.protocol.dataReceived(data)
+        return None
+
+
 class _CountedServer(_PausesAtOnce, tcp.Server):
     """A server connection that gives its place under the listener's limit back when it is gone."""
 
@@ -228,12 +256,12 @@ class StockClient(_BufferedClient):
     """Twisted's client connection."""
 
 
-class EagerServer(EagerWrites, _CountedServer):
-    """A server connection with eager writes."""
+class EagerServer(EagerWrites, DirectReads, _CountedServer):
+    """A server connection with eager writes and direct reads."""
 
 
-class EagerClient(EagerWrites, _BufferedClient):
-    """A client connection with eager writes."""
+class EagerClient(EagerWrites, DirectReads, _BufferedClient):
+    """A client connection with eager writes and direct reads."""
 
 
 def _unsent(transport: Any) -> int:

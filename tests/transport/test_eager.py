@@ -31,7 +31,7 @@ class ScriptedSocket:
         self.sent = b""
         self.sends = 0
         self.options: list[tuple[int, int, Any]] = []
-        self.incoming: list[bytes] = []
+        self.incoming: list[Any] = []
         self.asked: list[int] = []
         self.shut: list[int] = []
         self.closed = False
@@ -45,9 +45,12 @@ class ScriptedSocket:
         self.sent += bytes(data[:accepted])
         return accepted
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int) -> Any:
         self.asked.append(size)
-        return self.incoming.pop(0)
+        found = self.incoming.pop(0)
+        if isinstance(found, OSError):
+            raise found
+        return found
 
     def setsockopt(self, level: int, option: int, value: Any) -> None:
         self.options.append((level, option, value))
@@ -250,6 +253,14 @@ class EagerServerTests(SynchronousTestCase):
         self.assertIs(transport.doRead(), CONNECTION_DONE)
         self.assertEqual((self.application.received, self.socket.asked[0]), (b"data", READ_SIZE))
         self.assertIn((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), self.socket.options)
+
+    def test_reads_that_fail(self) -> None:
+        """A read that has nothing is no end; a broken one is."""
+        transport = self.connect()
+        self.socket.incoming = [EAGAIN, RESET]
+        self.assertIsNone(transport.doRead())
+        self.assertIs(transport.doRead(), CONNECTION_LOST)
+        self.assertEqual(self.application.received, b"")
 
     def test_place_under_the_limit_is_given_back_once(self) -> None:
         """Losing the connection, even reported twice, releases one place."""

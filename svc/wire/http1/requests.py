@@ -98,7 +98,8 @@ class RequestParser(Parser):
             self._hold(self._rest + data)
         else:
             self._read(data)
-        return self._taken()
+        events, self._events = self._events, []
+        return events
 
     def resume(self) -> list[Event]:
         """
@@ -241,20 +242,12 @@ def _request_head(
     _judge_target(method, target, host)
     keep_alive = keep_alive and b"close" not in options
     # By position, because each request makes one: in the order of Head and RequestHead.
-    return RequestHead(
-        version,
-        fields,
-        options,
-        keep_alive,
-        length,
-        chunked,
-        upgrade,
-        method,
-        target,
-        host,
-        reserved or {},
-        travels_whole=whole,
+    head = RequestHead(
+        version, fields, options, keep_alive, length, chunked, upgrade, method, target, host, reserved or {}
     )
+    if whole:
+        head.travels_whole = True
+    return head
 
 
 def _judge_upgrade(upgrades: tuple[bytes, ...], version: str, *, stops: bool) -> bool:

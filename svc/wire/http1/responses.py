@@ -100,20 +100,20 @@ class ResponseParser(Parser):
         if self._ended:
             self.closed = True
             return [Excess()]
-        if self._octets < len(_PROTOCOL) and not data.startswith(_PROTOCOL[self._octets :][: len(data)]):
+        before = self._octets
+        self._octets = before + len(data)
+        if before < len(_PROTOCOL) and not _goes_on(before, data):
             # llhttp skips line ends in front of a response and takes other protocols; neither belongs to a response.
-            self._octets += len(data)
             self._close(MalformedMessage(defect="an answer begins with HTTP/"))
             return self._taken()
-        self._octets += len(data)
-        before, self._tail = self._tail, (data if len(data) > 4 else (self._tail + data)[-5:])
+        tail, self._tail = self._tail, (data if len(data) > 4 else (self._tail + data)[-5:])
         left = self._left
         stopped_at = self._feed(self._parser, data)
         if stopped_at is not None:
             self.rest = data[stopped_at:]
             self.closed = True
-        events = self._taken()
-        if events and type(events[-1]) is End and self._line_ends_follow(events, before, data, left):
+        events, self._events = self._events, []
+        if events and type(events[-1]) is End and self._line_ends_follow(events, tail, data, left):
             self.closed = True
             events.append(Excess())
         return events
@@ -259,7 +259,7 @@ class ResponseParser(Parser):
         keep_alive = keep_alive and b"close" not in options
         until_close = not (length is not None or chunked or self._method == b"HEAD" or _bodiless(status))
         # By position, because each response makes one: in the order of Head and ResponseHead.
-        return ResponseHead(
+        head = ResponseHead(
             version,
             fields,
             options,
@@ -270,8 +270,17 @@ class ResponseParser(Parser):
             status,
             self._phrase,
             until_close,
-            travels_whole=whole,
         )
+        if whole:
+            head.travels_whole = True
+        return head
+
+
+def _goes_on(octets: int, data: bytes) -> bool:
+    """Tell whether a read goes on with the name of the protocol, of which some octets came before."""
+    if not octets and data.startswith(_PROTOCOL):
+        return True
+    return data.startswith(_PROTOCOL[octets:][: len(data)])
 
 
 def _trailing(octets: bytes) -> int:
