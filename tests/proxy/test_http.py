@@ -543,3 +543,18 @@ class OutboundTests(SynchronousTestCase):
         client.dataReceived(GET)
         rig.respond(OK)
         self.assertIn(b"Svc-Notarization-Level: workload\r\n", wire.take())
+
+
+class SlowUpstreamTests(SynchronousTestCase):
+    """An application that reads slowly and then goes away."""
+
+    def test_client_is_read_again(self) -> None:
+        """A pause that the application asked for ends with its connection, so that the next request is read."""
+        rig = Rig()
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\nab")
+        rig.upstream()[1].producer.pauseProducing()
+        self.assertTrue(wire.paused)
+        rig.lose_upstream()
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 502 "))
+        self.assertFalse(wire.paused)

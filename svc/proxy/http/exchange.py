@@ -33,6 +33,7 @@ from svc.proxy.errors import (
 from svc.proxy.http.answers import own_head, problem_body, problem_fields
 from svc.proxy.http.deadlines import overdue
 from svc.proxy.http.heads import interim_head, request_head
+from svc.proxy.http.record import put_record
 from svc.proxy.http.recorder import Recorder
 from svc.proxy.http.response import ResponseWriter
 from svc.proxy.http.wishes import asked_level, given_nonce
@@ -72,7 +73,6 @@ class Exchange:
     _upstream: UpstreamConnection | None = None
     _retried = False
     _body_in = 0
-    _streaming_up = False
     _streaming_down = False
     _response: ResponseHead | None = None
     _response_ended = False
@@ -179,10 +179,9 @@ class Exchange:
             self._to_upstream.clear()
             self._client.sent_upstream(len(data))
             upstream.write(data)
-        if not self.request_ended and not self._streaming_up:
-            self._streaming_up = True
-            upstream.transport.registerProducer(self._client, True)  # type: ignore[union-attr]
-        elif self.request_ended and self._streaming_up:
+        if not self.request_ended:
+            upstream.feed_from(self._client)
+        elif upstream.fed:
             self._stop_streaming_up()
 
     def client_lost(self, outcome: Outcome = Outcome.CLIENT_ABORTED) -> None:
@@ -260,11 +259,9 @@ class Exchange:
             self._client.resume_for_exchange()
 
     def _stop_streaming_up(self) -> None:
-        if self._streaming_up:
-            self._streaming_up = False
-            upstream = self._upstream
-            if upstream is not None and not upstream.dead:
-                upstream.transport.unregisterProducer()  # type: ignore[union-attr]
+        upstream = self._upstream
+        if upstream is not None and upstream.fed:
+            upstream.stop_feeding()
             self._client.resumeProducing()
 
     def _stop_streaming_down(self) -> None:
@@ -314,7 +311,7 @@ class Exchange:
 
     def upstream_lost(self, events: list[Event]) -> None:
         """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
-        self._streaming_up = False
+        self._stop_streaming_up()
         if self.upgraded:
             # The tunnel delivers what came before the end.
             return
@@ -370,10 +367,8 @@ class Exchange:
             self._commit(Outcome.UPGRADED if self.upgraded else Outcome.COMPLETE)
 
     def _hand_back(self, response: ResponseHead, reusable: bool) -> None:
-        if self._streaming_up:
-            self._stop_streaming_up()
-        if self._streaming_down:
-            self._stop_streaming_down()
+        self._stop_streaming_up()
+        self._stop_streaming_down()
         if response.status == 101:
             self.upgraded = True
             if self._upstream is not None:
@@ -397,23 +392,11 @@ class Exchange:
             done.addCallbacks(self._released, self._unrecorded)
 
     def _recorded(self, outcome: Outcome) -> Deferred[None] | None:
-        """Put the record on its way; both counters are moved by what becomes of it."""
+        """Put the record on its way, where there is to be one."""
         recorder, ticket = self._recorder, self._ticket
         if recorder is None or ticket is None:
             return None
-        context = self._context
-        done = context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, context.wall()))
-        return done.addCallbacks(self._record_written, self._record_failed)
-
-    def _record_written(self, _result: None) -> None:
-        self._context.notary_metrics.records_written.inc()
-
-    def _record_failed(self, failure: Failure) -> Failure:
-        self._context.notary_metrics.records_failed.inc()
-        error = failure.value
-        reason = error.reason if isinstance(error, SvcError) else type(error).__name__
-        self._context.reporter.exchange_failed(reason, self._client.caller.text, "the record could not be committed")
-        return failure
+        return put_record(self._context, self._client.caller.text, ticket, recorder, outcome)
 
     def _released(self, _result: None) -> None:
         if self.finished:

@@ -43,7 +43,7 @@ class WaitingClient(Protocol):
 
 
 class ExchangeClient(WaitingClient, Protocol):
-    """The client connection as its exchange sees it; it is a push producer too."""
+    """The client connection as its exchange sees it; it is a push producer too, for the upstream's transport."""
 
     context: ListenerContext
     random: Callable[[int], bytes]

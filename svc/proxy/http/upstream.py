@@ -8,7 +8,7 @@ the request was sent to the end before that, nothing followed, and both sides wa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from typing import Protocol as Interface
 
 from twisted.internet import error as twisted_errors
@@ -72,6 +72,8 @@ class UpstreamConnection(Protocol):
         self._tunnel: TunnelEnd | None = None
         self.dead = False
         self.reused = False
+        #: Whether a client streams a request into it.
+        self.fed = False
         self.idle_since = 0.0
         #: When it was told to close; it gets some time to send what was written.
         self.closing_since = 0.0
@@ -112,6 +114,24 @@ class UpstreamConnection(Protocol):
             data: part of a request, or of the other protocol after an upgrade.
         """
         self.transport.write(data)  # type: ignore[union-attr]
+
+    def feed_from(self, producer: Any) -> None:
+        """
+        Let the application's speed govern a request that does not fit one read.
+
+        Args:
+            producer: the client's connection, a push producer.
+        """
+        if not self.fed:
+            self.fed = True
+            self.transport.registerProducer(producer, True)  # type: ignore[union-attr]
+
+    def stop_feeding(self) -> None:
+        """The request is sent to its end, or given up."""
+        if self.fed:
+            self.fed = False
+            if not self.dead:
+                self.transport.unregisterProducer()  # type: ignore[union-attr]
 
     def release(self, *, reusable: bool) -> None:
         """

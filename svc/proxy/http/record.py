@@ -1,0 +1,51 @@
+"""
+A record on its way to the store.
+
+Owns what is counted and told of it, the same for a response that waits for it and for an exchange that broke off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.notary.exchange import Outcome
+from svc.proxy.http.recorder import Recorder
+
+if TYPE_CHECKING:
+    from svc.proxy.http.context import ListenerContext
+    from svc.proxy.notarizer import Ticket
+
+
+def put_record(
+    context: ListenerContext, peer: str, ticket: Ticket, recorder: Recorder, outcome: Outcome
+) -> Deferred[None]:
+    """
+    Sum an exchange up and make its record durable.
+
+    Args:
+        context: the listener's notary, counters and log.
+        peer: the client's identity, for the log.
+        ticket: the admission of the exchange.
+        recorder: what was seen of it.
+        outcome: how it ended.
+
+    Returns:
+        Fires when the record is on disk; fails as :meth:`svc.proxy.notarizer.Notarizer.commit`, told and counted.
+    """
+
+    def written(_result: None) -> None:
+        context.notary_metrics.records_written.inc()
+
+    def failed(failure: Failure) -> Failure:
+        context.notary_metrics.records_failed.inc()
+        error = failure.value
+        reason = error.reason if isinstance(error, SvcError) else type(error).__name__
+        context.reporter.exchange_failed(reason, peer, "the record could not be committed")
+        return failure
+
+    done = context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, context.wall()))
+    return done.addCallbacks(written, failed)
