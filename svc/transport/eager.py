@@ -256,11 +256,11 @@ class StockClient(_BufferedClient):
     """Twisted's client connection."""
 
 
-class EagerServer(EagerWrites, DirectReads, _CountedServer):
+class EagerServer(EagerWrites, DirectReads, _CountedServer):  # type: ignore[misc]
     """A server connection with eager writes and direct reads."""
 
 
-class EagerClient(EagerWrites, DirectReads, _BufferedClient):
+class EagerClient(EagerWrites, DirectReads, _BufferedClient):  # type: ignore[misc]
     """A client connection with eager writes and direct reads."""
 
 
