@@ -76,7 +76,7 @@ class StoreCorrupt(StoreError):
     reason = "store_corrupt"
     hint = (
         "nothing was changed; move {path} and the files {path}-wal and {path}-shm beside it to a safe place "
-        "(sqlite3 can read what is left with .recover), then start again with a new database"
+        "(the sqlite3 shell can read what is left with .dump or .recover), then start again with a new database"
     )
     path: str
     detail: str

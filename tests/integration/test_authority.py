@@ -363,10 +363,13 @@ class ProcessTests(AuthorityCase):
         self.assertTrue(_works(self.client(authority)))
 
     def test_second_instance(self) -> None:
-        """A live socket is refused with a clear line, and the first instance goes on."""
+        """A live socket is refused with a clear line; the first instance goes on, and its files stay what they were."""
         authority = self.running()
+        paths = (authority.bundle_path, authority.pq_bundle_path, authority.archive_path)
+        before = [path.read_bytes() for path in paths]
         ended = self.ended(authority)
         self.assertEqual(ended.returncode, 1)
+        self.assertEqual([path.read_bytes() for path in paths], before)
         self.assertIn(f"svc: the socket {authority.socket_path} is served by another process", ended.stderr)
         self.assertNotIn("Traceback", ended.stderr)
         self.assertTrue(_works(self.client(authority)))

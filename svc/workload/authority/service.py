@@ -35,6 +35,7 @@ from svc.workload.authority.publication import Publication
 from svc.workload.authority.registration import Registry
 from svc.workload.authority.report import AuthorityLog, LibraryLog
 from svc.workload.authority.server import WorkloadApi
+from svc.workload.authority.socketfile import check_free
 from svc.workload.errors import CredentialsMissing, PqFileMissing
 from svc.workload.pqfile import read_pq_bundles
 from svc.workload.source import WorkloadSource, utc_now
@@ -99,6 +100,9 @@ class Authority(MultiService):
         self._publication.load()
         if self._pq is None:
             self._pq = self._make_pq_roots()
+        # Before anything is written: a second authority must not touch the files of the one that runs.
+        for path in self._socket_paths():
+            check_free(path)
         self._advance(self._now())
         if not self._listening:
             self._add_listeners()
@@ -215,6 +219,10 @@ class Authority(MultiService):
         )
         roots.keep_only(frozenset(each.trustDomain for each in settings.federatesWith))
         return roots
+
+    def _socket_paths(self) -> list[str]:
+        pq = self._settings.pqIssuer
+        return [path for path in (self._settings.socket, pq.socket if pq is not None else None) if path is not None]
 
     def _add_listeners(self) -> None:
         settings, reactor = self._settings, self._reactor

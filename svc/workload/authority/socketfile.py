@@ -110,6 +110,29 @@ def listen(
         raise
 
 
+def check_free(path: str) -> None:
+    """
+    Ask whether a socket could be listened on here, before anything else is done.
+
+    Args:
+        path: where the socket is to stand.
+
+    Raises:
+        SocketInUse: another process serves it.
+        SocketUnusable: the folder or the file cannot be used.
+        FileMissing: the folder does not exist.
+        FileRefused: the folder is writable by others.
+    """
+    refuse_open_folder(os.path.dirname(path))
+    lock = _lock(path)
+    try:
+        _remove_stale(path)
+    except OSError as error:
+        raise SocketUnusable(path=path, defect=error.strerror or str(error)) from error
+    finally:
+        os.close(lock)
+
+
 def _lock(path: str) -> int:
     name = f"{path}.lock"
     try:
