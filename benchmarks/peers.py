@@ -48,7 +48,6 @@ class BundleMissing(SvcError):
     """the authority gives no bundle for {trust_domain}"""
 
     reason = "bundle_missing"
-    hint = "the authority's log is in"
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
         rows = Measurement(stage, load, QUICK if options.quick else FULL, say).run()
     except SvcError as error:
         print(f"benchmark: {error}", file=sys.stderr)
-        print(f"           {error.advice() or 'the logs are in'} {folder}", file=sys.stderr)
+        print(f"           {error.advice() or f'the logs are in {folder}'}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("benchmark: interrupted", file=sys.stderr)
