@@ -96,10 +96,8 @@ def listen(
         FileMissing: the folder does not exist.
         FileRefused: the folder is writable by others.
     """
-    refuse_open_folder(os.path.dirname(path))
-    lock = _lock(path)
+    lock = _claim(path)
     try:
-        _remove_stale(path)
         server = make_socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         return _bind(server, path, mode, group, lock)
     except OSError as error:
@@ -112,25 +110,30 @@ def listen(
 
 def check_free(path: str) -> None:
     """
-    Ask whether a socket could be listened on here, before anything else is done.
+    Ask whether :func:`listen` could make a socket here, before anything else is done.
 
     Args:
         path: where the socket is to stand.
 
     Raises:
-        SocketInUse: another process serves it.
-        SocketUnusable: the folder or the file cannot be used.
-        FileMissing: the folder does not exist.
-        FileRefused: the folder is writable by others.
+        SvcError: as :func:`listen`.
     """
+    os.close(_claim(path))
+
+
+def _claim(path: str) -> int:
+    """Take the lock of a path at which nobody listens, and remove what a crashed instance left there."""
     refuse_open_folder(os.path.dirname(path))
     lock = _lock(path)
     try:
         _remove_stale(path)
     except OSError as error:
-        raise SocketUnusable(path=path, defect=error.strerror or str(error)) from error
-    finally:
         os.close(lock)
+        raise SocketUnusable(path=path, defect=error.strerror or str(error)) from error
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _lock(path: str) -> int:
