@@ -16,11 +16,10 @@ from twisted.python.usage import Options as TwistedOptions
 from twisted.python.usage import UsageError
 
 from svc import __version__
-from svc.errors import SvcError
 from svc.proxy.config import ProxySettings
-from svc.settings import ConfigInvalid, load
+from svc.settings import load
 from svc.transport.reactor import install
-from svc.workload.signals import end_in_order
+from svc.workload.process import end_in_order, settings_or_exit
 
 if TYPE_CHECKING:
     from svc.proxy.service import ProxyService
@@ -46,24 +45,13 @@ class Options(TwistedOptions):
         """Judge the options, and the configuration where that is all that is asked."""
         if self["log-format"] not in ("json", "text"):
             raise UsageError(f"--log-format {self['log-format']!r}: expected json or text")
-        self["settings"] = _settings(self["config"])
+        self["settings"] = settings_or_exit(lambda path: load(path, ProxySettings), self["config"])
         if self["check-config"]:
             print(f"{self['config']} is valid")
             sys.exit(0)
         # twistd parses the options of a plugin before anything imports a reactor; with --reactor it has chosen one.
         if "twisted.internet.reactor" not in sys.modules:
             install()
-
-
-def _settings(path: str) -> ProxySettings:
-    try:
-        return load(path, ProxySettings)
-    except ConfigInvalid as error:
-        for problem in error.problems:
-            print(f"svc: {path}: {problem}", file=sys.stderr)
-    except SvcError as error:
-        print(f"svc: {error}", file=sys.stderr)
-    sys.exit(1)
 
 
 def makeService(options: Options) -> IService:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import NoReturn
 
 from twisted.application.service import IService
 from twisted.internet import asyncioreactor
@@ -18,11 +17,10 @@ from twisted.python import usage
 
 import svc
 from svc.errors import SvcError
-from svc.settings import ConfigInvalid
 from svc.telemetry.logs import LoggedService, log_observer, log_stream
 from svc.telemetry.records import Origin
-from svc.workload.authority.config import AuthoritySettings, load_settings
-from svc.workload.signals import end_in_order
+from svc.workload.authority.config import load_settings
+from svc.workload.process import die, end_in_order, settings_or_exit
 
 
 class WrongReactor(SvcError):
@@ -55,7 +53,7 @@ class Options(usage.Options):
         if self["log-format"] not in ("json", "text"):
             raise usage.UsageError("--log-format is json or text")
         if self["check-config"]:
-            read_settings(self["config"])
+            settings_or_exit(load_settings, self["config"])
             sys.exit(0)
         install_reactor()
 
@@ -68,46 +66,6 @@ def install_reactor() -> None:
     loop = asyncio.SelectorEventLoop()
     asyncio.set_event_loop(loop)
     asyncioreactor.install(loop)
-
-
-def read_settings(path: str) -> AuthoritySettings:
-    """
-    Read the configuration or end the process with one line for each defect.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The settings.
-
-    Raises:
-        SystemExit: with status 1.
-    """
-    try:
-        return load_settings(path)
-    except ConfigInvalid as error:
-        for problem in error.problems:
-            print(f"svc: {path}: {problem}", file=sys.__stderr__)
-        raise SystemExit(1) from error
-    except SvcError as error:
-        die(error)
-
-
-def die(error: SvcError) -> NoReturn:
-    """
-    End the process with the sentence of an error and its hint.
-
-    Args:
-        error: what went wrong.
-
-    Raises:
-        SystemExit: with the error's status.
-    """
-    # The true standard error: once twistd logs, it turns ``sys.stderr`` into log records.
-    print(f"svc: {error}", file=sys.__stderr__)
-    if error.advice():
-        print(f"     {error.advice()}", file=sys.__stderr__, flush=True)
-    raise SystemExit(error.exit_status) from error
 
 
 class _Process(LoggedService):
@@ -137,7 +95,7 @@ def makeService(options: Options) -> IService:
     Raises:
         SystemExit: the configuration is not good, or another reactor is installed.
     """
-    settings = read_settings(options["config"])
+    settings = settings_or_exit(load_settings, options["config"])
     # Imported here: it needs the reactor that the options have installed.
     from twisted.internet import reactor
 
