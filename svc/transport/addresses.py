@@ -36,7 +36,7 @@ class TcpAddress:
     @property
     def is_ip(self) -> bool:
         """Whether ``host`` is an IP literal."""
-        return _is_ip(self.host)
+        return is_ip_literal(self.host)
 
     @property
     def server_name(self) -> str | None:
@@ -86,7 +86,7 @@ def parse_address(text: str) -> Address:
         raise AddressInvalid(text=text, expected=EXPECTED)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-        if not _is_ip(host) or ":" not in host:
+        if not is_ip_literal(host) or ":" not in host:
             raise AddressInvalid(text=text, expected=EXPECTED)
     elif not _is_host(host):
         raise AddressInvalid(text=text, expected=EXPECTED)
@@ -102,7 +102,16 @@ def _parse_unix(text: str) -> UnixAddress:
     return UnixAddress(path)
 
 
-def _is_ip(host: str) -> bool:
+def is_ip_literal(host: str) -> bool:
+    """
+    Tell an address from a name.
+
+    Args:
+        host: without brackets.
+
+    Returns:
+        True for an IPv4 or IPv6 literal.
+    """
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -117,5 +126,5 @@ def _is_host(host: str) -> bool:
         return False
     labels = host.removesuffix(".").split(".")
     if labels[-1].isdigit():
-        return _is_ip(host)
+        return is_ip_literal(host)
     return all(_LABEL.match(label) for label in labels)

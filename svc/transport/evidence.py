@@ -7,7 +7,6 @@ Owns the value and the question; the proving is done in ``verification``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from svc.identity.svid import X509Svid
 from svc.identity.verification import SvidEvidence
@@ -34,12 +33,6 @@ class PeerEvidence:
     tls_version: str
     post_quantum: bool
     own_svid: X509Svid
-
-
-class EvidenceHandle(Protocol):
-    """A TLS connection object that knows its peer once the handshake is complete."""
-
-    peer_evidence: PeerEvidence | None
 
 
 def peer_evidence(transport: object) -> PeerEvidence:

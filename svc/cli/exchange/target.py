@@ -8,13 +8,13 @@ A-labels. Knows nothing of connections.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from svc.cli.errors import UsageRefused
+from svc.transport.addresses import is_ip_literal
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PORTS: Final = {"http": 80, "https": 443}
@@ -50,7 +50,7 @@ class Target:
     @property
     def server_name(self) -> str | None:
         """The name for TLS, None for an IP address (RFC 6066 section 3)."""
-        return None if _is_ip(self.host) else self.host
+        return None if is_ip_literal(self.host) else self.host
 
     @property
     def server(self) -> str:
@@ -95,7 +95,7 @@ def _host_and_port(authority: str, url: str) -> tuple[str, int]:
     """Give the host and the port, 0 where none stands there."""
     if authority.startswith("["):
         host, bracket, rest = authority[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")) or not _is_ip(host) or ":" not in host:
+        if not bracket or (rest and not rest.startswith(":")) or not is_ip_literal(host) or ":" not in host:
             raise UsageRefused(f'the host of "{url}" is no IPv6 address in brackets', "write https://[::1]:8443/")
         port_text = rest.removeprefix(":")
     else:
@@ -115,7 +115,11 @@ def _name(host: str, url: str) -> str:
         host = _a_labels(host)
     labels = host.removesuffix(".").split(".")
     numeric = labels[-1].isdigit()
-    if len(host) > _MAX_NAME or (numeric and not _is_ip(host)) or not all(_NAME.match(label) for label in labels):
+    if (
+        len(host) > _MAX_NAME
+        or (numeric and not is_ip_literal(host))
+        or not all(_NAME.match(label) for label in labels)
+    ):
         raise UsageRefused(f'"{host}" is no host name', "a name has letters, digits, hyphens and dots")
     return host
 
@@ -134,11 +138,3 @@ def _path(path: str, url: str) -> str:
         raise UsageRefused(f'"{url}" holds a blank or a control character', "write a blank as %20")
     encoded = quote(path, safe=_ASCII, encoding="utf-8", errors="surrogateescape")
     return encoded if encoded.startswith("/") else f"/{encoded}"
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
