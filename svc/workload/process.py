@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from twisted.internet.error import ReactorNotRunning
 
@@ -23,7 +23,7 @@ _SettingsT = TypeVar("_SettingsT")
 
 def settings_or_exit(read: Callable[[str], _SettingsT], path: str) -> _SettingsT:
     """
-    Read the configuration or end the process with one line for each defect.
+    Read the configuration or end the process with one line for each defect; called before ``twistd`` logs.
 
     Args:
         read: reads it.
@@ -42,22 +42,25 @@ def settings_or_exit(read: Callable[[str], _SettingsT], path: str) -> _SettingsT
             print(f"svc: {path}: {problem}", file=sys.stderr)
         raise SystemExit(1) from error
     except SvcError as error:
-        die(error)
+        die(error, sys.stderr)
 
 
-def die(error: SvcError) -> NoReturn:
+def die(error: SvcError, stream: TextIO | None = None) -> NoReturn:
     """
     End the process with the sentence of an error and its hint.
 
     Args:
         error: what went wrong.
+        stream: where it is written; by default the true standard error, since ``twistd``, once it logs, turns
+            ``sys.stderr`` into log records.
 
     Raises:
         SystemExit: with the error's status.
     """
-    print(f"svc: {error}", file=sys.stderr)
+    written = stream if stream is not None else sys.__stderr__
+    print(f"svc: {error}", file=written)
     if error.advice():
-        print(f"     {error.advice()}", file=sys.stderr)
+        print(f"     {error.advice()}", file=written, flush=True)
     raise SystemExit(error.exit_status) from error
 
 
