@@ -52,6 +52,8 @@ BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 # Default ports.
 PORT_PROXY_METRICS: Final = 9092
 PORT_PROXY_ADMIN: Final = 9902
+PORT_BROKER_METRICS: Final = 9093
+PORT_BROKER_ADMIN: Final = 9903
 
 # Environment variables.
 ENV_PREFIX: Final = "SVC_"

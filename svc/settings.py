@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -66,6 +66,42 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Written:
+    """
+    How a value stands in the file, where the model holds something else: metadata of an annotated type.
+
+    The validator does not look at it; the reference tables and the JSON Schema for editors are made from it.
+
+    Args:
+        kind: what the reference calls it, such as ``duration``.
+        schema: the JSON Schema of the written value.
+        show: writes a value of the model as the file does.
+    """
+
+    kind: str
+    schema: Mapping[str, object]
+    show: Callable[[Any], str] = str
+
+    def __get_pydantic_json_schema__(self, _core: object, _inner: object) -> dict[str, object]:
+        return dict(self.schema)
+
+
+def written_text(kind: str, pattern: str, show: Callable[[Any], str] = str) -> Written:
+    """
+    Describe a value that the file writes as text.
+
+    Args:
+        kind: what the reference calls it.
+        pattern: a regular expression that every accepted text matches, as JSON Schema has it.
+        show: writes a value of the model as the file does.
+
+    Returns:
+        The metadata.
+    """
+    return Written(kind, {"type": "string", "pattern": pattern}, show)
+
+
 #: A hundred years: no sum of a time and a duration leaves the calendar.
 MAX_DURATION: Final = 36500 * 86400.0
 #: What a signed 64-bit counter holds.
@@ -115,6 +151,36 @@ def parse_size(value: object) -> int:
         if octets <= MAX_SIZE:
             return octets
     raise ValueError("a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB, below 2^63 octets")
+
+
+def show_duration(seconds: float) -> str:
+    """
+    Write a time span as the file does.
+
+    Args:
+        seconds: the span.
+
+    Returns:
+        The largest unit that needs no fraction: ``90d``, ``1h``.
+    """
+    spans = [(seconds / size, name) for name, size in _DURATION_UNITS.items()]
+    number, name = next((each for each in reversed(spans) if each[0] >= 1 and each[0].is_integer()), (seconds, "s"))
+    return f"{number:g}{name}"
+
+
+def show_size(octets: int) -> str:
+    """
+    Write a size as the file does.
+
+    Args:
+        octets: the size.
+
+    Returns:
+        The largest unit that needs no fraction: ``32KiB``.
+    """
+    units = reversed(_SIZE_UNITS.items())
+    name, size = next((each for each in units if octets >= each[1] and octets % each[1] == 0), ("B", 1))
+    return f"{octets // size}{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +250,25 @@ def _is_host(text: str) -> bool:
 
 _ItemT = TypeVar("_ItemT")
 
+#: For schemas; what a duration and an address are, the functions above alone decide.
+DURATION_PATTERN: Final = r"^[0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d)$"
+ADDRESS_PATTERN: Final = r"^(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{0,253}):(0|[1-9][0-9]{0,4})$"
+
 #: A list in the file, a tuple in the model.
 Items = Annotated[tuple[_ItemT, ...], Strict(False)]
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-Size = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    written_text("duration", DURATION_PATTERN, show_duration),
+]
+Size = Annotated[int, BeforeValidator(parse_size), written_text("size", "^[0-9]{1,19}(B|KiB|MiB|GiB)$", show_size)]
 
 
 def _host_port(value: object) -> dict[str, object] | HostPort:
     return HostPort.parse(value)
 
 
-Address = Annotated[HostPort, BeforeValidator(_host_port)]
+Address = Annotated[HostPort, BeforeValidator(_host_port), written_text("address", ADDRESS_PATTERN)]
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
@@ -306,6 +380,11 @@ def _key(location: tuple[int | str, ...], document: object, *, absent: bool) -> 
     return shown or "configuration"
 
 
+#: What a password may stand in: a URL with an account or a query, and ``name=value`` with a name that says so.
+_SECRET_IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://).*(?:[@?]|(?i:passw|secret))", re.DOTALL)
+_SECRET_BY_NAME: Final = re.compile(r".*(?:passw|secret|_key)\w*\s*=", re.DOTALL | re.IGNORECASE)
+
+
 def _shown(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
@@ -315,4 +394,9 @@ def _shown(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and (secret := _SECRET_IN_URL.match(value)):
+        # A URL may hold a password, also below a key that does not exist; this text goes to terminals and logs.
+        return repr(f"{secret[1]}…")
+    if isinstance(value, str) and _SECRET_BY_NAME.match(value):
+        return repr("…")
     return repr(value) if isinstance(value, str) else str(value)

@@ -94,6 +94,10 @@ def loads_object(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = M
     return value
 
 
+#: Made once: ``json.dumps`` would make one for each document.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def dumps(value: object) -> bytes:
     """
     Write compact UTF-8 JSON.
@@ -108,7 +112,7 @@ def dumps(value: object) -> bytes:
         ValueError: for NaN or an infinity.
         UnicodeEncodeError: for a lone surrogate.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    return _ENCODER.encode(value).encode("utf-8")
 
 
 def b64u_encode(data: bytes) -> str:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
+from svc.telemetry.denials import Repeats
+from svc.telemetry.events import Event, Severity
 from svc.telemetry.health import Health
+from svc.telemetry.logs import emit
 
 #: Gives the configuration without its secrets.
 ShownConfig = Callable[[], Mapping[str, object]]
@@ -23,6 +27,10 @@ def _answer(request: Request, status: int, body: Mapping[str, object]) -> bytes:
     request.setHeader(b"content-type", b"application/json")
     request.setHeader(b"cache-control", b"no-store")
     return json.dumps(body, ensure_ascii=True, indent=2, default=str).encode("ascii") + b"\n"
+
+
+def _source(request: Request) -> str:
+    return str(getattr(request.getClientAddress(), "host", "") or "local")
 
 
 class LiveResource(Resource):
@@ -45,7 +53,7 @@ class LiveResource(Resource):
 
 class ReadyResource(Resource):
     """
-    Answers 200 while all conditions hold, else 503; the body names each condition.
+    Answers 200 while all required conditions hold, else 503; the body names each condition.
 
     Args:
         health: the conditions.
@@ -80,15 +88,22 @@ class DrainResource(Resource):
     """
     Begins a drain when it is asked to with POST.
 
+    The request that begins it leaves an audit record with the address that it came from. So do those that are refused,
+    ever more seldom, since a web page can send thousands.
+
     Args:
+        health: knows whether a drain has begun.
         drain: begins it and returns at once; called again at each request.
     """
 
     isLeaf = True
+    log = Logger()
 
-    def __init__(self, drain: Callable[[], object]) -> None:
+    def __init__(self, health: Health, drain: Callable[[], object]) -> None:
         super().__init__()
+        self._health = health
         self._drain = drain
+        self._refusals = Repeats()
 
     def render_POST(self, request: Request) -> bytes:
         """
@@ -101,9 +116,24 @@ class DrainResource(Resource):
             An object with ``draining``, status 202.
         """
         if request.getHeader(b"origin") is not None or request.getHeader(b"sec-fetch-site") is not None:
-            return _answer(request, 403, {"draining": False, "reason": "cross_site"})
+            return self._refuse(request)
+        if not self._health.draining:
+            emit(self.log, Event.ADMIN_DRAIN, attributes={"source.address": _source(request)})
         self._drain()
         return _answer(request, 202, {"draining": True})
+
+    def _refuse(self, request: Request) -> bytes:
+        if self._refusals.failed("cross_site"):
+            emit(
+                self.log,
+                Event.ADMIN_DRAIN,
+                severity=Severity.WARN,
+                outcome="failure",
+                message="drain refused: a browser asked for a web page",
+                detail_reason="cross_site",
+                attributes={"source.address": _source(request), "attempts": self._refusals.count},
+            )
+        return _answer(request, 403, {"draining": False, "reason": "cross_site"})
 
 
 class ConfigResource(Resource):
@@ -154,7 +184,7 @@ def admin_root(
     root.putChild(b"livez", LiveResource())
     root.putChild(b"readyz", ReadyResource(health))
     if drain is not None:
-        root.putChild(b"drain", DrainResource(drain))
+        root.putChild(b"drain", DrainResource(health, drain))
     if config is not None:
         root.putChild(b"config", ConfigResource(config))
     return root

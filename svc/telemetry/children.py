@@ -13,17 +13,24 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from svc.telemetry.families import ConnectionFamilies, NotaryFamilies, TlsFamilies
 from svc.telemetry.labels import (
+    CAUSES,
+    HANDSHAKE_REASONS,
+    HTTP_METHODS,
     LEVELS,
     OTHER,
+    TLS_GROUPS,
+    Cause,
     Direction,
     Level,
     NotaryProtocol,
     Protocol,
     Role,
-    http_method,
     tls_group,
 )
 from svc.telemetry.plain import PlainCount, PlainDurations
+
+#: A verified peer is refused for who it is, by the configuration of the listener.
+_UNWANTED: Final = frozenset(("identity_unexpected", "policy_deny"))
 
 
 class HandshakeEvidence(Structural):
@@ -32,10 +39,6 @@ class HandshakeEvidence(Structural):
     @property
     def group(self) -> str:
         """The key exchange group."""
-
-    @property
-    def post_quantum(self) -> bool:
-        """Whether the group is post-quantum."""
 
 
 class NotaryMetrics:
@@ -69,14 +72,14 @@ class ListenerMetrics:
         direction: where its connections go.
 
     Attributes:
-        role: the TLS role of this listener's connections.
+        role: the TLS role of this listener's connections: towards clients inbound, towards the peer outbound.
         active: open connections; ``inc()`` when one is accepted, ``dec()`` when it is gone.
-        succeeded: connections that were accepted for service; the listener counts them.
+        succeeded: connections that were accepted for service; the listener counts each once.
         auth_failed: connections refused for who their peer is; counted here for handshakes, by the listener for policy.
-        failed: connections that failed otherwise; counted here for handshakes and limits.
+        failed: connections that failed otherwise; counted here for handshakes, limits and unreachable peers.
         bytes_received: application octets from clients; ``inc(n)``.
         bytes_sent: application octets to backends; ``inc(n)``.
-        auth_allowed: decisions that let something pass.
+        auth_allowed: decisions that let something pass: requests inbound, verified peers outbound.
         denied_svid: decisions that refused an invalid SVID.
         denied_policy: decisions of policy that refused something.
     """
@@ -95,13 +98,23 @@ class ListenerMetrics:
         self.failed: Final[Counter] = connections.connections.labels(protocol, direction, "error")
         self.bytes_received: Final[Counter] = connections.received.labels(protocol)
         self.bytes_sent: Final[Counter] = connections.sent.labels(protocol)
-        self.auth_allowed: Final[Counter] = connections.decisions.labels("allowed", "ok", protocol, self.role)
-        self.denied_svid: Final[Counter] = connections.decisions.labels("denied", "svid_invalid", protocol, self.role)
-        self.denied_policy: Final[Counter] = connections.decisions.labels("denied", "policy_deny", protocol, self.role)
+        decisions = connections.decisions
+        self.auth_allowed: Final[PlainCount] = decisions.labels("allowed", "ok", protocol, self.role)
+        self.denied_svid: Final[PlainCount] = decisions.labels("denied", "svid_invalid", protocol, self.role)
+        self.denied_policy: Final[PlainCount] = decisions.labels("denied", "policy_deny", protocol, self.role)
         self._handshake: Histogram = tls.handshakes.labels(protocol, self.role)
-        self._groups: dict[tuple[str, bool], Counter] = {}
-        self._closed: dict[str, Counter] = {}
-        self._methods: dict[bytes, PlainDurations] = {}
+        self._groups = {
+            name: tls.tls_connections.labels(protocol, self.role, name, "true" if post_quantum else "false")
+            for name, post_quantum in (*TLS_GROUPS.items(), (OTHER, False))
+        }
+        self._failures = {
+            reason: tls.handshake_failures.labels(self.role, reason) for reason in HANDSHAKE_REASONS[self.role]
+        }
+        self._closed: dict[str, Counter] = {cause: connections.closed.labels(protocol, cause) for cause in CAUSES}
+        self._other_methods: PlainDurations = connections.requests.labels(protocol, OTHER)
+        self._methods: dict[bytes, PlainDurations] = {
+            name.encode("ascii"): connections.requests.labels(protocol, name) for name in HTTP_METHODS
+        }
 
     def request_duration(self, method: bytes) -> PlainDurations:
         """
@@ -113,29 +126,21 @@ class ListenerMetrics:
         Returns:
             The child of that method; one child serves all methods that are not registered.
         """
-        found = self._methods.get(method)
-        if found is not None:
-            return found
-        name = http_method(method)
-        child = self._connections.requests.labels(self.protocol, name)
-        if name != OTHER:
-            self._methods[method] = child
-        return child
+        return self._methods.get(method, self._other_methods)
 
-    def closed(self, cause: str) -> None:
+    def closed(self, cause: Cause) -> None:
         """
-        Count a connection that was closed.
+        Count a connection of a client that was closed.
 
         Args:
-            cause: one word for what ended it, such as ``client``, ``idle``, ``drain`` or ``reauthorization``.
+            cause: what ended it.
         """
-        counter = self._closed.get(cause)
-        if counter is None:
-            word = self._connections.causes.bounded(cause)
-            counter = self._connections.closed.labels(self.protocol, word)
-            if word != OTHER:
-                self._closed[cause] = counter
-        counter.inc()
+        self._closed[cause].inc()
+
+    def upstream_unreachable(self) -> None:
+        """Count a peer that no connection could be made to; an application behind an inbound listener is no peer."""
+        if self.direction == "outbound":
+            self.failed.inc()
 
     # What a TLS connection reports: svc.transport.observer.ConnectionObserver.
 
@@ -154,22 +159,17 @@ class ListenerMetrics:
         Args:
             role: which side this process is.
             seconds: its duration, validation of the SVID included.
-            evidence: the negotiated group and its verdict.
+            evidence: the negotiated group.
         """
         self._handshake.observe(seconds)
-        key = (evidence.group, evidence.post_quantum)
-        counter = self._groups.get(key)
-        if counter is None:
-            group = tls_group(evidence.group)
-            verdict = "true" if evidence.post_quantum else "false"
-            counter = self._tls.tls_connections.labels(self.protocol, role, group, verdict)
-            if group != OTHER:
-                self._groups[key] = counter
-        counter.inc()
+        self._groups[tls_group(evidence.group)].inc()
+        if self.role == "client":
+            # Inbound a handshake only says who asks: there each request is a decision.
+            self.auth_allowed.inc()
 
     def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
         """
-        Count a handshake that failed, its connection and, where the SVID was refused, the decision.
+        Count a handshake that failed, its connection and, where the peer was refused for who it is, the decision.
 
         Args:
             role: which side this process is.
@@ -178,21 +178,26 @@ class ListenerMetrics:
             address: the peer's address, not counted.
             alert: the TLS alert, not counted.
         """
-        word = self._tls.reasons.bounded(detail or reason)
-        self._tls.handshake_failures.labels(role, word).inc()
+        word = detail if reason == "svid_invalid" else reason
+        (self._failures.get(word) or self._failures[OTHER]).inc()
         if reason == "svid_invalid":
             self.auth_failed.inc()
             self.denied_svid.inc()
+        elif reason in _UNWANTED:
+            self.auth_failed.inc()
+            self.denied_policy.inc()
         else:
             self.failed.inc()
+        if self.role == "server":
+            self.closed("handshake")
 
     def connection_refused(self, reason: str, address: str) -> None:
         """
-        Count a connection that a limit closed before its handshake.
+        Count a connection that was closed before its handshake.
 
         Args:
             reason: which limit.
             address: the peer's address, not counted.
         """
         self.failed.inc()
-        self.closed(reason)
+        (self._closed.get(reason) or self._closed[OTHER]).inc()

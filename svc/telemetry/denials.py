@@ -1,8 +1,9 @@
 """
-Keeps a flood of denials from becoming a flood of log lines.
+Keeps a flood of the same from becoming a flood of log lines.
 
 At most one denial a second is logged for each (reason, source address); the rest is counted and told in one line when
-the second is over. Knows neither logs nor metrics: it is asked, and reports to a function.
+the second is over. What fails again and again is told ever more seldom. Knows neither logs nor metrics: it is asked,
+and reports to a function.
 """
 
 from __future__ import annotations
@@ -98,6 +99,37 @@ class DenialLimiter:
         count = self._suppressed.pop(key, 0)
         if count:
             self._report(key[0], key[1], count)
+
+
+class Repeats:
+    """
+    Decides which failures of something that is tried for ever are logged: the first, the second, the fourth and so on.
+
+    Attributes:
+        count: how often it has failed with the same reason in a row.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._reason = ""
+
+    def failed(self, reason: str) -> bool:
+        """
+        Count a failure.
+
+        Args:
+            reason: why it failed; another one than before begins anew.
+
+        Returns:
+            Whether it is to be logged.
+        """
+        self.count = self.count + 1 if reason == self._reason else 1
+        self._reason = reason
+        return self.count & (self.count - 1) == 0
+
+    def succeeded(self) -> None:
+        """Begin anew."""
+        self.count, self._reason = 0, ""
 
 
 def _host(source: str) -> str:

@@ -51,6 +51,7 @@ class Event(Enum):
 
     RUNTIME_MESSAGE = ("svc.runtime.message", _OPERATIONAL, _INFO, "unknown", "a message of the runtime")
     RUNTIME_FAILURE = ("svc.runtime.failure", _OPERATIONAL, _ERROR, "failure", "an unexpected failure")
+    CLOCK_STEPPED = ("svc.runtime.clock_stepped", _OPERATIONAL, _WARN, "unknown", "the clock of this machine was set")
     LOGS_DROPPED = ("svc.runtime.logs_dropped", _OPERATIONAL, _WARN, "failure", "log records could not be written")
 
     PROCESS_STARTED = ("svc.process.started", _OPERATIONAL, _INFO, "success", "started")
@@ -65,8 +66,13 @@ class Event(Enum):
     LISTENER_OPENED = ("svc.proxy.listener.opened", _OPERATIONAL, _INFO, "success", "listener opened")
     LISTENER_CLOSED = ("svc.proxy.listener.closed", _OPERATIONAL, _INFO, "success", "listener closed")
     LISTENER_FAILED = ("svc.proxy.listener.failed", _OPERATIONAL, _ERROR, "failure", "listener could not be opened")
-    CONNECTION_REFUSED = ("svc.proxy.connection.refused", _OPERATIONAL, _WARN, "failure", "connection limit reached")
-    CONNECTION_CLOSED = ("svc.proxy.connection.closed", _OPERATIONAL, _INFO, "unknown", "connection closed")
+    CONNECTION_REFUSED = (
+        "svc.proxy.connection.refused",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "connection refused before its handshake",
+    )
     CONNECTION_REVOKED = (
         "svc.proxy.connection.revoked",
         _SECURITY,
@@ -75,7 +81,13 @@ class Event(Enum):
         "open connection closed, its peer would now be refused",
     )
     HANDSHAKE_FAILED = ("svc.proxy.handshake.failed", _SECURITY, _WARN, "failure", "TLS handshake failed")
-    AUTH_DENIED = ("svc.proxy.auth.denied", _SECURITY, _WARN, "failure", "connection denied")
+    AUTH_DENIED = (
+        "svc.proxy.auth.denied",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "connection denied, the peer's identity is refused",
+    )
     REQUEST_DENIED = ("svc.proxy.request.denied", _SECURITY, _WARN, "failure", "request denied")
     REQUEST_REJECTED = ("svc.proxy.request.rejected", _SECURITY, _WARN, "failure", "request not acceptable")
     DENIALS_SUPPRESSED = ("svc.proxy.denials.suppressed", _SECURITY, _WARN, "failure", "further denials not logged")
@@ -94,6 +106,7 @@ class Event(Enum):
     DRAIN_FINISHED = ("svc.proxy.drain.finished", _OPERATIONAL, _INFO, "success", "drained")
 
     GENERATION_ISSUED = ("svc.notary.generation.issued", _OPERATIONAL, _INFO, "success", "new credentials in use")
+    IDENTITY_ENDED = ("svc.notary.identity.ended", _SECURITY, _ERROR, "failure", "the identity and its use have ended")
     GENERATION_FAILED = ("svc.notary.generation.failed", _OPERATIONAL, _ERROR, "failure", "no new credentials")
     RECORD_FAILED = ("svc.notary.record.failed", _OPERATIONAL, _ERROR, "failure", "record not written")
     NOTARY_OVERLOADED = ("svc.notary.overloaded", _OPERATIONAL, _WARN, "failure", "notary refused work")
@@ -104,31 +117,84 @@ class Event(Enum):
     STORE_FAILED = ("svc.store.failed", _OPERATIONAL, _ERROR, "failure", "notary database failed")
     STORE_READ_ONLY = ("svc.store.read_only", _OPERATIONAL, _ERROR, "failure", "notary database takes no new records")
     STORE_WRITABLE = ("svc.store.writable", _OPERATIONAL, _INFO, "success", "notary database takes records again")
+    STORE_DAMAGED = ("svc.store.damaged", _OPERATIONAL, _ERROR, "failure", "notary database is damaged")
+    STORE_SET_ASIDE = ("svc.store.set_aside", _AUDIT, _ERROR, "failure", "damaged notary database set aside")
+    STORE_LIES_ASIDE = (
+        "svc.store.lies_aside",
+        _OPERATIONAL,
+        _WARN,
+        "unknown",
+        "older records are in databases that were set aside",
+    )
     STORE_PRUNED = ("svc.store.pruned", _OPERATIONAL, _INFO, "success", "old records forgotten")
 
     SOURCE_CONNECTED = ("svc.workload.source.connected", _OPERATIONAL, _INFO, "success", "Workload API connected")
     SOURCE_STALE = ("svc.workload.source.stale", _OPERATIONAL, _WARN, "failure", "Workload API not reachable")
     SVID_UPDATED = ("svc.workload.svid.updated", _SECURITY, _INFO, "success", "new SVID")
+    IDENTITY_WITHDRAWN = (
+        "svc.workload.identity.withdrawn",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "the identity was withdrawn and has ended",
+    )
+    IDENTITY_CHANGED = ("svc.workload.identity.changed", _SECURITY, _WARN, "unknown", "another identity than before")
     BUNDLE_UPDATED = ("svc.workload.bundle.updated", _SECURITY, _INFO, "success", "new trust bundle")
     UPDATE_REJECTED = (
         "svc.workload.update.rejected",
         _SECURITY,
-        _ERROR,
+        _WARN,
         "failure",
         "update rejected, the last good one stays",
     )
     PQ_BUNDLE_UPDATED = ("svc.pq.bundle.updated", _SECURITY, _INFO, "success", "new post-quantum bundle")
     PQ_LEAF_OBTAINED = ("svc.pq.leaf.obtained", _SECURITY, _INFO, "success", "new post-quantum leaf")
-    PQ_LEAF_FAILED = ("svc.pq.leaf.failed", _SECURITY, _ERROR, "failure", "no post-quantum leaf")
+    PQ_LEAF_FAILED = ("svc.pq.leaf.failed", _SECURITY, _WARN, "failure", "no post-quantum leaf")
+
+    BROKER_CLIENT_REFUSED = ("svc.broker.client.refused", _SECURITY, _WARN, "failure", "client not admitted")
+    BROKER_CLIENT_BROKEN = ("svc.broker.client.broken", _SECURITY, _WARN, "failure", "connection of a client ended")
+    BROKER_ACCESS_DENIED = ("svc.broker.access.denied", _SECURITY, _WARN, "failure", "no rule of access allows it")
+    BROKER_STORE_OPENED = ("svc.broker.store.opened", _OPERATIONAL, _INFO, "success", "broker's database opened")
+    BROKER_STORE_CLOSED = ("svc.broker.store.closed", _OPERATIONAL, _INFO, "success", "broker's database closed")
+    BROKER_STORE_FAILED = ("svc.broker.store.failed", _OPERATIONAL, _ERROR, "failure", "broker's database failed")
+    BROKER_STORE_REFUSES = (
+        "svc.broker.store.refuses",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "nothing new is taken that must last",
+    )
+    BROKER_STORE_ACCEPTS = ("svc.broker.store.accepts", _OPERATIONAL, _INFO, "success", "what must last is taken again")
+    BROKER_STORE_DAMAGED = ("svc.broker.store.damaged", _OPERATIONAL, _ERROR, "failure", "broker's database is damaged")
+    BROKER_STORE_SET_ASIDE = (
+        "svc.broker.store.set_aside",
+        _AUDIT,
+        _ERROR,
+        "failure",
+        "damaged database of the broker set aside",
+    )
+    BROKER_STORE_LIES_ASIDE = (
+        "svc.broker.store.lies_aside",
+        _OPERATIONAL,
+        _WARN,
+        "unknown",
+        "older sessions are in databases that were set aside",
+    )
 
     AUTHORITY_STARTED = ("svc.authority.started", _OPERATIONAL, _INFO, "success", "authority serves")
+    AUTHORITY_KEYS_LOADED = ("svc.authority.keys.loaded", _AUDIT, _INFO, "success", "keys of before are used again")
+    AUTHORITY_KEYS_BEGUN = (
+        "svc.authority.keys.begun",
+        _AUDIT,
+        _WARN,
+        "success",
+        "there were no keys: new ones are made",
+    )
     AUTHORITY_SVID_ISSUED = ("svc.authority.svid.issued", _AUDIT, _INFO, "success", "SVID issued")
     AUTHORITY_PQ_LEAF_ISSUED = ("svc.authority.pq_leaf.issued", _AUDIT, _INFO, "success", "post-quantum leaf issued")
     AUTHORITY_REFUSED = ("svc.authority.refused", _SECURITY, _WARN, "failure", "caller refused")
     AUTHORITY_ROTATED = ("svc.authority.rotated", _AUDIT, _INFO, "success", "signing keys rotated")
     AUTHORITY_FEDERATED = ("svc.authority.federated", _AUDIT, _INFO, "success", "foreign trust bundle loaded")
-
-    CLI_MESSAGE = ("svc.cli.message", _OPERATIONAL, _INFO, "unknown", "a message of the command line")
 
     def __init__(self, event_name: str, category: Category, severity: Severity, outcome: Outcome, message: str) -> None:
         self.event_name = event_name

@@ -10,7 +10,6 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from svc.telemetry.labels import ReasonWords
 from svc.telemetry.plain import PlainCounter, PlainHistogram
 
 HANDSHAKE_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -61,7 +60,7 @@ class ConnectionFamilies:
             buckets=REQUEST_BUCKETS,
             registry=registry,
         )
-        self.decisions: Final = Counter(
+        self.decisions: Final = PlainCounter(
             "svc_proxy_auth_decisions",
             "Authorization decisions.",
             ("result", "reason", "protocol", "role"),
@@ -73,7 +72,6 @@ class ConnectionFamilies:
             ("reason",),
             registry=registry,
         )
-        self.causes: Final = ReasonWords(32)
 
 
 class TlsFamilies:
@@ -104,7 +102,6 @@ class TlsFamilies:
             ("protocol", "role", "group", "post_quantum"),
             registry=registry,
         )
-        self.reasons: Final = ReasonWords()
 
 
 class NotaryFamilies:

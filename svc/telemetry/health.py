@@ -2,20 +2,23 @@
 Whether the process can do its work, and if not, why.
 
 Owns the named conditions; what they mean is known to those who set them. A condition counts as failed until someone
-says that it holds.
+says that it holds. Those that are required decide about readiness; the others are shown beside them, since taking a
+process out of service would make their trouble worse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from svc.errors import SvcError
 
 #: Conditions of the proxy.
-PROXY_CONDITIONS: Final = ("svid", "notary", "store", "listeners")
+PROXY_CONDITIONS: Final = ("credentials", "store", "listeners", "pqIssuer")
+#: Those that are shown only, unless the configuration makes them necessary.
+PROXY_OPTIONAL: Final = ("store", "pqIssuer")
 
 
 class ConditionUnknown(SvcError):
@@ -36,6 +39,7 @@ class Condition:
         reason: one word for why not, such as ``notary_unavailable``; empty while it holds.
         message: a sentence for people.
         since: since when ``holds`` is what it is.
+        required: whether the process is ready only while it holds.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Condition:
     reason: str
     message: str
     since: datetime
+    required: bool = True
 
     def as_json(self) -> dict[str, object]:
         """
@@ -54,6 +59,7 @@ class Condition:
         shown: dict[str, object] = {
             "name": self.name,
             "ok": self.holds,
+            "required": self.required,
             "since": self.since.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
         if self.reason:
@@ -68,7 +74,8 @@ class Health:
     The conditions of a process.
 
     Args:
-        names: all conditions that must hold.
+        names: all conditions.
+        optional: those among them that need not hold.
         now: the current time.
         changed: called with the new value when :attr:`ready` changes.
     """
@@ -77,20 +84,23 @@ class Health:
         self,
         names: Iterable[str],
         *,
+        optional: Iterable[str] = (),
         now: Callable[[], datetime],
         changed: Callable[[bool], None] = lambda ready: None,
     ) -> None:
         self._now = now
         self._changed = changed
-        start = now()
-        self._conditions = {name: Condition(name, False, "not_yet_known", "", start) for name in names}
+        start, left = now(), frozenset(optional)
+        self._conditions = {
+            name: Condition(name, False, "not_yet_known", "", start, name not in left) for name in names
+        }
         self._draining = False
         self._was_ready = self.ready
 
     @property
     def ready(self) -> bool:
-        """Whether new work should be sent here: every condition holds and no drain has begun."""
-        return not self._draining and all(condition.holds for condition in self._conditions.values())
+        """Whether new work should be sent here: every required condition holds and no drain has begun."""
+        return not self._draining and not self.failing
 
     @property
     def draining(self) -> bool:
@@ -102,17 +112,55 @@ class Health:
         """The conditions in the order in which they were named."""
         return tuple(self._conditions.values())
 
-    def holds(self, name: str) -> None:
+    @property
+    def failing(self) -> tuple[Condition, ...]:
+        """The required conditions that do not hold."""
+        return tuple(each for each in self._conditions.values() if each.required and not each.holds)
+
+    def condition(self, name: str) -> Condition:
+        """
+        Find a condition.
+
+        Args:
+            name: the condition.
+
+        Returns:
+            It as it stands.
+
+        Raises:
+            ConditionUnknown: for a name that the constructor was not given.
+        """
+        found = self._conditions.get(name)
+        if found is None:
+            raise ConditionUnknown(name=name)
+        return found
+
+    def holds(self, name: str, message: str = "") -> None:
         """
         Say that a condition holds.
 
         Args:
             name: the condition.
+            message: what is worth knowing all the same.
 
         Raises:
             ConditionUnknown: for a name that the constructor was not given.
         """
-        self._set(name, True, "", "")
+        self._set(name, True, "", message)
+
+    def require(self, name: str, required: bool) -> None:
+        """
+        Say whether the process is ready only while a condition holds.
+
+        Args:
+            name: the condition.
+            required: whether it is.
+
+        Raises:
+            ConditionUnknown: for a name that the constructor was not given.
+        """
+        self._conditions[name] = replace(self.condition(name), required=required)
+        self._tell()
 
     def fails(self, name: str, reason: str, message: str = "") -> None:
         """
@@ -147,11 +195,9 @@ class Health:
         self._tell()
 
     def _set(self, name: str, holds: bool, reason: str, message: str) -> None:
-        old = self._conditions.get(name)
-        if old is None:
-            raise ConditionUnknown(name=name)
+        old = self.condition(name)
         since = old.since if old.holds == holds else self._now()
-        self._conditions[name] = Condition(name, holds, reason, message, since)
+        self._conditions[name] = replace(old, holds=holds, reason=reason, message=message, since=since)
         self._tell()
 
     def _tell(self) -> None:

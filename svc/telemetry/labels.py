@@ -1,14 +1,13 @@
 """
 The values that metric labels can take.
 
-Every label of a metric has a bounded set of values, whatever a peer sends: this module owns these sets. What is outside
-of its set is counted as ``other``.
+Every label of a metric has a closed set of values, whatever a peer sends: this module owns these sets, and
+docs/telemetry.md names the event behind each value. What is outside of its set is counted as ``other``.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 Protocol = Literal["http", "tcp", "mqtt"]
 Direction = Literal["inbound", "outbound"]
@@ -19,33 +18,112 @@ Level = Literal["workload", "logRequest", "signRequest"]
 LEVELS: Final[tuple[Level, ...]] = ("workload", "logRequest", "signRequest")
 OTHER: Final = "other"
 
-#: The methods of RFC 9110, section 9, and PATCH (RFC 5789).
-HTTP_METHODS: Final = frozenset(
-    ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"),
-)
+#: What ends a connection of a client.
+Cause = Literal[
+    "client",
+    "application",
+    "served",
+    "idle",
+    "timeout",
+    "protocol",
+    "drain",
+    "reauthorization",
+    "identity_withdrawn",
+    "peer_expired",
+    "credentials_expired",
+    "record",
+    "server_aborted",
+    "handshake",
+    "connection_limit",
+    "handshake_limit",
+    "waiting_limit",
+    "credentials_missing",
+    "proxy_header_invalid",
+    "proxy_header_timeout",
+    "defect",
+    "other",
+]
+CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
-#: Key exchange groups by the names that OpenSSL gives them.
-TLS_GROUPS: Final = frozenset(
+#: The methods of RFC 9110, section 9, and PATCH (RFC 5789), without CONNECT, which is refused before it is a request.
+HTTP_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
+
+#: Key exchange groups that this proxy agrees to, by their names in IANA's registry, and whether they are post-quantum.
+TLS_GROUPS: Final = {
+    "X25519MLKEM768": True,
+    "SecP256r1MLKEM768": True,
+    "SecP384r1MLKEM1024": True,
+    "x25519": False,
+    "secp256r1": False,
+    "secp384r1": False,
+}
+
+#: What can be wrong with the SVID of a peer; the words of ``svc.identity.errors``.
+SVID_REASONS: Final = frozenset(
     (
-        "X25519MLKEM768",
-        "SecP256r1MLKEM768",
-        "SecP384r1MLKEM1024",
-        "MLKEM512",
-        "MLKEM768",
-        "MLKEM1024",
-        "x25519",
-        "x448",
-        "secp256r1",
-        "secp384r1",
-        "secp521r1",
-        "prime256v1",
-        "ffdhe2048",
-        "ffdhe3072",
+        "svid_malformed",
+        "certificate_version",
+        "critical_extension_unknown",
+        "key_not_allowed",
+        "signature_algorithm_not_allowed",
+        "no_uri_san",
+        "too_many_uri_sans",
+        "spiffe_id_malformed",
+        "root_path",
+        "leaf_is_ca",
+        "key_usage",
+        "ext_key_usage",
+        "leaf_is_anchor",
+        "expired",
+        "not_yet_valid",
+        "trust_domain_unknown",
+        "chain_untrusted",
+        "chain_too_long",
+        "signing_not_ca",
+        "signing_key_usage",
+        "signing_uri_san",
+        "path_length",
+        "name_constraints",
+        "internal_error",
     )
 )
+_TLS_REASONS: Final = frozenset(("handshake_failed", "handshake_timeout", "pq_required", "group_not_allowed", OTHER))
+#: Why a handshake fails: with clients (``server``), and with the peers of outbound listeners (``client``).
+HANDSHAKE_REASONS: Final[dict[Role, frozenset[str]]] = {
+    "server": SVID_REASONS | _TLS_REASONS | {"certificate_missing", "alpn_refused"},
+    "client": SVID_REASONS | _TLS_REASONS | {"identity_unexpected"},
+}
 
-_WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
+#: What the notary database can refuse: (operation, entity).
+DB_ERRORS: Final = (
+    ("init", "db"),
+    ("put", "certificate_blob"),
+    ("put", "workload_statement"),
+    ("put", "receipt"),
+    ("put", "db"),
+    ("get", "certificate_blob"),
+    ("get", "workload_statement"),
+    ("get", "receipt"),
+    ("get", "db"),
+    ("close", "db"),
+)
+
+#: Whose fault a denial was that is counted but not logged by itself.
+DENIALS: Final = ("svid_invalid", "policy_deny", "handshake", "limit", "request", "upstream", "notary")
+_LIMITS: Final = frozenset(
+    (
+        "connection_limit",
+        "handshake_limit",
+        "waiting_limit",
+        "credentials_missing",
+        "identity_withdrawn",
+        "proxy_header_invalid",
+        "proxy_header_timeout",
+    )
+)
+_HANDSHAKE: Final = frozenset().union(*HANDSHAKE_REASONS.values()) - SVID_REASONS
 _GROUPS_BY_FOLDED: Final = {name.lower(): name for name in TLS_GROUPS}
+_METHODS_BY_OCTETS: Final = {name.encode("ascii"): name for name in HTTP_METHODS}
 
 
 def tls_group(name: str) -> str:
@@ -61,9 +139,6 @@ def tls_group(name: str) -> str:
     return _GROUPS_BY_FOLDED.get(name.lower(), OTHER)
 
 
-_METHODS_BY_OCTETS: Final = {name.encode("ascii"): name for name in HTTP_METHODS}
-
-
 def http_method(method: bytes) -> str:
     """
     Bound the method of a request.
@@ -77,34 +152,24 @@ def http_method(method: bytes) -> str:
     return _METHODS_BY_OCTETS.get(method, OTHER)
 
 
-class ReasonWords:
+def denial(reason: str) -> str:
     """
-    Bounds a label whose values are reason words of our own classes.
-
-    The words are defined where the errors are, not here; this only holds the door against a mistake that would put a
-    value from outside into a label.
+    Bound the reason of a denial to whose fault it was.
 
     Args:
-        limit: how many different words are counted apart; further ones are ``other``.
+        reason: the precise reason, as the log has it.
+
+    Returns:
+        One of :data:`DENIALS`; what is nobody else's is the request's.
     """
-
-    def __init__(self, limit: int = 96) -> None:
-        self._limit = limit
-        self._known: set[str] = set()
-
-    def bounded(self, word: str) -> str:
-        """
-        Bound one word.
-
-        Args:
-            word: a reason such as ``chain_untrusted``.
-
-        Returns:
-            The word, or ``other`` where it is not one or where too many are known already.
-        """
-        if word in self._known:
-            return word
-        if len(self._known) >= self._limit or not _WORD.match(word):
-            return OTHER
-        self._known.add(word)
-        return word
+    if reason in SVID_REASONS or reason in ("svid_invalid", "certificate_missing"):
+        return "svid_invalid"
+    if reason in ("policy_deny", "identity_unexpected"):
+        return "policy_deny"
+    if reason in _HANDSHAKE:
+        return "handshake"
+    if reason in _LIMITS:
+        return "limit"
+    if reason.startswith("upstream_"):
+        return "upstream"
+    return "notary" if reason.startswith("notary_") else "request"

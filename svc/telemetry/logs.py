@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, Final, Literal
 
@@ -22,16 +23,23 @@ from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.errors import printable
 from svc.telemetry.events import Event, Outcome, Severity
+from svc.telemetry.outlet import Outlet
 from svc.telemetry.records import (
+    FORMAT,
     KEY_ATTRIBUTES,
     KEY_EVENT,
     KEY_FIELDS,
+    KEY_SENTENCE,
     KEY_SEVERITY,
+    MAX_MESSAGE,
+    MAX_VALUE,
     Origin,
     Record,
     RecordBuilder,
     Value,
+    told,
 )
 
 LogFormat = Literal["json", "text"]
@@ -100,15 +108,35 @@ def emit(
         "span_id": span_id,
     }
     weight = event.severity if severity is None else severity
+    fields = {name: value for name, value in given.items() if value is not None}
+    facts = dict(attributes or {})
     values: dict[str, object] = {
         KEY_EVENT: event,
         KEY_SEVERITY: weight,
-        KEY_FIELDS: {name: value for name, value in given.items() if value is not None},
-        KEY_ATTRIBUTES: dict(attributes or {}),
+        KEY_FIELDS: fields,
+        KEY_ATTRIBUTES: facts,
+        KEY_SENTENCE: _Sentence(event, fields, facts),
     }
     if failure is not None:
         values["log_failure"] = failure
-    log.emit(_LEVELS[weight], None, **values)
+    log.emit(_LEVELS[weight], FORMAT, **values)
+
+
+class _Sentence:
+    """An event as a line of a program's own log, put together only where somebody reads it."""
+
+    __slots__ = ("_event", "_facts", "_fields")
+
+    def __init__(self, event: Event, fields: Mapping[str, object], facts: Mapping[str, object]) -> None:
+        self._event = event
+        self._fields = fields
+        self._facts = facts
+
+    def __str__(self) -> str:
+        shown = {name: self._fields[name] for name in _SHOWN if name in self._fields} | dict(self._facts)
+        head = printable(self._fields.get("message") or self._event.message, MAX_MESSAGE)
+        texts = ((name, value if isinstance(value, str) else told(value)) for name, value in shown.items())
+        return " ".join([head, *(f"{name}={_quoted(printable(text, MAX_VALUE))}" for name, text in texts)])
 
 
 @implementer(ILogObserver)
@@ -140,6 +168,15 @@ class RecordObserver:
         self._minimum = minimum
         self.dropped = 0
 
+    def describe(self, origin: Origin) -> None:
+        """
+        Say more of where the records come from, once it is known.
+
+        Args:
+            origin: what the records tell from now on.
+        """
+        self._builder.origin = origin
+
     def __call__(self, event: LogEvent) -> None:
         """
         Write the event's line.
@@ -152,7 +189,7 @@ class RecordObserver:
         missing = self.dropped
         try:
             if missing:
-                self._write(self._line(_missing(missing, event)))
+                self._write(self._line(missing_event(missing)))
                 self.dropped = 0
             self._write(self._line(event))
         except OSError:
@@ -186,22 +223,6 @@ def log_observer(
     builder = RecordBuilder(origin, random=random, stacktraces=stacktraces)
     line = builder.line if log_format == "json" else lambda event: text_line(builder.build(event))
     return RecordObserver(line, builder, _whole_lines(stream or sys.stdout.buffer), minimum=minimum)
-
-
-def log_stream(options: Mapping[str, object]) -> BinaryIO | None:
-    """
-    Find where ``twistd`` was told to log to.
-
-    Args:
-        options: twistd's own options, ``subOptions.parent`` of a plugin.
-
-    Returns:
-        The opened file of ``--logfile``, ``twistd.log`` for a daemon without one, None for standard output.
-    """
-    name = options.get("logfile") or ("" if options.get("nodaemon") else "twistd.log")
-    if not isinstance(name, str) or name in ("", "-"):
-        return None
-    return open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640), "ab", buffering=0)
 
 
 def text_line(record: Record) -> bytes:
@@ -247,11 +268,19 @@ class LoggedService(MultiService):
 
     Args:
         observer: the log of the process.
+        outlet: where it writes, where that has a thread of its own.
     """
 
-    def __init__(self, observer: RecordObserver) -> None:
+    def __init__(self, observer: RecordObserver, outlet: Outlet | None = None) -> None:
         super().__init__()
         self.observer = observer
+        self._outlet = outlet
+
+    def startService(self) -> None:
+        """Let the log have its thread, now that nothing forks any more, and start what belongs to the application."""
+        if self._outlet is not None:
+            self._outlet.start()
+        super().startService()
 
     def setServiceParent(self, parent: IServiceCollection) -> None:
         """
@@ -273,12 +302,21 @@ def _quoted(value: object) -> str:
     return text if text and " " not in text and '"' not in text else '"' + text.replace('"', '\\"') + '"'
 
 
-def _missing(count: int, event: LogEvent) -> LogEvent:
+def missing_event(count: int) -> LogEvent:
+    """
+    Make the event that says that lines are missing.
+
+    Args:
+        count: how many.
+
+    Returns:
+        A log event of Twisted's logger.
+    """
     return {
         KEY_EVENT: Event.LOGS_DROPPED,
         KEY_SEVERITY: Event.LOGS_DROPPED.severity,
         KEY_ATTRIBUTES: {"count": count},
-        "log_time": event.get("log_time"),
+        "log_time": time.time(),
     }
 
 

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from svc.telemetry.children import ListenerMetrics, NotaryMetrics
 from svc.telemetry.families import ConnectionFamilies, NotaryFamilies, TlsFamilies
-from svc.telemetry.labels import Direction, NotaryProtocol, Protocol
+from svc.telemetry.labels import DB_ERRORS, DENIALS, Direction, NotaryProtocol, Protocol, denial
 
 #: SPIFFE IDs and the instants at which their SVIDs expire, read at each scrape.
 SvidExpiries = Callable[[], Iterable[tuple[str, datetime]]]
@@ -25,6 +25,8 @@ SvidExpiries = Callable[[], Iterable[tuple[str, datetime]]]
 class ProxyMetrics:
     """
     All families of the proxy in one registry.
+
+    Every series is there from the start, at zero: a rate sees its first event, and nothing that a peer sends adds one.
 
     Args:
         registry: where the families are registered; a process has one, a test makes its own.
@@ -35,6 +37,8 @@ class ProxyMetrics:
         self._connections = ConnectionFamilies(registry)
         self._tls = TlsFamilies(registry)
         self._notary = NotaryFamilies(registry)
+        self._db_errors = {pair: self._notary.db_errors.labels(*pair) for pair in DB_ERRORS}
+        self._suppressed = {word: self._connections.suppressed.labels(word) for word in DENIALS}
         self._expiries: _SvidExpiryCollector | None = None
 
     def listener(self, protocol: Protocol, direction: Direction) -> ListenerMetrics:
@@ -67,10 +71,10 @@ class ProxyMetrics:
         Count denials that were not logged one by one.
 
         Args:
-            reason: the reason that they share.
+            reason: the precise reason that they share.
             count: how many.
         """
-        self._connections.suppressed.labels(self._tls.reasons.bounded(reason)).inc(count)
+        self._suppressed[denial(reason)].inc(count)
 
     def watch_svids(self, expiries: SvidExpiries) -> None:
         """
@@ -94,7 +98,7 @@ class ProxyMetrics:
             op: ``put``, ``get``, ``init`` or ``close``.
             entity: ``certificate_blob``, ``workload_statement``, ``receipt`` or ``db``.
         """
-        self._notary.db_errors.labels(op, entity).inc()
+        (self._db_errors.get((op, entity)) or self._db_errors[op, "db"]).inc()
 
     def committed(self, count: int, seconds: float) -> None:
         """

@@ -27,11 +27,15 @@ MAX_ATTRIBUTES: Final = 32
 MAX_MESSAGE: Final = 1024
 MAX_VALUE: Final = 1024
 MAX_STACK_LINES: Final = 80
+MAX_NAME: Final = 64
 
 #: Keys under which :func:`svc.telemetry.logs.emit` puts its part into a Twisted log event.
 KEY_EVENT: Final = "svc_event"
 KEY_FIELDS: Final = "svc_fields"
 KEY_ATTRIBUTES: Final = "svc_attributes"
+KEY_SENTENCE: Final = "svc_sentence"
+FORMAT: Final = "{svc_sentence}"
+"""What our events are for other observers than ours; the record is made of the event itself."""
 KEY_SEVERITY: Final = "svc_severity"
 
 Value = str | int | float | bool | None
@@ -67,14 +71,14 @@ _NEVER: Final = frozenset(
         "headers",
     )
 )
-_SEVERITIES: Final = {
-    LogLevel.debug: Severity.DEBUG,
-    LogLevel.info: Severity.INFO,
-    LogLevel.warn: Severity.WARN,
-    LogLevel.error: Severity.ERROR,
+_SEVERITIES: Final = (
+    (LogLevel.info, Severity.INFO),
+    (LogLevel.debug, Severity.DEBUG),
+    (LogLevel.warn, Severity.WARN),
+    (LogLevel.error, Severity.ERROR),
     # Twisted's word for any failure that nobody awaited; the process goes on.
-    LogLevel.critical: Severity.ERROR,
-}
+    (LogLevel.critical, Severity.ERROR),
+)
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -105,13 +109,13 @@ class RecordBuilder:
     Builds records and, for the category audit, chains them: each carries a counter and the hash of the line before.
 
     Args:
-        origin: where the records come from.
+        origin: where the records come from; can be replaced when more of it is known.
         random: gives that many random octets; for event ids.
         stacktraces: whether failures carry their traceback.
     """
 
     def __init__(self, origin: Origin, *, random: Callable[[int], bytes], stacktraces: bool = False) -> None:
-        self._origin = origin
+        self.origin = origin
         self._random = random
         self._stacktraces = stacktraces
         self._audit_count = 0
@@ -130,10 +134,15 @@ class RecordBuilder:
         given = event.get(KEY_SEVERITY)
         if isinstance(given, Severity):
             return given
-        if event.get("log_format") in _CHATTER:
+        kind = _kind(event)
+        if kind not in _RUNTIME:
+            return kind.severity
+        said = event.get("log_format")
+        if type(said) is str and said in _CHATTER:
             return Severity.DEBUG
-        level = _SEVERITIES.get(event.get("log_level"), Severity.INFO)
-        if event.get("isError") and level < Severity.ERROR:
+        said = event.get("log_level")
+        level = next((severity for each, severity in _SEVERITIES if each is said), Severity.INFO)
+        if _is_error(event) and level < Severity.ERROR:
             return Severity.ERROR
         return level
 
@@ -145,21 +154,28 @@ class RecordBuilder:
             event: a log event of Twisted's logger; one of our own has an :class:`Event` under ``svc_event``.
 
         Returns:
-            The record, each text in it safe to print and within its limit.
+            The record, each text in it safe to print and within its limit. An event that no record can be made of gives
+            one that says so: what a log line holds must not decide whether there is one.
         """
+        try:
+            return self._built(event)
+        except Exception as error:  # noqa: BLE001 (whatever an object from outside raises when it is looked at)
+            return self._built(_unbuildable(event, error))
+
+    def _built(self, event: LogEvent) -> Record:
         kind = _kind(event)
         ours = kind not in _RUNTIME
         severity = self.severity(event)
         fields = _fields(event, ours)
         cut = _Cutter()
-        seconds = float(event.get("log_time") or 0.0)
+        seconds = _seconds(event)
         record: Record = {
             "timestamp": datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "severity": severity.name,
             "severity_number": int(severity),
             "schema": SCHEMA,
-            "component": self._origin.component,
-            "version": self._origin.version,
+            "component": self.origin.component,
+            "version": self.origin.version,
             "event": {
                 "name": kind.event_name,
                 "category": kind.category.value,
@@ -187,7 +203,7 @@ class RecordBuilder:
             ASCII octets that end with the only line feed in them, at most :data:`MAX_RECORD`.
         """
         record = self.build(event)
-        if _kind(event).category is not Category.AUDIT:
+        if record["event"]["category"] != Category.AUDIT.value:  # type: ignore[index]
             return encode(record) + b"\n"
         self._audit_count += 1
         record["audit"] = {"seq": self._audit_count, "prev": self._audit_hash}
@@ -200,25 +216,29 @@ class RecordBuilder:
             value = fields.get(name)
             if value is not None:
                 record[name] = cut.text(value, MAX_VALUE)
-        origin = self._origin
+        origin = self.origin
         own_id = None if "spiffe_id" in record else origin.spiffe_id()
         if own_id is not None:
             record["spiffe_id"] = cut.text(own_id, MAX_VALUE)
         if origin.namespace is not None:
-            record.setdefault("namespace", origin.namespace)
-        k8s = {name: value for name, value in (("pod", origin.pod), ("node", origin.node)) if value is not None}
+            record.setdefault("namespace", cut.text(origin.namespace, MAX_VALUE))
+        known = (("pod", origin.pod), ("node", origin.node))
+        k8s = {name: cut.text(value, 256) for name, value in known if value is not None}
         if k8s:
             record["k8s"] = k8s
 
     def _attributes(self, event: LogEvent, ours: bool, cut: _Cutter) -> dict[str, Value]:
-        given: Mapping[str, object] = event.get(KEY_ATTRIBUTES) or {}
+        given = event.get(KEY_ATTRIBUTES)
+        if not isinstance(given, Mapping):
+            given = {}
         attributes: dict[str, Value] = {}
         for name, value in given.items():
             if len(attributes) >= MAX_ATTRIBUTES:
                 cut.happened = True
                 break
             if value is not None:
-                attributes[printable(name, 64)] = _attribute(name, value, cut)
+                shown = cut.text(name, MAX_NAME)
+                attributes[shown] = _attribute(shown, value, cut)
         if not ours:
             attributes["logger"] = cut.text(event.get("log_namespace") or event.get("log_system") or "-", 128)
         failure = _failure(event)
@@ -273,25 +293,67 @@ class _Cutter:
         self.happened = False
 
     def text(self, value: object, limit: int) -> str:
-        raw = value if isinstance(value, str) else _told(value)
+        raw = value if isinstance(value, str) else told(value)
         if len(raw) > limit:
             self.happened = True
         return printable(raw, limit)
 
 
-def _told(value: object) -> str:
-    # Only scalars are spelled out: the text of any other object, octets above all, may hold what no log may hold.
-    return str(value) if isinstance(value, int | float) else f"<{type(value).__name__}>"
+def told(value: object) -> str:
+    """
+    Spell a value out for a log.
+
+    Args:
+        value: whatever was given as a fact.
+
+    Returns:
+        The text of a scalar. Of any other object, octets above all, the name of its type: its text may hold what no log
+        may hold.
+    """
+    scalar = _scalar(value)
+    return f"<{type(value).__name__}>" if scalar is None else str(scalar)
+
+
+def _scalar(value: object) -> bool | int | float | str | None:
+    """Read a number as readers of JSON can hold it; None for what is none."""
+    if isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, int):
+        # Of the type itself: a class of its own may say something else of itself.
+        number = int.__index__(value)
+        return number if number.bit_length() < 64 else f"<integer of {number.bit_length()} bits>"
+    if isinstance(value, float):
+        plain = float.__add__(value, 0.0)
+        return round(plain, 6) if abs(plain) < 1e15 else float.__repr__(plain)
+    return None
 
 
 def _attribute(name: str, value: object, cut: _Cutter) -> Value:
     if name.lower().rpartition(".")[2] in _NEVER:
         return "<left out>"
-    if isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return round(value, 6) if value == value and abs(value) < 1e15 else str(value)
-    return cut.text(value, MAX_VALUE)
+    scalar = _scalar(value)
+    return cut.text(value, MAX_VALUE) if scalar is None else scalar
+
+
+def _seconds(event: LogEvent) -> float:
+    """The time of an event; what is no time between 1970 and 9999 is the beginning of it."""
+    given = event.get("log_time")
+    return float(given) if isinstance(given, int | float) and 0 <= given < 253402300800 else 0.0
+
+
+def _unbuildable(event: LogEvent, error: Exception) -> LogEvent:
+    attributes = {"exception.type": type(error).__name__, "event": ""}
+    kind = event.get(KEY_EVENT)
+    if isinstance(kind, Event):
+        attributes["event"] = kind.event_name
+    return {
+        KEY_EVENT: Event.RUNTIME_FAILURE,
+        KEY_SEVERITY: Event.RUNTIME_FAILURE.severity,
+        KEY_FIELDS: {"message": "an event that no record can be made of"},
+        KEY_ATTRIBUTES: attributes,
+        "log_time": event.get("log_time"),
+        "log_text": "an event that no record can be made of",
+    }
 
 
 def _kind(event: LogEvent) -> Event:
@@ -299,13 +361,19 @@ def _kind(event: LogEvent) -> Event:
     kind = given if isinstance(given, Event) else EVENTS.get(given) if isinstance(given, str) else None
     if kind is not None:
         return kind
-    failed = _failure(event) is not None or bool(event.get("isError"))
+    failed = _failure(event) is not None or _is_error(event)
     return Event.RUNTIME_FAILURE if failed else Event.RUNTIME_MESSAGE
 
 
+def _is_error(event: LogEvent) -> bool:
+    given = event.get("isError")
+    return isinstance(given, int) and given != 0
+
+
 def _fields(event: LogEvent, ours: bool) -> Mapping[str, object]:
-    fields: Mapping[str, object] = event.get(KEY_FIELDS) or {}
-    if not ours or "detail" in fields or not event.get("log_format"):
+    given = event.get(KEY_FIELDS)
+    fields: Mapping[str, object] = given if isinstance(given, Mapping) else {}
+    if not ours or "detail" in fields or event.get("log_format") in (None, "", FORMAT):
         return fields
     return {**fields, "detail": formatEvent(event)}
 

@@ -1,77 +1,66 @@
-"""As much of JSON Schema as the schema of log records uses."""
+"""The published JSON Schema of log records, and whole logs judged by it."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import Any
+
+from jsonschema import Draft202012Validator
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "svc.log.1.json").read_text())
-_KNOWN = {
-    "$schema",
-    "$id",
-    "title",
-    "description",
-    "type",
-    "additionalProperties",
-    "required",
-    "properties",
-    "pattern",
-    "enum",
-    "const",
-    "maxLength",
-    "maxProperties",
-    "minimum",
-}
-_TYPES: dict[str, Any] = {
-    "object": dict,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "null": type(None),
-}
+_VALIDATOR = Draft202012Validator(SCHEMA)
+MAX_RECORD = 16 * 1024
 
 
-def defects(value: object, schema: dict[str, Any], where: str = "$") -> list[str]:
-    """List what is wrong with a value; a keyword that is not known here is a defect of the schema."""
-    found = [f"{where}: the schema uses {keyword}" for keyword in schema.keys() - _KNOWN]
-    kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_is(value, kind) for kind in kinds):
-        return [*found, f"{where}: {value!r} is no {kinds}"]
-    if "enum" in schema and value not in schema["enum"]:
-        found.append(f"{where}: {value!r} is not one of {schema['enum']}")
-    if "const" in schema and value != schema["const"]:
-        found.append(f"{where}: {value!r} is not {schema['const']!r}")
-    if isinstance(value, str):
-        if not re.search(schema.get("pattern", ""), value):
-            found.append(f"{where}: {value!r} does not match")
-        if len(value) > schema.get("maxLength", len(value)):
-            found.append(f"{where}: too long")
-    if isinstance(value, int) and value < schema.get("minimum", value):
-        found.append(f"{where}: too small")
-    if isinstance(value, dict):
-        found += _object_defects(value, schema, where)
+def defects(record: object) -> list[str]:
+    """List what is wrong with a record."""
+    return [f"{error.json_path}: {error.message}" for error in _VALIDATOR.iter_errors(record)]
+
+
+def log_defects(log: bytes, *, killed: bool = False) -> list[str]:
+    """
+    List what is wrong with what a process wrote to its standard output, line by line.
+
+    Args:
+        log: everything.
+        killed: whether the process was killed, so that its last line may lack its end.
+
+    Returns:
+        Each line that is no record, with what is wrong with it.
+    """
+    *lines, rest = log.split(b"\n")
+    found = [f"line {number}: {each}" for number, line in enumerate(lines, 1) for each in _line_defects(line)]
+    if rest and not killed:
+        found.append(f"the last line has no end: {rest[:200]!r}")
     return found
 
 
-def _is(value: object, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    return isinstance(value, _TYPES[kind])
+def judge_log(path: Path, begins: int, *, killed: bool = False) -> None:
+    """
+    Judge what a process wrote to its standard output.
+
+    Args:
+        path: the file that took it.
+        begins: where in the file the output of this process begins.
+        killed: whether the process was killed.
+
+    Raises:
+        AssertionError: there is something beside records of the published schema.
+    """
+    found = log_defects(path.read_bytes()[begins:], killed=killed) if path.exists() else []
+    if found:
+        raise AssertionError(f"{path} holds what is no log record: " + "; ".join(found[:5]))
 
 
-def _object_defects(value: dict[str, Any], schema: dict[str, Any], where: str) -> list[str]:
-    properties = schema.get("properties", {})
-    found = [f"{where}: {name} is missing" for name in schema.get("required", ()) if name not in value]
-    if len(value) > schema.get("maxProperties", len(value)):
-        found.append(f"{where}: too many members")
-    for name, member in value.items():
-        rule = properties.get(name, schema.get("additionalProperties", True))
-        if rule is False:
-            found.append(f"{where}: {name} is not known")
-        elif isinstance(rule, dict):
-            found += defects(member, rule, f"{where}.{name}")
-    return found
+def _line_defects(line: bytes) -> list[str]:
+    if len(line) >= MAX_RECORD:
+        return [f"{len(line)} octets"]
+    try:
+        record = json.loads(line.decode("ascii"), parse_constant=_refuse)
+    except ValueError as error:
+        return [f"{error}: {line[:200]!r}"]
+    return [f"{each}: {line[:200]!r}" for each in defects(record)]
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

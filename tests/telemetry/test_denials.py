@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.denials import MANY_SOURCES, DenialLimiter
+from svc.telemetry.denials import MANY_SOURCES, DenialLimiter, Repeats
 
 
 class DenialLimiterTests(SynchronousTestCase):
@@ -84,3 +84,23 @@ class DenialLimiterTests(SynchronousTestCase):
         limiter.close()
         self.assertEqual(len(denials), logged + sum(told))
         self.assertEqual([], clock.getDelayedCalls())
+
+
+class RepeatsTests(SynchronousTestCase):
+    """What fails again and again."""
+
+    def test_ever_more_seldom(self) -> None:
+        """The first, the second, the fourth time and so on are told; 1000 failures are ten records."""
+        repeats = Repeats()
+        told = [number for number in range(1, 1001) if repeats.failed("gone")]
+        self.assertEqual([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], told)
+        self.assertEqual(1000, repeats.count)
+
+    def test_another_reason(self) -> None:
+        """Another reason, and the first failure after a success, are told at once."""
+        repeats = Repeats()
+        self.assertEqual([True, True, False, True], [repeats.failed(each) for each in ("a", "a", "a", "b")])
+        repeats.failed("b")
+        repeats.failed("b")
+        repeats.succeeded()
+        self.assertTrue(repeats.failed("b"))

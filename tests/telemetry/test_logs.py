@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import io
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.application import service
-from twisted.logger import ILogObserver, Logger, LogLevel, LogPublisher
+from twisted.logger import ILogObserver, Logger, LogLevel, LogPublisher, formatEvent
 from twisted.python import log as legacy
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -25,10 +27,10 @@ from svc.telemetry.logs import (
     emit,
     install_json_logging,
     log_observer,
-    log_stream,
 )
+from svc.telemetry.processlog import log_path, process_log
 from svc.telemetry.records import MAX_ATTRIBUTES, MAX_RECORD, Origin, RecordBuilder, encode, ulid
-from tests.telemetry.schema import SCHEMA, defects
+from tests.telemetry.schema import defects
 
 TIME = 1_795_220_732.101223
 
@@ -95,7 +97,7 @@ class RecordTests(LogCase):
                 "outcome": "failure",
                 "id": ulid(TIME, fixed_random(10)),
             },
-            "message": "connection denied",
+            "message": "connection denied, the peer's identity is refused",
             "reason": "policy_deny",
             "detail_reason": "no_rule",
             "detail": "no rule for spiffe://p/fe",
@@ -117,7 +119,7 @@ class RecordTests(LogCase):
         records = self.records()
         self.assertEqual(len(Event), len(records))
         for record in records:
-            self.assertEqual([], defects(record, SCHEMA), record)
+            self.assertEqual([], defects(record), record)
 
     def test_runtime_records_validate(self) -> None:
         """Lines, failures and legacy events of Twisted satisfy the schema too."""
@@ -128,7 +130,7 @@ class RecordTests(LogCase):
         records = self.records()
         self.assertEqual(4, len(records))
         for record in records:
-            self.assertEqual([], defects(record, SCHEMA), record)
+            self.assertEqual([], defects(record), record)
             self.assertEqual("operational", record["event"]["category"])
 
     def test_the_check_itself(self) -> None:
@@ -136,9 +138,9 @@ class RecordTests(LogCase):
         self.log.info("hello")
         record = self.record()
         for name, value in (("message", 1), ("unknown", "x"), ("severity", "LOUD"), ("timestamp", "today")):
-            self.assertTrue(defects(record | {name: value}, SCHEMA), name)
+            self.assertTrue(defects(record | {name: value}), name)
         del record["event"]
-        self.assertTrue(defects(record, SCHEMA))
+        self.assertTrue(defects(record))
 
     def test_registry(self) -> None:
         """Event names are dotted, unique, and few."""
@@ -157,8 +159,8 @@ class RecordTests(LogCase):
     def test_minimum(self) -> None:
         """What is less severe than the minimum is not written, trace below debug included."""
         log = self.logger(minimum=Severity.DEBUG)
-        emit(log, Event.CLI_MESSAGE, severity=Severity.TRACE)
-        emit(log, Event.CLI_MESSAGE, severity=Severity.DEBUG)
+        emit(log, Event.HEALTH_CHANGED, severity=Severity.TRACE)
+        emit(log, Event.HEALTH_CHANGED, severity=Severity.DEBUG)
         self.assertEqual("DEBUG", self.record()["severity"])
 
     def test_event_by_name(self) -> None:
@@ -174,6 +176,21 @@ class RecordTests(LogCase):
         self.assertEqual("svc.workload.source.stale", record["event"]["name"])
         self.assertEqual("socket /run/x is gone", record["detail"])
         self.assertEqual(("unavailable", {"attempt": 3}), (record["detail_reason"], record["attributes"]))
+
+    def test_other_observers(self) -> None:
+        """In a program's own log of Twisted an event is a sentence with its facts, each safe to print."""
+        told: list[str] = []
+        own = Logger(namespace="svc.test", observer=LogPublisher(lambda event: told.append(formatEvent(event))))
+        facts: dict[str, Any] = {"socket": "/run/x", "what": b"secret"}
+        emit(own, Event.SOURCE_STALE, detail_reason="gone", detail="no {such}\nfile", attributes=facts)
+        emit(own, Event.SOURCE_STALE, message="a sentence of its own")
+        shown = r'Workload API not reachable detail_reason=gone detail="no {such}\x0afile" socket=/run/x what=<bytes>'
+        self.assertEqual([shown, "a sentence of its own"], told)
+
+    def test_own_record_without_the_sentence(self) -> None:
+        """The sentence for other observers is no detail of the record."""
+        emit(self.log, Event.SOURCE_STALE, detail_reason="gone")
+        self.assertNotIn("detail", self.record())
 
     def test_unregistered_name(self) -> None:
         """A name that is not registered cannot reach the record."""
@@ -227,7 +244,7 @@ class LimitTests(LogCase):
         self.assertLessEqual(len(self.stream.getvalue()), MAX_RECORD)
         record = self.record()
         self.assertTrue(record["truncated"])
-        self.assertEqual([], defects(record, SCHEMA))
+        self.assertEqual([], defects(record))
 
     def test_many_attributes(self) -> None:
         """As many attributes as the limit says are kept, one more is cut."""
@@ -259,7 +276,7 @@ class LimitTests(LogCase):
         self.log.info("{text}", text=detail)
         data = self.stream.getvalue()
         for record in self.records():
-            self.assertEqual([], [defect for defect in defects(record, SCHEMA) if "attributes" not in defect])
+            self.assertEqual([], [defect for defect in defects(record) if "attributes" not in defect])
             shown = record["message"] + record.get("detail", "")
             self.assertFalse([character for character in shown if ord(character) < 32 or 0x7F <= ord(character) < 0xA0])
         self.assertLessEqual(max(map(len, data.splitlines())), MAX_RECORD)
@@ -280,7 +297,7 @@ class TextTests(LogCase):
         log = self.logger(log_format="text")
         emit(log, Event.AUTH_DENIED, reason="policy_deny", detail='no "rule"', attributes={"protocol": "http"})
         self.assertEqual(
-            "2026-11-21T00:25:32.101223Z WARN  connection denied"
+            "2026-11-21T00:25:32.101223Z WARN  connection denied, the peer's identity is refused"
             ' reason=policy_deny detail="no \\"rule\\"" protocol=http\n',
             self.stream.getvalue().decode(),
         )
@@ -300,7 +317,7 @@ class TextTests(LogCase):
         self.stream.seek(0)
         self.stream.truncate()
         log = self.logger(log_format="text")
-        emit(log, Event.CLI_MESSAGE, message=message, detail=message)
+        emit(log, Event.HEALTH_CHANGED, message=message, detail=message)
         self.assertEqual(1, len(self.stream.getvalue().decode().splitlines()))
 
 
@@ -337,14 +354,54 @@ class WritingTests(SynchronousTestCase):
 
     def test_twistd_options(self) -> None:
         """The log goes where twistd was told: standard output, a file, or twistd.log for a daemon."""
-        self.assertIsNone(log_stream({"nodaemon": 1, "logfile": None}))
-        self.assertIsNone(log_stream({"nodaemon": 1, "logfile": "-"}))
+        for options, path in (
+            ({"nodaemon": 1, "logfile": None}, None),
+            ({"nodaemon": 1, "logfile": "-"}, None),
+            ({"nodaemon": 1, "logfile": "proxy.log"}, "proxy.log"),
+            ({"nodaemon": 0, "logfile": None}, "twistd.log"),
+            ({"nodaemon": 0, "logfile": "proxy.log"}, "proxy.log"),
+        ):
+            self.assertEqual(path, log_path(options), options)
+
+    def test_log_file(self) -> None:
+        """A log file is added to, its lines are records, and its owner's group may read it."""
         path = os.path.abspath(self.mktemp())
-        stream = log_stream({"nodaemon": 0, "logfile": path})
-        assert stream is not None
-        stream.write(b"line\n")
-        stream.close()
-        self.assertEqual("line\n", Path(path).read_text())
+        for _start in range(2):
+            observer, outlet = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
+            self.addCleanup(atexit.unregister, outlet.flush)
+            Logger(observer=observer).info("hello")
+        self.assertEqual(2, len([json.loads(line) for line in Path(path).read_bytes().splitlines()]))
+        self.assertEqual(0, os.stat(path).st_mode & 0o027)
+
+    def test_more_is_known(self) -> None:
+        """What becomes known of the process stands in the records from then on."""
+        lines: list[bytes] = []
+        builder = RecordBuilder(Origin("proxy", "1"), random=fixed_random)
+        observer = RecordObserver(builder.line, builder, lines.append)
+        log = Logger(observer=observer)
+        log.info("one")
+        observer.describe(Origin("proxy", "1", "shop", "api-7c", "n1", lambda: "spiffe://example.org/api"))
+        log.info("two")
+        names = ("namespace", "k8s", "spiffe_id")
+        one, two = (tuple(json.loads(line).get(name) for name in names) for line in lines)
+        self.assertEqual((None, None, None), one)
+        self.assertEqual(("shop", {"pod": "api-7c", "node": "n1"}, "spiffe://example.org/api"), two)
+
+    def test_the_thread_begins_with_the_service(self) -> None:
+        """The log writes in its own thread once the application starts, not before: a daemon forks in between."""
+        path = os.path.abspath(self.mktemp())
+        observer, outlet = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
+        self.addCleanup(atexit.unregister, outlet.flush)
+        top = LoggedService(observer, outlet)
+        threads = threading.active_count()
+        Logger(observer=observer).info("before")
+        self.assertEqual(threads, threading.active_count())
+        top.startService()
+        self.addCleanup(top.stopService)
+        Logger(observer=observer).info("after")
+        self.assertTrue(outlet.flush(10))
+        self.assertEqual(threads + 1, threading.active_count())
+        self.assertEqual(2, len(Path(path).read_bytes().splitlines()))
 
     def test_application_gets_the_observer(self) -> None:
         """Attaching the top service to an application makes its observer the application's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -9,8 +10,25 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.labels import HTTP_METHODS, OTHER, ReasonWords, http_method, tls_group
+from svc.identity import errors as identity_errors
+from svc.store.interface import Entity, Operation
+from svc.telemetry.labels import (
+    CAUSES,
+    DB_ERRORS,
+    DENIALS,
+    HANDSHAKE_REASONS,
+    HTTP_METHODS,
+    OTHER,
+    SVID_REASONS,
+    TLS_GROUPS,
+    Role,
+    denial,
+    http_method,
+    tls_group,
+)
 from svc.telemetry.metrics import ProxyMetrics
+from svc.transport import errors as transport_errors
+from svc.transport.groups import CLASSICAL_GROUPS, HYBRID_GROUPS, iana_name, is_hybrid
 
 #: Name as scraped, type, labels: the table of the specification, then our own.
 FAMILIES = {
@@ -32,12 +50,19 @@ FAMILIES = {
     "svc_proxy_notary_commit_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_writable": ("gauge", ()),
 }
+#: SVID reasons that no handshake has: roots of the tree, own keys, archives.
+ELSEWHERE = {
+    "svid_invalid",
+    "svid_key_mismatch",
+    "certificate_not_valid_at_time",
+    "anchor_outside_window",
+    "signing_certificate_invalid",
+}
 
 
 @dataclass(frozen=True)
 class Evidence:
     group: str
-    post_quantum: bool
 
 
 class MetricsCase(SynchronousTestCase):
@@ -50,21 +75,19 @@ class MetricsCase(SynchronousTestCase):
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
 
+    def series(self) -> int:
+        """How many series a scrape finds."""
+        return sum(not line.startswith(b"#") for line in generate_latest(self.registry).splitlines())
+
 
 class FamilyTests(MetricsCase):
     """Names, types and labels are those of the table."""
 
     def test_exactly_these(self) -> None:
-        """After everything moved once, the page has exactly these families with exactly these labels."""
-        listener = self.metrics.listener("http", "inbound")
-        listener.handshake_done("server", 0.01, Evidence("X25519MLKEM768", True))
-        listener.handshake_failed("server", "svid_invalid", "expired", "192.0.2.1:1", "")
-        listener.request_duration(b"GET").observe(0.1)
-        listener.closed("idle")
+        """From the start the page has exactly these families with exactly these labels."""
+        for direction in ("inbound", "outbound"):
+            self.metrics.listener("http", direction)  # type: ignore[arg-type]
         self.metrics.notary("http")
-        self.metrics.db_error("put", "receipt")
-        self.metrics.committed(3, 0.001)
-        self.metrics.denial_suppressed("policy_deny", 2)
         self.metrics.watch_svids(lambda: [("spiffe://example.org/a", datetime(2026, 11, 21, tzinfo=UTC))])
         found = {}
         for family in text_string_to_metric_families(generate_latest(self.registry).decode()):
@@ -106,48 +129,73 @@ class ListenerTests(MetricsCase):
         self.assertEqual(20, self.value("svc_proxy_bytes_received_total", protocol="http"))
         self.assertEqual(10, self.value("svc_proxy_bytes_sent_total", protocol="http"))
 
+    def refused(self, role: Role, reason: str, detail: str = "") -> Iterator[float | None]:
+        """Fail a handshake, then read results, decisions and causes."""
+        direction = "inbound" if role == "server" else "outbound"
+        self.metrics.listener("http", direction).handshake_failed(role, reason, detail, "192.0.2.1:1", "")  # type: ignore[arg-type]
+        for result in ("auth_failed", "error"):
+            yield self.value("svc_proxy_connections_total", protocol="http", direction=direction, result=result)
+        for word in ("svid_invalid", "policy_deny"):
+            labels = {"result": "denied", "reason": word, "protocol": "http", "role": role}
+            yield self.value("svc_proxy_auth_decisions_total", **labels)
+        yield self.value("svc_proxy_connections_closed_total", protocol="http", cause="handshake")
+
     def test_invalid_svid(self) -> None:
-        """A handshake refused for its SVID is a failed handshake, a failed connection and a denial."""
-        listener = self.metrics.listener("http", "inbound")
-        listener.handshake_started("server")
-        listener.handshake_failed("server", "svid_invalid", "expired", "192.0.2.1:1", "certificate_expired")
+        """A handshake refused for its SVID is a failed handshake, a refused connection, a denial and an end."""
+        self.assertEqual([1, 0, 1, 0, 1], list(self.refused("server", "svid_invalid", "expired")))
         failures = "svc_proxy_tls_handshake_failures_total"
         self.assertEqual(1, self.value(failures, role="server", reason="expired"))
-        connections = {"protocol": "http", "direction": "inbound"}
-        self.assertEqual(1, self.value("svc_proxy_connections_total", result="auth_failed", **connections))
-        self.assertEqual(0, self.value("svc_proxy_connections_total", result="error", **connections))
-        denied = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
-        self.assertEqual(1, self.value("svc_proxy_auth_decisions_total", **denied))
+
+    def test_wrong_peer(self) -> None:
+        """A peer that is somebody else is denied by the configuration; no client's connection has ended."""
+        self.assertEqual([1, 0, 0, 1, 0], list(self.refused("client", "identity_unexpected")))
 
     def test_other_handshake_failures(self) -> None:
         """A handshake that failed otherwise is an error, not a denial."""
-        self.metrics.listener("http", "inbound").handshake_failed("server", "handshake_timeout", "", "a:1", "")
+        self.assertEqual([0, 1, 0, 0, 1], list(self.refused("server", "handshake_timeout")))
         failures = "svc_proxy_tls_handshake_failures_total"
         self.assertEqual(1, self.value(failures, role="server", reason="handshake_timeout"))
-        connections = {"protocol": "http", "direction": "inbound", "result": "error"}
-        self.assertEqual(1, self.value("svc_proxy_connections_total", **connections))
 
     def test_handshakes(self) -> None:
         """A handshake is timed and counted by its group and verdict; unknown groups count as one."""
         listener = self.metrics.listener("http", "inbound")
-        for group, verdict in (("X25519MLKEM768", True), ("x25519", False), ("made-up-1", False), ("made-up-2", False)):
-            listener.handshake_done("server", 0.003, Evidence(group, verdict))
+        for group in ("X25519MLKEM768", "X25519", "made-up-1", "made-up-2"):
+            listener.handshake_done("server", 0.003, Evidence(group))
         timed = {"protocol": "http", "role": "server"}
         self.assertEqual(4, self.value("svc_proxy_tls_handshake_duration_seconds_count", **timed))
         for group, verdict, count in (("X25519MLKEM768", "true", 1), ("x25519", "false", 1), (OTHER, "false", 2)):
             found = self.value("svc_proxy_tls_connections_total", group=group, post_quantum=verdict, **timed)
             self.assertEqual(count, found, group)
+        labels = {"result": "allowed", "reason": "ok", "protocol": "http", "role": "server"}
+        self.assertEqual(0, self.value("svc_proxy_auth_decisions_total", **labels))
 
-    def test_hostile_methods(self) -> None:
-        """However many methods a client makes up, they are one series."""
+    def test_verified_peer(self) -> None:
+        """Outbound the handshake is the decision: the peer is who it must be."""
+        self.metrics.listener("http", "outbound").handshake_done("client", 0.003, Evidence("x25519"))
+        labels = {"result": "allowed", "reason": "ok", "protocol": "http", "role": "client"}
+        self.assertEqual(1, self.value("svc_proxy_auth_decisions_total", **labels))
+
+    def test_nothing_adds_a_series(self) -> None:
+        """Whatever peers make up is counted, and the page has as many series as before."""
         listener = self.metrics.listener("http", "inbound")
-        for number in range(500):
+        before = self.series()
+        for number in range(200):
             listener.request_duration(b"M%d" % number).observe(0.1)
-        listener.request_duration(b"get").observe(0.1)
-        count = "svc_proxy_request_duration_seconds_count"
-        self.assertEqual(501, self.value(count, protocol="http", http_method=OTHER))
-        self.assertIs(listener.request_duration(b"GET"), listener.request_duration(b"GET"))
-        self.assertLessEqual(generate_latest(self.registry).count(b"http_method="), 2 * 20)
+            listener.handshake_done("server", 0.1, Evidence(f"group-{number}"))
+            listener.handshake_failed("server", f"reason_{number}", "", "a:1", "")
+            listener.handshake_failed("server", "svid_invalid", f'"}} {number}', "a:1", "")
+            listener.connection_refused(f"cause_{number}", "a:1")
+            self.metrics.denial_suppressed(f"reason_{number}", 1)
+            self.metrics.db_error("put", f"entity_{number}")
+        self.assertEqual(before, self.series())
+        for name, count, labels in (
+            ("svc_proxy_request_duration_seconds_count", 200, {"protocol": "http", "http_method": OTHER}),
+            ("svc_proxy_tls_handshake_failures_total", 400, {"role": "server", "reason": OTHER}),
+            ("svc_proxy_connections_closed_total", 200, {"protocol": "http", "cause": OTHER}),
+            ("svc_proxy_denial_logs_suppressed_total", 200, {"reason": "request"}),
+            ("svc_proxy_notary_db_errors_total", 200, {"op": "put", "entity": "db"}),
+        ):
+            self.assertEqual(count, self.value(name, **labels), name)
 
     def test_refused_connections(self) -> None:
         """A connection beyond a limit is an error closed by that limit."""
@@ -155,11 +203,12 @@ class ListenerTests(MetricsCase):
         closed = "svc_proxy_connections_closed_total"
         self.assertEqual(1, self.value(closed, protocol="tcp", cause="connection_limit"))
 
-    def test_causes_are_bounded(self) -> None:
-        """A cause that is no word cannot become a label."""
-        listener = self.metrics.listener("http", "inbound")
-        listener.closed('x"} 1\n')
-        self.assertEqual(1, self.value("svc_proxy_connections_closed_total", protocol="http", cause=OTHER))
+    def test_unreachable(self) -> None:
+        """A peer that cannot be reached is an error outbound; inbound the connections are those of clients."""
+        for direction, count in (("outbound", 1), ("inbound", 0)):
+            self.metrics.listener("http", direction).upstream_unreachable()
+            labels = {"protocol": "http", "direction": direction, "result": "error"}
+            self.assertEqual(count, self.value("svc_proxy_connections_total", **labels))
 
 
 class NotaryTests(MetricsCase):
@@ -200,7 +249,7 @@ class NotaryTests(MetricsCase):
 
 
 class LabelTests(SynchronousTestCase):
-    """Bounded sets."""
+    """Closed sets, and the code that their words come from."""
 
     def test_methods(self) -> None:
         """Registered methods are themselves, case and all; everything else is other."""
@@ -210,14 +259,55 @@ class LabelTests(SynchronousTestCase):
             self.assertEqual(OTHER, http_method(octets))
 
     def test_groups(self) -> None:
-        """Groups are known whatever case the library spells them in."""
+        """Groups are those that a context agrees to, with their verdict, whatever case the library spells them in."""
+        known = {iana_name(name): is_hybrid(name) for name in (*HYBRID_GROUPS, *CLASSICAL_GROUPS)}
+        self.assertEqual(known, TLS_GROUPS)
         self.assertEqual("X25519MLKEM768", tls_group("x25519mlkem768"))
         self.assertEqual("x25519", tls_group("X25519"))
         self.assertEqual(OTHER, tls_group(""))
 
-    def test_words(self) -> None:
-        """As many words as the limit says are told apart; the next, and what is no word, are other."""
-        words = ReasonWords(2)
-        self.assertEqual(["a", "b", OTHER, "a"], [words.bounded(word) for word in ("a", "b", "c", "a")])
-        for wrong in ("", "A", "a b", "9", "x" * 49, "a\n"):
-            self.assertEqual(OTHER, ReasonWords().bounded(wrong))
+    def test_svid_reasons(self) -> None:
+        """Every way in which an SVID can be wrong has its word."""
+        words = {
+            each.reason
+            for each in vars(identity_errors).values()
+            if isinstance(each, type) and issubclass(each, identity_errors.SvidInvalid)
+        }
+        self.assertEqual(words - ELSEWHERE, SVID_REASONS - {"internal_error"})
+
+    def test_transport_reasons(self) -> None:
+        """Every other word for a failed handshake or a refused connection is one of the transport's."""
+        words = {
+            each.reason
+            for each in vars(transport_errors).values()
+            if isinstance(each, type) and issubclass(each, transport_errors.TransportError)
+        }
+        own = {OTHER, "certificate_missing"}
+        for reasons in HANDSHAKE_REASONS.values():
+            self.assertEqual(reasons - SVID_REASONS - own - words, set())
+        limits = {cause for cause in CAUSES if cause.endswith("_limit") or cause == "credentials_missing"}
+        self.assertEqual(limits - words, set())
+
+    def test_database(self) -> None:
+        """Every operation and every entity of a store can be told, and only those."""
+        self.assertEqual({op for op, _ in DB_ERRORS}, set(Operation.__args__))  # type: ignore[attr-defined]
+        self.assertEqual({entity for _, entity in DB_ERRORS}, set(Entity.__args__))  # type: ignore[attr-defined]
+
+    def test_denials(self) -> None:
+        """Each reason says whose fault it was."""
+        for reason, whose in (
+            ("expired", "svid_invalid"),
+            ("svid_invalid", "svid_invalid"),
+            ("certificate_missing", "svid_invalid"),
+            ("policy_deny", "policy_deny"),
+            ("identity_unexpected", "policy_deny"),
+            ("handshake_timeout", "handshake"),
+            ("connection_limit", "limit"),
+            ("proxy_header_timeout", "limit"),
+            ("upstream_closed", "upstream"),
+            ("notary_rate", "notary"),
+            ("malformed_message", "request"),
+            ("what nobody knows", "request"),
+        ):
+            self.assertEqual(whose, denial(reason), reason)
+            self.assertIn(whose, DENIALS)

@@ -9,11 +9,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from twisted.internet.address import IPv4Address
 from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 
 from svc.errors import SvcError
 from svc.telemetry.admin import admin_root
+from svc.telemetry.events import Event
 from svc.telemetry.health import PROXY_CONDITIONS, ConditionUnknown, Health
 from svc.telemetry.server import (
     IDLE_SECONDS,
@@ -190,7 +192,7 @@ class AdminPageTests(PageCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.health = Health(("svid", "store"), now=lambda: START)
+        self.health = Health(("credentials", "store", "pqIssuer"), optional=("pqIssuer",), now=lambda: START)
         self.drains = 0
         root = admin_root(self.health, drain=self.drain, config=lambda: {"trustDomain": "example.org"})
         self.factory = self.started(HttpService("127.0.0.1:9902", root, reactor=self.reactor))
@@ -205,32 +207,61 @@ class AdminPageTests(PageCase):
         self.assertEqual((200, {"live": True}), (status, json.loads(page)))
 
     def test_not_ready(self) -> None:
-        """Until every condition holds the answer is 503 and names each with its reason."""
-        self.health.holds("svid")
+        """Until every required condition holds the answer is 503 and names each with its reason."""
+        self.health.holds("credentials", "not renewed")
         self.health.fails_with("store", StoreBroken(path="notary.db"))
         status, headers, page = self.ask(self.factory, "GET /readyz HTTP/1.1\nHost: a")
         expected = {
             "ready": False,
             "draining": False,
             "conditions": [
-                {"name": "svid", "ok": True, "since": "2026-11-21T00:00:00.000000Z"},
+                {
+                    "name": "credentials",
+                    "ok": True,
+                    "required": True,
+                    "since": "2026-11-21T00:00:00.000000Z",
+                    "message": "not renewed",
+                },
                 {
                     "name": "store",
                     "ok": False,
+                    "required": True,
                     "since": "2026-11-21T00:00:00.000000Z",
                     "reason": "notary_unavailable",
                     "message": "the store notary.db is broken",
+                },
+                {
+                    "name": "pqIssuer",
+                    "ok": False,
+                    "required": False,
+                    "since": "2026-11-21T00:00:00.000000Z",
+                    "reason": "not_yet_known",
                 },
             ],
         }
         self.assertEqual((503, "application/json", expected), (status, headers["content-type"], json.loads(page)))
 
     def test_ready(self) -> None:
-        """With every condition the answer is 200."""
-        self.health.holds("svid")
+        """With every required condition the answer is 200, whatever the others say."""
+        self.health.holds("credentials")
         self.health.holds("store")
         status, _headers, page = self.ask(self.factory, "GET /readyz HTTP/1.1\nHost: a")
         self.assertEqual((200, True), (status, json.loads(page)["ready"]))
+
+    def test_drain_leaves_an_audit_record(self) -> None:
+        """Who asked for it is told once; who was refused, ever more seldom."""
+        told: list[dict[str, Any]] = []
+        globalLogPublisher.addObserver(told.append)
+        self.addCleanup(globalLogPublisher.removeObserver, told.append)
+        request = "POST /drain HTTP/1.1\nHost: a\nContent-Length: 0"
+        for _number in range(5):
+            self.ask(self.factory, f"{request}\nOrigin: http://evil.example")
+        for _number in range(2):
+            self.ask(self.factory, request)
+        records = [each for each in told if each.get("svc_event") is Event.ADMIN_DRAIN]
+        self.assertEqual(["failure"] * 3 + [None], [each["svc_fields"].get("outcome") for each in records])
+        self.assertEqual([1, 2, 4, None], [each["svc_attributes"].get("attempts") for each in records])
+        self.assertEqual({"192.168.1.1"}, {each["svc_attributes"]["source.address"] for each in records})
 
     def test_drain(self) -> None:
         """POST drains; GET does not, nor does what a browser sends for another site."""
@@ -294,8 +325,20 @@ class HealthTests(SynchronousTestCase):
         self.assertFalse(self.health.ready)
         self.assertEqual([True, False], self.changes)
 
+    def test_optional_conditions(self) -> None:
+        """A condition that is not required is shown only, until the configuration makes it necessary."""
+        health = Health(("a", "b"), optional=("b",), now=lambda: self.now, changed=self.changes.append)
+        health.holds("a")
+        self.assertEqual((True, [True]), (health.ready, self.changes))
+        health.require("b", True)
+        self.assertEqual((False, ("b",)), (health.ready, tuple(each.name for each in health.failing)))
+        health.require("b", False)
+        self.assertEqual([True, False, True], self.changes)
+
     def test_unknown_names(self) -> None:
         """A condition that was not announced is an error, not a new condition."""
         self.assertRaises(ConditionUnknown, self.health.holds, "c")
+        self.assertRaises(ConditionUnknown, self.health.condition, "c")
+        self.assertRaises(ConditionUnknown, self.health.require, "c", True)
         self.assertEqual(2, len(self.health.conditions))
-        self.assertEqual(len(PROXY_CONDITIONS), len(set(PROXY_CONDITIONS)))
+        self.assertEqual(("credentials", "store", "listeners", "pqIssuer"), PROXY_CONDITIONS)

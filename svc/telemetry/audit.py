@@ -1,0 +1,155 @@
+"""
+Proves that no audit record of a log was changed, removed or put in another place.
+
+Each audit record names the SHA-256 of the one before it, from the start of the process on. What is taken away at the
+end of a log cannot be seen in it: keep the last digest elsewhere. Owns the rule of the chain.
+
+    python -m svc.telemetry.audit proxy.log
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+
+from svc.errors import SvcError
+from svc.strictjson import b64u_encode
+from svc.telemetry.events import Event
+
+_UNWRITTEN: Final = Event.LOGS_DROPPED.event_name
+
+
+class AuditChainBroken(SvcError):
+    """the audit chain is broken in line {line}: {defect}"""
+
+    reason = "audit_chain_broken"
+    hint = "records were removed, changed or moved, or lines of several processes are mixed; compare with another copy"
+    line: int
+    defect: str
+
+
+@dataclass(frozen=True)
+class AuditChain:
+    """
+    What a log proves.
+
+    Attributes:
+        records: how many audit records it holds.
+        starts: how many processes they are of, one after the other.
+        last: the digest of the last one; the next record of the same process names it. None where there is none.
+    """
+
+    records: int
+    starts: int
+    last: str | None
+
+
+def verify_audit_chain(lines: Iterable[bytes]) -> AuditChain:
+    """
+    Follow the chain through a log.
+
+    Args:
+        lines: of the log of one process after the other, as they were written, with or without their line feeds; what
+            is no audit record is passed over.
+
+    Returns:
+        What the log proves.
+
+    Raises:
+        AuditChainBroken: a record is not the next one.
+    """
+    records = starts = number = unwritten = 0
+    last: str | None = None
+    for line, raw in enumerate(lines, 1):
+        data = raw.rstrip(b"\r\n")
+        link = _link(data, line)
+        if link is None:
+            unwritten += _unwritten(data)
+            continue
+        sequence, before = link
+        if sequence == 1 and before is None:
+            starts += 1
+        elif sequence != number + 1:
+            told = f"; in between the process says that it could not write {unwritten} lines" if unwritten else ""
+            raise AuditChainBroken(line=line, defect=f"record {sequence} follows record {number}{told}")
+        elif before != last:
+            raise AuditChainBroken(line=line, defect=f"record {number} before it is not the one that was written")
+        records, number, unwritten = records + 1, sequence, 0
+        last = b64u_encode(hashlib.sha256(data).digest())
+    return AuditChain(records, starts, last)
+
+
+def _unwritten(data: bytes) -> int:
+    """Read how many lines a process says that it could not write; 0 for every other line."""
+    if _UNWRITTEN.encode() not in data:
+        return 0
+    try:
+        record = json.loads(data)
+    except ValueError:
+        return 0
+    match record:
+        case {"event": {"name": name}, "attributes": {"count": int(count)}} if name == _UNWRITTEN and count > 0:
+            return count
+    return 0
+
+
+def _link(data: bytes, line: int) -> tuple[int, str | None] | None:
+    """Read the place of a record in the chain; None for what is no audit record."""
+    try:
+        # Numbers with fractions occur in records, which the strict reader of signed artefacts refuses.
+        record = json.loads(data)
+    except ValueError as error:
+        if b'"audit"' in data:
+            raise AuditChainBroken(line=line, defect="it is no JSON") from error
+        return None
+    if not isinstance(record, dict):
+        return None
+    audit, event = record.get("audit"), record.get("event")
+    if audit is None and not (isinstance(event, dict) and event.get("category") == "audit"):
+        return None
+    if not isinstance(audit, dict):
+        raise AuditChainBroken(line=line, defect="it has no place in the chain")
+    sequence, before = audit.get("seq"), audit.get("prev")
+    if type(sequence) is not int or not (before is None or isinstance(before, str)):
+        raise AuditChainBroken(line=line, defect="its place in the chain cannot be read")
+    return sequence, before
+
+
+def main(arguments: Sequence[str], out: IO[str]) -> int:
+    """
+    Verify logs given as files, or standard input.
+
+    Args:
+        arguments: paths.
+        out: where the result is written.
+
+    Returns:
+        0 where every file holds audit records in a whole chain, else 1.
+    """
+    status = 0
+    for path in arguments or ["/dev/stdin"]:
+        try:
+            with open(path, "rb") as log:
+                found = verify_audit_chain(log)
+        except OSError as error:
+            print(f"{path}: cannot be read: {error.strerror}", file=out)
+            status = 1
+            continue
+        except AuditChainBroken as error:
+            print(f"{path}: {error}", file=out)
+            status = 1
+            continue
+        if found.records == 0:
+            print(f"{path}: no audit record; is it the log of a process of svc, as it was written?", file=out)
+            status = 1
+        else:
+            print(f"{path}: {found.records} audit records of {found.starts} starts, last {found.last}", file=out)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], sys.stdout))

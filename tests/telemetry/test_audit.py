@@ -1,0 +1,185 @@
+"""The chain of audit records: whole logs pass, and nothing can be done to a log that it does not show."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.logger import Logger
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.telemetry.audit import AuditChain, AuditChainBroken, main, verify_audit_chain
+from svc.telemetry.events import Event
+from svc.telemetry.logs import RecordObserver, emit, log_observer, missing_event
+from svc.telemetry.outlet import Outlet
+from svc.telemetry.records import Origin, RecordBuilder
+
+
+def log_of(*events: Event) -> list[bytes]:
+    """The lines of one process."""
+    stream = io.BytesIO()
+    log = Logger(observer=log_observer(Origin("proxy", "1"), stream=stream, random=bytes))
+    for event in events:
+        emit(log, event)
+    return stream.getvalue().splitlines(keepends=True)
+
+
+PAGE = log_of(
+    Event.POLICY_LOADED,
+    Event.LISTENER_OPENED,
+    Event.CONFIG_LOADED,
+    Event.CONFIG_REJECTED,
+    Event.AUTH_DENIED,
+    Event.ADMIN_DRAIN,
+    Event.DRAIN_STARTED,
+)
+#: Where the audit records stand in it.
+AUDITS = (0, 2, 3, 5)
+
+
+class ChainTests(SynchronousTestCase):
+    """One log."""
+
+    def test_whole(self) -> None:
+        """An untouched log passes; other records and foreign lines between change nothing."""
+        found = verify_audit_chain(PAGE)
+        self.assertEqual((4, 1), (found.records, found.starts))
+        self.assertEqual(found, verify_audit_chain([b"a note\n", PAGE[0].rstrip(), b"[1]\n", *PAGE[1:]]))
+        self.assertEqual(AuditChain(0, 0, None), verify_audit_chain([]))
+
+    def test_any_attributes(self) -> None:
+        """Fractions in a record, and its own words in the text of another one, are nothing special."""
+        stream = io.BytesIO()
+        log = Logger(observer=log_observer(Origin("proxy", "1"), stream=stream, random=bytes))
+        emit(log, Event.CONFIG_LOADED, attributes={"seconds": 0.5})
+        emit(log, Event.AUTH_DENIED, detail='"audit":{"seq":7}')
+        self.assertEqual(1, verify_audit_chain(stream.getvalue().splitlines()).records)
+
+    def test_restarts(self) -> None:
+        """Each start of the process begins a chain."""
+        found = verify_audit_chain([*PAGE, *log_of(Event.POLICY_LOADED), *PAGE])
+        self.assertEqual((9, 3), (found.records, found.starts))
+
+    def test_last(self) -> None:
+        """The digest that is given is the one that the next record names."""
+        longer = log_of(Event.POLICY_LOADED, Event.CONFIG_LOADED)
+        found = verify_audit_chain(longer[:1])
+        self.assertEqual(json.loads(longer[1])["audit"]["prev"], found.last)
+
+    @given(st.sampled_from(AUDITS[:-1]), st.data())
+    def test_changed(self, line: int, data: st.DataObject) -> None:
+        """Whatever octet of a record changes, the next record shows it."""
+        place = data.draw(st.integers(0, len(PAGE[line]) - 2))
+        octet = data.draw(st.integers(32, 126).filter(lambda each: each != PAGE[line][place]))
+        changed = [*PAGE]
+        changed[line] = PAGE[line][:place] + bytes([octet]) + PAGE[line][place + 1 :]
+        self.assertRaises(AuditChainBroken, verify_audit_chain, changed)
+
+    @given(st.sets(st.sampled_from(AUDITS[:-1]), min_size=1, max_size=2))
+    def test_removed(self, lines: set[int]) -> None:
+        """Records that are missing before the last one are noticed."""
+        left = [line for number, line in enumerate(PAGE) if number not in lines]
+        self.assertRaises(AuditChainBroken, verify_audit_chain, left)
+
+    @given(st.permutations(AUDITS))
+    def test_moved(self, order: list[int]) -> None:
+        """Records pass in the order in which they were written only."""
+        lines = [PAGE[number] for number in order]
+        if tuple(order) == AUDITS:
+            verify_audit_chain(lines)
+        else:
+            self.assertRaises(AuditChainBroken, verify_audit_chain, lines)
+
+    def test_where(self) -> None:
+        """The error names the line and what is wrong with it."""
+        error = self.assertRaises(AuditChainBroken, verify_audit_chain, [*PAGE[:2], *PAGE[3:]])
+        self.assertEqual("the audit chain is broken in line 3: record 3 follows record 1", str(error))
+        unchained = PAGE[2].replace(b'"audit":{', b'"other":{')
+        error = self.assertRaises(AuditChainBroken, verify_audit_chain, [unchained])
+        self.assertIn("it has no place in the chain", str(error))
+        odd = PAGE[0].replace(b'"seq":1', b'"seq":"1"')
+        self.assertRaises(AuditChainBroken, verify_audit_chain, [odd])
+
+    def test_unwritten(self) -> None:
+        """A gap that the process tells of is broken too, and the error says what it told of it, of this gap alone."""
+        told = log_of(Event.LOGS_DROPPED)[0].replace(b'"event"', b'"attributes":{"count":2},"event"')
+        words = "record 4 follows record 1; in between the process says that it could not write 4 lines"
+        for page in ([PAGE[0], told, told, PAGE[5]], [told, PAGE[0], told, b"{}\n", told, PAGE[5]]):
+            error = self.assertRaises(AuditChainBroken, verify_audit_chain, page)
+            self.assertIn(words, str(error))
+        error = self.assertRaises(AuditChainBroken, verify_audit_chain, [told, PAGE[0], PAGE[5]])
+        self.assertTrue(str(error).endswith("record 4 follows record 1"), error)
+
+    def test_odd_lines(self) -> None:
+        """What only resembles such a record tells of nothing, whatever it is."""
+        name = b'"svc.runtime.logs_dropped"'
+        for odd in (
+            name,
+            b"{" + name,
+            b'{"event":{"name":' + name + b"}}",
+            b'{"event":{"name":' + name + b'},"attributes":{"count":"2"}}',
+            b'{"event":{"name":' + name + b'},"attributes":{"count":-2}}',
+            b'{"event":{"name":"other"},"attributes":{"count":2,"of":' + name + b"}}",
+        ):
+            error = self.assertRaises(AuditChainBroken, verify_audit_chain, [PAGE[0], odd, PAGE[5]])
+            self.assertTrue(str(error).endswith("record 4 follows record 1"), odd)
+
+    def test_outlet_that_is_blocked(self) -> None:
+        """What an outlet drops while nobody reads breaks the chain visibly, and its own word explains the gap."""
+        builder = RecordBuilder(Origin("proxy", "1"), random=bytes)
+        full, path = os.open("/dev/full", os.O_WRONLY), self.mktemp()
+        self.addCleanup(os.close, full)
+        outlet = Outlet(full, lambda count: builder.line(missing_event(count)), limit=700)
+        log = Logger(observer=RecordObserver(builder.line, builder, outlet.write))
+        for _number in range(9):
+            emit(log, Event.CONFIG_LOADED)
+        missing = outlet.dropped
+        self.assertGreater(missing, 0)
+        with open(path, "wb") as file:
+            outlet._descriptor = file.fileno()
+            self.assertTrue(outlet.flush())
+            emit(log, Event.CONFIG_LOADED)
+            self.assertTrue(outlet.flush())
+        with open(path, "rb") as file:
+            error = self.assertRaises(AuditChainBroken, verify_audit_chain, file)
+        self.assertIn(f"record 10 follows record {9 - missing}; in between the process says", str(error))
+        self.assertTrue(str(error).endswith(f"could not write {missing} lines"), error)
+
+
+class CommandTests(SynchronousTestCase):
+    """``python -m svc.telemetry.audit``."""
+
+    def test_files(self) -> None:
+        """Each file is one line; status 1 where one is broken or cannot be read."""
+        whole, broken = Path(self.mktemp()), Path(self.mktemp())
+        whole.write_bytes(b"".join(PAGE))
+        broken.write_bytes(b"".join(PAGE[1:]))
+        out = io.StringIO()
+        self.assertEqual(0, main([str(whole)], out))
+        self.assertIn(f"{whole}: 4 audit records of 1 starts, last ", out.getvalue())
+        self.assertEqual(1, main([str(broken), "/no/such/file", str(whole)], out))
+        self.assertIn(f"{broken}: the audit chain is broken in line 2: record 2 follows record 0", out.getvalue())
+        self.assertIn("/no/such/file: cannot be read: No such file or directory", out.getvalue())
+
+    def test_no_log(self) -> None:
+        """A file without an audit record proves nothing, which is no success."""
+        other = Path(self.mktemp())
+        for content in (b"", b"# a text\n", b'{"event":{"category":"operational"}}\n'):
+            other.write_bytes(content)
+            out = io.StringIO()
+            self.assertEqual(1, main([str(other)], out))
+            self.assertIn(f"{other}: no audit record;", out.getvalue())
+
+    def test_command(self) -> None:
+        """Without a file it reads standard input."""
+        command = [sys.executable, "-m", "svc.telemetry.audit"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        ran = subprocess.run(command, input=b"".join(PAGE), capture_output=True, check=False, env=environment)
+        self.assertEqual((0, b""), (ran.returncode, ran.stderr))
+        self.assertIn(b"4 audit records of 1 starts", ran.stdout)

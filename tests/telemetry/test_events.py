@@ -1,0 +1,76 @@
+"""The registry of events against the code that emits them, and against the documentation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.telemetry.events import EVENTS, Event
+
+ROOT = Path(__file__).parents[2]
+REGISTRY = ROOT / "svc" / "telemetry" / "events.py"
+PAGE = ROOT / "docs" / "telemetry.md"
+#: What has the form of an event's name and is a logger's.
+LOGGERS = {"svc.workload.authority.library"}
+_NAME = re.compile(r"svc(\.[a-z][a-z0-9_]*){2,3}\Z")
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    """Every module of the product but the registry."""
+    for path in sorted((ROOT / "svc").rglob("*.py")):
+        if path != REGISTRY:
+            yield path, ast.parse(path.read_text())
+
+
+def emitted() -> dict[str, set[str]]:
+    """The names of the events that the code speaks of, with the files that do."""
+    found: dict[str, set[str]] = {}
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            for name in _names(node):
+                found.setdefault(name, set()).add(path.name)
+    return found
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Event":
+        if node.attr in Event.__members__:
+            yield Event[node.attr].event_name
+        elif node.attr.isupper():
+            yield f"Event.{node.attr}"
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.match(node.value):
+        yield node.value
+
+
+def is_module(name: str) -> bool:
+    """Whether a dotted name is a module's."""
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+class RegistryTests(SynchronousTestCase):
+    """``svc/telemetry/events.py``."""
+
+    def test_every_event_has_an_emitter(self) -> None:
+        """No name stands in the registry that nothing can ever say."""
+        self.assertEqual(set(), set(EVENTS) - set(emitted()))
+
+    def test_every_emitted_name_is_registered(self) -> None:
+        """Whatever the code calls an event is registered: another name would become a message of the runtime."""
+        spoken = {name for name in emitted() if not is_module(name)} - LOGGERS
+        self.assertEqual(set(), spoken - set(EVENTS))
+        self.assertGreater(len(spoken), 40)
+
+    def test_every_event_is_documented(self) -> None:
+        """docs/telemetry.md has one row for each event, with its category, its severity and when it comes."""
+        rows = re.findall(r"^\| `(svc\.[a-z0-9_.]+)` \| (\w+) \| (\w+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+        shown = {name: (category, severity) for name, category, severity, _when in rows}
+        wanted = {each.event_name: (each.category.value, each.severity.name) for each in Event}
+        self.assertEqual(set(), set(wanted) - set(shown), "no row in docs/telemetry.md")
+        self.assertEqual(wanted, shown)
+        self.assertEqual(len(wanted), len(rows))
+        self.assertEqual([], [name for name, *_kind, when in rows if len(when) < 10])
