@@ -42,6 +42,20 @@ REQUIRED_NAMES: Final = (
 REQUIRED_CONNECTION: Final = ("_aborting", "TLS")
 
 
+#: What each write asks of a transport beside the two buffers that Twisted gives to each.
+_ASKED_BY_EACH_WRITE: Final = (
+    "TLS",
+    "_aborting",
+    "_waits",
+    "_writeDisconnected",
+    "_writeDisconnecting",
+    "dataBuffer",
+    "disconnecting",
+    "producer",
+    "streamingProducer",
+)
+
+
 class EagerWrites:
     """
     A mixin before ``tcp.Server`` or ``tcp.Client`` that sends from ``write`` when nothing is buffered.
@@ -67,6 +81,12 @@ class EagerWrites:
 
     _waits = False
     """Whether Twisted's buffer holds what :meth:`send_gathered` will send, so that the reactor is not asked to."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Twisted leaves these on its classes, where the interpreter looks for them anew in each write.
+        for name in _ASKED_BY_EACH_WRITE:
+            setattr(self, name, getattr(self, name))
+        super().__init__(*args, **kwargs)
 
     def write(self, data: bytes) -> None:
         """
@@ -217,6 +237,14 @@ class _CountedServer(_PausesAtOnce, tcp.Server):
         """How many written octets the socket has not taken yet."""
         return _unsent(self)
 
+    def give_up_place(self) -> None:
+        """Give the place under the listener's limit back, once; what does so before its end is about to end."""
+        if self._counted:
+            self._counted = False
+            limit = getattr(self.server, "connection_limit", None)
+            if limit is not None:
+                limit.release()
+
     def connectionLost(self, reason: Failure) -> None:
         """
         Clean up, once.
@@ -224,11 +252,7 @@ class _CountedServer(_PausesAtOnce, tcp.Server):
         Args:
             reason: why the connection ended.
         """
-        if self._counted:
-            self._counted = False
-            limit = getattr(self.server, "connection_limit", None)
-            if limit is not None:
-                limit.release()
+        self.give_up_place()
         super().connectionLost(reason)
 
 
@@ -277,13 +301,20 @@ class _Admission:
     """Stands before a listener's factory and closes, at accept, what a limit does not admit."""
 
     def __init__(
-        self, factory: IProtocolFactory, limit: Limit, refused: Callable[[TransportError, IAddress], None]
+        self,
+        factory: IProtocolFactory,
+        limit: Limit,
+        refused: Callable[[TransportError, IAddress], None],
+        make_room: Callable[[], bool] | None,
     ) -> None:
         self.factory = factory
         self._limit = limit
         self._refused = refused
+        self._make_room = make_room
 
     def buildProtocol(self, addr: IAddress) -> IProtocol | None:
+        if self._make_room is not None and self._limit.held >= self._limit.maximum:
+            self._make_room()
         try:
             self._limit.acquire()
         except TransportError as error:
@@ -344,6 +375,7 @@ def listen_tcp(
     eager: bool = True,
     limit: Limit | None = None,
     refused: Callable[[TransportError, IAddress], None] | None = None,
+    make_room: Callable[[], bool] | None = None,
 ) -> Any:
     """
     Listen on a TCP port.
@@ -357,6 +389,7 @@ def listen_tcp(
         eager: whether connections write eagerly.
         limit: bounds the open connections; its place is given back when the connection is gone.
         refused: told of each connection that ``limit`` did not admit.
+        make_room: asked, where the limit is reached, to let another connection go; says whether it did.
 
     Returns:
         The ``IListeningPort``, already listening.
@@ -367,7 +400,7 @@ def listen_tcp(
     if not isinstance(reactor, PosixReactorBase):
         return reactor.listenTCP(port, factory, backlog=backlog, interface=host)
     if limit is not None:
-        factory = _Admission(factory, limit, refused or (lambda error, addr: None))
+        factory = _Admission(factory, limit, refused or (lambda error, addr: None), make_room)
     listening = (EagerPort if eager else ListeningPort)(port, factory, backlog, host, reactor)
     listening.connection_limit = limit
     listening.startListening()

@@ -7,6 +7,7 @@ Owns the assembly of sockets, TLS, limits and observer. An application needs ``M
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -35,8 +36,9 @@ from svc.transport.creators import Creator
 from svc.transport.eager import BACKLOG, connect_tcp, listen_tcp
 from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
 from svc.transport.handshake import MutualTlsFactory, VerifiedTls, address_text
-from svc.transport.limits import Limit, Timeouts, handshake_limit
+from svc.transport.limits import Limit, Timeouts, handshake_limit, waiting_limit
 from svc.transport.observer import ConnectionObserver, NullObserver
+from svc.transport.places import Places
 from svc.transport.proxied import ProxiedFactory
 from svc.transport.selection import choose_tls_protocol, choose_transports
 
@@ -65,6 +67,7 @@ class PlainServerEndpoint:
         connections: bounds the open connections (TCP only), or None.
         observer: told of refused connections.
         backlog: how many connections the kernel may queue.
+        make_room: asked, where ``connections`` is reached, to let another connection go; says whether it did.
     """
 
     def __init__(
@@ -75,12 +78,14 @@ class PlainServerEndpoint:
         connections: Limit | None = None,
         observer: ConnectionObserver | None = None,
         backlog: int = BACKLOG,
+        make_room: Callable[[], bool] | None = None,
     ) -> None:
         self._reactor = reactor
         self._address = address
         self._connections = connections
         self._observer: ConnectionObserver = observer if observer is not None else NullObserver()
         self._backlog = backlog
+        self._make_room = make_room
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
         """
@@ -107,6 +112,7 @@ class PlainServerEndpoint:
             eager=choose_transports().eager,
             limit=self._connections,
             refused=self._refused,
+            make_room=self._make_room,
         )
         return listening
 
@@ -125,6 +131,7 @@ class MutualTlsServerEndpoint:
         creator: the server's TLS settings and identity.
         connections: bounds the open connections (TCP only), or None.
         handshakes: bounds the handshakes that run at once; may be shared. A limit of its own by default.
+        waiting: bounds the clients that have said nothing yet; may be shared. A limit of its own by default.
         timeouts: how long a client may take.
         observer: told of handshakes and refusals; the creator's by default.
         backlog: how many connections the kernel may queue.
@@ -139,7 +146,8 @@ class MutualTlsServerEndpoint:
         creator: Creator,
         *,
         connections: Limit | None = None,
-        handshakes: Limit | None = None,
+        handshakes: Places | None = None,
+        waiting: Places | None = None,
         timeouts: Timeouts | None = None,
         observer: ConnectionObserver | None = None,
         backlog: int = BACKLOG,
@@ -149,12 +157,18 @@ class MutualTlsServerEndpoint:
         self._reactor = reactor
         self._creator = creator
         self._handshakes = handshakes if handshakes is not None else handshake_limit()
+        self._waiting = waiting if waiting is not None else waiting_limit()
         self._timeouts = timeouts if timeouts is not None else Timeouts()
         self._proxy_protocol = proxy_protocol
         self._observer = observer if observer is not None else creator.observer
         self._tls_protocol = tls_protocol if tls_protocol is not None else choose_tls_protocol().protocol
         self._plain = PlainServerEndpoint(
-            reactor, address, connections=connections, observer=self._observer, backlog=backlog
+            reactor,
+            address,
+            connections=connections,
+            observer=self._observer,
+            backlog=backlog,
+            make_room=self._waiting.dismiss,
         )
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
@@ -175,11 +189,16 @@ class MutualTlsServerEndpoint:
             protocol=self._tls_protocol,
             timeouts=self._timeouts,
             handshakes=self._handshakes,
+            waiting=self._waiting,
             observer=self._observer,
         )
         if self._proxy_protocol:
             factory = ProxiedFactory(
-                factory, clock=self._reactor, timeout=self._timeouts.handshake, refused=self._header_refused
+                factory,
+                clock=self._reactor,
+                timeout=self._timeouts.handshake,
+                refused=self._header_refused,
+                waiting=self._waiting,
             )
         return self._plain.listen(factory)
 
@@ -289,7 +308,7 @@ class MutualTlsClientEndpoint:
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
         timeouts: Timeouts | None = None,
-        handshakes: Limit | None = None,
+        handshakes: Places | None = None,
         observer: ConnectionObserver | None = None,
         bind_address: tuple[str, int] | None = None,
         tls_protocol: type[VerifiedTls] | None = None,
@@ -455,4 +474,6 @@ def _in_words(found: BaseException) -> str:
     ):
         if isinstance(found, kind):
             return words
+    if isinstance(found, error.ConnectError) and isinstance(found.osError, int):
+        return os.strerror(found.osError).lower()
     return str(found) or type(found).__name__

@@ -150,6 +150,14 @@ class ConnectionLimitReached(TransportError):
     limit: int
 
 
+class WaitingLimitReached(TransportError):
+    """{limit} connections already wait for the first octet of their peers"""
+
+    reason = "waiting_limit"
+    http_status = 503
+    limit: int
+
+
 class HandshakeLimitReached(TransportError):
     """{limit} TLS handshakes are already running"""
 

@@ -28,13 +28,22 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.transport.creators import Creator
-from svc.transport.errors import HandshakeTimeout, PeerSvidInvalid, PqRequired, TransportError
+from svc.transport.errors import (
+    CredentialsMissing,
+    HandshakeLimitReached,
+    HandshakeTimeout,
+    PeerSvidInvalid,
+    PqRequired,
+    TransportError,
+    WaitingLimitReached,
+)
 from svc.transport.evidence import PeerEvidence
 from svc.transport.failures import handshake_error, is_truncation
 from svc.transport.fasttls import FastDataPath
 from svc.transport.groups import iana_name, is_hybrid
-from svc.transport.limits import Limit, Timeouts
+from svc.transport.limits import Timeouts
 from svc.transport.observer import ConnectionObserver
+from svc.transport.places import Places, give_up_place, source_of
 from svc.transport.verification import VerifiedConnection
 
 _FLUSH_SIZE = 2**17
@@ -96,7 +105,6 @@ class VerifiedTls(TLSMemoryBIOProtocol):
     _failure: TransportError | None = None
     _handshake_timer: IDelayedCall | None = None
     _close_timer: IDelayedCall | None = None
-    _holds_handshake = False
     _started = 0.0
     _unsent_seen = 0
     _read_closed = False
@@ -116,11 +124,43 @@ class VerifiedTls(TLSMemoryBIOProtocol):
             transport: the connection below.
         """
         factory = self.factory
-        self._holds_handshake = factory.handshakes is not None
         self._started = factory.clock.seconds()
         self._handshake_timer = factory.clock.callLater(factory.timeouts.handshake, self._handshake_overdue)
         factory.observer.handshake_started(factory.role)
         self._connect(transport)
+        if factory.role == "server":
+            self.dataReceived = self._first_octets  # type: ignore[method-assign]
+            if factory.waiting is not None:
+                factory.waiting.enter(self, source_of(self._address), self._started)
+
+    def _first_octets(self, data: bytes) -> None:
+        """The peer says something: from here on it may cost work."""
+        del self.dataReceived
+        factory = self.factory
+        if factory.waiting is not None:
+            factory.waiting.leave(self)
+        if factory.handshakes is not None:
+            try:
+                factory.handshakes.enter(self, source_of(self._address), factory.clock.seconds())
+            except TransportError as error:
+                self._turn_away(error)
+                return
+        self.dataReceived(data)
+
+    def give_way(self, error: TransportError) -> None:
+        """
+        End for somebody else's sake; see :class:`svc.transport.places.Holder`.
+
+        Args:
+            error: which limit is reached.
+        """
+        give_up_place(self.transport)
+        self._turn_away(error)
+
+    def _turn_away(self, error: TransportError) -> None:
+        self._failure = error
+        self.dataReceived = _drop  # type: ignore[method-assign]
+        self.abortConnection()
 
     def _connect(self, transport: Any) -> None:
         """What Twisted's method does, which declares the interfaces of the transport below one by one, at some cost."""
@@ -184,10 +224,9 @@ class VerifiedTls(TLSMemoryBIOProtocol):
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
             self._handshake_timer = None
-        if self._holds_handshake:
-            self._holds_handshake = False
-            if self.factory.handshakes is not None:
-                self.factory.handshakes.release()
+        for places in (self.factory.waiting, self.factory.handshakes):
+            if places is not None:
+                places.leave(self)
 
     def lost_before_handshake(self, reason: Failure) -> None:
         """
@@ -200,6 +239,10 @@ class VerifiedTls(TLSMemoryBIOProtocol):
         error = self._failure
         if error is None:
             error = self._explained(reason)
+        if isinstance(error, (WaitingLimitReached, HandshakeLimitReached)):
+            factory.observer.connection_refused(error.reason, address_text(self._address))
+            factory.failed(error)
+            return
         factory.observer.handshake_failed(
             factory.role, error.reason, error.detail, address_text(self._address), error.alert
         )
@@ -334,6 +377,7 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         protocol: the TLS protocol class; see ``selection``.
         timeouts: how long the peer may take.
         handshakes: bounds the handshakes that run at once, or None.
+        waiting: bounds the clients that have said nothing yet, or None.
         observer: told of each handshake; the creator's by default.
 
     Attributes:
@@ -352,7 +396,8 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         clock: IReactorTime,
         protocol: type[VerifiedTls],
         timeouts: Timeouts | None = None,
-        handshakes: Limit | None = None,
+        handshakes: Places | None = None,
+        waiting: Places | None = None,
         observer: ConnectionObserver | None = None,
     ) -> None:
         super().__init__(creator, creator.role == "client", wrapped_factory, clock)  # type: ignore[arg-type]
@@ -362,6 +407,7 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         self.clock = clock
         self.timeouts = timeouts if timeouts is not None else Timeouts()
         self.handshakes = handshakes
+        self.waiting = waiting
         self.observer = observer if observer is not None else creator.observer
         self._creator = creator
 
@@ -375,15 +421,19 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         Returns:
             The TLS protocol, or None when a limit is reached or there are no credentials: the connection is closed.
         """
+        protocol = self._protocol_class(self, addr)
         try:
             self._creator.ready()
-            if self.handshakes is not None:
-                self.handshakes.acquire()
+            if self.handshakes is not None and self.role == "client":
+                # A client speaks first. A server's place is taken by what its client says.
+                self.handshakes.enter(protocol, source_of(addr), self.clock.seconds())
         except TransportError as error:
-            self.observer.connection_refused(error.reason, address_text(addr))
+            # Why there are no credentials says more than that there are none.
+            reason = error.detail if isinstance(error, CredentialsMissing) else error.reason
+            self.observer.connection_refused(reason, address_text(addr))
             self.failed(error)
             return None
-        return self._protocol_class(self, addr)
+        return protocol
 
     def established(self, protocol: IProtocol) -> None:
         """

@@ -1,5 +1,6 @@
 """
-The bounds on connections: how many, how many handshakes at once, and how long a handshake or a close may take.
+The bounds on connections: how many, how many that say nothing, how many handshakes at once, and how long a handshake
+or a close may take.
 
 Owns the counting and the defaults with their reasons. Knows nothing of sockets or TLS.
 """
@@ -9,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from svc.transport.errors import ConnectionLimitReached, HandshakeLimitReached, TransportError
+from svc.transport.errors import ConnectionLimitReached, HandshakeLimitReached, TransportError, WaitingLimitReached
+from svc.transport.places import Places
 
 #: A handshake is a few round trips; ten seconds allow for a lost packet and a distant peer.
 HANDSHAKE_TIMEOUT: Final = 10.0
@@ -17,6 +19,10 @@ HANDSHAKE_TIMEOUT: Final = 10.0
 CLOSE_TIMEOUT: Final = 10.0
 #: Each handshake blocks the reactor for about half a millisecond: 256 are an eighth of a second of work.
 MAX_HANDSHAKES: Final = 256
+#: So long a handshake keeps its place against others of its address: a few round trips around the world.
+HANDSHAKE_PATIENCE: Final = 1.0
+#: A connection that has said nothing costs about 25 KB: 1,024 are 25 MB.
+MAX_WAITING: Final = 1024
 #: About 34 KB an idle connection: 10,000 are 340 MB.
 MAX_CONNECTIONS: Final = 10_000
 
@@ -77,17 +83,30 @@ def connection_limit(maximum: int = MAX_CONNECTIONS) -> Limit:
     return Limit(maximum, ConnectionLimitReached)
 
 
-def handshake_limit(maximum: int = MAX_HANDSHAKES) -> Limit:
+def handshake_limit(maximum: int = MAX_HANDSHAKES) -> Places:
     """
-    Bound the TLS handshakes that run at once; may be shared between listeners.
+    Bound the TLS handshakes that run at once, from the first octet on; may be shared between listeners.
 
     Args:
         maximum: how many may run.
 
     Returns:
-        A limit that raises ``HandshakeLimitReached``.
+        Places that raise ``HandshakeLimitReached``.
     """
-    return Limit(maximum, HandshakeLimitReached)
+    return Places(maximum, HandshakeLimitReached, patience=HANDSHAKE_PATIENCE)
+
+
+def waiting_limit(maximum: int = MAX_WAITING) -> Places:
+    """
+    Bound the connections whose peers have said nothing yet; may be shared between listeners.
+
+    Args:
+        maximum: how many may wait.
+
+    Returns:
+        Places in which somebody gives way to everybody who comes, for ``WaitingLimitReached``.
+    """
+    return Places(maximum, WaitingLimitReached)
 
 
 @dataclass(frozen=True)

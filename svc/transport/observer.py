@@ -62,13 +62,13 @@ class NullObserver:
     """An observer that keeps nothing."""
 
     def handshake_started(self, role: Role) -> None:
-        """Keep nothing."""
+        """See :class:`ConnectionObserver`."""
 
     def handshake_done(self, role: Role, seconds: float, evidence: PeerEvidence) -> None:
-        """Keep nothing."""
+        """See :class:`ConnectionObserver`."""
 
     def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
-        """Keep nothing."""
+        """See :class:`ConnectionObserver`."""
 
     def connection_refused(self, reason: str, address: str) -> None:
-        """Keep nothing."""
+        """See :class:`ConnectionObserver`."""

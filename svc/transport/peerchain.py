@@ -13,10 +13,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from cryptography import x509
-from OpenSSL import crypto
-
-from svc.identity.certificate import load_certificate
 from svc.transport.binding import ffi, lib
 
 _CERT: Final = 1
@@ -48,7 +44,7 @@ def sent_chain_is_readable() -> bool:
         lib.X509_STORE_free(store)
 
 
-def sent_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
+def sent_chain(store_context: Any) -> tuple[bytes, ...]:
     """
     Read the peer's certificates during verification.
 
@@ -56,10 +52,10 @@ def sent_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
         store_context: the ``X509_STORE_CTX *`` of the callback.
 
     Returns:
-        The certificates as sent, leaf first.
+        The DER of the certificates as sent, leaf first; not read by any parser but OpenSSL's.
 
     Raises:
-        svc.identity.errors.SvidMalformed: a certificate is not valid DER for the stricter of the two parsers.
+        MemoryError: OpenSSL could not write them.
     """
     leaf = lib.X509_STORE_CTX_get0_cert(store_context)
     if sent_chain_is_readable():
@@ -72,7 +68,7 @@ def sent_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
     return built_chain(store_context)
 
 
-def built_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
+def built_chain(store_context: Any) -> tuple[bytes, ...]:
     """
     Read the chain that OpenSSL built from what the peer sent; what ``sent_chain`` gives where it cannot see more.
 
@@ -80,10 +76,10 @@ def built_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
         store_context: the ``X509_STORE_CTX *`` of the callback.
 
     Returns:
-        The chain, leaf first, as far as OpenSSL got.
+        The DER of the chain, leaf first, as far as OpenSSL got.
 
     Raises:
-        svc.identity.errors.SvidMalformed: a certificate is not valid DER for the stricter of the two parsers.
+        MemoryError: OpenSSL could not write it.
     """
     built = lib.X509_STORE_CTX_get1_chain(store_context)
     if built == ffi.NULL:
@@ -97,16 +93,26 @@ def built_chain(store_context: Any) -> tuple[x509.Certificate, ...]:
     return chain
 
 
-def _read_stack(stack: Any) -> tuple[x509.Certificate, ...]:
+def _read_stack(stack: Any) -> tuple[bytes, ...]:
     if stack == ffi.NULL:
         return ()
     return _read_certificates([lib.sk_X509_value(stack, index) for index in range(lib.sk_X509_num(stack))])
 
 
-def _read_certificates(pointers: list[Any]) -> tuple[x509.Certificate, ...]:
-    certificates = []
-    for pointer in pointers:
-        lib.X509_up_ref(pointer)
-        owned = crypto.X509._from_raw_x509_ptr(pointer)
-        certificates.append(load_certificate(crypto.dump_certificate(crypto.FILETYPE_ASN1, owned)))
-    return tuple(certificates)
+def _read_certificates(pointers: list[Any]) -> tuple[bytes, ...]:
+    return tuple([_octets(pointer) for pointer in pointers])
+
+
+def _octets(certificate: Any) -> bytes:
+    """The DER of an ``X509 *``."""
+    memory = lib.BIO_new(lib.BIO_s_mem())
+    if memory == ffi.NULL:
+        raise MemoryError
+    try:
+        if lib.i2d_X509_bio(memory, certificate) != 1:
+            raise MemoryError
+        data = ffi.new("char **")
+        size = lib.BIO_get_mem_data(memory, data)
+        return bytes(ffi.buffer(data[0], size))
+    finally:
+        lib.BIO_free(memory)

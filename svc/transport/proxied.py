@@ -17,6 +17,8 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, providedBy
 
+from svc.transport.errors import TransportError
+from svc.transport.places import Places, give_up_place, source_of
 from svc.wire.proxyprotocol import ProxyHeaderInvalid, ProxyHeaderParser
 
 
@@ -59,8 +61,21 @@ class ProxiedConnection(Protocol):
         self._above: IProtocol | None = None
 
     def connectionMade(self) -> None:
-        """Give the header its time."""
-        self._late = self.factory.clock.callLater(self.factory.timeout, self._refuse, "timeout")
+        """Give the header its time, and a place among those that have said nothing yet."""
+        factory = self.factory
+        self._late = factory.clock.callLater(factory.timeout, self._refuse, "timeout")
+        if factory.waiting is not None:
+            factory.waiting.enter(self, source_of(self.transport.getPeer()), factory.clock.seconds())  # type: ignore[union-attr]
+
+    def give_way(self, error: TransportError) -> None:
+        """
+        End for somebody else's sake; see :class:`svc.transport.places.Holder`.
+
+        Args:
+            error: which limit is reached.
+        """
+        give_up_place(self.transport)
+        self._end(error.reason)
 
     def dataReceived(self, data: bytes) -> None:
         """Octets of the header, or of the connection above."""
@@ -97,13 +112,18 @@ class ProxiedConnection(Protocol):
             above.dataReceived(rest)
 
     def _refuse(self, reason: str) -> None:
+        self._end("proxy_header_invalid" if reason != "timeout" else "proxy_header_timeout")
+
+    def _end(self, reason: str) -> None:
         self._cancel()
         self._parser = None
         transport: Any = self.transport
-        self.factory.refused("proxy_header_invalid" if reason != "timeout" else "proxy_header_timeout", transport)
+        self.factory.refused(reason, transport)
         transport.abortConnection()
 
     def _cancel(self) -> None:
+        if self.factory.waiting is not None:
+            self.factory.waiting.leave(self)
         late, self._late = self._late, None
         if late is not None and late.active():
             late.cancel()
@@ -118,6 +138,7 @@ class ProxiedFactory(Factory):
         clock: measures the time that the header may take.
         timeout: that time in seconds.
         refused: told the reason and the transport of a connection without a valid header.
+        waiting: bounds the connections that have not said their header yet, or None.
     """
 
     noisy = False
@@ -129,11 +150,13 @@ class ProxiedFactory(Factory):
         clock: IReactorTime,
         timeout: float,
         refused: Callable[[str, Any], None],
+        waiting: Places | None = None,
     ) -> None:
         self.wrapped = wrapped
         self.clock = clock
         self.timeout = timeout
         self.refused = refused
+        self.waiting = waiting
 
     def doStart(self) -> None:
         """Start the factory above."""

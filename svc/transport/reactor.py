@@ -1,5 +1,6 @@
 """
-An epoll reactor that sets no log context for each event, and says when a round of events ends.
+An epoll reactor that sets no log context for each event, and says when a round of events ends; and timers that run
+evenly on any reactor.
 
 Twisted's reactors enter a logging context around every read and write, a sixth of the cost of a small request. Nothing
 here logs by that context: records carry their own. Everything else is Twisted's reactor. Knows of transports only that
@@ -9,6 +10,7 @@ those which answer within a round may wait for its end.
 from __future__ import annotations
 
 import errno
+import time
 from select import EPOLLIN
 from typing import Any, Final
 
@@ -92,3 +94,16 @@ def install() -> bool:
         return False
     installReactor(reactor)
     return True
+
+
+def run_timers_evenly(reactor: Any) -> None:
+    """
+    Let the timers of a reactor run by the monotonic clock; called before the first timer is set.
+
+    Twisted's run by the wall clock: when that is set forward all of them fire at once, and when it is set back none
+    fires until the time has come again.
+
+    Args:
+        reactor: one of Twisted's own kinds, from whose ``seconds`` all its timers are reckoned.
+    """
+    reactor.seconds = time.monotonic

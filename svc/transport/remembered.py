@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from cryptography import x509
-
 from svc.identity.bundle import BundleSet
+from svc.identity.certificate import load_certificate
 from svc.identity.verification import SvidEvidence, verify_svid
 
 #: Peers of one proxy; about 5 KB each.
 MOST_CHAINS: Final = 512
 
-Chain = tuple[x509.Certificate, ...]
+#: DER, leaf first. The octets are what is remembered: a chain that is known need not be parsed.
+Chain = tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RememberedChains:
         Verify a chain; see :func:`svc.identity.verification.verify_svid`.
 
         Args:
-            chain: as the peer sent it, leaf first.
+            chain: the certificates as the peer sent them.
             bundles: the bundles in force; another object than before forgets everything.
             now: the time of judgement, aware.
 
@@ -57,7 +57,8 @@ class RememberedChains:
             The evidence, which for a chain that was accepted before is the same object.
 
         Raises:
-            SvidInvalid: the chain is not a valid SVID now.
+            SvidInvalid: the chain is not a valid SVID now; ``SvidMalformed`` where a certificate is no DER for the
+                stricter of the two parsers.
         """
         if bundles is not self._bundles:
             self._accepted.clear()
@@ -66,7 +67,7 @@ class RememberedChains:
         if known is not None and known.not_before <= now <= known.not_after:
             self._accepted.move_to_end(chain)
             return known.evidence
-        evidence = verify_svid(chain, bundles, now)
+        evidence = verify_svid(tuple(map(load_certificate, chain)), bundles, now)
         if _holds_while_valid(evidence, bundles):
             self._remember(chain, evidence)
         return evidence

@@ -19,7 +19,8 @@ from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
 from svc.transport.creators import client_creator, server_creator
 from svc.transport.handshake import MutualTlsFactory, VerifiedTls
-from svc.transport.limits import Limit, Timeouts
+from svc.transport.limits import Timeouts
+from svc.transport.places import Places
 
 NOW = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
 AUTHORITY = TestAuthority("example.org", now=NOW, algorithm="ECDSA-P256")
@@ -182,7 +183,8 @@ class Pair:
         server_options: dict[str, Any] | None = None,
         client_options: dict[str, Any] | None = None,
         timeouts: Timeouts | None = None,
-        handshakes: Limit | None = None,
+        handshakes: Places | None = None,
+        waiting: Places | None = None,
         client_connection: Any = None,
     ) -> None:
         self.clock = Clock()
@@ -202,7 +204,9 @@ class Pair:
             **(client_options or {}),
         )
         options: dict[str, Any] = {"clock": self.clock, "protocol": tls, "timeouts": timeouts}
-        self.server_tls_factory = MutualTlsFactory(server, self.server_factory, handshakes=handshakes, **options)
+        self.server_tls_factory = MutualTlsFactory(
+            server, self.server_factory, handshakes=handshakes, waiting=waiting, **options
+        )
         self.client_tls_factory = MutualTlsFactory(client, self.client_factory, **options)
         self.server_wire, self.client_wire = Wire("server"), Wire("client")
         self.server = self.server_tls_factory.buildProtocol(CLIENT_ADDRESS)

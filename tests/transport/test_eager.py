@@ -273,6 +273,18 @@ class EagerServerTests(SynchronousTestCase):
         transport.connectionLost(Failure(ConnectionLost()))
         self.assertEqual(port.connection_limit.held, 1)
 
+    def test_place_that_was_given_up(self) -> None:
+        """A connection that gave its place up before its end gives no second one back."""
+        port = ListeningPort(0, Applications(), reactor=Descriptors())
+        port.connection_limit = connection_limit(2)
+        port.connection_limit.acquire()
+        port.connection_limit.acquire()
+        transport = EagerServer(ScriptedSocket(), Application(), ("192.0.2.1", 1), port, 0, Descriptors())
+        transport.give_up_place()
+        self.assertEqual(port.connection_limit.held, 1)
+        transport.connectionLost(Failure(ConnectionLost()))
+        self.assertEqual(port.connection_limit.held, 1)
+
     @given(
         st.lists(st.one_of(st.binary(max_size=20), st.just("turn")), max_size=20),
         st.lists(st.one_of(st.integers(0, 8), st.just("again")), max_size=20),

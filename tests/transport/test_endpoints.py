@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from twisted.internet import error
@@ -193,6 +194,8 @@ class PlainClientEndpointTests(SynchronousTestCase):
             (error.NoRouteError(), "no route to the host"),
             (error.DNSLookupError(), "the name does not resolve"),
             (error.ConnectBindError(), "the local address cannot be used"),
+            (error.getConnectError((errno.ENOENT, "2: no")), "no such file or directory"),
+            (error.getConnectError((errno.EACCES, "13: no")), "permission denied"),
         ):
             with self.subTest(words):
                 reactor = MemoryReactorClock()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from OpenSSL import SSL
+from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -16,7 +19,7 @@ from svc.transport.errors import (
 )
 from svc.transport.evidence import peer_evidence
 from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls
-from svc.transport.limits import Timeouts, handshake_limit
+from svc.transport.limits import Timeouts, handshake_limit, waiting_limit
 from tests.transport.pairs import AUTHORITY, Application, Pair, Wire, source
 from tests.transport.strangers import HandshakeCase, Stranger
 
@@ -188,26 +191,88 @@ class HandshakeTestsMixin(HandshakeCase):
             pair.clock.advance(1)
         self.assertTrue(pair.server_wire.aborted)
 
+    def accept(self, pair: Pair, port: int = 50001, host: str = "192.0.2.2") -> tuple[Any, Wire]:
+        """Accept one more connection."""
+        protocol, wire = pair.server_tls_factory.buildProtocol(IPv4Address("TCP", host, port)), Wire("server")
+        wire.protocol = protocol
+        protocol.makeConnection(wire)
+        return protocol, wire
+
     def test_concurrent_handshakes_are_limited(self) -> None:
-        """At the limit one more is admitted to nothing; a finished or failed handshake makes room."""
+        """Silence takes no place; at the limit one more that speaks is turned away; an end of any kind makes room."""
         limit = handshake_limit(2)
         pair = Pair(self.tls, handshakes=limit)
-        factory = pair.server_tls_factory
-        self.assertIsNotNone(factory.buildProtocol(Wire("server").getPeer()))
+        first, first_wire = self.accept(pair, 50001)
+        self.accept(pair, 50002)
+        self.assertEqual(limit.held, 0)
+        first.dataReceived(b"\x16")
+        for protocol, wire in ((pair.server, pair.server_wire), (pair.client, pair.client_wire)):
+            wire.protocol = protocol
+            protocol.makeConnection(wire)
+        pair.server.dataReceived(bytes(pair.client_wire.buffer[:1]))
         self.assertEqual(limit.held, 2)
-        self.assertIsNone(factory.buildProtocol(Wire("server").getPeer()))
-        self.assertEqual(pair.server_observer.refused, [("handshake_limit", "192.0.2.2:50000")])
+        third, third_wire = self.accept(pair, 50003)
+        third.dataReceived(b"\x16\x03")
+        third.dataReceived(b"\x01")
+        self.assertTrue(third_wire.aborted)
+        third_wire.lose(ConnectionAborted())
+        self.assertEqual(pair.server_observer.refused, [("handshake_limit", "192.0.2.2:50003")])
+        self.assertEqual((pair.server_observer.failed, limit.held), ([], 2))
+        pair.client_wire.buffer = pair.client_wire.buffer[1:]
+        pair.pump()
+        self.assertIsNotNone(pair.server_app)
+        self.assertEqual(limit.held, 1)
+        first_wire.lose(ConnectionDone())
+        self.assertEqual(limit.held, 0)
+
+    def test_stalled_handshakes_give_way(self) -> None:
+        """Who began a handshake and stopped is cut off after a second when others need the place."""
+        limit = handshake_limit(1)
+        pair = Pair(self.tls, handshakes=limit)
+        stalled, wire = self.accept(pair)
+        stalled.dataReceived(b"\x16")
+        pair.clock.advance(1.0)
         pair.connect()
-        self.assertEqual(limit.held, 1)
-        pair.cut()
-        self.assertEqual(limit.held, 1)
-        failing = factory.buildProtocol(Wire("server").getPeer())
-        wire = Wire("server")
-        wire.protocol = failing
-        failing.makeConnection(wire)
-        self.assertEqual(limit.held, 2)
-        wire.lose(ConnectionDone())
-        self.assertEqual(limit.held, 1)
+        self.assertIsNotNone(pair.server_app)
+        self.assertTrue(wire.aborted)
+        stalled.dataReceived(b"\x03")
+        wire.lose(ConnectionAborted())
+        self.assertEqual(pair.server_observer.refused, [("handshake_limit", "192.0.2.2:50001")])
+        self.assertEqual(limit.held, 0)
+
+    def test_silent_connections_give_way(self) -> None:
+        """However many connections of one address say nothing, who comes next is served, and the first of them go."""
+        waiting = waiting_limit(3)
+        pair = Pair(self.tls, waiting=waiting)
+        wires = [self.accept(pair, port)[1] for port in range(50001, 50007)]
+        self.assertEqual([True, True, True, False, False, False], [wire.aborted for wire in wires])
+        pair.connect()
+        self.assertIsNotNone(pair.server_app)
+        self.assertEqual([True] * 4 + [False] * 2, [wire.aborted for wire in wires])
+        for wire in wires:
+            wire.lose(ConnectionDone())
+        self.assertEqual((waiting.held, len(pair.server_observer.refused)), (0, 4))
+        self.assertEqual({reason for reason, _ in pair.server_observer.refused}, {"waiting_limit"})
+        self.assertEqual(["handshake_failed"] * 2, [each[1] for each in pair.server_observer.failed])
+
+    def test_who_gives_way_counts_no_longer(self) -> None:
+        """The place under the listener's limit is free before the transport is closed."""
+        waiting = waiting_limit(1)
+        pair = Pair(self.tls, waiting=waiting)
+        given: list[str] = []
+        _, wire = self.accept(pair)
+        wire.give_up_place = lambda: given.append("place")  # type: ignore[attr-defined]
+        self.assertTrue(waiting.dismiss())
+        self.assertEqual((["place"], True), (given, wire.aborted))
+
+    def test_clients_are_limited_when_they_connect(self) -> None:
+        """A client begins its handshake itself: its place is taken at once, or the attempt is refused."""
+        pair = Pair(self.tls)
+        factory = pair.client_tls_factory
+        factory.handshakes = handshake_limit(1)
+        self.assertIsNotNone(factory.buildProtocol(Wire("client").getPeer()))
+        self.assertIsNone(factory.buildProtocol(Wire("client").getPeer()))
+        self.assertEqual(pair.client_observer.refused, [("handshake_limit", "192.0.2.1:8443")])
 
     def test_no_credentials_no_connection(self) -> None:
         """Before the source has an SVID, connections are closed at accept and the observer is told."""

@@ -6,8 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.transport.errors import ConnectionLimitReached, HandshakeLimitReached
-from svc.transport.limits import MAX_CONNECTIONS, MAX_HANDSHAKES, connection_limit, handshake_limit
+from svc.transport.errors import ConnectionLimitReached, HandshakeLimitReached, TransportError, WaitingLimitReached
+from svc.transport.limits import (
+    MAX_CONNECTIONS,
+    MAX_HANDSHAKES,
+    MAX_WAITING,
+    connection_limit,
+    handshake_limit,
+    waiting_limit,
+)
+
+
+class Holder:
+    """Holds a place."""
+
+    told: TransportError | None = None
+
+    def give_way(self, error: TransportError) -> None:
+        """Remember why."""
+        self.told = error
 
 
 class LimitTests(SynchronousTestCase):
@@ -26,10 +43,15 @@ class LimitTests(SynchronousTestCase):
 
     def test_defaults_and_classes(self) -> None:
         """The named constructors raise their own errors and have defaults."""
-        self.assertEqual((connection_limit().maximum, handshake_limit().maximum), (MAX_CONNECTIONS, MAX_HANDSHAKES))
-        limit = handshake_limit(1)
-        limit.acquire()
-        self.assertRaises(HandshakeLimitReached, limit.acquire)
+        limits = connection_limit(), handshake_limit(), waiting_limit()
+        self.assertEqual([each.maximum for each in limits], [MAX_CONNECTIONS, MAX_HANDSHAKES, MAX_WAITING])
+        handshakes, holder = handshake_limit(1), Holder()
+        handshakes.enter(holder, "a", 0.0)
+        self.assertRaises(HandshakeLimitReached, handshakes.enter, Holder(), "a", 0.0)
+        waiting = waiting_limit(1)
+        waiting.enter(holder, "a", 0.0)
+        waiting.enter(Holder(), "a", 0.0)
+        self.assertIsInstance(holder.told, WaitingLimitReached)
 
     def test_misuse(self) -> None:
         """A limit below one, and giving back what was not taken, are errors of the caller."""

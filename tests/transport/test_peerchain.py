@@ -20,6 +20,11 @@ def pointer(certificate: Any) -> Any:
     return crypto.load_certificate(crypto.FILETYPE_ASN1, certificate.public_bytes(Encoding.DER))
 
 
+def octets(*certificates: Any) -> tuple[bytes, ...]:
+    """What the wire carries of certificates."""
+    return tuple(certificate.public_bytes(Encoding.DER) for certificate in certificates)
+
+
 class StoreContext:
     """An ``X509_STORE_CTX`` in the middle of verification."""
 
@@ -57,16 +62,16 @@ class PeerChainTests(SynchronousTestCase):
     def test_everything_in_the_order_sent(self) -> None:
         """All certificates are seen as they were sent, needed or not."""
         sent = (self.leaf, self.stray, self.one, self.two)
-        self.assertEqual(sent_chain(self.context(list(sent))), sent)
+        self.assertEqual(sent_chain(self.context(list(sent))), octets(*sent))
 
     def test_what_openssl_builds(self) -> None:
         """The second best: leaf and intermediates in order, without the stray."""
         built = built_chain(self.context([self.leaf, self.stray, self.one, self.two]))
-        self.assertEqual(built, (self.leaf, self.two, self.one))
+        self.assertEqual(built, octets(self.leaf, self.two, self.one))
 
     def test_before_anything_is_built(self) -> None:
         """Where OpenSSL has built nothing the leaf alone is seen."""
-        self.assertEqual(built_chain(self.context([self.leaf, self.one], verify=False)), (self.leaf,))
+        self.assertEqual(built_chain(self.context([self.leaf, self.one], verify=False)), octets(self.leaf))
 
     def test_repeated_reading_leaks_and_frees_nothing(self) -> None:
         """The certificates stay usable after their OpenSSL objects are gone."""
@@ -74,7 +79,7 @@ class PeerChainTests(SynchronousTestCase):
         chains = [sent_chain(made.context) for _ in range(50)] + [built_chain(made.context) for _ in range(50)]
         made.free()
         for chain in chains:
-            self.assertEqual(chain, (self.leaf, self.two, self.one))
+            self.assertEqual(chain, octets(self.leaf, self.two, self.one))
 
 
 class CallbackTests(SynchronousTestCase):

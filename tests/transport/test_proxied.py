@@ -11,6 +11,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.transport.limits import waiting_limit
 from svc.transport.proxied import ProxiedFactory
 from tests.wire.test_proxyprotocol import block, header
 
@@ -62,6 +63,7 @@ class ProxiedTests(SynchronousTestCase):
             clock=self.clock,
             timeout=10.0,
             refused=lambda reason, _transport: self.refusals.append(reason),
+            waiting=waiting_limit(2),
         )
         self.wire = Wire()
         self.connection = self.factory.buildProtocol(None)
@@ -106,3 +108,23 @@ class ProxiedTests(SynchronousTestCase):
         """A connection that ends early leaves nothing behind."""
         self.connection.connectionLost(Failure(ConnectionDone()))
         self.assertEqual(self.built, [])
+
+    def test_silent_connections_give_way(self) -> None:
+        """Those that say no header wait in few places, and the first of them goes when another one comes."""
+        wires = [Wire(), Wire()]
+        connections = [self.factory.buildProtocol(None) for _ in wires]
+        for connection, wire in zip(connections, wires, strict=True):
+            connection.makeConnection(wire)
+        self.assertEqual([True, False, False], [each.aborted for each in (self.wire, *wires)])
+        self.assertEqual(["waiting_limit"], self.refusals)
+        for connection in (self.connection, *connections):
+            connection.connectionLost(Failure(ConnectionDone()))
+        assert self.factory.waiting is not None
+        self.assertEqual(0, self.factory.waiting.held)
+
+    def test_header_ends_the_waiting(self) -> None:
+        """Who said its header holds no place any more."""
+        assert self.factory.waiting is not None
+        self.assertEqual(1, self.factory.waiting.held)
+        self.connection.dataReceived(header(0x20, 0))
+        self.assertEqual(0, self.factory.waiting.held)

@@ -117,6 +117,14 @@ class VerificationTestsMixin(HandshakeCase):
         evidence = peer_evidence(pair.server_app.transport)
         self.assertEqual(len(evidence.svid.chain), 4)
 
+    def test_openssl_builds_no_chain_of_its_own(self) -> None:
+        """The signatures of a chain are checked once, by our verifier: OpenSSL stops at the leaf, and all is judged."""
+        svid = AUTHORITY.intermediate("one").intermediate("two").svid("/client")
+        transport = self.pair(client_source=MemorySource(svid, AUTHORITY.bundles())).server_app.transport
+        built = transport.getHandle().get_verified_chain(as_cryptography=True)
+        self.assertEqual(built, [svid.chain[0]])
+        self.assertEqual(peer_evidence(transport).svid.chain[:-1], svid.chain)
+
     def test_missing_intermediate_is_refused(self) -> None:
         """A leaf without its intermediate is untrusted: nothing is fetched or remembered from another connection."""
         low = AUTHORITY.intermediate("one")
