@@ -60,7 +60,7 @@ def read_framing(fields: list[Telling], version: str) -> Framing:
         if lower == b"host":
             hosts += (value,)
         elif lower == b"content-length":
-            length = _length(value)
+            length = plain_length(value)
         elif special:
             travels_whole = False
             if lower == b"connection":
@@ -85,7 +85,19 @@ def read_framing(fields: list[Telling], version: str) -> Framing:
     return length, chunked, options, upgrades, hosts, reserved, travels_whole
 
 
-def _length(value: bytes) -> int:
+def plain_length(value: bytes) -> int:
+    """
+    Read Content-Length.
+
+    Args:
+        value: its value.
+
+    Returns:
+        Octets.
+
+    Raises:
+        FieldRefused: it is no plain number up to 2^63-1.
+    """
     # RFC 9110 section 8.6 allows leading zeros; readers that take them for octal exist, senders of them do not.
     if (
         len(value) < 20

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import CLASSES, Field, passed_on
+from svc.wire.fields import CLASSES, Field, joined, passed_on
 
 #: Above the 8 KiB of most servers, because tokens of today fill that; a quarter of what one read can bring.
 DEFAULT_MAX_HEAD: Final = 32 * 1024
@@ -44,6 +44,7 @@ class Head:
         chunked: whether the body comes in chunks.
         upgrade: whether a request asks for another protocol that the proxy can hand on, or a response grants it (101).
         travels_whole: whether it is known that all fields are forwarded.
+        onward: the lines of the fields that are forwarded, where they are known already.
     """
 
     version: str
@@ -54,11 +55,17 @@ class Head:
     chunked: bool
     upgrade: bool
     travels_whole: bool = field(default=False, kw_only=True)
+    onward: bytes | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @property
     def end_to_end(self) -> list[Field]:
         """The fields that are forwarded, in order."""
         return self.fields if self.travels_whole else passed_on(self.fields, self.options)
+
+    @property
+    def end_to_end_lines(self) -> bytes:
+        """The lines of the fields that are forwarded, each with CRLF."""
+        return joined(self.end_to_end) if self.onward is None else self.onward
 
     def values(self, lower_name: bytes) -> list[bytes]:
         """

@@ -30,6 +30,7 @@ from svc.wire.fields import CLASSES, Field, is_token
 from svc.wire.http1.framing import Telling, read_framing
 from svc.wire.http1.messages import VERSIONS, End, Event, Limits, RequestHead
 from svc.wire.http1.parser import LAST_CHUNK, Parser
+from svc.wire.http1.quick import FieldLines, read_lines, split_request
 
 #: RFC 3986 section 3.2: a name or IPv4 address, or something in brackets, and a port that may be empty.
 _HOST: Final = re.compile(
@@ -81,6 +82,9 @@ class RequestParser(Parser):
         #: Whether a head has begun and not ended.
         self.in_head = False
         self._ended = False
+        #: Whether llhttp stands in front of a message, where it takes line ends for nothing.
+        self._between = True
+        self._lines: FieldLines | None = None
 
     def feed(self, data: bytes) -> list[Event]:
         """
@@ -97,9 +101,38 @@ class RequestParser(Parser):
         if self._rest is not None:
             self._hold(self._rest + data)
         else:
+            if self._between:
+                head = self._at_a_glance(data)
+                if head is not None:
+                    self._last = head
+                    self._ended = True
+                    return [head, End()]
             self._read(data)
+            self._between = self._ended
         events, self._events = self._events, []
         return events
+
+    def _at_a_glance(self, data: bytes) -> RequestHead | None:
+        """Read one whole request in the usual form without llhttp, which stands between two messages."""
+        parts = split_request(data)
+        last = self._last
+        # In that form the size of a head is the number of its octets.
+        if parts is None or len(data) > self._head_limit or not (last is None or last.keep_alive):
+            return None
+        method, target, octets = parts
+        lines = self._lines
+        if lines is None or lines.octets != octets:
+            lines = read_lines(octets, self._fields_limit)
+            if lines is None or lines.host is None or lines.length is not None or not _good_host(lines.host):
+                return None
+            self._lines = lines
+        # By position, because each request makes one: in the order of Head and RequestHead.
+        head = RequestHead(
+            "1.1", lines.fields, lines.options, True, None, False, False, method, target, lines.host or b"", {}
+        )
+        head.travels_whole = lines.whole
+        head.onward = lines.onward
+        return head
 
     def resume(self) -> list[Event]:
         """
@@ -274,6 +307,14 @@ def _judge_host(host: bytes) -> None:
             ipaddress.IPv6Address(host[1 : host.index(b"]")].decode("ascii"))
         except ValueError as error:
             raise HostInvalid(defect="its value is no IPv6 address") from error
+
+
+def _good_host(host: bytes) -> bool:
+    try:
+        _judge_host(host)
+    except HostInvalid:
+        return False
+    return True
 
 
 def _judge_target(method: bytes, target: bytes, host: bytes) -> None:

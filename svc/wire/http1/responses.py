@@ -25,6 +25,7 @@ from svc.wire.fields import Field
 from svc.wire.http1.framing import read_framing
 from svc.wire.http1.messages import MAX_INTERIM, VERSIONS, End, Event, Excess, Interim, Limits, ResponseHead
 from svc.wire.http1.parser import LAST_CHUNK, Parser
+from svc.wire.http1.quick import FieldLines, read_lines, split_response
 
 _PROTOCOL: Final = b"HTTP/"
 #: RFC 9112 section 4.
@@ -48,6 +49,7 @@ class ResponseParser(Parser):
         super().__init__(limits or Limits())
         self._parser = httptools.HttpResponseParser(self)
         self._phrase = b""
+        self._lines: FieldLines | None = None
         self.rest = b""
         self._start(method, upgrade)
 
@@ -102,6 +104,10 @@ class ResponseParser(Parser):
             return [Excess()]
         before = self._octets
         self._octets = before + len(data)
+        if not before:
+            whole = self._at_a_glance(data)
+            if whole is not None:
+                return whole
         if before < len(_PROTOCOL) and not _goes_on(before, data):
             # llhttp skips line ends in front of a response and takes other protocols; neither belongs to a response.
             self._close(MalformedMessage(defect="an answer begins with HTTP/"))
@@ -117,6 +123,33 @@ class ResponseParser(Parser):
             self.closed = True
             events.append(Excess())
         return events
+
+    def _at_a_glance(self, data: bytes) -> list[Event] | None:
+        """Read one whole response in the usual form without llhttp, which stands between two messages."""
+        if self._upgrade or self._method == b"HEAD":
+            return None
+        parts = split_response(data)
+        if parts is None:
+            return None
+        status, phrase, octets, body = parts
+        # In that form the size of a head is the number of its octets.
+        if len(data) - len(body) > self._head_limit:
+            return None
+        lines = self._lines
+        if lines is None or lines.octets != octets:
+            lines = read_lines(octets, self._fields_limit)
+            if lines is None or lines.host is not None:
+                return None
+            self._lines = lines
+        if lines.length != len(body):
+            return None
+        # By position, because each response makes one: in the order of Head and ResponseHead.
+        head = ResponseHead("1.1", lines.fields, lines.options, True, lines.length, False, False, status, phrase, False)
+        head.travels_whole = lines.whole
+        head.onward = lines.onward
+        self._head = head
+        self._ended = self._complete = True
+        return [head, body, End()] if body else [head, End()]
 
     def feed_eof(self, *, clean: bool = True) -> list[Event]:
         """
