@@ -72,6 +72,11 @@ class SvidEvidence:
         """Until when the leaf is valid, aware."""
         return self.leaf.not_valid_after_utc
 
+    @property
+    def begun(self) -> datetime:
+        """From when on the whole chain is valid, aware."""
+        return max(each.not_valid_before_utc for each in self.chain)
+
     @cached_property
     def spki_sha256(self) -> bytes:
         """SHA-256 of the leaf's SubjectPublicKeyInfo."""

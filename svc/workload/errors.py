@@ -29,6 +29,13 @@ class CredentialsMissing(WorkloadError):
     hint = "wait for when_ready() before you read the SVID"
 
 
+class IdentityWithdrawn(CredentialsMissing):
+    """the Workload API at {socket} no longer issues this process {spiffe_id}: {what}"""
+
+    reason = "identity_withdrawn"
+    hint = "make a registration entry for {spiffe_id} that matches this process; the identity then comes back by itself"
+
+
 class SourceStopped(WorkloadError):
     """the source of {socket} was stopped before an SVID arrived"""
 
@@ -66,6 +73,12 @@ class NoIdentityIssued(WorkloadApiUnavailable):
     hint = "add a registration entry that matches uid, gid and executable of this process"
 
 
+class NoWorkloadApi(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: another service answers there, in HTTP/1.1"""
+
+    hint = "a PQ issuer's socket (pq.sock) belongs into notary.pqIssuer; the Workload API has a socket of its own"
+
+
 class WorkloadApiSilent(WorkloadApiUnavailable):
     """no SVID from the Workload API at {socket} within {seconds} s: it accepted the call and sent nothing"""
 
@@ -75,7 +88,7 @@ class WorkloadApiSilent(WorkloadApiUnavailable):
 class UpdateUnusable(WorkloadApiUnavailable):
     """no SVID from the Workload API at {socket} within {seconds} s: what it sent was refused: {what}"""
 
-    hint = "the server at {socket} issues SVIDs that do not verify to its own bundle"
+    hint = "is the clock here right? else the server at {socket} issues what does not verify to its own bundle"
 
 
 class UpdateRejected(WorkloadError):
@@ -83,6 +96,12 @@ class UpdateRejected(WorkloadError):
 
     reason = "update_malformed"
     defect: str
+
+
+class NoOwnSvid(UpdateRejected):
+    """an update of the Workload API has no SVID for this process: {defect}"""
+
+    reason = "no_own_svid"
 
 
 class StreamFailed(WorkloadError):

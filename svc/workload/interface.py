@@ -6,10 +6,10 @@ Owns the interface alone: the real source, its double for tests and any source o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
@@ -19,8 +19,33 @@ if TYPE_CHECKING:
     from svc.identity.svid import X509Svid
 
 #: ``starting``: nothing good has arrived; ``connected``: the stream is open and its last update was good;
-#: ``stale``: the last good values are served, the stream is down or its last update was refused.
-Phase = Literal["starting", "connected", "stale", "stopped"]
+#: ``stale``: the last good values are served, the stream is down or its last update was refused;
+#: ``withdrawn``: the Workload API has ended the identity, and nothing is served until it issues one again.
+Phase = Literal["starting", "connected", "stale", "withdrawn", "stopped"]
+
+#: What moves a source, in the words of diagrams; ``tests.workload.test_phases`` holds it and the source together.
+#: ``no identity for long`` is an answer without one that lasts :data:`WITHDRAWAL_GRACE_SECONDS`.
+PHASE_CHANGES: Final[Mapping[tuple[Phase, str], Phase]] = {
+    ("starting", "good update"): "connected",
+    ("starting", "bad update or outage"): "starting",
+    ("connected", "good update"): "connected",
+    ("connected", "bad update or outage"): "stale",
+    ("stale", "good update"): "connected",
+    ("stale", "bad update or outage"): "stale",
+    ("stale", "no identity for long"): "withdrawn",
+    ("withdrawn", "good update"): "connected",
+    ("withdrawn", "bad update or outage"): "withdrawn",
+    ("withdrawn", "no identity for long"): "withdrawn",
+    ("starting", "no identity for long"): "starting",
+    ("starting", "stop"): "stopped",
+    ("connected", "stop"): "stopped",
+    ("stale", "stop"): "stopped",
+    ("withdrawn", "stop"): "stopped",
+}
+
+#: How many seconds the Workload API must go on saying that this process has no identity before its identity ends. Twice
+#: the five seconds in which an agent of SPIRE learns of its entries, so that one that is replaced is not missed.
+WITHDRAWAL_GRACE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +77,16 @@ class CredentialSource(Protocol):
 
     @property
     def svid(self) -> X509Svid:
-        """The default SVID; raises :class:`~svc.workload.errors.CredentialsMissing` before the first update."""
+        """
+        The default SVID.
+
+        Raises :class:`~svc.workload.errors.CredentialsMissing` before the first update, and its subclass
+        :class:`~svc.workload.errors.IdentityWithdrawn` once the identity has been withdrawn.
+        """
 
     @property
     def bundles(self) -> BundleSet:
-        """The bundles of the own and of federated trust domains; raises as :attr:`svid`."""
+        """The bundles of the own and of federated trust domains, the last ones; raises before the first update."""
 
     @property
     def state(self) -> SourceState:
@@ -66,4 +96,4 @@ class CredentialSource(Protocol):
         """Fire once credentials are there; fail with ``WorkloadApiUnavailable`` when the start-up wait is over."""
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback()`` after each change of SVID or bundles; returns what ends the subscription."""
+        """Call ``callback()`` after each change of SVID or bundles, and at a withdrawal; returns what ends that."""

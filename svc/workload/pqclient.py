@@ -37,7 +37,7 @@ from svc.strictjson import b64u_decode, loads_object
 from svc.transport.addresses import UnixAddress, parse_address
 from svc.transport.creators import TlsIdentity, client_creator
 from svc.transport.endpoints import MutualTlsClientEndpoint, PlainClientEndpoint
-from svc.transport.errors import TransportError
+from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
 from svc.transport.evidence import peer_evidence
 from svc.workload.errors import (
     PqIssuerError,
@@ -284,7 +284,9 @@ def _explained(failure: Failure, address: str) -> Failure:
         # The caller does not want it any more.
         return failure
     if isinstance(error, TransportError):
-        explained = PqIssuerUnavailable(address=address, what=str(error))
+        # The address stands in the sentence already.
+        unreachable = isinstance(error, ConnectFailed) and not isinstance(error, ConnectTimeout)
+        explained = PqIssuerUnavailable(address=address, what=error.detail if unreachable else str(error))
     elif isinstance(error, SvidInvalid):
         explained = PqIssuerMalformed(address=address, defect=f"the leaf does not verify: {error}")
     elif isinstance(error, SvcError):

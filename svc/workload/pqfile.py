@@ -20,6 +20,8 @@ from svc import naming
 from svc.errors import SvcError
 from svc.identity.bundle import BundleMalformed, BundleSet
 from svc.identity.pqbundle import PqBundles, SequenceFell
+from svc.telemetry.events import Event
+from svc.telemetry.logs import emit
 from svc.workload.address import beside
 from svc.workload.errors import PqFileMalformed, PqFileMissing, PqFileRefused
 from svc.workload.files import FileMissing, FileRefused, FileStamp, read_trusted
@@ -176,17 +178,13 @@ class PqBundleSource(Service):
         self._error = None
         if taken != self._bundles:
             self._bundles = taken
-            self.log.info(None, svc_event="svc.pq.bundle.updated", svc_fields={}, svc_attributes={"path": self.path})
+            emit(self.log, Event.PQ_BUNDLE_UPDATED, attributes={"path": self.path})
             self._publish()
 
     def _refuse(self, error: SvcError) -> None:
         if str(error) != str(self._error):
-            self.log.warn(
-                None,
-                svc_event="svc.workload.update.rejected",
-                svc_fields={"detail_reason": error.reason, "detail": str(error)},
-                svc_attributes={"path": self.path},
-            )
+            facts = {"path": self.path}
+            emit(self.log, Event.UPDATE_REJECTED, detail_reason=error.reason, detail=str(error), attributes=facts)
         self._error = error
 
     def _publish(self) -> None:

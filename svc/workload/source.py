@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -22,10 +23,15 @@ from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.spiffeid import TrustDomain
 from svc.identity.svid import X509Svid
+from svc.telemetry.events import Event
+from svc.telemetry.logs import emit
 from svc.workload.address import socket_path
 from svc.workload.errors import (
     CredentialsMissing,
+    IdentityWithdrawn,
     NoIdentityIssued,
+    NoOwnSvid,
+    NoWorkloadApi,
     SourceStopped,
     StreamFailed,
     UpdateRejected,
@@ -36,7 +42,7 @@ from svc.workload.errors import (
     WorkloadSocketDenied,
     WorkloadSocketMissing,
 )
-from svc.workload.interface import SourceState
+from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS, SourceState
 from svc.workload.update import Update, UpdateMessage, read_update
 from svc.workload.watch import Cause, StreamListener, StreamProblem, WatchThread, open_x509_stream
 
@@ -55,6 +61,7 @@ _UNAVAILABLE: Final[dict[Cause, type[WorkloadApiUnavailable]]] = {
     "dead": WorkloadSocketDead,
     "no_identity": NoIdentityIssued,
     "silent": WorkloadApiSilent,
+    "no_grpc": NoWorkloadApi,
 }
 
 
@@ -85,8 +92,10 @@ class WorkloadSource(Service):
     """
     The current SVID and bundles of this process; implements ``CredentialSource``.
 
-    An update replaces the last good values only after :func:`~svc.workload.update.read_update` found it good. Outage,
-    denial and bad updates keep them and are told by :attr:`state` and the log.
+    An update replaces the last good values only after :func:`~svc.workload.update.read_update` found it good. Outages
+    and bad updates keep them and are told by :attr:`state` and the log. Where the Workload API itself answers, again
+    and again and nothing else for the whole grace, that this process has no identity, the identity is withdrawn: the
+    SVID is given to nobody any more until there is a new one.
 
     Args:
         socket: the Workload API, as ``unix:///run/agent.sock``.
@@ -94,6 +103,7 @@ class WorkloadSource(Service):
         start_timeout: how many seconds :meth:`when_ready` waits at most.
         trust_domain: the trust domain the default SVID must be of; None accepts any.
         hint: choose the SVID with this hint instead of the first one.
+        withdrawal_grace: for how many seconds an answer without an identity must stand before it ends the identity.
         now: tells the time.
         make_watch: makes what listens to the Workload API; tests give their own.
 
@@ -111,6 +121,7 @@ class WorkloadSource(Service):
         start_timeout: float = 30.0,
         trust_domain: TrustDomain | None = None,
         hint: str | None = None,
+        withdrawal_grace: float = WITHDRAWAL_GRACE_SECONDS,
         now: Callable[[], datetime] = utc_now,
         make_watch: Callable[[StreamListener], Watch] | None = None,
     ) -> None:
@@ -120,12 +131,19 @@ class WorkloadSource(Service):
         self._start_timeout = start_timeout
         self._trust_domain = trust_domain
         self._hint = hint
+        self._withdrawal_grace = withdrawal_grace
         self._now = now
         self._make_watch = make_watch or self._thread
         self._watch: Watch | None = None
         self._update: Update | None = None
         self._svid: X509Svid | None = None
         self._state = SourceState("starting")
+        #: Since when nothing but answers without an identity came; None while that is not so.
+        self._denied_since: float | None = None
+        self._question: IDelayedCall | None = None
+        #: Whether this side ends the open call, to ask whether it is still so.
+        self._asked_again = False
+        self._withdrawn: IdentityWithdrawn | None = None
         self._cause: Cause = "silent"
         self._unavailable: SvcError | None = None
         self._waiting: list[Deferred[None]] = []
@@ -141,7 +159,11 @@ class WorkloadSource(Service):
 
         Raises:
             CredentialsMissing: none has arrived yet.
+            IdentityWithdrawn: the Workload API has ended the identity.
         """
+        if self._withdrawn is not None:
+            # A copy: each time that one error is raised it keeps the frames of another caller.
+            raise copy(self._withdrawn)
         if self._svid is None:
             raise CredentialsMissing(socket=self.socket)
         return self._svid
@@ -153,7 +175,10 @@ class WorkloadSource(Service):
 
         Raises:
             CredentialsMissing: none has arrived yet.
+            IdentityWithdrawn: the Workload API has ended the identity.
         """
+        if self._withdrawn is not None:
+            raise copy(self._withdrawn)
         return tuple(offered.svid for offered in self._good().svids)
 
     @property
@@ -183,7 +208,7 @@ class WorkloadSource(Service):
         if self._svid is not None:
             return succeed(None)
         if self._unavailable is not None:
-            return fail(self._unavailable)
+            return fail(copy(self._unavailable))
         waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
         return waiting
@@ -193,7 +218,7 @@ class WorkloadSource(Service):
         Hear of changes.
 
         Args:
-            callback: called without arguments after SVID or bundles changed.
+            callback: called without arguments after SVID or bundles changed, and after a withdrawal.
 
         Returns:
             What ends the subscription; a second call does nothing.
@@ -219,9 +244,9 @@ class WorkloadSource(Service):
             A Deferred that fires when the thread has ended, after three seconds at the latest.
         """
         super().stopService()
-        for call in (self._start_call, self._silence_call, self._overdue_call):
+        for call in (self._start_call, self._silence_call, self._overdue_call, self._question):
             _cancel(call)
-        self._start_call = self._silence_call = self._overdue_call = None
+        self._start_call = self._silence_call = self._overdue_call = self._question = None
         self._state = replace(self._state, phase="stopped")
         self._release(SourceStopped(socket=self.socket))
         watch, self._watch = self._watch, None
@@ -229,8 +254,21 @@ class WorkloadSource(Service):
             return succeed(None)
         return _bounded(watch.stop(), STOP_SECONDS, self._reactor)
 
+    def clock_stepped(self) -> None:
+        """
+        Hear that the clock of this machine was set.
+
+        The Workload API may have newer credentials at once, and what was reckoned by the clock is reckoned anew.
+        """
+        if self._svid is None or not self.running:
+            return
+        self._expect_renewal(self._svid)
+        if self._watch is not None:
+            self._watch.reopen()
+
     def stream_opening(self) -> None:
         """Hear that a call is being made."""
+        self._asked_again = False
         _cancel(self._silence_call)
         self._silence_call = self._reactor.callLater(FIRST_MESSAGE_SECONDS, self._silent)
 
@@ -269,16 +307,25 @@ class WorkloadSource(Service):
             self._cause = problem.cause
         error = StreamFailed(code=problem.code, detail=problem.detail)
         was_connected = self._state.phase == "connected"
-        phase = self._state.phase if self._svid is None else "stale"
-        self._state = replace(self._state, phase=phase, failures=self._state.failures + 1, last_error=error)
+        self._state = replace(self._state, failures=self._state.failures + 1)
+        self._trouble(error)
         if was_connected:
-            self._warn("svc.workload.source.stale", error)
+            self._warn(Event.SOURCE_STALE, error)
+        if problem.cause == "no_identity":
+            self._denied(error)
+        elif not (self._asked_again and problem.cause == "silent"):
+            # Whoever does not answer withdraws nothing; a call that this side has ended to ask anew is no answer.
+            self._not_denied()
+        self._asked_again = False
 
     def _take(self, update: Update, svid: X509Svid) -> None:
         first, changed_svid = self._svid is None, self._svid != svid
         changed_bundles = self._update is None or self._update.bundles != update.bundles
         was_connected = self._state.phase == "connected"
+        came_back, former = self._withdrawn is not None, self._svid
         self._update, self._svid, self._unavailable = update, svid, None
+        self._withdrawn = None
+        self._not_denied()
         self._state = replace(
             self._state,
             phase="connected",
@@ -289,16 +336,18 @@ class WorkloadSource(Service):
         )
         self._expect_renewal(svid)
         if not was_connected:
-            self._say("svc.workload.source.connected")
+            self._say(Event.SOURCE_CONNECTED)
+        if former is not None and former.spiffe_id != svid.spiffe_id:
+            self._changed_identity(former)
         if changed_svid:
-            self._say("svc.workload.svid.updated")
+            self._say(Event.SVID_UPDATED)
         if changed_bundles:
-            self._say("svc.workload.bundle.updated")
+            self._say(Event.BUNDLE_UPDATED)
         if first:
             _cancel(self._start_call)
             self._start_call = None
             self._release(None)
-        if changed_svid or changed_bundles:
+        if changed_svid or changed_bundles or came_back:
             self._publish()
 
     def _publish(self) -> None:
@@ -309,9 +358,59 @@ class WorkloadSource(Service):
                 self.log.failure("a subscriber of the Workload API source failed")
 
     def _rejected(self, error: UpdateRejected) -> None:
-        phase = self._state.phase if self._svid is None else "stale"
-        self._state = replace(self._state, phase=phase, rejected=self._state.rejected + 1, last_error=error)
-        self._warn("svc.workload.update.rejected", error)
+        self._state = replace(self._state, rejected=self._state.rejected + 1)
+        self._trouble(error)
+        self._warn(Event.UPDATE_REJECTED, error)
+        if isinstance(error, NoOwnSvid):
+            self._denied(error)
+            self._ask_when_due()
+        else:
+            self._not_denied()
+
+    def _trouble(self, error: SvcError) -> None:
+        phase = self._state.phase if self._svid is None or self._withdrawn is not None else "stale"
+        self._state = replace(self._state, phase=phase, last_error=self._withdrawn or error)
+
+    def _denied(self, error: SvcError) -> None:
+        """
+        Weigh an answer without an identity.
+
+        One alone may come from a server that has only just started and does not know its entries yet.
+        """
+        if self._svid is None or self._withdrawn is not None:
+            return
+        now = self._reactor.seconds()
+        if self._denied_since is None:
+            self._denied_since = now
+        elif now - self._denied_since >= self._withdrawal_grace:
+            self._withdraw(self._svid, error)
+
+    def _ask_when_due(self) -> None:
+        """Ask anew at the end of the grace, since a stream that stays open does not repeat its answer."""
+        if self._denied_since is not None and self._question is None:
+            left = self._denied_since + self._withdrawal_grace - self._reactor.seconds()
+            self._question = self._reactor.callLater(max(left, 0.0), self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._question = None
+        if self._watch is not None:
+            self._asked_again = True
+            self._watch.reopen()
+
+    def _not_denied(self) -> None:
+        self._denied_since = None
+        _cancel(self._question)
+        self._question = None
+
+    def _withdraw(self, svid: X509Svid, error: SvcError) -> None:
+        _cancel(self._overdue_call)
+        self._overdue_call = None
+        self._not_denied()
+        ended = IdentityWithdrawn(socket=self.socket, spiffe_id=svid.spiffe_id, what=str(error))
+        self._withdrawn = ended
+        self._state = replace(self._state, phase="withdrawn", last_error=ended, not_after=None)
+        self._warn(Event.IDENTITY_WITHDRAWN, ended)
+        self._publish()
 
     def _start_over(self) -> None:
         self._start_call = None
@@ -355,15 +454,20 @@ class WorkloadSource(Service):
         if self._watch is not None:
             self._watch.reopen()
 
-    def _say(self, event: str) -> None:
-        self.log.info(None, svc_event=event, svc_fields=self._named(), svc_attributes={"socket": self.socket})
+    def _changed_identity(self, former: X509Svid) -> None:
+        attributes = {"socket": self.socket, "former_spiffe_id": str(former.spiffe_id)}
+        emit(self.log, Event.IDENTITY_CHANGED, spiffe_id=self._name(), attributes=attributes)
 
-    def _warn(self, event: str, error: SvcError) -> None:
-        fields = {**self._named(), "detail_reason": error.reason, "detail": str(error)}
-        self.log.warn(None, svc_event=event, svc_fields=fields, svc_attributes={"socket": self.socket})
+    def _say(self, event: Event) -> None:
+        emit(self.log, event, spiffe_id=self._name(), attributes={"socket": self.socket})
 
-    def _named(self) -> dict[str, str]:
-        return {} if self._svid is None else {"spiffe_id": str(self._svid.spiffe_id)}
+    def _warn(self, event: Event, error: SvcError) -> None:
+        facts = {"socket": self.socket}
+        reason, detail = error.reason, str(error)
+        emit(self.log, event, detail_reason=reason, detail=detail, spiffe_id=self._name(), attributes=facts)
+
+    def _name(self) -> str | None:
+        return None if self._svid is None else str(self._svid.spiffe_id)
 
     def _good(self) -> Update:
         if self._update is None:

@@ -18,10 +18,13 @@ from svc.identity.errors import SvidInvalid
 from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed, TrustDomain
 from svc.identity.svid import X509Svid
 from svc.identity.verification import verify_svid
-from svc.workload.errors import UpdateRejected
+from svc.workload.errors import NoOwnSvid, UpdateRejected
 
 MAX_SVIDS: Final = 64
 MAX_FEDERATED: Final = 1024
+#: How many hints an error names, and how much of each.
+_HINTS_SHOWN: Final = 8
+_HINT_SHOWN: Final = 64
 
 
 class SvidMessage(Protocol):
@@ -84,12 +87,21 @@ class Update:
             The first SVID with this hint.
 
         Raises:
-            UpdateRejected: there is none.
+            NoOwnSvid: there is none; it tells which hints there are.
         """
         for offered in self.svids:
             if hint is None or offered.hint == hint:
                 return offered.svid
-        raise UpdateRejected(defect=f"no SVID has the hint {hint!r}")
+        raise NoOwnSvid(defect=f"none has the hint {hint!r}; {_hints(self.svids)}")
+
+
+def _hints(offered: tuple[OfferedSvid, ...]) -> str:
+    """Name the hints that are there, a few of them and the beginnings of long ones."""
+    hints = sorted({each.hint for each in offered if each.hint})
+    shown = ", ".join(repr(each[:_HINT_SHOWN]) for each in hints[:_HINTS_SHOWN])
+    if not hints:
+        return f"{len(offered)} without a hint {'is' if len(offered) == 1 else 'are'} there"
+    return f"there are {shown}{f' and {len(hints) - _HINTS_SHOWN} more' if len(hints) > _HINTS_SHOWN else ''}"
 
 
 def read_update(message: UpdateMessage, now: datetime, *, trust_domain: TrustDomain | None = None) -> Update:
@@ -107,24 +119,25 @@ def read_update(message: UpdateMessage, now: datetime, *, trust_domain: TrustDom
         The update.
 
     Raises:
+        NoOwnSvid: it is an answer, but none that gives this process an identity of the trust domain.
         UpdateRejected: with ``defect`` naming the first broken rule.
     """
     messages = list(message.svids)
     if not messages:
-        raise UpdateRejected(defect="it has no SVID")
+        raise NoOwnSvid(defect="it has no SVID")
     if len(messages) > MAX_SVIDS or len(message.federated_bundles) > MAX_FEDERATED:
         raise UpdateRejected(defect=f"it has more than {MAX_SVIDS} SVIDs or {MAX_FEDERATED} federated bundles")
     offered = tuple(_read_svid(each) for each in messages)
     own = _own_bundles(offered, messages)
     bundles = BundleSet.of(*_federated(message.federated_bundles, own), *own.values())
-    default = offered[0].svid.spiffe_id
-    if trust_domain is not None and default.trust_domain != trust_domain:
-        raise UpdateRejected(defect=f"the SVID is {default}, not of trust domain {trust_domain}")
     for each in offered:
         try:
             verify_svid(each.svid.chain, bundles, now)
         except SvidInvalid as error:
             raise UpdateRejected(defect=f"{each.svid.spiffe_id}: {error}") from error
+    default = offered[0].svid.spiffe_id
+    if trust_domain is not None and default.trust_domain != trust_domain:
+        raise NoOwnSvid(defect=f"the SVID is {default}, not of trust domain {trust_domain}")
     return Update(offered, bundles)
 
 

@@ -24,11 +24,13 @@ from twisted.internet.interfaces import IReactorFromThreads
 from svc import naming
 
 #: What kept the stream from working.
-Cause = Literal["missing", "denied", "dead", "no_identity", "silent", "ended", "failed"]
+Cause = Literal["missing", "denied", "dead", "no_identity", "silent", "no_grpc", "ended", "failed"]
 
 #: A stream that lasted so long was a good one: the next attempt comes at once again.
 STABLE_SECONDS: Final = 5.0
 _CONNECT_SECONDS: Final = 2.0
+#: The preface of HTTP/2 and an empty SETTINGS frame.
+_HTTP2_BEGINNING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 _CAUSES: Final[dict[int, Cause]] = {
     errno.ENOENT: "missing",
     errno.ENOTDIR: "missing",
@@ -227,6 +229,26 @@ def open_x509_stream(path: str) -> Stream:
     return _GrpcStream(path)
 
 
+def speaks_http1(path: str) -> bool:
+    """
+    Find out whether another service than a Workload API has this socket, such as a PQ issuer.
+
+    Args:
+        path: the Unix socket.
+
+    Returns:
+        Whether it answers the beginning of HTTP/2 (RFC 9113, 3.4) in HTTP/1.1.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_CONNECT_SECONDS)
+        try:
+            probe.connect(path)
+            probe.sendall(_HTTP2_BEGINNING)
+            return probe.recv(5) == b"HTTP/"
+        except OSError:
+            return False
+
+
 def _knock(path: str) -> None:
     """Try the socket by hand: gRPC hides whether it is missing, forbidden or dead."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -250,6 +272,7 @@ class _GrpcStream:
         from spiffe._proto import workload_pb2, workload_pb2_grpc
 
         self._grpc = grpc
+        self._path = path
         options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
         self._channel = grpc.insecure_channel(f"unix://{path}", options=options)
         stub = workload_pb2_grpc.SpiffeWorkloadAPIStub(self._channel)
@@ -272,4 +295,6 @@ class _GrpcStream:
         denied = code is self._grpc.StatusCode.PERMISSION_DENIED
         cancelled = code is self._grpc.StatusCode.CANCELLED
         cause: Cause = "no_identity" if denied else "silent" if cancelled else "failed"
+        if code is self._grpc.StatusCode.UNAVAILABLE and speaks_http1(self._path):
+            return StreamProblem("no_grpc", code.name, "it answers in HTTP/1.1, which is no gRPC")
         return StreamProblem(cause, code.name, error.details() or "")

@@ -357,6 +357,14 @@ class AcceptanceTests(SynchronousTestCase):
     def accepted(self, chain: Sequence[x509.Certificate], bundles: BundleSet = BUNDLES) -> SvidEvidence:
         return verify_svid(chain, bundles, NOW)
 
+    def test_begun(self) -> None:
+        """A chain begins with the last of its certificates."""
+        begun = NOW - timedelta(seconds=10)
+        young = ROOT.intermediate(not_before=begun).svid("/a", not_before=NOW - HOUR)
+        self.assertEqual(begun, self.accepted(young.chain).begun)
+        young = ROOT.intermediate(not_before=NOW - HOUR).svid("/a", not_before=begun)
+        self.assertEqual(begun, self.accepted(young.chain).begun)
+
     def test_evidence(self) -> None:
         """The evidence names the identity, the whole chain, the end of the leaf and the algorithm."""
         intermediate = ROOT.intermediate()

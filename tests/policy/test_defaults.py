@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.identity import SpiffeID, TrustDomain
-from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll, Permit
+from svc.identity import SpiffeID, TrustDomain, parse_matcher
+from svc.policy import AccessRequest, AllowListed, AllowTrustDomain, Denied, DenyAll, Permit
 
 
 class DefaultPolicyTests(SynchronousTestCase):
@@ -27,6 +27,19 @@ class DefaultPolicyTests(SynchronousTestCase):
         self.assertEqual(denied.reason, "policy_deny")
         self.assertIn("spiffe://bank.example/ns/web/sa/fe", str(denied))
         self.assertEqual(denied.http_status, 403)
+
+    def test_listed(self) -> None:
+        """Who is listed is permitted by the matcher that takes him, whatever the other policy says of all others."""
+        listed = [parse_matcher("spiffe://bank.example/ns/web/*"), parse_matcher("spiffe://other.example/a")]
+        for otherwise in (DenyAll(), AllowTrustDomain(TrustDomain.parse("prod.example"))):
+            policy = AllowListed(listed, otherwise)
+            self.assertFalse(policy.looks_at_requests)
+            permit = policy.authorize(AccessRequest(self.foreign, "GET", "/"))
+            self.assertEqual(permit, Permit(self.foreign, "allow spiffe://bank.example/ns/web/*"))
+            for path in ("spiffe://bank.example/ns/pay/sa/api", "spiffe://other.example/b"):
+                self.assertRaises(Denied, policy.authorize, AccessRequest(SpiffeID.parse(path)))
+        self.assertEqual(policy.authorize(AccessRequest(self.own)).rule, "default allow")
+        self.assertRaises(Denied, AllowListed(listed, DenyAll()).authorize, AccessRequest(self.own))
 
     def test_deny_all(self) -> None:
         """Nobody is permitted without a rule."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.testing.workload import MemorySource
-from svc.workload.errors import CredentialsMissing, NoIdentityIssued, WorkloadApiUnavailable
+from svc.workload.errors import CredentialsMissing, IdentityWithdrawn, NoIdentityIssued, WorkloadApiUnavailable
 from svc.workload.interface import CredentialSource
 from tests.workload.messages import AUTHORITY, FOREIGN
 
@@ -51,3 +51,16 @@ class MemorySourceTests(SynchronousTestCase):
         self.assertEqual(source.state.phase, "stale")
         self.assertIsInstance(source.state.last_error, WorkloadApiUnavailable)
         self.assertEqual(source.svid.spiffe_id.path, "/a")
+
+    def test_withdrawn(self) -> None:
+        """A withdrawn identity is gone until the next rotation; bundles stay, and subscribers hear of both."""
+        svid = AUTHORITY.svid("/a")
+        source = MemorySource(svid, AUTHORITY.bundles())
+        phases: list[str] = []
+        source.subscribe(lambda: phases.append(source.state.phase))
+        source.withdraw()
+        self.assertRaises(IdentityWithdrawn, lambda: source.svid)
+        self.assertEqual(source.bundles, AUTHORITY.bundles())
+        source.rotate()
+        self.assertEqual(source.svid, svid)
+        self.assertEqual(phases, ["withdrawn", "connected"])

@@ -7,11 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import TrustDomain, X509Bundle
 from svc.identity.archive import BundleArchive
 from svc.identity.pqbundle import PqBundles, SequenceFell
+from svc.telemetry.events import Event
 from svc.testing.ca import TestAuthority
 from svc.workload.archive import ArchiveFile
 from svc.workload.errors import ArchiveUnusable, PqFileMalformed, PqFileMissing, PqFileRefused
@@ -110,13 +112,17 @@ class PqBundleSourceTests(FolderCase):
         self.assertIsNone(self.source.last_error)
 
     def test_change(self) -> None:
-        """A new version is in force within a second."""
+        """A new version is in force within a second, and told."""
+        told: list[LogEvent] = []
+        globalLogPublisher.addObserver(told.append)
+        self.addCleanup(globalLogPublisher.removeObserver, told.append)
         write_atomically(self.path, bundles(1, ROOTS[0]))
         self.source.startService()
         self.put(bundles(2, *ROOTS))
         self.assertEqual(len(self.source.bundles.bundle_for(DOMAIN).anchors), 2)
         self.clock.pump([1, 1, 1])
         self.assertEqual(self.changes, [1, 2])
+        self.assertEqual(2, [each.get("svc_event") for each in told].count(Event.PQ_BUNDLE_UPDATED))
 
     def kept(self, data: bytes, error: type[Exception], mode: int = 0o644) -> None:
         """Replace a good file by a bad one and see that the good one stays in force."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import datetime, timedelta
 
 from twisted.internet.defer import Deferred
@@ -13,7 +15,9 @@ from svc.identity.svid import X509Svid
 from svc.transport.creators import TlsIdentity
 from svc.workload.errors import (
     CredentialsMissing,
+    IdentityWithdrawn,
     NoIdentityIssued,
+    NoWorkloadApi,
     SocketAddressInvalid,
     SourceStopped,
     StreamFailed,
@@ -60,6 +64,7 @@ class SourceCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Make and start it."""
         self.clock = Clock()
+        self.set = timedelta()
         self.watch = HandWatch()
         self.source = self.make()
         self.source.startService()
@@ -77,7 +82,7 @@ class SourceCase(SynchronousTestCase):
 
     def now(self) -> datetime:
         """Tell the time of the clock."""
-        return NOW + timedelta(seconds=self.clock.seconds())
+        return NOW + timedelta(seconds=self.clock.seconds()) + self.set
 
     def stop(self) -> None:
         """Stop it and see that nothing is left."""
@@ -86,7 +91,7 @@ class SourceCase(SynchronousTestCase):
         self.successResultOf(stopped)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def fail(self, cause: Cause, code: str = "X") -> None:  # type: ignore[override]
+    def break_off(self, cause: Cause, code: str = "X") -> None:
         """Let the stream fail."""
         self.source.stream_failed(StreamProblem(cause, code, "detail"))
 
@@ -151,17 +156,18 @@ class FirstUpdateTests(SourceCase):
             ("dead", WorkloadSocketDead, "nobody listens"),
             ("no_identity", NoIdentityIssued, "no identity issued"),
             ("silent", WorkloadApiSilent, "sent nothing"),
+            ("no_grpc", NoWorkloadApi, "another service answers"),
         )
         for cause, kind, words in causes:
             self.setUp()
-            self.fail(cause)
+            self.break_off(cause)
             error = self.unavailable()
             self.assertIs(type(error), kind)
             self.assertIn(words, str(error))
 
     def test_other_cause(self) -> None:
         """A failure without a class of its own is told with code and detail."""
-        self.fail("failed", "UNIMPLEMENTED")
+        self.break_off("failed", "UNIMPLEMENTED")
         self.assertIn("UNIMPLEMENTED: detail", str(self.unavailable()))
 
     def test_silence(self) -> None:
@@ -171,8 +177,8 @@ class FirstUpdateTests(SourceCase):
 
     def test_ended_keeps_the_cause(self) -> None:
         """A stream that just ended does not hide that the identity was denied before."""
-        self.fail("no_identity")
-        self.fail("ended")
+        self.break_off("no_identity")
+        self.break_off("ended")
         self.assertIsInstance(self.unavailable(), NoIdentityIssued)
 
     def test_unusable(self) -> None:
@@ -251,8 +257,8 @@ class LaterTests(SourceCase):
 
     def test_outage(self) -> None:
         """An outage keeps the last good values, is told by the state, and ends with the next good update."""
-        self.fail("dead", "ECONNREFUSED")
-        self.fail("dead", "ECONNREFUSED")
+        self.break_off("dead", "ECONNREFUSED")
+        self.break_off("dead", "ECONNREFUSED")
         self.assertEqual(self.source.svid, self.first)
         state = self.source.state
         self.assertEqual((state.phase, state.failures), ("stale", 2))
@@ -262,9 +268,11 @@ class LaterTests(SourceCase):
 
     def test_denied(self) -> None:
         """A denial keeps the last good values."""
-        self.fail("no_identity", "PERMISSION_DENIED")
+        self.break_off("no_identity", "PERMISSION_DENIED")
         self.assertEqual(self.source.svid, self.first)
         self.assertEqual(self.source.state.phase, "stale")
+        self.clock.advance(3600)
+        self.assertEqual((self.source.svid, self.changes), (self.first, []))
 
     def test_bad_update(self) -> None:
         """A bad update is counted and keeps the last good values."""
@@ -279,7 +287,7 @@ class LaterTests(SourceCase):
 
     def test_expired(self) -> None:
         """The last good SVID stays readable beyond its end; the state says when it ended."""
-        self.fail("dead")
+        self.break_off("dead")
         self.clock.advance(7200)
         self.assertEqual(self.source.svid, self.first)
         self.assertLess(self.source.state.not_after, self.now())
@@ -295,6 +303,19 @@ class LaterTests(SourceCase):
         self.assertLess(self.watch.reopened, 13)
         self.stop()
 
+    def test_clock_set(self) -> None:
+        """When the clock was set the stream is made anew at once, and the renewal is expected by the new time."""
+        self.source.clock_stepped()
+        self.assertEqual(self.watch.reopened, 1)
+        self.set += timedelta(minutes=55)
+        self.source.clock_stepped()
+        self.assertEqual(self.watch.reopened, 2)
+        self.clock.advance(60 * 8)
+        self.assertEqual(self.watch.reopened, 3)
+        self.stop()
+        self.source.clock_stepped()
+        self.assertEqual(self.watch.reopened, 3)
+
     def test_silent_call(self) -> None:
         """A call that stays without its first message is made anew."""
         self.source.stream_opening()
@@ -309,7 +330,7 @@ class LaterTests(SourceCase):
         """What the thread had already handed over when the source was stopped changes nothing."""
         self.stop()
         self.source.got_message(message_of(AUTHORITY.svid("/a")))
-        self.fail("dead")
+        self.break_off("dead")
         self.assertEqual(self.source.svid, self.first)
         self.assertEqual(self.source.state.phase, "stopped")
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -333,6 +354,230 @@ class LaterTests(SourceCase):
         self.assertEqual(self.watch.started, 1)
 
 
+class WithdrawalTests(SourceCase):
+    """When the Workload API itself ends the identity."""
+
+    def setUp(self) -> None:
+        """Take a first update and count what subscribers are told."""
+        super().setUp()
+        self.first = AUTHORITY.svid("/a")
+        self.source.got_message(message_of(self.first))
+        self.told: list[str] = []
+        self.source.subscribe(lambda: self.told.append(self.source.state.phase))
+
+    def deny(self) -> None:
+        """Answer that there is no identity."""
+        self.break_off("no_identity", "PERMISSION_DENIED")
+
+    def withdrawn(self) -> bool:
+        """Whether the identity has ended."""
+        try:
+            return self.source.svid != self.first
+        except IdentityWithdrawn:
+            return True
+
+    def test_confirmed(self) -> None:
+        """Denials over the whole grace end the identity: there is no SVID any more, and subscribers are told once."""
+        self.deny()
+        self.clock.advance(5)
+        self.deny()
+        self.clock.advance(4.99)
+        self.deny()
+        self.assertFalse(self.withdrawn())
+        self.clock.advance(0.01)
+        self.assertFalse(self.withdrawn())
+        self.deny()
+        error = self.assertRaises(IdentityWithdrawn, lambda: self.source.svid)
+        self.assertIn("spiffe://example.org/a", str(error))
+        self.assertIn("PERMISSION_DENIED", str(error))
+        self.assertIn("registration entry", error.advice())
+        self.assertRaises(IdentityWithdrawn, lambda: self.source.svids)
+        self.assertEqual((self.told, self.source.state.phase), (["withdrawn"], "withdrawn"))
+        self.assertEqual(str(self.source.state.last_error), str(error))
+        self.assertEqual(self.source.bundles, AUTHORITY.bundles())
+        self.deny()
+        self.break_off("dead")
+        self.assertEqual((self.told, self.source.state.phase), (["withdrawn"], "withdrawn"))
+        self.assertEqual(str(self.source.state.last_error), str(error))
+        self.clock.advance(7200)
+        self.assertEqual(self.watch.reopened, 0)
+        self.stop()
+
+    def test_asked_often(self) -> None:
+        """Who asks for what is withdrawn leaves nothing behind, however often: neither frames nor what they hold."""
+        for seconds in (10, 0):
+            self.deny()
+            self.clock.advance(seconds)
+        held: list[weakref.ref[Clock]] = []
+
+        def ask() -> None:
+            mine = Clock()
+            held.append(weakref.ref(mine))
+            for name in ("svid", "svids"):
+                try:
+                    getattr(self.source, name)
+                except IdentityWithdrawn:
+                    continue
+                self.fail(name)
+
+        for _ in range(5):
+            ask()
+        gc.collect()
+        self.assertEqual([each() for each in held], [None] * 5)
+
+    def test_comes_back(self) -> None:
+        """The next good update brings it back, the very SVID of before too, and a later denial counts from its own."""
+        for svid in (self.first, AUTHORITY.svid("/a")):
+            self.deny()
+            self.clock.advance(10)
+            self.deny()
+            self.assertTrue(self.withdrawn())
+            self.source.got_message(message_of(svid))
+            self.assertEqual((self.source.svid, self.source.state.phase), (svid, "connected"))
+            self.assertIsNone(self.source.state.last_error)
+            self.deny()
+            self.assertEqual(self.source.svid, svid)
+            self.source.got_message(message_of(svid))
+        self.assertEqual(self.told, ["withdrawn", "connected"] * 2)
+
+    def test_interrupted(self) -> None:
+        """Whatever is no such answer, an outage as well as an update, begins the grace anew."""
+        causes: tuple[Cause, ...] = ("missing", "denied", "dead", "silent", "ended", "failed")
+        for cause in causes:
+            self.deny()
+            self.clock.advance(9)
+            self.break_off(cause)
+            self.deny()
+            self.clock.advance(9)
+            self.deny()
+            self.assertFalse(self.withdrawn(), cause)
+        self.source.got_message(message_of(self.first))
+        self.deny()
+        self.clock.advance(9)
+        self.source.got_message(message_of(self.first))
+        self.clock.advance(9)
+        self.deny()
+        self.assertFalse(self.withdrawn())
+        self.clock.advance(9)
+        damaged = message_of(self.first)
+        damaged.svids[0].x509_svid = b"0"
+        self.source.got_message(damaged)
+        self.clock.advance(9)
+        self.deny()
+        self.assertFalse(self.withdrawn())
+
+    def empty(self) -> None:
+        """Answer with an update that has no SVID, on a stream that stays open."""
+        self.source.got_message(message_of())
+
+    def asked_anew(self) -> None:
+        """The open call ends since this side has cancelled it, and another one is made."""
+        self.break_off("silent", "CANCELLED")
+        self.source.stream_opening()
+
+    def test_open_stream(self) -> None:
+        """An empty update on a stream that stays open is asked for again after the grace; the same answer ends it."""
+        self.empty()
+        self.clock.advance(9.99)
+        self.assertEqual((self.watch.reopened, self.withdrawn()), (0, False))
+        self.clock.advance(0.01)
+        self.assertEqual((self.watch.reopened, self.withdrawn()), (1, False))
+        self.asked_anew()
+        self.empty()
+        self.assertTrue(self.withdrawn())
+        self.assertEqual((self.told, self.source.state.phase), (["withdrawn"], "withdrawn"))
+        self.clock.advance(7200)
+        self.assertEqual(self.watch.reopened, 1)
+        self.stop()
+
+    def test_open_stream_that_is_denied(self) -> None:
+        """The answer to the question may be a denial as well."""
+        self.empty()
+        self.clock.advance(10)
+        self.asked_anew()
+        self.deny()
+        self.assertTrue(self.withdrawn())
+
+    def test_open_stream_that_comes_back(self) -> None:
+        """An SVID within the grace, or as the answer to the question, ends nothing; the grace begins anew."""
+        self.empty()
+        self.clock.advance(9)
+        self.source.got_message(message_of(self.first))
+        self.clock.advance(9)
+        self.assertEqual(self.watch.reopened, 0)
+        self.empty()
+        self.clock.advance(10)
+        self.asked_anew()
+        self.source.got_message(message_of(self.first))
+        self.empty()
+        self.clock.advance(9)
+        self.empty()
+        self.assertFalse(self.withdrawn())
+        self.stop()
+
+    def test_question_without_an_answer(self) -> None:
+        """Silence is no answer: where the question stays without one the grace begins anew."""
+        for cause in ("silent", "dead", "ended"):
+            self.empty()
+            self.clock.advance(10)
+            self.asked_anew()
+            self.break_off(cause)  # type: ignore[arg-type]
+            self.empty()
+            self.assertFalse(self.withdrawn(), cause)
+            self.source.got_message(message_of(self.first))
+
+    def test_grace_is_given(self) -> None:
+        """The grace is as long as it was made."""
+        self.source = self.make(withdrawal_grace=1.0)
+        self.source.startService()
+        self.source.got_message(message_of(self.first))
+        self.deny()
+        self.clock.advance(0.9)
+        self.deny()
+        self.assertFalse(self.withdrawn())
+        self.clock.advance(0.1)
+        self.deny()
+        self.assertTrue(self.withdrawn())
+
+    def test_answers_without_our_svid(self) -> None:
+        """An update without an SVID, without the wanted hint, or of another trust domain alone denies as well."""
+        for wanted, answer in (
+            ({}, Message([])),
+            ({"hint": "b"}, message_of(self.first)),
+            ({"trust_domain": TrustDomain("example.org")}, message_of(FOREIGN.svid("/a"), authority=FOREIGN)),
+        ):
+            self.source = self.make(**wanted)
+            self.source.startService()
+            first = message_of(self.first)
+            first.svids[0].hint = "b"
+            self.source.got_message(first)
+            self.source.got_message(answer)
+            self.clock.advance(9.99)
+            self.source.got_message(answer)
+            self.assertFalse(self.withdrawn())
+            self.clock.advance(0.01)
+            self.source.got_message(answer)
+            self.assertTrue(self.withdrawn(), answer)
+
+    def test_before_the_first(self) -> None:
+        """Where no identity was ever there, none is withdrawn; the first one is taken as ever."""
+        self.source = self.make()
+        self.source.startService()
+        for _ in range(3):
+            self.deny()
+            self.clock.advance(9)
+        self.assertEqual(self.source.state.phase, "starting")
+        self.source.got_message(message_of(self.first))
+        self.deny()
+        self.assertEqual(self.source.svid, self.first)
+
+    def test_other_identity(self) -> None:
+        """Another identity than before is taken at once."""
+        other = AUTHORITY.svid("/b")
+        self.source.got_message(message_of(other))
+        self.assertEqual((self.source.svid, self.told), (other, ["connected"]))
+
+
 class ChoiceTests(SourceCase):
     """Which SVID and trust domain are wanted."""
 
@@ -343,6 +588,11 @@ class ChoiceTests(SourceCase):
         message = message_of(AUTHORITY.svid("/a"), AUTHORITY.svid("/b"))
         self.source.got_message(message)
         self.assertEqual(self.source.state.rejected, 1)
+        self.assertIn("2 without a hint are there", str(self.source.state.last_error))
+        message.svids[0].hint = "x" * 100
+        self.source.got_message(message)
+        self.assertIn(f"none has the hint 'external'; there are '{'x' * 64}'", str(self.source.state.last_error))
+        self.assertNotIn("x" * 65, str(self.source.state.last_error))
         message.svids[1].hint = "external"
         self.source.got_message(message)
         self.assertEqual(self.source.svid.spiffe_id.path, "/b")

@@ -19,9 +19,19 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from svc import naming
 from svc.errors import SvcError
 from svc.identity.spiffeid import SpiffeID, TrustDomain
-from svc.settings import Address, ConfigInvalid, Duration, Items, Problem, Settings, load
+from svc.settings import (
+    Address,
+    ConfigInvalid,
+    Duration,
+    Items,
+    Problem,
+    Settings,
+    Written,
+    load,
+    written_text,
+)
 from svc.workload.address import beside, socket_path
-from svc.workload.authority.registration import Entry, Selectors
+from svc.workload.authority.registration import Entry, Registry, Selectors
 from svc.workload.authority.x509ca import ALGORITHMS
 
 #: X.509 counts whole seconds; shorter lives would be mostly rounding.
@@ -96,13 +106,20 @@ def _spiffe_id(value: object) -> SpiffeID:
     return found
 
 
-Uid = Annotated[int, BeforeValidator(_user)]
-Gid = Annotated[int, BeforeValidator(_group)]
-SocketMode = Annotated[int, BeforeValidator(_mode)]
-SocketPath = Annotated[str, BeforeValidator(_socket)]
-AbsolutePath = Annotated[str, BeforeValidator(_absolute)]
-Domain = Annotated[TrustDomain, BeforeValidator(_trust_domain)]
-Identity = Annotated[SpiffeID, BeforeValidator(_spiffe_id)]
+_NUMBER: Final = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 2**32 - 2}]}
+_MODE: Final = {"enum": [*_MODES, *(int(each) for each in _MODES)]}
+
+Uid = Annotated[int, BeforeValidator(_user), Written("user, name or number", _NUMBER)]
+Gid = Annotated[int, BeforeValidator(_group), Written("group, name or number", _NUMBER)]
+SocketMode = Annotated[
+    int,
+    BeforeValidator(_mode),
+    Written('`"0600"`, `"0660"`, `"0666"`', _MODE, lambda mode: f'"{mode:04o}"'),
+]
+SocketPath = Annotated[str, BeforeValidator(_socket), written_text("socket", "^unix:///.+$")]
+AbsolutePath = Annotated[str, BeforeValidator(_absolute), written_text("absolute path", "^/.*$")]
+Domain = Annotated[TrustDomain, BeforeValidator(_trust_domain), written_text("trust domain", "^[a-z0-9._-]{1,255}$")]
+Identity = Annotated[SpiffeID, BeforeValidator(_spiffe_id), written_text("SPIFFE ID", "^spiffe://[a-z0-9._-]+/.+$")]
 KeyName = Literal["ECDSA-P256", "ECDSA-P384", "Ed25519", "RSA", "ML-DSA-65", "ML-DSA-87"]
 PqKeyName = Literal["ML-DSA-65", "ML-DSA-87"]
 
@@ -114,13 +131,22 @@ class EntrySettings(Settings):
     """One registration entry: all selectors that it names must match."""
 
     spiffeID: Identity
+    """Who the caller is. *Together*: of `trustDomain`."""
     uid: Uid | None = None
+    """The user that the caller must run as. *Together*: at least one of `uid`, `gid`, `executable`, `executableSha256`;
+    all that are given must match."""
     gid: Gid | None = None
+    """The primary group that the caller must have."""
     executable: AbsolutePath | None = None
+    """The resolved path of the program, and the very file there."""
     executableSha256: str | None = None
+    """The digest of the program, in hexadecimal."""
     ttl: Duration = 3600.0
+    """The life of X.509-SVIDs, at least 2s. *Together*: at most a quarter of `keys.caTtl`, and by default no more."""
     jwtTtl: Duration = 300.0
+    """The life of JWT-SVIDs, with the same bounds."""
     hint: str = Field(default="", max_length=1024)
+    """Tells several identities of one caller apart."""
 
     @field_validator("executableSha256")
     @classmethod
@@ -142,9 +168,12 @@ class EntrySettings(Settings):
             raise ValueError("at least one of uid, gid, executable, executableSha256")
         return self
 
-    def entry(self) -> Entry:
+    def entry(self, longest: float) -> Entry:
         """
         Make the entry.
+
+        Args:
+            longest: how many seconds an SVID may live; what is not given is shortened to it.
 
         Returns:
             The registration entry.
@@ -152,8 +181,8 @@ class EntrySettings(Settings):
         return Entry(
             self.spiffeID,
             Selectors(self.uid, self.gid, self.executable, self.executableSha256),
-            timedelta(seconds=self.ttl),
-            timedelta(seconds=self.jwtTtl),
+            timedelta(seconds=min(self.ttl, longest)),
+            timedelta(seconds=min(self.jwtTtl, longest)),
             self.hint,
         )
 
@@ -162,30 +191,46 @@ class KeySettings(Settings):
     """The X.509 and JWT keys of the trust domain."""
 
     caAlgorithm: KeyName = "ECDSA-P256"
+    """Algorithm of the roots. *Together*: no ML-DSA with `bundleFile`, which other readers refuse."""
     svidAlgorithm: KeyName = "ECDSA-P256"
+    """Algorithm of SVID keys."""
     caTtl: Duration = 86400.0
+    """The life of roots and JWT keys, at least 8s."""
 
 
 class FederationSettings(Settings):
     """A trust domain that is federated with by files."""
 
     trustDomain: Domain
+    """The other trust domain. *Together*: another one than the own, named once."""
     bundleFile: AbsolutePath | None = None
+    """Their SPIFFE bundle. *Together*: required with `socket`, none beside `workloadApi`, which federates itself."""
     pqBundleFile: AbsolutePath | None = None
+    """Their post-quantum roots. *Together*: required beside `workloadApi`."""
 
 
 class PqSettings(Settings):
     """The PQ issuer."""
 
     socket: SocketPath | None = None
+    """The socket of the issuer. *Together*: `socket` or `listen`, or both; another one than the Workload API."""
     socketMode: SocketMode = 0o600
+    """Who may connect. *Together*: `"0660"` goes with `socketGroup`."""
     socketGroup: Gid | None = None
+    """The group that `"0660"` lets in."""
     listen: Address | None = None
+    """Where it is reached by mutual TLS with SVIDs of this trust domain."""
     spiffeID: Identity | None = None
+    """The identity of the issuer, by default `spiffe://<trustDomain>/svc/authority`. *Together*: none beside
+    `workloadApi`, which gives it."""
     algorithm: PqKeyName = "ML-DSA-65"
+    """Algorithm of roots and leaves."""
     rootTtl: Duration = 30 * 86400.0
+    """The life of roots."""
     bundleFile: AbsolutePath | None = None
+    """Where the post-quantum roots are written, by default `pq-bundle.json` in the folder of the socket."""
     allowUids: Items[Uid] | None = None
+    """Who may ask at the socket where there are no entries; by default the own user."""
 
 
 class AuthoritySettings(Settings):
@@ -197,16 +242,32 @@ class AuthoritySettings(Settings):
     """
 
     trustDomain: Domain
+    """The name of the trust domain."""
     socket: SocketPath | None = None
+    """The Workload API; at most 107 octets of path. *Together*: `socket`, or `workloadApi` beside a real SPIRE."""
     socketMode: SocketMode = 0o600
+    """Who may connect; the socket is never wider open than this, at no moment. *Together*: `"0660"` goes with
+    `socketGroup`."""
     socketGroup: Gid | None = None
+    """The group that `"0660"` lets in."""
     workloadApi: SocketPath | None = None
+    """The socket of a real SPIRE: run as post-quantum issuer only. *Together*: with `pqIssuer`."""
     entries: Items[EntrySettings] = ()
+    """Who gets what; read again when the file changes."""
     keys: KeySettings = KeySettings()
+    """Algorithms and life of the keys."""
     bundleFile: AbsolutePath | None = None
+    """Where the SPIFFE bundle is kept for other authorities; PEM when the name ends in `.pem`. *Together*: none beside
+    `workloadApi`."""
     federatesWith: Items[FederationSettings] = ()
+    """Trust domains whose files are watched; every workload gets their bundles."""
     openBundles: bool = False
+    """Whether callers without an entry may fetch bundles."""
     pqIssuer: PqSettings | None = None
+    """The post-quantum issuer."""
+    dataDir: AbsolutePath | None = None
+    """A folder of its own in which the private keys of roots outlive the process, see [keys on disk](#keys-on-disk).
+    Without it they end with the process."""
 
     @property
     def pq_only(self) -> bool:
@@ -235,6 +296,16 @@ class AuthoritySettings(Settings):
         given = self.pqIssuer.spiffeID if self.pqIssuer else None
         return given or SpiffeID.from_path(self.trustDomain, ISSUER_PATH)
 
+    @property
+    def longest_ttl(self) -> float:
+        """How many seconds an SVID may live, so that nothing signed outlives its key."""
+        return self.keys.caTtl / TTL_SHARE
+
+    @property
+    def registry(self) -> Registry:
+        """The registration entries."""
+        return Registry(entry.entry(self.longest_ttl) for entry in self.entries)
+
     def problems(self) -> tuple[Problem, ...]:
         """
         Judge the rules between keys.
@@ -255,14 +326,18 @@ class AuthoritySettings(Settings):
         ]
 
     def _domain_rules(self) -> list[_Rule]:
-        own, longest = self.trustDomain, self.keys.caTtl / TTL_SHARE
-        rules: list[_Rule] = []
+        own, longest = self.trustDomain, self.longest_ttl
+        shortest = MIN_TTL * TTL_SHARE
+        rules: list[_Rule] = [
+            (self.keys.caTtl < shortest, "keys.caTtl", f"{self.keys.caTtl:g}s", f"at least {shortest:g}s")
+        ]
         for place, entry in enumerate(self.entries):
             key, foreign = f"entries[{place}]", entry.spiffeID.trust_domain != own
             rules.append((foreign, f"{key}.spiffeID", str(entry.spiffeID), f"an identity of trust domain {own}"))
             for name, ttl in (("ttl", entry.ttl), ("jwtTtl", entry.jwtTtl)):
                 expected = f"a quarter of keys.caTtl at most: {longest:g}s"
-                rules.append((ttl > longest, f"{key}.{name}", f"{ttl:g}s", expected))
+                given = name in entry.model_fields_set
+                rules.append((given and ttl > longest, f"{key}.{name}", f"{ttl:g}s", expected))
         seen = {own}
         for place, each in enumerate(self.federatesWith):
             other = each.trustDomain

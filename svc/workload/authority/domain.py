@@ -7,6 +7,7 @@ Owns the state that the Workload API serves. Told the time; knows neither gRPC n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -15,6 +16,7 @@ from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.svid import X509Svid
 from svc.workload.authority.changes import Changes
 from svc.workload.authority.jwtsvid import JwtAuthority, JwtBundle
+from svc.workload.authority.keyfile import KeysNotKept
 from svc.workload.authority.registration import Entry
 from svc.workload.authority.x509ca import X509Authority
 
@@ -42,11 +44,13 @@ class IssuedSvid:
         entry: what entitled to it.
         svid: the SVID.
         renew_at: half of its life.
+        setting: how often the clock had been set back when it was issued.
     """
 
     entry: Entry
     svid: X509Svid
     renew_at: datetime
+    setting: int = 0
 
 
 @dataclass
@@ -67,6 +71,7 @@ class LocalDomain:
     changes: Changes = field(default_factory=Changes)
     _foreign: dict[TrustDomain, ForeignDomain] = field(default_factory=dict)
     sequence: int = 0
+    _setting: int = 0
 
     def advance(self, now: datetime) -> bool:
         """
@@ -77,14 +82,43 @@ class LocalDomain:
 
         Returns:
             Whether an own bundle changed; open watches are told.
+
+        Raises:
+            KeysNotKept: a new key could not be kept; those of before go on.
         """
-        # Both have to be asked: ``or`` would leave the second one behind.
-        changed = [self.x509.advance(now), self.jwt.advance(now)]
-        if any(changed):
+        changed, failed = False, None
+        for keys in (self.x509, self.jwt):
+            # Whatever happens to the one, what changes of the other is announced.
+            try:
+                changed = keys.advance(now) or changed
+            except KeysNotKept as error:
+                failed = error
+        if changed:
             # Also across restarts a later bundle has a higher number.
             self.sequence = max(self.sequence + 1, int(now.timestamp()))
             self.changes.bump()
-        return any(changed)
+        if failed is not None:
+            raise failed
+        return changed
+
+    def clock_stepped(self, seconds: float) -> None:
+        """
+        Hear that the clock of this machine was set: open watches look again at once.
+
+        After a step back every SVID is issued anew: half of its life on the clock that was set may be later than its
+        end for peers whose clocks are right.
+
+        Args:
+            seconds: by how much, negative for back.
+        """
+        if seconds < 0:
+            self._setting += 1
+        self.changes.bump()
+
+    def _catch_up(self, now: datetime) -> None:
+        """The clock may have been set forward past every root since the last tick, which tells what fails."""
+        with suppress(KeysNotKept):
+            self.advance(now)
 
     def set_foreign(self, foreign: ForeignDomain) -> bool:
         """
@@ -139,10 +173,9 @@ class LocalDomain:
         Returns:
             One SVID for each entry: the one held while it is in the first half of its life, else a new one.
         """
-        # The clock may have been set forward past every root since the last tick.
-        self.advance(now)
+        self._catch_up(now)
         before = {each.entry: each for each in held}
-        return tuple(_still_good(before.get(entry), now) or self._issue(entry, now) for entry in entries)
+        return tuple(self._still_good(before.get(entry), now) or self._issue(entry, now) for entry in entries)
 
     def issue_jwt(self, entry: Entry, audience: tuple[str, ...], now: datetime) -> str:
         """
@@ -156,7 +189,7 @@ class LocalDomain:
         Returns:
             The token.
         """
-        self.advance(now)
+        self._catch_up(now)
         return self.jwt.issue(entry.spiffe_id, audience, entry.jwt_ttl, now)
 
     def own_svid(self, spiffe_id: SpiffeID, ttl: timedelta, now: datetime) -> X509Svid:
@@ -171,19 +204,18 @@ class LocalDomain:
         Returns:
             The SVID.
         """
-        self.advance(now)
+        self._catch_up(now)
         return self.x509.issue(spiffe_id, ttl, now)
 
     def _issue(self, entry: Entry, now: datetime) -> IssuedSvid:
         svid = self.x509.issue(entry.spiffe_id, entry.ttl, now)
-        return IssuedSvid(entry, svid, now + (svid.not_after - now) / 2)
+        return IssuedSvid(entry, svid, now + (svid.not_after - now) / 2, self._setting)
 
-
-def _still_good(held: IssuedSvid | None, now: datetime) -> IssuedSvid | None:
-    # A clock that was set back by more than a moment leaves an SVID that is not valid yet: it is replaced too.
-    if held is None or now >= held.renew_at or now < held.svid.not_before:
-        return None
-    return held
+    def _still_good(self, held: IssuedSvid | None, now: datetime) -> IssuedSvid | None:
+        # A clock that was set back by more than a moment leaves an SVID that is not valid yet: it is replaced too.
+        if held is None or held.setting != self._setting or now >= held.renew_at or now < held.svid.not_before:
+            return None
+        return held
 
 
 def make_domain(

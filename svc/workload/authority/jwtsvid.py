@@ -92,7 +92,7 @@ class JwtAuthority:
     def __init__(self, trust_domain: TrustDomain, *, ttl: timedelta, random: Callable[[int], bytes]) -> None:
         self.trust_domain = trust_domain
         self._random = random
-        self._ring: KeyRing[JwtKey] = KeyRing(self._make, ttl)
+        self.ring: KeyRing[JwtKey] = KeyRing(self._make, ttl)
 
     def advance(self, now: datetime) -> bool:
         """
@@ -104,7 +104,7 @@ class JwtAuthority:
         Returns:
             Whether the bundle or the signing key changed.
         """
-        return self._ring.advance(now)
+        return self.ring.advance(now)
 
     def bundle(self) -> JwtBundle:
         """
@@ -113,7 +113,7 @@ class JwtAuthority:
         Returns:
             One JWK for each announced key.
         """
-        return tuple(slot.key.public() for slot in self._ring.announced)
+        return tuple(slot.key.public() for slot in self.ring.announced)
 
     def issue(self, spiffe_id: SpiffeID, audience: tuple[str, ...], ttl: timedelta, now: datetime) -> str:
         """
@@ -128,7 +128,7 @@ class JwtAuthority:
         Returns:
             The token in compact serialisation.
         """
-        slot = self._ring.active(now)
+        slot = self.ring.active(now)
         expires = min(now + ttl, slot.expires)
         claims = {
             "sub": str(spiffe_id),

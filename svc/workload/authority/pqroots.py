@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from svc.identity.algorithms import key_algorithm
 from svc.identity.bundle import TrustAnchor, X509Bundle
 from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import TrustDomain
@@ -44,7 +45,7 @@ class PqRoots:
         self._trust_domain = trust_domain
         self._algorithm = algorithm
         self._random = random
-        self._ring: KeyRing[PqIssuer] = KeyRing(self._make, ttl)
+        self.ring: KeyRing[PqIssuer] = KeyRing(self._make, ttl)
         self._earlier: tuple[TrustAnchor, ...] | None = None
         self._bundles = before
 
@@ -63,7 +64,7 @@ class PqRoots:
         Returns:
             The issuer.
         """
-        return self._ring.active(now).key
+        return self.ring.active(now).key
 
     def advance(self, now: datetime) -> bool:
         """
@@ -75,17 +76,26 @@ class PqRoots:
         Returns:
             Whether the bundle changed.
         """
-        self._ring.advance(now)
+        self.ring.advance(now)
         if self._earlier is None:
             self._earlier = self._left_behind(now)
         self._earlier = tuple(anchor for anchor in self._earlier if anchor.counts_at(now))
         own = tuple(
             TrustAnchor(slot.key.certificate, slot.key.certificate.not_valid_before_utc, _second(slot.expires))
-            for slot in self._ring.announced
+            for slot in self.ring.announced
         )
         before = self._bundles
         self._bundles = before.with_bundle(X509Bundle(self._trust_domain, (*self._earlier, *own)))
         return self._bundles != before
+
+    def want_algorithm(self, now: datetime) -> None:
+        """
+        See that the roots are of the configured algorithm: one of another kind gets its successor now.
+
+        Args:
+            now: the time.
+        """
+        self.ring.want(lambda key: key_algorithm(key.certificate.public_key()).name == self._algorithm, now)
 
     def set_foreign(self, bundle: X509Bundle, sequence: int) -> bool:
         """
@@ -121,8 +131,11 @@ class PqRoots:
         entry = self._bundles.entries.get(self._trust_domain)
         end = _second(now + AFTERLIFE)
         anchors = entry.bundle.anchors if entry else ()
+        kept = {slot.key.certificate for slot in self.ring.announced}
         return tuple(
-            TrustAnchor(each.certificate, each.first_seen, min(each.last_seen or end, end)) for each in anchors
+            TrustAnchor(each.certificate, each.first_seen, min(each.last_seen or end, end))
+            for each in anchors
+            if each.certificate not in kept
         )
 
     def _make(self, now: datetime, expires: datetime) -> PqIssuer:

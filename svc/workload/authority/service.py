@@ -23,16 +23,17 @@ from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
+from svc.telemetry.clock import ClockWatch
 from svc.transport.addresses import TcpAddress
 from svc.transport.creators import TlsIdentity
 from svc.workload.authority.config import AuthoritySettings, FederationSettings, PqSettings, load_settings
 from svc.workload.authority.domain import LocalDomain, make_domain
 from svc.workload.authority.federation import WatchedFile, read_foreign, read_foreign_pq
+from svc.workload.authority.keystore import KeptKeys, KeyStore
 from svc.workload.authority.listeners import OwnIdentity, TlsListener, UnixListener, WorkloadApiListener
 from svc.workload.authority.pqendpoint import PqService, RegisteredProcess, TrustedUser, Vouch, pq_site, tls_peer
 from svc.workload.authority.pqroots import PqRoots
 from svc.workload.authority.publication import Publication
-from svc.workload.authority.registration import Registry
 from svc.workload.authority.report import AuthorityLog, LibraryLog
 from svc.workload.authority.server import WorkloadApi
 from svc.workload.authority.socketfile import check_free
@@ -71,10 +72,13 @@ class Authority(MultiService):
         self._now = now
         self._random = random
         self._report = AuthorityLog(reactor.seconds)
-        self._registry = Registry(entry.entry() for entry in settings.entries)
+        self._clock_watch = ClockWatch(now, reactor.seconds)
+        self._registry = settings.registry
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
         self._pq: PqRoots | None = None
+        self._keys = None if settings.dataDir is None else KeyStore(settings.dataDir, settings.trustDomain)
+        self._begun = False
         pq_path = settings.pq_bundle_path if self._has_pq else None
         self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
         self._files = self._watched_files(config_path)
@@ -98,20 +102,20 @@ class Authority(MultiService):
         for name in _LIBRARIES:
             logging.getLogger(name).addHandler(self._library_log)
         self._publication.load()
-        if self._pq is None:
-            self._pq = self._make_pq_roots()
         # Before anything is written: a second authority must not touch the files of the one that runs.
         for path in self._socket_paths():
             check_free(path)
-        self._advance(self._now())
-        if not self._listening:
-            self._add_listeners()
-            self._listening = True
         try:
+            self._load_keys(self._now())
+            self._advance(self._now())
+            if not self._listening:
+                self._add_listeners()
+                self._listening = True
             super().startService()
         except SvcError:
             for service in self.services:
                 service.stopService()
+            self._close_keys()
             raise
         self._tick.start(TICK_SECONDS, now=False).addErrback(self._tick_died)
         if self._source is not None:
@@ -124,7 +128,7 @@ class Authority(MultiService):
 
     def stopService(self) -> Deferred[None]:
         """
-        Close everything; the keys are forgotten with the process.
+        Close everything; without a ``dataDir`` the keys are forgotten with the process.
 
         Returns:
             A Deferred that fires when all is closed.
@@ -134,10 +138,12 @@ class Authority(MultiService):
         for name in _LIBRARIES:
             logging.getLogger(name).removeHandler(self._library_log)
         stopped: Deferred[None] = super().stopService()
+        stopped.addCallback(lambda _result: self._close_keys())
         return stopped
 
     def tick(self) -> None:
         """Do what is due: rotate, read changed files, write changed ones; a failure is told once and tried again."""
+        self._look_at_clock()
         try:
             self._advance(self._now())
             self._failed = ""
@@ -147,6 +153,39 @@ class Authority(MultiService):
                 self._report.say(
                     "svc.runtime.failure", {"detail_reason": error.reason, "detail": str(error)}, {}, warn=True
                 )
+
+    def _load_keys(self, now: datetime) -> None:
+        """Take the keys of an earlier process, or begin with new ones; a second start goes on with what it has."""
+        kept = KeptKeys() if self._keys is None else self._keys.open(now)
+        if self._begun:
+            return
+        self._begun = True
+        self._pq = self._make_pq_roots()
+        if self._keys is None:
+            return
+        if self._domain is not None:
+            self._keys.keep("x509", self._domain.x509.ring, kept.x509)
+            self._keys.keep("jwt", self._domain.jwt.ring, kept.jwt)
+            self._domain.x509.want_algorithm(now)
+        if self._pq is not None:
+            self._keys.keep("pq", self._pq.ring, kept.pq)
+            self._pq.want_algorithm(now)
+        counts = {"x509": len(kept.x509), "jwt": len(kept.jwt), "pq": len(kept.pq)}
+        event = "svc.authority.keys.loaded" if kept.found else "svc.authority.keys.begun"
+        self._report.say(event, {}, {"path": self._keys.path, **counts}, warn=not kept.found)
+
+    def _close_keys(self) -> None:
+        if self._keys is not None:
+            self._keys.close()
+
+    def _look_at_clock(self) -> None:
+        step = self._clock_watch.look()
+        if step is not None:
+            self._report.say("svc.runtime.clock_stepped", {}, {"seconds": round(step, 3)}, warn=True)
+            if self._domain is not None:
+                self._domain.clock_stepped(step)
+            if self._source is not None:
+                self._source.clock_stepped()
 
     def _advance(self, now: datetime) -> None:
         for file in self._files:
@@ -290,7 +329,7 @@ class Authority(MultiService):
                 {"path": path},
                 warn=True,
             )
-        registry = Registry(entry.entry() for entry in settings.entries)
+        registry = settings.registry
         if registry.entries != self._registry.entries:
             self._registry = registry
             if self._domain is not None:

@@ -34,6 +34,12 @@ class SocketInUse(SocketUnusable):
     hint = "stop the other process, or give this one another socket"
 
 
+class SocketGroupRefused(SocketUnusable):
+    """the socket {path} cannot be given to the group {group}: {defect}"""
+
+    hint = "this user must be a member of that group, or have the capability CAP_CHOWN"
+
+
 @dataclass
 class SocketFile:
     """
@@ -170,6 +176,14 @@ def _remove_stale(path: str) -> None:
     raise SocketInUse(path=path)
 
 
+def _give(path: str, group: int) -> None:
+    try:
+        os.chown(path, -1, group)
+    except OSError as error:
+        os.unlink(path)
+        raise SocketGroupRefused(path=path, group=group, defect=error.strerror) from error
+
+
 def _bind(server: socket.socket, path: str, mode: int, group: int | None, lock: int) -> SocketFile:
     try:
         server.setblocking(False)
@@ -178,7 +192,7 @@ def _bind(server: socket.socket, path: str, mode: int, group: int | None, lock: 
         server.bind(path)
         status = os.lstat(path)
         if group is not None:
-            os.chown(path, -1, group)
+            _give(path, group)
         os.chmod(path, mode)
         server.listen(BACKLOG)
         return SocketFile(path, server, lock, (status.st_dev, status.st_ino))

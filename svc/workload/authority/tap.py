@@ -17,8 +17,12 @@ from twisted.python import usage
 
 import svc
 from svc.errors import SvcError
-from svc.telemetry.logs import LoggedService, log_observer, log_stream
+from svc.telemetry.events import Event
+from svc.telemetry.logs import LoggedService, emit
+from svc.telemetry.outlet import open_standard_descriptors
+from svc.telemetry.processlog import process_log
 from svc.telemetry.records import Origin
+from svc.transport.reactor import run_timers_evenly
 from svc.workload.authority.config import load_settings
 from svc.workload.process import die, end_in_order, settings_or_exit
 
@@ -41,6 +45,11 @@ class Options(usage.Options):
     ]
     optFlags = [["check-config", None, "Judge the configuration and exit: 0 when it is good, 1 with every defect."]]
 
+    def opt_version(self) -> None:
+        """Print the version and exit."""
+        print(f"svc {svc.__version__}")
+        sys.exit(0)
+
     def postOptions(self) -> None:
         """
         Judge the options and install the asyncio reactor if there is none yet.
@@ -48,12 +57,14 @@ class Options(usage.Options):
         Raises:
             UsageError: an option is missing or unknown.
         """
+        open_standard_descriptors()
         if self["config"] is None:
             raise usage.UsageError("--config FILE is required")
         if self["log-format"] not in ("json", "text"):
             raise usage.UsageError("--log-format is json or text")
         if self["check-config"]:
             settings_or_exit(load_settings, self["config"])
+            print(f"{self['config']} is valid")
             sys.exit(0)
         install_reactor()
 
@@ -77,8 +88,13 @@ class _Process(LoggedService):
         try:
             super().startService()
         except SvcError as error:
-            fields = {"detail_reason": error.reason, "detail": str(error)}
-            self.log.error(None, svc_event="svc.process.start_failed", svc_fields=fields, svc_attributes={})
+            emit(
+                self.log,
+                Event.PROCESS_START_FAILED,
+                detail_reason=error.reason,
+                message=f"could not start: {error}",
+                detail=error.advice(),
+            )
             die(error)
 
 
@@ -96,6 +112,7 @@ def makeService(options: Options) -> IService:
         SystemExit: the configuration is not good, or another reactor is installed.
     """
     settings = settings_or_exit(load_settings, options["config"])
+    log = process_log(Origin("authority", svc.__version__), options.parent or {}, options["log-format"])
     # Imported here: it needs the reactor that the options have installed.
     from twisted.internet import reactor
 
@@ -103,9 +120,8 @@ def makeService(options: Options) -> IService:
 
     if not isinstance(reactor, asyncioreactor.AsyncioSelectorReactor):
         die(WrongReactor(found=type(reactor).__name__))
-    origin = Origin(component="authority", version=svc.__version__)
-    stream = log_stream(options.parent or {})
-    process = _Process(log_observer(origin, log_format=options["log-format"], stream=stream))
+    run_timers_evenly(reactor)
+    process = _Process(*log)
     Authority(settings, reactor, config_path=options["config"]).setServiceParent(process)
     reactor.callWhenRunning(end_in_order, reactor)
     return process

@@ -17,14 +17,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from svc.identity.algorithms import SvidPrivateKey, SvidPublicKey
+from svc.identity.algorithms import SvidPrivateKey, SvidPublicKey, key_algorithm
 from svc.identity.bundle import X509Bundle
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.svid import X509Svid
-from svc.workload.authority.rotation import KeyRing
-
-#: Certificates begin a little in the past, so that a consumer whose clock is behind accepts them.
-BACKDATE: Final = timedelta(seconds=10)
+from svc.workload.authority.rotation import BACKDATE, KeyRing
 
 _KEYS: Final[dict[str, Callable[[], SvidPrivateKey]]] = {
     "ECDSA-P256": lambda: ec.generate_private_key(ec.SECP256R1()),
@@ -90,7 +87,7 @@ class X509Authority:
         self.trust_domain = trust_domain
         self._algorithm = algorithm
         self._leaf_algorithm = leaf_algorithm
-        self._ring: KeyRing[Root] = KeyRing(self._make_root, ttl)
+        self.ring: KeyRing[Root] = KeyRing(self._make_root, ttl)
 
     def advance(self, now: datetime) -> bool:
         """
@@ -102,7 +99,16 @@ class X509Authority:
         Returns:
             Whether the bundle or the signing root changed.
         """
-        return self._ring.advance(now)
+        return self.ring.advance(now)
+
+    def want_algorithm(self, now: datetime) -> None:
+        """
+        See that the roots are of the configured algorithm: one of another kind gets its successor now.
+
+        Args:
+            now: the time.
+        """
+        self.ring.want(lambda key: key_algorithm(key.certificate.public_key()).name == self._algorithm, now)
 
     def bundle(self) -> X509Bundle:
         """
@@ -111,7 +117,7 @@ class X509Authority:
         Returns:
             The bundle with every announced root, the oldest first.
         """
-        return X509Bundle.from_certificates(self.trust_domain, [slot.key.certificate for slot in self._ring.announced])
+        return X509Bundle.from_certificates(self.trust_domain, [slot.key.certificate for slot in self.ring.announced])
 
     def issue(self, spiffe_id: SpiffeID, ttl: timedelta, now: datetime) -> X509Svid:
         """
@@ -125,7 +131,7 @@ class X509Authority:
         Returns:
             The SVID with its private key.
         """
-        slot = self._ring.active(now)
+        slot = self.ring.active(now)
         private_key = generate_key(self._leaf_algorithm)
         not_after = min(now.replace(microsecond=0) + ttl, slot.key.certificate.not_valid_after_utc)
         certificate = _leaf(spiffe_id, private_key.public_key(), now - BACKDATE, not_after, slot.key)

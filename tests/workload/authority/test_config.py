@@ -56,7 +56,7 @@ class GoodTests(ConfigCase):
         text = (Path(__file__).parents[3] / "docs" / "authority.md").read_text()
         example = text.split("```yaml")[1].split("```")[0]
         settings = self.load_text(example)
-        entry = settings.entries[0].entry()
+        entry = settings.registry.entries[0]
         self.assertEqual(str(entry.spiffe_id), "spiffe://prod.example.org/ns/pay/sa/api")
         self.assertTrue(settings.federatesWith)
         self.assertIsNotNone(settings.pqIssuer)
@@ -81,7 +81,7 @@ class GoodTests(ConfigCase):
     def test_entry(self) -> None:
         """An entry carries its selectors, lives and hint."""
         made = self.load(entries=[{**ENTRY, "executable": "/bin/sh", "ttl": "2m", "jwtTtl": "90s", "hint": "x"}])
-        entry = made.entries[0].entry()
+        entry = made.registry.entries[0]
         self.assertEqual((entry.selectors.uid, entry.selectors.executable), (1000, "/bin/sh"))
         self.assertEqual((entry.ttl.total_seconds(), entry.jwt_ttl.total_seconds(), entry.hint), (120, 90, "x"))
 
@@ -144,6 +144,16 @@ class BadTests(ConfigCase):
         for name in ("ttl", "jwtTtl"):
             entry = {**ENTRY, "ttl": "2s", "jwtTtl": "2s", name: "2.1s"}
             self.assertEqual(list(self.problems(entries=[entry], keys=keys)), [f"entries[0].{name}"])
+
+    def test_lives_that_are_not_given(self) -> None:
+        """Where keys live so short that the default lives would be too long, those are shortened; others are not."""
+        short = self.load(entries=[ENTRY, {**ENTRY, "jwtTtl": "2s"}], keys={"caTtl": "10m"}).registry.entries
+        self.assertEqual([each.ttl.total_seconds() for each in short], [150, 150])
+        self.assertEqual([each.jwt_ttl.total_seconds() for each in short], [150, 2])
+        (usual,) = self.load(entries=[ENTRY], keys={"caTtl": "4h"}).registry.entries
+        self.assertEqual((usual.ttl.total_seconds(), usual.jwt_ttl.total_seconds()), (3600, 300))
+        self.assertEqual(list(self.problems(keys={"caTtl": "7.9s"})), ["keys.caTtl"])
+        self.load(keys={"caTtl": "8s"})
 
     def test_rules_between_keys(self) -> None:
         """Keys that contradict each other are all named at once."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.workload.authority.rotation import KeyRing
+from svc.workload.authority.rotation import BACKDATE, KeyRing, Slot
 from tests.workload.messages import NOW
 
 TTL = timedelta(hours=24)
@@ -24,6 +24,66 @@ def ring() -> KeyRing[int]:
         return made[-1]
 
     return KeyRing(make, TTL)
+
+
+class KeptTests(SynchronousTestCase):
+    """Keys that outlive their process."""
+
+    def setUp(self) -> None:
+        """A ring whose changes are noted, or refused."""
+        self.noted: list[list[int]] = []
+        self.error: Exception | None = None
+        self.keys = ring()
+        self.keys.resume((), self.keep)
+
+    def keep(self, slots: tuple[Slot[int], ...]) -> None:
+        """Note the keys."""
+        if self.error is not None:
+            raise self.error
+        self.noted.append([slot.key for slot in slots])
+
+    def test_kept_before_use(self) -> None:
+        """Each change is kept, a change of the signing key alone is none, and nothing is kept twice."""
+        for hours in (0, 1, 12, 13, 16, 24):
+            self.keys.advance(NOW + hours * HOUR)
+        self.assertEqual(self.noted, [[1], [1, 2], [2, 3]])
+
+    def test_not_kept(self) -> None:
+        """A key that could not be kept is none; living ones sign, ended ones do not, and the next attempt counts."""
+        self.keys.advance(NOW)
+        self.error = ZeroDivisionError()
+        self.assertRaises(ZeroDivisionError, self.keys.advance, NOW + 12 * HOUR)
+        self.assertEqual([slot.key for slot in self.keys.announced], [1])
+        self.assertEqual(self.keys.active(NOW + 23 * HOUR).key, 1)
+        self.assertRaises(ZeroDivisionError, self.keys.active, NOW + 24 * HOUR)
+        self.assertEqual(self.keys.announced, ())
+        self.error = None
+        self.assertEqual(self.keys.active(NOW + 24 * HOUR).key, 4)
+
+    def test_resumed(self) -> None:
+        """The calendar goes on where it was."""
+        self.keys.advance(NOW)
+        again = ring()
+        again.resume(self.keys.announced, self.keep)
+        again.advance(NOW + 11 * HOUR)
+        self.assertEqual(again.announced, self.keys.announced)
+        again.advance(NOW + 12 * HOUR)
+        self.assertEqual(len(again.announced), 2)
+        self.assertEqual(again.active(NOW + 16 * HOUR), again.announced[1])
+
+    def test_replaced(self) -> None:
+        """A newest key of another kind gets a successor early, that signs a sixth of a life later; a right one not."""
+        asked: list[int] = []
+        self.keys.want(lambda key: bool(asked.append(key)), NOW)
+        self.assertEqual([], asked)
+        self.keys.advance(NOW)
+        self.keys.want(lambda key: key == 1, NOW + HOUR)
+        self.keys.advance(NOW + HOUR)
+        self.assertEqual([slot.key for slot in self.keys.announced], [1])
+        self.keys.want(lambda key: key != 1, NOW + HOUR)
+        self.keys.advance(NOW + HOUR)
+        self.assertEqual([slot.key for slot in self.keys.announced], [1, 2])
+        self.assertEqual((self.keys.active(NOW + 4 * HOUR).key, self.keys.active(NOW + 5 * HOUR).key), (1, 2))
 
 
 class KeyRingTests(SynchronousTestCase):
@@ -55,12 +115,25 @@ class KeyRingTests(SynchronousTestCase):
         self.assertEqual((self.announced(keys), keys.active(NOW + 100 * HOUR).key), ([2], 2))
 
     def test_clock_set_back(self) -> None:
-        """After a jump back the oldest key signs, which every consumer knows."""
+        """A key of the future signs nothing: there is a new one at once, and the one before stays announced."""
+        keys = ring()
+        keys.advance(NOW)
+        self.assertTrue(keys.advance(NOW - HOUR))
+        self.assertEqual((self.announced(keys), keys.active(NOW - HOUR).key), ([1, 2], 2))
+        self.assertFalse(keys.advance(NOW - HOUR / 2))
+        keys.advance(NOW)
+        self.assertEqual(self.announced(keys), [1, 2])
+
+    def test_clock_set_back_a_little(self) -> None:
+        """While the oldest key has begun, or certificates that begin in the past hide the step, that one signs on."""
         keys = ring()
         keys.advance(NOW)
         keys.advance(NOW + 12 * HOUR)
-        self.assertFalse(keys.advance(NOW - HOUR))
-        self.assertEqual(keys.active(NOW - HOUR).key, 1)
+        for now in (NOW + HOUR, NOW, NOW - BACKDATE):
+            self.assertFalse(keys.advance(now))
+            self.assertEqual(keys.active(now).key, 1)
+        self.assertTrue(keys.advance(NOW - BACKDATE - timedelta(seconds=1)))
+        self.assertEqual(self.announced(keys), [1, 3])
 
     def test_active_before_advance(self) -> None:
         """A ring that was never advanced makes its first key when it is needed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from svc.workload.authority.socketfile import SocketFile, SocketInUse, SocketUnusable, listen
+from svc.workload.authority.socketfile import SocketFile, SocketGroupRefused, SocketInUse, SocketUnusable, listen
 from svc.workload.files import FileMissing, FileRefused
 
 
@@ -75,6 +76,22 @@ class ListenTests(SynchronousTestCase):
             raise SkipTest("needs root to give the file away")
         self.listen(mode=0o660, group=4711)
         self.assertEqual(os.stat(self.path).st_gid, 4711)
+
+    def test_group_refused(self) -> None:
+        """A group that it may not be given to is named, with what to do, and nothing is left behind."""
+
+        def refused(*arguments: object) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        self.patch(os, "chown", refused)
+        error = self.assertRaises(SocketGroupRefused, listen, self.path, mode=0o660, group=4711)
+        self.assertEqual(
+            f"the socket {self.path} cannot be given to the group 4711: Operation not permitted", str(error)
+        )
+        self.assertIn("CAP_CHOWN", error.advice())
+        self.assertFalse(os.path.exists(self.path))
+        self.patch(os, "chown", lambda *arguments: None)
+        self.listen(mode=0o660, group=4711)
 
     def test_close(self) -> None:
         """Closing removes the file and lets another listen; closing twice does nothing."""

@@ -101,6 +101,29 @@ class LocalDomainTests(SynchronousTestCase):
         held = self.domain.renewed((self.entry,), (), NOW)
         self.assertNotEqual(self.domain.renewed((self.entry,), held, NOW - HOUR), held)
 
+    def test_clock_set_back_before_every_root(self) -> None:
+        """What is signed then is valid then, and what was signed before is so when the clock is set again."""
+        (before,) = self.domain.renewed((self.entry,), (), NOW)
+        (held,) = self.domain.renewed((self.entry,), (before,), NOW - HOUR)
+        verify_svid(held.svid.chain, self.domain.bundles(), NOW - HOUR)
+        verify_svid(before.svid.chain, self.domain.bundles(), NOW)
+        self.domain.advance(NOW)
+        (after,) = self.domain.renewed((self.entry,), (held,), NOW)
+        verify_svid(after.svid.chain, self.domain.bundles(), NOW)
+
+    def test_clock_set(self) -> None:
+        """Watches look again at once; after a step back they get new SVIDs, whose half of life comes soon enough."""
+        held, number = self.domain.renewed((self.entry,), (), NOW), self.domain.changes.number
+        self.domain.clock_stepped(600.0)
+        self.assertEqual(self.domain.changes.number, number + 1)
+        later = NOW + HOUR / 3
+        self.assertEqual(self.domain.renewed((self.entry,), held, later), held)
+        self.domain.clock_stepped(-900.0)
+        self.assertEqual(self.domain.changes.number, number + 2)
+        fresh = self.domain.renewed((self.entry,), held, later - timedelta(seconds=900))
+        self.assertNotEqual(fresh, held)
+        self.assertEqual(self.domain.renewed((self.entry,), fresh, later), fresh)
+
     def test_clock_set_far_forward(self) -> None:
         """After a jump past every root the next SVID is signed by a new one, and watches are told of the bundle."""
         number, later = self.domain.changes.number, NOW + 1000 * HOUR
