@@ -28,6 +28,20 @@ class StoreClosed(StoreError):
     """the notary store is closed"""
 
 
+class StoreLate(StoreError):
+    """the notary database did not say within {seconds} s that the record is stored"""
+
+    hint = "it may be stored all the same; look at what the database waits for: its disk, a lock, the network"
+    seconds: float
+
+
+class StoreStuck(StoreError):
+    """the notary database was not closed within {seconds} s"""
+
+    hint = "no receipt that was promised is lost; look at what the database waits for: its disk, a lock, the network"
+    seconds: float
+
+
 class StoreBusy(StoreError):
     """{limit} records already wait for the notary database"""
 
@@ -68,6 +82,54 @@ class StoreForeign(StoreError):
     reason = "store_foreign"
     hint = "give another file under notary.path"
     path: str
+
+
+class DatabaseUnavailable(StoreUnavailable):
+    """the notary database {path} cannot be used: {detail}"""
+
+    hint = (
+        "does the server run, take connections and writes, and know this role? psql with the same parameters, run by"
+        " the same user, says more"
+    )
+
+
+class DatabaseUnsafe(StoreError):
+    """the server of the notary database {path} does not keep what it says is stored: {detail}"""
+
+    reason = "store_unsafe"
+    hint = "set fsync = on in its configuration; a receipt must survive the loss of power"
+    path: str
+    detail: str
+
+
+class ServerUnsupported(StoreError):
+    """the server of the notary database {path} is PostgreSQL {found}; this program needs {needed} or newer"""
+
+    reason = "unsupported_version"
+    hint = "upgrade the server"
+    path: str
+    found: int
+    needed: int
+
+
+class SchemaTooNew(StoreVersionUnsupported):
+    """the notary database {path} has schema version {found}; this program knows versions up to {known}"""
+
+    hint = "start the newer program again, or give this one another database under notary.database"
+
+
+class SchemaForeign(StoreForeign):
+    """the schema svc_notary of the database {path} belongs to another program"""
+
+    hint = "give another database under notary.database"
+
+
+class DriverMissing(StoreError):
+    """notary.database needs the package psycopg, which cannot be loaded: {detail}"""
+
+    reason = "driver_missing"
+    hint = "in the checkout, with the pip of this virtual environment: pip install -c constraints.txt '.[postgresql]'"
+    detail: str
 
 
 class StoreCorrupt(StoreError):

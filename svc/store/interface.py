@@ -10,6 +10,7 @@ the reactor's thread; what they return fires there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from twisted.internet.defer import Deferred
@@ -25,8 +26,8 @@ Entity = Literal["certificate_blob", "workload_statement", "receipt", "db"]
 class StoreObserver(Protocol):
     """Who wants to know what a store does; called on the reactor's thread."""
 
-    def db_error(self, op: Operation, entity: Entity) -> None:
-        """The database refused an operation on an entity."""
+    def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
+        """The database refused an operation on an entity; ``detail`` is what it said, for people."""
 
     def committed(self, count: int, seconds: float) -> None:
         """A group of ``count`` records became durable, which took ``seconds``."""
@@ -34,17 +35,35 @@ class StoreObserver(Protocol):
     def writable_changed(self, writable: bool) -> None:
         """New records can, or can no longer, be promised a place."""
 
+    def damaged(self, path: str) -> None:
+        """Damage was met while the database at ``path`` is in use; it takes no more records until a new start."""
+
+    def set_aside(self, path: str, aside: str) -> None:
+        """The database at ``path`` was found damaged at the start and renamed to ``aside``."""
+
+    def lies_aside(self, paths: Sequence[str]) -> None:
+        """Records of before are not in this database but in those that were set aside as ``paths``."""
+
 
 class SilentStoreObserver:
     """A :class:`StoreObserver` that does nothing."""
 
-    def db_error(self, op: Operation, entity: Entity) -> None:
+    def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
         """Do nothing."""
 
     def committed(self, count: int, seconds: float) -> None:
         """Do nothing."""
 
     def writable_changed(self, writable: bool) -> None:
+        """Do nothing."""
+
+    def damaged(self, path: str) -> None:
+        """Do nothing."""
+
+    def set_aside(self, path: str, aside: str) -> None:
+        """Do nothing."""
+
+    def lies_aside(self, paths: Sequence[str]) -> None:
         """Do nothing."""
 
 
@@ -112,6 +131,31 @@ class INotaryStore(Interface):
             True or False.
         """
 
+    def reserve(client: str, nonce: str) -> Deferred[bool]:
+        """
+        Keep a nonce for an exchange that begins, until a record with it is put, :meth:`give_back`, or the end of this
+        process. Who calls it knows what runs in this process; the store knows the other processes that share it.
+
+        Returns:
+            True where it was free: False where a record with it is stored, or another process keeps it.
+        """
+
+    def give_back(client: str, nonce: str) -> Deferred[None]:
+        """
+        Give a nonce back whose exchange leaves no record.
+
+        Returns:
+            Fires when it is given back; a failure leaves it kept for a while, no longer than this process lives.
+        """
+
+    def reserved(client: str, nonce: str) -> Deferred[bool]:
+        """
+        Say whether an exchange with this nonce runs in another process that shares the store.
+
+        Returns:
+            True or False.
+        """
+
     def prune(before: int) -> Deferred[int]:
         """
         Forget records issued before a NumericDate, then the statements that expired before it and that no record
@@ -126,5 +170,6 @@ class INotaryStore(Interface):
         Commit what waits and let go of the database. Later calls fail with StoreClosed.
 
         Returns:
-            Fires when all is closed; never fails.
+            Fires when all is closed; fails with StoreStuck where that takes too long. The process can end then: whoever
+            still waited for a record has been told that it is not stored.
         """

@@ -1,7 +1,8 @@
 """
 The one who reads from the embedded database.
 
-Has a connection of its own that cannot write; everything here blocks and runs in one thread.
+Has a connection of its own that cannot write; everything here blocks and runs in one thread. Where something else than
+what was asked for cannot be read, a certificate or the whole database, ``Refused`` names it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from svc.store.records import StoredReceipt
+from svc.store.rows import Refused
 from svc.store.schema import Connect
 from svc.store.skeletons import filled, read_cuts
 
@@ -134,6 +136,44 @@ class Reader:
         with self._snapshot() as connection:
             return connection.execute(_NONCE, (client, nonce)).fetchone() is not None
 
+    def reserve(self, client: str, nonce: str) -> bool:
+        """
+        Say whether a nonce is free; what runs is known to the one process that uses this database.
+
+        Args:
+            client: whose.
+            nonce: which.
+
+        Returns:
+            False where it is stored.
+
+        Raises:
+            sqlite3.Error: where the database refuses.
+        """
+        return not self.nonce_known(client, nonce)
+
+    def give_back(self, client: str, nonce: str) -> None:
+        """
+        Do nothing: no other process was kept from the nonce.
+
+        Args:
+            client: whose.
+            nonce: which.
+        """
+
+    def reserved(self, client: str, nonce: str) -> bool:
+        """
+        Say whether an exchange with a nonce runs in another process.
+
+        Args:
+            client: whose.
+            nonce: which.
+
+        Returns:
+            False: there is no other.
+        """
+        return False
+
     def renew(self) -> None:
         """Connect anew at the next reading: after an error a connection is not to be trusted."""
         self.close()
@@ -147,15 +187,24 @@ class Reader:
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
             connection = self._connect(self._path)
-            connection.execute("PRAGMA query_only = ON")
+            try:
+                connection.execute("PRAGMA query_only = ON")
+                # Reads the file's head, so that a file that is no database any more is known before it is asked.
+                connection.execute("PRAGMA schema_version").fetchone()
+            except sqlite3.Error:
+                connection.close()
+                raise
             self._connection = connection
         return self._connection
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
         # One transaction, so that what a record refers to cannot be forgotten between two queries.
-        connection = self._ready()
-        connection.execute("BEGIN")
+        try:
+            connection = self._ready()
+            connection.execute("BEGIN")
+        except sqlite3.Error as error:
+            raise Refused("db", error) from error
         try:
             yield connection
         finally:
@@ -187,12 +236,20 @@ def _record(connection: sqlite3.Connection, row: ReceiptColumns | None) -> Store
 
 
 def _envelope(connection: sqlite3.Connection, certificates: int, cuts: str, skeleton: bytes, payload: bytes) -> bytes:
+    try:
+        chain = _chain(connection, certificates)
+    except sqlite3.Error as error:
+        raise Refused("certificate_blob", error) from error
+    return filled(skeleton, read_cuts(cuts), chain, payload)
+
+
+def _chain(connection: sqlite3.Connection, certificates: int) -> list[bytes]:
     (digests,) = _one(connection, "SELECT digests FROM certificate_set WHERE id = ?", certificates)
     chain: list[bytes] = []
     for start in range(0, len(digests), 32):
         (der,) = _one(connection, "SELECT der FROM certificate_blob WHERE sha256 = ?", digests[start : start + 32])
         chain.append(der)
-    return filled(skeleton, read_cuts(cuts), chain, payload)
+    return chain
 
 
 def _one(connection: sqlite3.Connection, query: str, key: int | bytes) -> tuple[bytes]:

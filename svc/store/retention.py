@@ -1,7 +1,8 @@
 """
 The service that lets a store forget.
 
-Owns when; the store knows how.
+Owns when; the store knows how. What is forgotten is gone, so nothing is forgotten by a clock that may be wrong: only by
+one that has run evenly for a while.
 """
 
 from __future__ import annotations
@@ -20,11 +21,20 @@ from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
 
 INTERVAL: Final = 600.0
+#: A clock that goes on its own by more than this between two looks was set; slow corrections stay far below.
+_EVEN: Final = 2.0
+#: For so long a clock must have run evenly, from the start on too: clocks are set soon after the start of a machine.
+_SETTLE: Final = 3600.0
+#: A clock that was set forward must have run evenly for as long as it was set, but no longer than this.
+_MOST: Final = 86400.0
 
 
 class RetentionService(Service):
     """
-    Prunes a store when it starts and from time to time.
+    Prunes a store from time to time, while the clock can be believed.
+
+    Records are kept for up to an hour longer than the retention after a start, or a tenth of the retention where that
+    is less, and for up to a day longer after the clock was set forward.
 
     Args:
         store: what forgets.
@@ -53,14 +63,19 @@ class RetentionService(Service):
         self._retention = retention
         self._now = now
         self._interval = interval
+        self._settle = min(_SETTLE, retention / 10)
+        self._seconds = clock.seconds
+        self._ahead: float | None = None
+        self._believed_from = 0.0
         self._pruned = pruned
         self._loop = LoopingCall(self._prune)
         self._loop.clock = clock
         self._over: Deferred[LoopingCall] = succeed(self._loop)
 
     def startService(self) -> None:
-        """Prune now and from now on."""
+        """Look at the clock now, and prune from time to time."""
         super().startService()
+        self._ahead = None
         self._over = self._loop.start(self._interval, now=True)
 
     def stopService(self) -> Deferred[LoopingCall]:
@@ -76,8 +91,18 @@ class RetentionService(Service):
         return self._over
 
     def _prune(self) -> Deferred[None]:
-        before = int(self._now().timestamp() - self._retention)
-        return self._store.prune(before).addCallbacks(self._succeeded, self._failed)
+        now, seconds = self._now().timestamp(), self._seconds()
+        self._judge_clock(now - seconds, seconds)
+        if seconds < self._believed_from:
+            return succeed(None)
+        return self._store.prune(int(now - self._retention)).addCallbacks(self._succeeded, self._failed)
+
+    def _judge_clock(self, ahead: float, seconds: float) -> None:
+        before, self._ahead = self._ahead, ahead
+        if before is None:
+            self._believed_from = seconds + self._settle
+        elif abs(ahead - before) > _EVEN:
+            self._believed_from = seconds + max(self._settle, min(ahead - before, _MOST))
 
     def _succeeded(self, count: int) -> None:
         self.last_error = None

@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from svc.store.errors import StoreCorrupt, StoreForeign, StoreUnavailable, StoreVersionUnsupported
@@ -23,7 +24,31 @@ BUSY_SECONDS: Final = 5.0
 #: The write-ahead log is cut down to this size when it has grown beyond it.
 WAL_SIZE_LIMIT: Final = 16 * 1024 * 1024
 
+#: Result codes that speak of the file, not of the moment.
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
 Connect = Callable[[str], sqlite3.Connection]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """
+    What makes a file a database of one kind of ours.
+
+    Args:
+        application: its ``PRAGMA application_id``.
+        migrations: the statements that lead from each version to the next; the version is the number of steps done.
+            There is a table ``write_probe`` with one row, as the notary's has.
+    """
+
+    application: int
+    migrations: tuple[tuple[str, ...], ...]
+
+    @property
+    def version(self) -> int:
+        """The version that this program makes."""
+        return len(self.migrations)
+
 
 #: The statements that lead from each version to the next; the version is the number of steps done.
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
@@ -51,6 +76,8 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     ),
 )
 VERSION: Final = len(MIGRATIONS)
+#: The notary's database.
+NOTARY: Final = Schema(APPLICATION_ID, MIGRATIONS)
 
 
 def plain_connect(path: str) -> sqlite3.Connection:
@@ -69,9 +96,9 @@ def plain_connect(path: str) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
-def prepare_file(path: str) -> None:
+def prepare_folder(path: str) -> None:
     """
-    Make the folder (0700) and the file (0600), or narrow the file's mode.
+    Make the folder (0700) where it is absent.
 
     Args:
         path: of the database.
@@ -84,6 +111,19 @@ def prepare_file(path: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except FileExistsError as error:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
+
+
+def prepare_file(path: str) -> None:
+    """
+    Make the file (0600), or narrow its mode.
+
+    Args:
+        path: of the database, in a folder that is there.
+
+    Raises:
+        OSError: where that is not allowed.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(descriptor).st_mode & 0o077:
@@ -97,13 +137,14 @@ def prepare_file(path: str) -> None:
         os.close(folder_descriptor)
 
 
-def open_database(path: str, connect: Connect = plain_connect) -> sqlite3.Connection:
+def open_database(path: str, connect: Connect = plain_connect, schema: Schema = NOTARY) -> sqlite3.Connection:
     """
-    Open the database, check it and bring it to the current version.
+    Open the database and bring it to the current version.
 
     Args:
-        path: of its file, which :func:`prepare_file` has made.
+        path: of its file, which :func:`prepare_file` has made and :mod:`svc.store.damage` has looked at.
         connect: makes a connection.
+        schema: what it holds.
 
     Returns:
         The connection for writing: write-ahead log, every commit synchronised, checkpoints only when asked for.
@@ -117,11 +158,9 @@ def open_database(path: str, connect: Connect = plain_connect) -> sqlite3.Connec
     connection: sqlite3.Connection | None = None
     try:
         connection = connect(path)
-        version = _version(path, connection)
-        if os.path.getsize(path) <= CHECK_LIMIT:
-            _check_pages(path, connection)
+        version = check_version(path, connection, schema)
         configure_writer(path, connection)
-        _migrate(connection, version)
+        _migrate(connection, version, schema)
     except sqlite3.DatabaseError as error:
         _close_quietly(connection)
         raise opening_error(path, error) from error
@@ -163,12 +202,12 @@ def opening_error(path: str, error: sqlite3.Error) -> StoreCorrupt | StoreUnavai
     Returns:
         The error to raise.
     """
-    if primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if primary_code(error) in DAMAGED:
         return StoreCorrupt(path=path, detail=str(error))
     return StoreUnavailable(path=path, detail=str(error))
 
 
-def primary_code(error: sqlite3.Error) -> int:
+def primary_code(error: Exception) -> int:
     """
     Read the primary result code.
 
@@ -182,29 +221,56 @@ def primary_code(error: sqlite3.Error) -> int:
     return code & 0xFF if isinstance(code, int) else -1
 
 
-def _version(path: str, connection: sqlite3.Connection) -> int:
+def check_version(path: str, connection: sqlite3.Connection, schema: Schema = NOTARY) -> int:
+    """
+    Read the version of the schema.
+
+    Args:
+        path: of the database, for the error.
+        connection: to it.
+        schema: what it should hold.
+
+    Returns:
+        The version; 0 where nothing was made yet.
+
+    Raises:
+        StoreForeign: where the database belongs to another program.
+        StoreVersionUnsupported: where it is newer than this program.
+        sqlite3.Error: where it cannot be read.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application != APPLICATION_ID and (application or version or tables):
+    if application != schema.application and (application or version or tables):
         raise StoreForeign(path=path)
-    if version > VERSION:
-        raise StoreVersionUnsupported(path=path, found=version, known=VERSION)
+    if version > schema.version:
+        raise StoreVersionUnsupported(path=path, found=version, known=schema.version)
     return int(version)
 
 
-def _check_pages(path: str, connection: sqlite3.Connection) -> None:
+def check_pages(path: str, connection: sqlite3.Connection) -> None:
+    """
+    Check the structure of every page.
+
+    Args:
+        path: of the database, for the error.
+        connection: to it.
+
+    Raises:
+        StoreCorrupt: where one is damaged.
+        sqlite3.Error: where one cannot be read.
+    """
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreCorrupt(path=path, detail=verdict)
 
 
-def _migrate(connection: sqlite3.Connection, version: int) -> None:
-    for number, steps in enumerate(MIGRATIONS[version:], start=version + 1):
+def _migrate(connection: sqlite3.Connection, version: int, schema: Schema) -> None:
+    for number, steps in enumerate(schema.migrations[version:], start=version + 1):
         connection.execute("BEGIN IMMEDIATE")
         for step in steps:
             connection.execute(step)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {schema.application}")
         connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
 

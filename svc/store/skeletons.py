@@ -49,21 +49,7 @@ class Skeleton:
         Returns:
             A skeleton whose :meth:`filled` is ``envelope``.
         """
-        found = dict(_found(envelope, payload))
-        certificates: dict[bytes, int] = {}
-        cuts: list[tuple[int, int]] = []
-        parts: list[bytes] = []
-        end = length = 0
-        for start in sorted(found):
-            text, der = found[start]
-            if start < end:
-                continue
-            parts.append(envelope[end:start])
-            length += start - end
-            cuts.append((length, PAYLOAD if der is None else certificates.setdefault(der, len(certificates))))
-            end = start + len(text)
-        parts.append(envelope[end:])
-        skeleton = cls(b"".join(parts), tuple(cuts), tuple(certificates))
+        skeleton = _without(envelope, payload, _certificates(envelope))
         return skeleton if skeleton.filled(payload or b"") == envelope else cls(envelope, (), ())
 
     def filled(self, payload: bytes) -> bytes:
@@ -124,24 +110,95 @@ def filled(octets: bytes, cuts: Sequence[tuple[int, int]], certificates: Sequenc
     return b"".join(parts)
 
 
-def _found(envelope: bytes, payload: bytes | None) -> Iterator[tuple[int, tuple[bytes, bytes | None]]]:
+class Cutter:
+    """
+    Cuts one envelope after another.
+
+    Envelopes of one generation carry the same certificates, so those of the envelope before are looked for first, which
+    takes no reading of JSON. What is found that way is what stands there, whatever else the envelope says.
+    """
+
+    def __init__(self) -> None:
+        self._before: list[Certificate] = []
+
+    def cut(self, envelope: bytes, payload: bytes | None = None) -> Skeleton:
+        """
+        Cut an envelope.
+
+        Args:
+            envelope: as :meth:`Skeleton.of` takes it.
+            payload: as there.
+
+        Returns:
+            A skeleton whose :meth:`Skeleton.filled` is ``envelope``.
+        """
+        if self._before and _all_there(self._before, envelope):
+            return _without(envelope, payload, self._before)
+        skeleton = Skeleton.of(envelope, payload)
+        self._before = _certificates(envelope) if skeleton.certificates else []
+        return skeleton
+
+
+#: The text of a certificate in an envelope, and its DER.
+Certificate = tuple[bytes, bytes]
+
+
+def _without(envelope: bytes, payload: bytes | None, certificates: Sequence[Certificate]) -> Skeleton:
+    """Cut out a payload, and certificates in the order in which they stand."""
+    found = dict(_found(envelope, payload, certificates))
+    numbers: dict[bytes, int] = {}
+    cuts: list[tuple[int, int]] = []
+    parts: list[bytes] = []
+    end = length = 0
+    for start in sorted(found):
+        text, der = found[start]
+        if start < end:
+            continue
+        parts.append(envelope[end:start])
+        length += start - end
+        cuts.append((length, PAYLOAD if der is None else numbers.setdefault(der, len(numbers))))
+        end = start + len(text)
+    parts.append(envelope[end:])
+    return Skeleton(b"".join(parts), tuple(cuts), tuple(numbers))
+
+
+def _found(
+    envelope: bytes, payload: bytes | None, certificates: Sequence[Certificate]
+) -> Iterator[tuple[int, tuple[bytes, bytes | None]]]:
     if payload:
         text = _payload_text(payload)
         start = envelope.find(b'"' + text + b'"')
         if start >= 0:
             yield start + 1, (text, None)
     position = 0
+    for text, der in certificates:
+        start = envelope.find(b'"' + text + b'"', position)
+        if start >= 0:
+            yield start + 1, (text, der)
+            position = start + len(text)
+
+
+def _all_there(certificates: Sequence[Certificate], envelope: bytes) -> bool:
+    position = 0
+    for text, _der in certificates:
+        position = envelope.find(b'"' + text + b'"', position) + 1
+        if not position:
+            return False
+    return True
+
+
+def _certificates(envelope: bytes) -> list[Certificate]:
+    """The certificates in the one spelling that can be restored; others stay where they are."""
+    found = []
     for name in _certificate_texts(envelope):
         try:
             text = name.encode("ascii")
             der = base64.b64decode(text, validate=True)
         except (UnicodeEncodeError, binascii.Error):
-            # Not a certificate in the one spelling that could be restored: it stays where it is.
             continue
-        start = envelope.find(b'"' + text + b'"', position)
-        if start >= 0 and der:
-            yield start + 1, (text, der)
-            position = start + len(text)
+        if der and base64.b64encode(der) == text:
+            found.append((text, der))
+    return found
 
 
 def _certificate_texts(envelope: bytes) -> Iterator[str]:

@@ -1,52 +1,42 @@
 """
 The embedded notary store.
 
-Owns the two lanes, the bound on what may wait and the way back to the reactor: results of a group arrive there in one
-call. What is written and read is the business of ``writer`` and ``reader``.
+Owns what belongs together: the opening of its file is the business of ``opening``, the threads that of ``threaded``,
+what is written and read that of ``writer`` and ``reader``.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
 
-from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReactorTime
-from zope.interface import implementer
-
-from svc.store.errors import StoreBusy, StoreClosed, StoreError, StoreUnavailable
-from svc.store.interface import Entity, INotaryStore, Operation, SilentStoreObserver, StoreObserver
-from svc.store.lanes import Lane, ThreadLane
-from svc.store.loops import Get, Prune, Put, ReadLoop, Recover, Settlement, WriteJob, WriteLoop
+from svc.store.errors import StoreError, StoreUnavailable
+from svc.store.interface import StoreObserver
+from svc.store.lanes import ThreadLane
+from svc.store.opening import open_checked
 from svc.store.reader import Reader
-from svc.store.records import StatementRecord, StoredReceipt
 from svc.store.reserve import Reserve
-from svc.store.schema import Connect, open_database, opening_error, plain_connect, prepare_file
-from svc.store.writer import Row, StatementRow, Writer
+from svc.store.schema import DAMAGED, Connect, opening_error, plain_connect, prepare_folder, primary_code
+from svc.store.threaded import COMMIT_SECONDS, QUEUE_LIMIT, RETRY_SECONDS, LaneMaker, StoreReactor, ThreadedStore
+from svc.store.writer import Writer
 
-#: Records, and readings, that may wait; a record of a signed exchange is about 10 KB.
-QUEUE_LIMIT: Final = 1024
 RESERVE_SIZE: Final = 16 * 1024 * 1024
-RETRY_SECONDS: Final = 1.0
-
-T = TypeVar("T")
 
 
-class StoreReactor(IReactorFromThreads, IReactorTime):
-    """Takes calls from threads and measures times."""
+def utc_now() -> datetime:
+    """
+    Read the wall clock.
+
+    Returns:
+        Aware UTC.
+    """
+    return datetime.now(UTC)
 
 
-class LaneMaker(Protocol):
-    """Starts lanes."""
-
-    def __call__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> Lane[Any]:
-        """Start a lane that gives groups of jobs to ``work`` and calls ``finish`` after the last."""
-
-
-@implementer(INotaryStore)
-class SqliteStore:
+class SqliteStore(ThreadedStore):
     """
     Keeps statements and receipts in an SQLite database: write-ahead log, every group of records synchronised.
 
@@ -58,9 +48,13 @@ class SqliteStore:
         reserve_size: octets kept back on the disk for exchanges that run when it becomes full.
         retry_interval: seconds between attempts to become writable again.
         connect: makes connections.
+        commit_timeout: seconds that a record may wait for its commit before StoreLate.
         lanes: starts the threads.
         monotonic: measures commits.
+        wall: tells the time that names a damaged database which is set aside.
     """
+
+    refusals = (sqlite3.Error,)
 
     def __init__(
         self,
@@ -72,54 +66,57 @@ class SqliteStore:
         reserve_size: int = RESERVE_SIZE,
         retry_interval: float = RETRY_SECONDS,
         connect: Connect = plain_connect,
+        commit_timeout: float = COMMIT_SECONDS,
         lanes: LaneMaker = ThreadLane,
         monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = utc_now,
     ) -> None:
+        super().__init__(
+            reactor=reactor,
+            observer=observer,
+            queue_limit=queue_limit,
+            retry_interval=retry_interval,
+            commit_timeout=commit_timeout,
+            lanes=lanes,
+        )
         self.path = path
-        self.writable = False
-        self._reactor = reactor
-        self._observer = observer if observer is not None else SilentStoreObserver()
-        self._queue_limit = queue_limit
-        self._retry_interval = retry_interval
+        self._wall = wall
+        self._writer: Writer | None = None
+        self._damage_told = False
         self._reserve = Reserve(f"{path}.reserve", reserve_size)
         self._connect = connect
-        self._make_lane = lanes
         self._monotonic = monotonic
-        self._waiting_writes = 0
-        self._waiting_reads = 0
-        self._retry: IDelayedCall | None = None
-        self._write_lane: Lane[WriteJob] | None = None
-        self._read_lane: Lane[Get] | None = None
-        self._lanes_open = 0
-        self._closed: Deferred[None] = Deferred()
-
-    def init(self) -> None:
-        """
-        Open the database; see :meth:`INotaryStore.init`.
-
-        Raises:
-            StoreError: the subclass names what is wrong and what to do.
-        """
-        try:
-            writer, reader = self._open()
-        except (StoreError, OSError):
-            self._reserve.close()
-            self._observer.db_error("init", "db")
-            raise
-        writing = WriteLoop(self.path, writer, self, self._deliver)
-        reading = ReadLoop(self.path, reader, self, self._deliver)
-        self._lanes_open = 2
-        self._write_lane = self._make_lane("svc-store-writer", writing.work, writing.finish)
-        writing.attach(self._write_lane)
-        self._read_lane = self._make_lane("svc-store-reader", reading.work, reading.finish)
-        self.show_writable(not writer.degraded)
 
     def _open(self) -> tuple[Writer, Reader]:
+        try:
+            return self._opened()
+        except BaseException:
+            self._reserve.close()
+            raise
+
+    def _unavailable(self, error: Exception) -> StoreError:
+        if primary_code(error) in DAMAGED:
+            # Here speaks the thread that met the damage.
+            self._deliver([self._met_damage])
+        return StoreUnavailable(path=self.path, detail=str(error))
+
+    def _met_damage(self) -> None:
+        """Take no more records, for the next one might be written into the damage."""
+        if self._writer is not None:
+            self._writer.give_up()
+        self.show_writable(False)
+        if not self._damage_told:
+            self._damage_told = True
+            self._observer.damaged(self.path)
+
+    def _opened(self) -> tuple[Writer, Reader]:
         connection: sqlite3.Connection | None = None
         try:
-            prepare_file(self.path)
+            prepare_folder(self.path)
             self._reserve.lock(self.path)
-            connection = open_database(self.path, self._connect)
+            connection = open_checked(
+                self.path, self._reserve, observer=self._observer, wall=self._wall, connect=self._connect
+            )
             reader = Reader(self.path, self._connect)
         except OSError as error:
             raise StoreUnavailable(path=self.path, detail=error.strerror or str(error)) from error
@@ -127,7 +124,14 @@ class SqliteStore:
             if connection is not None:
                 connection.close()
             raise opening_error(self.path, error) from error
-        writer = Writer(self.path, connection, self._reserve, connect=self._connect, monotonic=self._monotonic)
+        self._writer = writer = Writer(
+            self.path,
+            connection,
+            self._reserve,
+            unavailable=self._unavailable,
+            connect=self._connect,
+            monotonic=self._monotonic,
+        )
         try:
             self._reserve.fill()
         except OSError:
@@ -135,212 +139,3 @@ class SqliteStore:
             writer.degraded = True
             self._observer.db_error("init", "db")
         return writer, reader
-
-    def put_statement(self, statement: StatementRecord) -> Deferred[None]:
-        """
-        Store a statement; see :meth:`INotaryStore.put_statement`.
-
-        Args:
-            statement: the statement.
-
-        Returns:
-            Fires after the durable commit.
-        """
-        expires = int(statement.expires.timestamp())
-        return self._put(StatementRow(statement.id, expires, statement.envelope.serialize()))
-
-    def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
-        """
-        Store a record of an exchange; see :meth:`INotaryStore.put_receipt`.
-
-        Args:
-            receipt: the record.
-
-        Returns:
-            Fires after the durable commit.
-        """
-        return self._put(receipt)
-
-    def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
-        """
-        Find a statement; see :meth:`INotaryStore.get_statement`.
-
-        Args:
-            statement_id: its id.
-
-        Returns:
-            Its envelope, or None.
-        """
-        return self._get(lambda reader: reader.statement(statement_id), "workload_statement")
-
-    def get_receipt(self, receipt_id: str) -> Deferred[StoredReceipt | None]:
-        """
-        Find a record by its id; see :meth:`INotaryStore.get_receipt`.
-
-        Args:
-            receipt_id: the id.
-
-        Returns:
-            The record, or None.
-        """
-        return self._get(lambda reader: reader.receipt(receipt_id), "receipt")
-
-    def get_by_request(self, client: str, key: str) -> Deferred[StoredReceipt | None]:
-        """
-        Find a record by nonce or ``jti``; see :meth:`INotaryStore.get_by_request`.
-
-        Args:
-            client: whose records are looked at.
-            key: the nonce or ``jti``.
-
-        Returns:
-            The record, or None.
-        """
-        return self._get(lambda reader: reader.by_request(client, key), "receipt")
-
-    def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
-        """
-        Say whether a client's nonce is stored; see :meth:`INotaryStore.nonce_known`.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            True or False.
-        """
-        return self._get(lambda reader: reader.nonce_known(client, nonce), "receipt")
-
-    def prune(self, before: int) -> Deferred[int]:
-        """
-        Forget what is old; see :meth:`INotaryStore.prune`.
-
-        Args:
-            before: NumericDate.
-
-        Returns:
-            The number of records forgotten.
-        """
-        if self._write_lane is None:
-            return fail(StoreClosed())
-        job = Prune(before, Deferred())
-        self._write_lane.submit(job)
-        return job.done
-
-    def close(self) -> Deferred[None]:
-        """
-        Commit what waits and let go of the database; see :meth:`INotaryStore.close`.
-
-        Returns:
-            Fires when all is closed.
-        """
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
-        write_lane, self._write_lane = self._write_lane, None
-        read_lane, self._read_lane = self._read_lane, None
-        if write_lane is None or read_lane is None:
-            return succeed(None)
-        # The reader first: whoever closes the last connection takes the log with him.
-        read_lane.stop()
-        write_lane.stop()
-        return self._closed
-
-    def _put(self, row: Row) -> Deferred[None]:
-        if self._write_lane is None:
-            return fail(StoreClosed())
-        if self._waiting_writes >= self._queue_limit:
-            return fail(StoreBusy(limit=self._queue_limit))
-        self._waiting_writes += 1
-        done: Deferred[None] = Deferred()
-        self._write_lane.submit(Put(row, done))
-        return done
-
-    def _get(self, read: Callable[[Reader], T], entity: Entity) -> Deferred[T]:
-        if self._read_lane is None:
-            return fail(StoreClosed())
-        if self._waiting_reads >= self._queue_limit:
-            return fail(StoreBusy(limit=self._queue_limit))
-        self._waiting_reads += 1
-        done: Deferred[T] = Deferred()
-        self._read_lane.submit(Get(read, entity, done))
-        return done
-
-    def _deliver(self, settlements: Sequence[Settlement]) -> None:
-        self._reactor.callFromThread(_settle, settlements)
-
-    def _try_again(self) -> None:
-        self._retry = None
-        if self._write_lane is not None:
-            self._write_lane.submit(Recover())
-
-    # What settlements call, on the reactor's thread: svc.store.loops.Desk.
-
-    def wrote(self, jobs: Sequence[Put], results: Sequence[StoreError | None], seconds: float) -> None:
-        """
-        Tell who waits what came of a group.
-
-        Args:
-            jobs: the group.
-            results: for each None, or why its record is not stored.
-            seconds: how long the commit took.
-        """
-        self._waiting_writes -= len(jobs)
-        stored = sum(result is None for result in results)
-        if stored:
-            self._observer.committed(stored, seconds)
-        for job, result in zip(jobs, results, strict=True):
-            if result is None:
-                job.done.callback(None)
-            else:
-                job.done.errback(result)
-
-    def read(self, job: Get, result: object) -> None:
-        """
-        Tell who waits what was read.
-
-        Args:
-            job: the reading.
-            result: what was found, or a StoreError.
-        """
-        self._waiting_reads -= 1
-        if isinstance(result, StoreError):
-            job.done.errback(result)
-        else:
-            job.done.callback(result)
-
-    def refused(self, op: Operation, entity: Entity) -> None:
-        """
-        Tell the observer of a refusal.
-
-        Args:
-            op: what was tried.
-            entity: on what.
-        """
-        self._observer.db_error(op, entity)
-
-    def show_writable(self, writable: bool) -> None:
-        """
-        Take over whether new records can be promised a place.
-
-        Args:
-            writable: as the writer judged last.
-        """
-        writable = writable and self._write_lane is not None
-        if writable != self.writable:
-            self.writable = writable
-            self._observer.writable_changed(writable)
-        if not writable and self._retry is None and self._write_lane is not None:
-            self._retry = self._reactor.callLater(self._retry_interval, self._try_again)
-
-    def closed(self) -> None:
-        """Count a thread that is about to end."""
-        self._lanes_open -= 1
-        if self._lanes_open == 0:
-            self.show_writable(False)
-            self._closed.callback(None)
-
-
-def _settle(settlements: Sequence[Settlement]) -> None:
-    for settlement in settlements:
-        settlement()

@@ -1,8 +1,8 @@
 """
 The one who writes to the embedded database.
 
-Owns group commit, the answer to a full or broken disk, checkpoints and the forgetting of old records. Everything here
-blocks and runs in one thread; must not know who waits for the results.
+Owns group commit and the forgetting of old records; what a full or broken disk is answered with is in ``connected``.
+Everything here blocks and runs in one thread; must not know who waits for the results.
 """
 
 from __future__ import annotations
@@ -12,83 +12,36 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from svc.store.errors import RecordRefused, Replayed, StoreError, StoreUnavailable
+from svc.store.connected import ConnectedWriter, Transaction
+from svc.store.errors import RecordRefused, Replayed, StoreError
 from svc.store.interface import Entity
 from svc.store.records import StoredReceipt
 from svc.store.reserve import Reserve
-from svc.store.schema import Connect, configure_writer, primary_code
-from svc.store.skeletons import Skeleton
+from svc.store.rows import Outcome, Refused, Row, StatementRow
+from svc.store.schema import Connect
+from svc.store.skeletons import Cutter, Skeleton
 
-#: Octets written to the log before it is copied into the database.
-CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
-#: Pages in the log from which a checkpoint waits for readers, so that the log can start anew.
-CHECKPOINT_PAGES: Final = 4096
 #: Records forgotten in one transaction.
 PRUNE_SLICE: Final = 256
 #: What a record costs beside its own octets, roughly.
 ROW_OVERHEAD: Final = 1024
+#: What a transaction costs in the log, however little is in it: whole pages of the table and of each of its indexes.
+TRANSACTION_OVERHEAD: Final = 8 * 4096
 
 
-@dataclass(frozen=True)
-class StatementRow:
+class Writer(ConnectedWriter):
     """
-    A statement as it is written.
-
-    Args:
-        id: its id.
-        expires: NumericDate.
-        envelope: its JSON octets.
-    """
-
-    id: str
-    expires: int
-    envelope: bytes
-
-
-Row = StatementRow | StoredReceipt
-
-
-@dataclass
-class Outcome:
-    """
-    What came of some work.
-
-    Args:
-        results: for each record None, or why it is not stored.
-        errors: the entities whose operation the database refused.
-        seconds: how long it took.
-    """
-
-    results: list[StoreError | None] = field(default_factory=list)
-    errors: list[Entity] = field(default_factory=list)
-    seconds: float = 0.0
-
-
-class Refused(Exception):
-    """An error of SQLite, with the entity it hit."""
-
-    def __init__(self, entity: Entity, error: sqlite3.Error) -> None:
-        super().__init__(entity, error)
-        self.entity: Entity = entity
-        self.error = error
-
-
-class Writer:
-    """
-    Writes to one database.
+    Writes to the notary's database.
 
     Args:
         path: of the database.
         connection: for writing, opened and checked.
         reserve: the space kept back.
+        unavailable: names what the database refused, for those who wait.
         connect: makes a new connection after an error.
         monotonic: measures durations.
-
-    Attributes:
-        degraded: True from the first refused write until :meth:`recover` succeeds.
     """
 
     def __init__(
@@ -97,17 +50,15 @@ class Writer:
         connection: sqlite3.Connection,
         reserve: Reserve,
         *,
+        unavailable: Callable[[Exception], StoreError],
         connect: Connect,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = connection
-        self._reserve = reserve
-        self._connect = connect
+        super().__init__(path, connection, reserve, connect=connect)
+        self._unavailable = unavailable
         self._monotonic = monotonic
         self._sets: dict[bytes, int] = {}
-        self._unchecked = 0
-        self.degraded = False
+        self._cutter = Cutter()
 
     def commit(self, rows: Sequence[Row]) -> Outcome:
         """
@@ -127,8 +78,9 @@ class Writer:
             except Refused as refused:
                 outcome.errors.append(refused.entity)
                 self._give_way(refused)
-                failure = StoreUnavailable(path=self._path, detail=str(refused.error))
-                outcome.results = [failure] * len(rows)
+                outcome.results = [self._unavailable(refused.error)] * len(rows)
+                if self.damaged:
+                    break
             else:
                 break
         outcome.seconds = self._monotonic() - began
@@ -148,7 +100,7 @@ class Writer:
             Refused: where the database refuses.
         """
         try:
-            with _Transaction(self._ready()) as connection:
+            with Transaction(self._ready()) as connection:
                 forgotten = connection.execute(_FORGET_RECEIPTS, (before, PRUNE_SLICE)).rowcount
                 if forgotten < PRUNE_SLICE:
                     _forget_unreferenced(connection, before)
@@ -160,68 +112,16 @@ class Writer:
         self._unchecked += forgotten * ROW_OVERHEAD
         return forgotten, forgotten == PRUNE_SLICE
 
-    def recover(self) -> None:
-        """
-        Find out whether new records can be promised a place again: take the reserve, write, empty the log.
-
-        Raises:
-            OSError: where the disk has no room for the reserve.
-            Refused: where the database refuses.
-        """
-        self._reserve.fill()
-        try:
-            with _Transaction(self._ready()) as connection:
-                connection.execute("UPDATE write_probe SET count = count + 1")
-            self._checkpoint("TRUNCATE")
-        except sqlite3.Error as error:
-            self._disconnect()
-            raise Refused("db", error) from error
-        self.degraded = False
-
-    def checkpoint_if_due(self) -> Entity | None:
-        """
-        Copy the log into the database when it has grown.
-
-        While writes are refused the log is left to grow into the released reserve: what is in it is durable, and
-        copying it would need the room a second time.
-
-        Returns:
-            The entity whose operation the database refused, or None.
-        """
-        if self._unchecked < CHECKPOINT_BYTES or self.degraded:
-            return None
-        try:
-            if self._checkpoint("PASSIVE") > CHECKPOINT_PAGES:
-                self._checkpoint("TRUNCATE")
-        except sqlite3.Error as error:
-            self._give_way(Refused("db", error))
-            return "db"
-        return None
-
-    def close(self) -> Entity | None:
-        """
-        Let go of the database.
-
-        Returns:
-            The entity whose operation the database refused, or None.
-        """
-        refused: Entity | None = None
-        try:
-            if self._connection is not None and not self.degraded:
-                self._checkpoint("TRUNCATE")
-            self._disconnect()
-        except sqlite3.Error:
-            # Nothing is lost: what was acknowledged is in the log and is found there at the next start.
-            refused = "db"
-        self._reserve.close()
-        return refused
+    def _give_way(self, refused: Refused) -> None:
+        self._sets.clear()
+        super()._give_way(refused)
 
     def _attempt(self, rows: Sequence[Row], *, again: bool) -> list[StoreError | None]:
         results: list[StoreError | None] = []
         written = 0
         entity: Entity = "db"
         try:
-            with _Transaction(self._ready()) as connection:
+            with Transaction(self._ready()) as connection:
                 for row in rows:
                     entity = "certificate_blob"
                     skeleton, certificates = self._share(connection, row)
@@ -234,13 +134,13 @@ class Writer:
                 entity = "db"
         except sqlite3.Error as error:
             raise Refused(entity, error) from error
-        self._unchecked += written
+        self._unchecked += written + TRANSACTION_OVERHEAD
         return results
 
     def _share(self, connection: sqlite3.Connection, row: Row) -> tuple[Skeleton | None, int | None]:
         if row.envelope is None:
             return None, None
-        skeleton = Skeleton.of(row.envelope, None if isinstance(row, StatementRow) else row.payload)
+        skeleton = self._cutter.cut(row.envelope, None if isinstance(row, StatementRow) else row.payload)
         digests = [hashlib.sha256(der).digest() for der in skeleton.certificates]
         name = b"".join(digests)
         known = self._sets.get(name)
@@ -253,56 +153,6 @@ class Writer:
         (number,) = connection.execute("SELECT id FROM certificate_set WHERE digests = ?", (name,)).fetchone()
         self._sets[name] = number
         return skeleton, number
-
-    def _give_way(self, refused: Refused) -> None:
-        self.degraded = True
-        self._sets.clear()
-        # After a failed write or synchronisation the state of a connection is not to be trusted; a new one reads the
-        # log from the disk and so knows what is really there.
-        self._disconnect()
-        if primary_code(refused.error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-            self._reserve.release()
-
-    def _ready(self) -> sqlite3.Connection:
-        if self._connection is None:
-            connection = self._connect(self._path)
-            try:
-                configure_writer(self._path, connection)
-            except sqlite3.Error:
-                connection.close()
-                raise
-            except StoreError as error:
-                connection.close()
-                raise sqlite3.OperationalError(str(error)) from error
-            self._connection = connection
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _checkpoint(self, mode: str) -> int:
-        (_busy, pages, _copied) = self._ready().execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        self._unchecked = 0
-        return int(pages)
-
-
-class _Transaction:
-    """A transaction that takes the write lock at once and is rolled back whole."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is None:
-            self._connection.execute("COMMIT")
-        elif self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
 
 
 #: What the caller did wrong with one record must not cost the others of its group their place.

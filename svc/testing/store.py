@@ -29,12 +29,16 @@ class MemoryStore:
         writable: as the interface says; a test may set it.
         hold: while True, records are acknowledged only by :meth:`release`.
         failure: while set, puts fail with it.
+        elsewhere: client and nonce of exchanges that run in other processes, as the test says.
+        given_back: client and nonce of what was given back.
     """
 
     def __init__(self, *, queue_limit: int = 1024) -> None:
         self.writable = False
         self.hold = False
         self.failure: StoreError | None = None
+        self.elsewhere: set[tuple[str, str]] = set()
+        self.given_back: list[tuple[str, str]] = []
         self._queue_limit = queue_limit
         self._open = False
         self._held: list[tuple[Callable[[], None], Deferred[None]]] = []
@@ -134,6 +138,47 @@ class MemoryStore:
         if not self._open:
             return fail(StoreClosed())
         return succeed((client, nonce) in self._nonces)
+
+    def reserve(self, client: str, nonce: str) -> Deferred[bool]:
+        """
+        Keep a nonce for an exchange that begins; see INotaryStore.
+
+        Args:
+            client: whose.
+            nonce: which.
+
+        Returns:
+            False where it is stored, or stands in :attr:`elsewhere`.
+        """
+        known = self.nonce_known(client, nonce)
+        return known.addCallback(lambda stored: not stored and (client, nonce) not in self.elsewhere)
+
+    def give_back(self, client: str, nonce: str) -> Deferred[None]:
+        """
+        Give a nonce back; see INotaryStore.
+
+        Args:
+            client: whose.
+            nonce: which.
+
+        Returns:
+            Has fired.
+        """
+        self.given_back.append((client, nonce))
+        return succeed(None) if self._open else fail(StoreClosed())
+
+    def reserved(self, client: str, nonce: str) -> Deferred[bool]:
+        """
+        Say whether an exchange with this nonce runs elsewhere; see INotaryStore.
+
+        Args:
+            client: whose.
+            nonce: which.
+
+        Returns:
+            True or False.
+        """
+        return succeed((client, nonce) in self.elsewhere) if self._open else fail(StoreClosed())
 
     def prune(self, before: int) -> Deferred[int]:
         """

@@ -8,12 +8,13 @@ ready.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
 
-from svc.workload.errors import CredentialsMissing, WorkloadApiUnavailable
+from svc.workload.errors import CredentialsMissing, IdentityWithdrawn, WorkloadApiUnavailable
 from svc.workload.interface import Phase, SourceState
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class MemorySource:
     def __init__(self, svid: X509Svid | None = None, bundles: BundleSet | None = None) -> None:
         self._svid = svid
         self._bundles = bundles
+        self._withdrawn: IdentityWithdrawn | None = None
         self._state = SourceState("starting" if svid is None else "connected", updates=int(svid is not None))
         self._subscribers: list[Callable[[], None]] = []
         self._waiting: list[Deferred[None]] = []
@@ -45,7 +47,10 @@ class MemorySource:
 
         Raises:
             CredentialsMissing: none was given.
+            IdentityWithdrawn: after :meth:`withdraw`.
         """
+        if self._withdrawn is not None:
+            raise copy(self._withdrawn)
         if self._svid is None:
             raise CredentialsMissing(socket="memory")
         return self._svid
@@ -85,7 +90,7 @@ class MemorySource:
         Hear of changes.
 
         Args:
-            callback: called without arguments after each :meth:`rotate`.
+            callback: called without arguments after each :meth:`rotate` and :meth:`withdraw`.
 
         Returns:
             What ends the subscription; calling it twice does nothing.
@@ -107,11 +112,22 @@ class MemorySource:
             bundles: the new bundles; None keeps the old ones.
         """
         self._svid = svid or self._svid
+        self._withdrawn = None
         self._bundles = bundles if bundles is not None else self._bundles
         self._state = replace(self._state, phase="connected", updates=self._state.updates + 1, last_error=None)
         waiting, self._waiting = self._waiting, []
         for deferred in waiting:
             deferred.callback(None)
+        self._tell()
+
+    def withdraw(self) -> None:
+        """Let the Workload API end the identity, until the next :meth:`rotate`."""
+        name = None if self._svid is None else self._svid.spiffe_id
+        self._withdrawn = IdentityWithdrawn(socket="memory", spiffe_id=name, what="told so by a test")
+        self._state = replace(self._state, phase="withdrawn", last_error=self._withdrawn)
+        self._tell()
+
+    def _tell(self) -> None:
         for callback in tuple(self._subscribers):
             callback()
 

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from svc.store.records import StoredReceipt
-from svc.store.sqlite import StoreReactor
+from svc.store.threaded import StoreReactor
 from svc.strictjson import b64u_encode
 
 CLIENT = "spiffe://example.org/client"
@@ -59,12 +59,15 @@ class RecordingObserver:
 
     def __init__(self) -> None:
         self.errors: list[tuple[str, str]] = []
+        self.details: list[str] = []
         self.commits: list[int] = []
         self.writable: list[bool] = []
+        self.damage: list[tuple[str, ...]] = []
 
-    def db_error(self, op: str, entity: str) -> None:
+    def db_error(self, op: str, entity: str, detail: str = "") -> None:
         """Keep it."""
         self.errors.append((op, entity))
+        self.details.append(detail)
 
     def committed(self, count: int, seconds: float) -> None:
         """Keep it."""
@@ -73,6 +76,18 @@ class RecordingObserver:
     def writable_changed(self, writable: bool) -> None:
         """Keep it."""
         self.writable.append(writable)
+
+    def damaged(self, path: str) -> None:
+        """Keep it."""
+        self.damage.append(("damaged", path))
+
+    def set_aside(self, path: str, aside: str) -> None:
+        """Keep it."""
+        self.damage.append(("set aside", path, aside))
+
+    def lies_aside(self, paths: Sequence[str]) -> None:
+        """Keep it."""
+        self.damage.append(("lies aside", *paths))
 
 
 @dataclass(frozen=True)

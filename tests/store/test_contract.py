@@ -114,6 +114,16 @@ class ContractMixin:
             self.successResultOf(self.store.put_receipt(receipt(name)))
         self.assertIsNotNone(self.successResultOf(self.store.get_receipt("r2")))
 
+    def test_nonce_is_reserved_until_it_is_stored(self) -> None:
+        """A nonce is free until a record has it; one that was given back is free again; nothing runs elsewhere."""
+        self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
+        self.successResultOf(self.store.give_back(CLIENT, "n1"))
+        self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
+        self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
+        self.assertFalse(self.successResultOf(self.store.reserve(CLIENT, "n1")))
+        self.assertFalse(self.successResultOf(self.store.reserved(CLIENT, "n1")))
+        self.assertTrue(self.successResultOf(self.store.reserve(OTHER_CLIENT, "n1")))
+
     def test_prune_forgets_what_is_older(self) -> None:
         """Records issued before the instant go, with their nonces; one issued at it stays."""
         self.successResultOf(self.store.put_receipt(receipt("old", nonce="n1", issued_at=NOW - 1)))
@@ -160,6 +170,9 @@ class ContractMixin:
             lambda: self.store.get_receipt("r1"),
             lambda: self.store.get_by_request(CLIENT, "n1"),
             lambda: self.store.nonce_known(CLIENT, "n1"),
+            lambda: self.store.reserve(CLIENT, "n1"),
+            lambda: self.store.give_back(CLIENT, "n1"),
+            lambda: self.store.reserved(CLIENT, "n1"),
             lambda: self.store.prune(NOW),
         ):
             self.failureResultOf(call(), StoreClosed)
@@ -207,39 +220,42 @@ class SqliteStoreTests(ContractMixin, SynchronousTestCase):
 _NAMES = st.sampled_from(["a", "b", "c", "d"])
 _TIMES = st.integers(NOW, NOW + 6)
 _CHAINS = st.sampled_from([(b"leaf", b"ca"), (b"next", b"ca"), (b"solo",)])
-_STEPS = st.one_of(
-    st.tuples(st.just("statement"), _NAMES, _TIMES, _CHAINS),
-    st.tuples(
-        st.just("receipt"),
-        st.sampled_from([f"r{number}" for number in range(8)]),
-        st.sampled_from([None, "n1", "n2", "n3"]),
-        _TIMES,
-        _NAMES,
-        _CHAINS,
-        st.booleans(),
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("statement"), _NAMES, _TIMES, _CHAINS),
+        st.tuples(
+            st.just("receipt"),
+            st.sampled_from([f"r{number}" for number in range(8)]),
+            st.sampled_from([None, "n1", "n2", "n3"]),
+            _TIMES,
+            _NAMES,
+            _CHAINS,
+            st.booleans(),
+        ),
+        st.tuples(st.just("prune"), _TIMES),
     ),
-    st.tuples(st.just("prune"), _TIMES),
+    max_size=25,
 )
 
 
-class AgreementTests(SynchronousTestCase):
-    """The embedded store and the double cannot be told apart."""
+class AgreementMixin:
+    """A store and the double cannot be told apart; a subclass makes the store."""
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(st.lists(_STEPS, max_size=25))
-    def test_any_sequence_gives_the_same_answers(self, steps: list[tuple[Any, ...]]) -> None:
-        """After any puts and prunings every answer of the two stores is the same."""
-        folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, folder, True)
-        path = os.path.join(folder, "notary.db")
-        embedded = SqliteStore(path, reactor=InlineReactor(), reserve_size=0, lanes=InlineLane)
-        double = MemoryStore()
-        for store in (embedded, double):
+    def make_store(self) -> Any:
+        """Make one that is empty."""
+        raise NotImplementedError
+
+    def assert_agreement(self, steps: list[tuple[Any, ...]]) -> None:
+        """Do the steps with both and compare every answer."""
+        asked, double = self.make_store(), MemoryStore()
+        for store in (asked, double):
             store.init()
-        for step in steps:
-            self.assertEqual(self._did(double, step), self._did(embedded, step), step)
-        self.assertEqual(self._view(double), self._view(embedded))
-        self.successResultOf(embedded.close())
+        try:
+            for step in steps:
+                self.assertEqual(self._did(double, step), self._did(asked, step), step)
+            self.assertEqual(self._view(double), self._view(asked))
+        finally:
+            self.successResultOf(asked.close())
 
     def _did(self, store: Any, step: tuple[Any, ...]) -> object:
         kind, *rest = step
@@ -261,3 +277,19 @@ class AgreementTests(SynchronousTestCase):
         asked += [store.get_by_request(CLIENT, nonce) for nonce in ("n1", "n2", "n3")]
         asked += [store.nonce_known(CLIENT, nonce) for nonce in ("n1", "n2", "n3")]
         return [self.successResultOf(answer) for answer in asked]
+
+
+class AgreementTests(AgreementMixin, SynchronousTestCase):
+    """The embedded store and the double cannot be told apart."""
+
+    def make_store(self) -> Any:
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder, True)
+        path = os.path.join(folder, "notary.db")
+        return SqliteStore(path, reactor=InlineReactor(), reserve_size=0, lanes=InlineLane)
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(STEPS)
+    def test_any_sequence_gives_the_same_answers(self, steps: list[tuple[Any, ...]]) -> None:
+        """After any puts and prunings every answer of the two stores is the same."""
+        self.assert_agreement(steps)

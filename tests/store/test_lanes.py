@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from svc.store.lanes import GROUP_LIMIT, ThreadLane
+from svc.store.lanes import GROUP_LIMIT, ThreadLane, WatchingLane
 from svc.store.sqlite import SqliteStore
 from tests.store.doubles import RecordingObserver, receipt
 
 
-class ThreadLaneTests(SynchronousTestCase):
-    """Groups are what has queued up, never more than the limit."""
+class GroupMixin:
+    """Groups are what has queued up, never more than the limit; a subclass starts the lane."""
+
+    def start(self, work: Callable[[Sequence[int]], None], finish: Callable[[], None]) -> ThreadLane[int]:
+        """Start a lane."""
+        raise NotImplementedError
 
     def test_groups(self) -> None:
         """What queues up during one piece of work is the next group; a stop ends the thread after the rest."""
@@ -30,7 +35,7 @@ class ThreadLaneTests(SynchronousTestCase):
             groups.append(list(jobs))
             names.add(threading.current_thread().name)
 
-        lane: ThreadLane[int] = ThreadLane("svc-test-lane", work, finished.set)
+        lane = self.start(work, finished.set)
         lane.submit(0)
         self.assertTrue(begun.wait(10))
         for number in range(1, GROUP_LIMIT + 3):
@@ -41,6 +46,60 @@ class ThreadLaneTests(SynchronousTestCase):
         self.assertEqual([1, GROUP_LIMIT, 2], [len(group) for group in groups])
         self.assertEqual(list(range(GROUP_LIMIT + 3)), [number for group in groups for number in group])
         self.assertEqual({"svc-test-lane"}, names)
+
+
+class ThreadLaneTests(GroupMixin, SynchronousTestCase):
+    """The lane that waits for jobs alone."""
+
+    def start(self, work: Callable[[Sequence[int]], None], finish: Callable[[], None]) -> ThreadLane[int]:
+        return ThreadLane("svc-test-lane", work, finish)
+
+
+class WatchingLaneTests(GroupMixin, SynchronousTestCase):
+    """The lane that listens to a descriptor too."""
+
+    def setUp(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.addCleanup(self.ours.close)
+        self.addCleanup(self.theirs.close)
+        self.heard = threading.Event()
+        self.listening = True
+
+    def start(self, work: Callable[[Sequence[int]], None], finish: Callable[[], None]) -> ThreadLane[int]:
+        return WatchingLane("svc-test-lane", work, finish, fileno=self.fileno, readable=self.hear)
+
+    def fileno(self) -> int:
+        return self.ours.fileno() if self.listening else -1
+
+    def hear(self) -> None:
+        self.listening = bool(self.ours.recv(10))
+        self.heard.set()
+
+    def test_hears_while_it_waits(self) -> None:
+        """What arrives and what ends is heard while there is no job, and not a second time; jobs go on."""
+        done, finished = threading.Event(), threading.Event()
+        lane = self.start(lambda _jobs: done.set(), finished.set)
+        for act in (lambda: self.theirs.send(b"x"), self.theirs.close):
+            self.heard.clear()
+            act()
+            self.assertTrue(self.heard.wait(10))
+        lane.submit(1)
+        self.assertTrue(done.wait(10))
+        lane.stop()
+        self.assertTrue(finished.wait(10))
+
+    def test_ends_without_a_descriptor_left(self) -> None:
+        """Lanes that come and go, stopped at any moment, leave no descriptor behind and ring no other's bell."""
+        before = len(os.listdir("/proc/self/fd"))
+        for _number in range(200):
+            finished = threading.Event()
+            lane = self.start(lambda _jobs: None, finished.set)
+            lane.submit(1)
+            lane.stop()
+            lane.submit(2)
+            self.assertTrue(finished.wait(10))
+            lane._thread.join(10)
+        self.assertEqual(before, len(os.listdir("/proc/self/fd")))
 
 
 class ThreadedStoreTests(TestCase):

@@ -22,11 +22,12 @@ class RetentionTests(SynchronousTestCase):
         self.store = MemoryStore()
         self.store.init()
         self.counts: list[int] = []
+        self.set = 0.0
         self.service = RetentionService(
             self.store,
             retention=100.0,
             clock=self.clock,
-            now=lambda: datetime.fromtimestamp(NOW + self.clock.seconds(), UTC),
+            now=lambda: datetime.fromtimestamp(NOW + self.clock.seconds() + self.set, UTC),
             interval=30.0,
             pruned=self.counts.append,
         )
@@ -49,6 +50,7 @@ class RetentionTests(SynchronousTestCase):
         self.store.prune = lambda before: answers.pop() if answers else prune(before)  # type: ignore[method-assign]
         self.service.startService()
         self.addCleanup(self.service.stopService)
+        self.clock.advance(30)
         self.assertIs(refusal, self.service.last_error)
         self.clock.advance(30)
         self.assertIsNone(self.service.last_error)
@@ -58,8 +60,92 @@ class RetentionTests(SynchronousTestCase):
         running: Deferred[int] = Deferred()
         self.store.prune = lambda before: running  # type: ignore[method-assign]
         self.service.startService()
+        self.clock.advance(30)
         stopped = self.service.stopService()
         self.assertNoResult(stopped)
         running.callback(0)
         self.successResultOf(stopped)
         self.assertEqual([], self.clock.getDelayedCalls())
+
+
+class ClockTests(SynchronousTestCase):
+    """Records of a day are kept for ten days, and the clock of the machine is set."""
+
+    DAY = 86400.0
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.set = 0.0
+        self.store = MemoryStore()
+        self.store.init()
+        self.service = RetentionService(
+            self.store,
+            retention=10 * self.DAY,
+            clock=self.clock,
+            now=lambda: datetime.fromtimestamp(NOW + self.clock.seconds() + self.set, UTC),
+            interval=600.0,
+        )
+        for name, age in (("old", 10 * self.DAY + 1), ("fresh", self.DAY)):
+            self.successResultOf(self.store.put_receipt(receipt(name, issued_at=int(NOW - age))))
+
+    def start(self) -> None:
+        """Start it."""
+        self.service.startService()
+        self.addCleanup(self.service.stopService)
+
+    def run_for(self, seconds: float) -> None:
+        """Let time pass, look by look."""
+        for _turn in range(int(seconds // 600)):
+            self.clock.advance(600)
+
+    def kept(self) -> set[str]:
+        """The records that are there."""
+        return {name for name in ("old", "fresh") if self.successResultOf(self.store.get_receipt(name)) is not None}
+
+    def test_start(self) -> None:
+        """For an hour after the start nothing is forgotten: the clock may be set soon."""
+        self.start()
+        self.run_for(3000)
+        self.assertEqual({"old", "fresh"}, self.kept())
+        self.run_for(600)
+        self.assertEqual({"fresh"}, self.kept())
+
+    def test_wrong_at_start(self) -> None:
+        """A clock that is a year ahead and set right within the hour has destroyed nothing."""
+        self.set = 365 * self.DAY
+        self.start()
+        self.run_for(3000)
+        self.set = 0.0
+        self.run_for(3000)
+        self.assertEqual({"old", "fresh"}, self.kept())
+        self.run_for(1200)
+        self.assertEqual({"fresh"}, self.kept())
+
+    def test_forward_for_a_moment(self) -> None:
+        """A clock that jumps a year ahead and comes back within a day destroys no fresh record."""
+        self.start()
+        self.run_for(3600)
+        self.set = 365 * self.DAY
+        self.run_for(self.DAY - 600)
+        self.assertEqual({"fresh"}, self.kept())
+        self.set = 0.0
+        self.run_for(2 * self.DAY)
+        self.assertEqual({"fresh"}, self.kept())
+
+    def test_forward_for_good(self) -> None:
+        """After a day the new time is believed; after a smaller step, after as long as it was."""
+        self.start()
+        self.run_for(3600)
+        self.set = 20 * self.DAY
+        self.run_for(self.DAY)
+        self.assertEqual({"fresh"}, self.kept())
+        self.run_for(600)
+        self.assertEqual(set(), self.kept())
+
+    def test_slow_correction(self) -> None:
+        """A clock that is slowed down or sped up as time services do is believed all the while."""
+        self.start()
+        for _turn in range(6):
+            self.set += 600 * 0.0005
+            self.clock.advance(600)
+        self.assertEqual({"fresh"}, self.kept())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.store.skeletons import PAYLOAD, Skeleton, filled, read_cuts
+from svc.store.skeletons import PAYLOAD, Cutter, Skeleton, filled, read_cuts
 from tests.store.doubles import envelope_of
 
 _DER = st.binary(min_size=1, max_size=40)
@@ -61,3 +61,41 @@ class SkeletonTests(SynchronousTestCase):
     def test_any_octets_come_back(self, octets: bytes, payload: bytes) -> None:
         """Whatever is put is filled to the same octets."""
         self.assertEqual(octets, Skeleton.of(octets, payload).filled(payload))
+
+
+class CutterTests(SynchronousTestCase):
+    """One envelope after another."""
+
+    def test_the_certificates_of_the_envelope_before_are_cut_alike(self) -> None:
+        """Envelopes of one generation give the skeletons that each would give alone."""
+        cutter = Cutter()
+        for number in range(3):
+            payload = b'{"n":%d}' % number
+            envelope = envelope_of(payload, (b"L" * 300, b"R" * 300), (b"P" * 300, b"R" * 300))
+            skeleton = cutter.cut(envelope, payload)
+            self.assertEqual(skeleton, Skeleton.of(envelope, payload))
+            self.assertEqual(3, len(skeleton.certificates))
+
+    def test_another_generation_is_cut_as_well(self) -> None:
+        """An envelope with other certificates is read anew, and so is the next one with the first."""
+        cutter = Cutter()
+        for leaf in (b"A" * 300, b"B" * 300, b"A" * 300):
+            envelope = envelope_of(b"{}", (leaf, b"R" * 300))
+            self.assertEqual((leaf, b"R" * 300), cutter.cut(envelope, b"{}").certificates)
+
+    def test_only_what_stands_as_a_whole_text_is_cut(self) -> None:
+        """The text of a known certificate inside a longer one is left where it is."""
+        cutter = Cutter()
+        cutter.cut(envelope_of(b"{}", (b"abc",)), b"{}")
+        envelope = envelope_of(b"{}", (b"abcabc",))
+        skeleton = cutter.cut(envelope, b"{}")
+        self.assertEqual((b"abcabc",), skeleton.certificates)
+        self.assertEqual(envelope, skeleton.filled(b"{}"))
+
+    @given(st.lists(st.lists(st.lists(_DER, max_size=3), max_size=3), max_size=4), st.binary(max_size=40))
+    def test_any_sequence_comes_back(self, sequence: list[list[list[bytes]]], payload: bytes) -> None:
+        """Whatever came before, each envelope is filled to the same octets."""
+        cutter = Cutter()
+        for chains in [*sequence, *sequence]:
+            envelope = envelope_of(payload, *chains)
+            self.assertEqual(envelope, cutter.cut(envelope, payload).filled(payload))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.store import schema
+from svc.store.connected import CHECKPOINT_BYTES
 from svc.store.errors import (
     RecordRefused,
     StoreBusy,
@@ -163,18 +165,6 @@ class OpeningTests(StoreCase):
         with open(self.path, "rb") as file:
             self.assertEqual(data, file.read())
 
-    def test_damaged_pages(self) -> None:
-        """A database with an overwritten page is refused, and the advice says what to move."""
-        store = self.opened()
-        for number in range(50):
-            self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 2000)))
-        self.successResultOf(store.close())
-        with open(self.path, "r+b") as file:
-            file.seek(4096 * 3)
-            file.write(b"\xff" * 4096 * 8)
-        self.observer.errors.clear()
-        self.assertIn(f"{self.path}-wal", self.refusal(StoreCorrupt).advice())
-
     def test_database_of_another_program(self) -> None:
         """A database with foreign tables is not taken over."""
         os.makedirs(os.path.dirname(self.path))
@@ -217,6 +207,23 @@ class OpeningTests(StoreCase):
         self.refusal(StoreUnavailable)
         self.opened()
 
+    def test_no_room_to_open(self) -> None:
+        """A disk that is too full to open the database has the room that was kept back."""
+        self.successResultOf(self.opened().close())
+        self.assertGreaterEqual(self.reserved(), RESERVE)
+        seen: list[int] = []
+        real = schema.configure_writer
+
+        def configure(path: str, connection: sqlite3.Connection) -> None:
+            seen.append(self.reserved())
+            if seen[-1]:
+                raise sqlite3.OperationalError("database or disk is full")
+            real(path, connection)
+
+        self.patch(schema, "configure_writer", configure)
+        self.assertTrue(self.opened().writable)
+        self.assertEqual(0, seen[-1])
+
     def test_no_room_for_the_reserve(self) -> None:
         """Without room for the reserve the store opens for reading and becomes writable when there is room."""
         store = self.opened(reserve_size=1 << 60)
@@ -228,6 +235,7 @@ class OpeningTests(StoreCase):
         store._reserve.size = RESERVE
         self.reactor.advance(1)
         self.assertTrue(store.writable)
+        self.assertEqual([False, True], self.observer.writable)
 
 
 class BreakingTests(StoreCase):
@@ -243,6 +251,18 @@ class BreakingTests(StoreCase):
         self.assertFalse(store.writable)
         self.assertEqual([("put", "db")], self.observer.errors)
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
+
+    def test_reserve_cannot_be_released(self) -> None:
+        """A disk that refuses everything costs the record and not the thread that answers."""
+        store = self.opened()
+
+        def refuse(_descriptor: int, _size: int) -> None:
+            raise OSError(errno.EROFS, "Read-only file system")
+
+        self.patch(os, "ftruncate", refuse)
+        self.fault("COMMIT", sqlite3.SQLITE_IOERR, times=2)
+        self.failureResultOf(store.put_receipt(receipt("r1")), StoreUnavailable)
+        self.assertFalse(store.writable)
 
     def test_writable_again_with_a_new_reserve(self) -> None:
         """After the retry interval the reserve is taken again and records are promised a place again."""
@@ -505,6 +525,13 @@ class ForgettingTests(StoreCase):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 500_000, signed=False)))
         self.assertGreater(os.path.getsize(self.path), 20 * 1024 * 1024)
         self.assertLess(os.path.getsize(f"{self.path}-wal"), schema.WAL_SIZE_LIMIT)
+
+    def test_log_of_small_records_is_bounded(self) -> None:
+        """Records that come one by one cost the log whole pages each, and it stays small all the same."""
+        store = self.opened()
+        for number in range(500):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}", signed=False)))
+        self.assertLess(os.path.getsize(f"{self.path}-wal"), 2 * CHECKPOINT_BYTES)
 
     def test_jti_of_two_clients(self) -> None:
         """A jti leads each client to its own record."""

@@ -1,0 +1,142 @@
+"""
+Damaged databases, and what is counted of them: every pair of operation and entity by a real file.
+
+The order of the events in each test is that of an operator's bad day: the store runs, the file is damaged by somebody
+else, the next reading or writing finds out.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.proxy.observers import StoreReports
+from svc.store.errors import StoreCorrupt, StoreUnavailable
+from svc.store.sqlite import SqliteStore
+from svc.telemetry.health import PROXY_CONDITIONS, Health
+from svc.telemetry.labels import DB_ERRORS
+from svc.telemetry.metrics import ProxyMetrics
+from tests.proxy.rig import BASE
+from tests.store.doubles import CLIENT, InlineLane, InlineReactor, receipt, statement
+
+ERRORS = "svc_proxy_notary_db_errors_total"
+
+
+class DamageTests(SynchronousTestCase):
+    """A store on a real file, counted by the metrics of the proxy."""
+
+    def setUp(self) -> None:
+        self.registry = CollectorRegistry()
+        reports = StoreReports(ProxyMetrics(self.registry), Health(PROXY_CONDITIONS, now=lambda: BASE))
+        self.path = os.path.abspath(os.path.join(self.mktemp(), "notary.db"))
+        self.store = SqliteStore(self.path, reactor=InlineReactor(), observer=reports, reserve_size=0, lanes=InlineLane)
+
+    def opened(self) -> SqliteStore:
+        """The store with one statement and one receipt."""
+        self.store.init()
+        self.addCleanup(self.store.close)
+        self.successResultOf(self.store.put_statement(statement()))
+        self.successResultOf(self.store.put_receipt(receipt()))
+        self.assertEqual({}, self.errors())
+        return self.store
+
+    def sql(self, text: str) -> None:
+        """Somebody else changes the database."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute(text)
+
+    def replaced(self) -> None:
+        """Somebody else writes over the file."""
+        with open(self.path, "wb") as file:
+            file.write(b"this is no database\n" * 1000)
+        for end in ("-wal", "-shm"):
+            if os.path.exists(self.path + end):
+                os.remove(self.path + end)
+
+    def errors(self) -> dict[tuple[str, str], float]:
+        """What was counted."""
+        found = {}
+        for op, entity in DB_ERRORS:
+            value = self.registry.get_sample_value(ERRORS, {"op": op, "entity": entity})
+            if value:
+                found[op, entity] = value
+        return found
+
+    def assert_refused(self, result: Any, op: str, entity: str) -> None:
+        """It failed, and nothing but this pair was counted."""
+        self.failureResultOf(result, StoreUnavailable)
+        self.assertEqual({(op, entity)}, set(self.errors()))
+
+    def test_init_db(self) -> None:
+        """A file that is no database is refused at the start."""
+        os.makedirs(os.path.dirname(self.path))
+        self.replaced()
+        self.assertRaises(StoreCorrupt, self.store.init)
+        self.assertEqual({("init", "db"): 1.0}, self.errors())
+
+    def test_put_certificate_blob(self) -> None:
+        """The table of certificates is gone when a new chain is stored."""
+        store = self.opened()
+        self.sql("DROP TABLE certificate_blob")
+        put = store.put_receipt(receipt("r2", chain=(b"another leaf", b"ca")))
+        self.assert_refused(put, "put", "certificate_blob")
+
+    def test_put_workload_statement(self) -> None:
+        """The table of statements is gone when a statement is stored."""
+        store = self.opened()
+        self.sql("DROP TABLE workload_statement")
+        self.assert_refused(store.put_statement(statement("s2")), "put", "workload_statement")
+
+    def test_put_receipt(self) -> None:
+        """The table of records is gone when a record is stored."""
+        store = self.opened()
+        self.sql("DROP TABLE receipt")
+        self.assert_refused(store.put_receipt(receipt("r2")), "put", "receipt")
+
+    def test_put_db(self) -> None:
+        """After one error the writer connects anew, and finds no database any more."""
+        store = self.opened()
+        self.sql("DROP TABLE receipt")
+        self.failureResultOf(store.put_receipt(receipt("r2")), StoreUnavailable)
+        self.replaced()
+        self.failureResultOf(store.put_receipt(receipt("r3")), StoreUnavailable)
+        self.assertEqual({("put", "receipt"), ("put", "db")}, set(self.errors()))
+
+    def test_get_certificate_blob(self) -> None:
+        """A certificate that a record refers to is missing."""
+        store = self.opened()
+        self.sql("DELETE FROM certificate_blob")
+        self.assert_refused(store.get_receipt("r1"), "get", "certificate_blob")
+
+    def test_get_workload_statement(self) -> None:
+        """A statement is garbage."""
+        store = self.opened()
+        self.sql("UPDATE workload_statement SET cuts = 'garbage'")
+        self.assert_refused(store.get_statement("s1"), "get", "workload_statement")
+
+    def test_get_receipt(self) -> None:
+        """A record is garbage."""
+        store = self.opened()
+        self.sql("UPDATE receipt SET disclosures = '{'")
+        self.assert_refused(store.get_by_request(CLIENT, "jti-r1"), "get", "receipt")
+
+    def test_get_db(self) -> None:
+        """After one error the reader connects anew, and finds no database any more."""
+        store = self.opened()
+        self.sql("UPDATE receipt SET disclosures = '{'")
+        self.failureResultOf(store.get_receipt("r1"), StoreUnavailable)
+        self.replaced()
+        self.failureResultOf(store.get_receipt("r1"), StoreUnavailable)
+        self.assertEqual({("get", "receipt"): 1.0, ("get", "db"): 1.0}, self.errors())
+
+    def test_close_db(self) -> None:
+        """The log of the database was cut when it is to be copied into the database for the last time."""
+        store = self.opened()
+        os.truncate(f"{self.path}-wal", 32)
+        self.successResultOf(store.close())
+        self.assertEqual({("close", "db"): 1.0}, self.errors())

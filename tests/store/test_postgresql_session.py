@@ -1,0 +1,124 @@
+"""What can be told of sessions without a server: bounded waits, words for people, the span before the next attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.store.errors import DatabaseUnavailable, DatabaseUnsafe, StoreError
+from svc.store.postgresql.address import DatabaseAddress
+from svc.store.postgresql.session import AnswerMissing, Session, believe, bounded, conninfo, told
+from svc.store.postgresql.store import RETRY_FIRST, RETRY_LEAST, RETRY_MOST, PostgresStore
+from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver
+
+ADDRESS = DatabaseAddress.parse("postgresql:///notary?host=/nowhere")
+
+
+class BoundedTests(SynchronousTestCase):
+    """A wait for the server ends."""
+
+    def asking(self, times: int) -> Generator[str, str, str]:
+        said: list[str] = []
+        while len(said) < times:
+            said.append((yield f"wait {len(said)}"))
+        return " ".join(said)
+
+    def test_answer_in_time(self) -> None:
+        """In time everything passes unchanged in both directions, and so does the result."""
+        bound = bounded(self.asking(2), time.monotonic() + 60)
+        self.assertEqual(["wait 0", "wait 1"], [next(bound), bound.send("a")])
+        self.assertEqual("a b", self.assertRaises(StopIteration, bound.send, "b").value)
+
+    def test_too_late(self) -> None:
+        """After that the wait ends with an error that says nothing was heard, at the next look."""
+        bound = bounded(self.asking(2), time.monotonic() - 1)
+        next(bound)
+        self.assertRaises(AnswerMissing, bound.send, "")
+
+    def test_failure(self) -> None:
+        """What the library raises comes out as it is."""
+
+        def failing() -> Generator[str, str, None]:
+            yield "wait"
+            raise psycopg.DataError("no")
+
+        bound = bounded(failing(), time.monotonic() + 60)
+        next(bound)
+        self.assertRaises(psycopg.DataError, bound.send, "")
+
+
+class WordsTests(SynchronousTestCase):
+    """What people are told."""
+
+    def test_first_line(self) -> None:
+        """One line, without control characters, of bounded length."""
+        self.assertEqual("a\\x1bb", told(psycopg.OperationalError("a\x1bb\nsecond line")))
+        self.assertLess(len(told(psycopg.OperationalError("x" * 5000))), 250)
+
+    def test_unsafe(self) -> None:
+        """A server that forgets is refused for records and allowed for reading."""
+        self.assertRaises(DatabaseUnsafe, believe, "db/n", (150000, "off", False, "on"), durable=True)
+        self.assertEqual("off", believe("db/n", (150000, "off", True, "on"), durable=False))
+
+    def test_standby(self) -> None:
+        """A standby takes no records."""
+        self.assertRaises(
+            psycopg.errors.ReadOnlySqlTransaction, believe, "db/n", (150000, "on", True, "on"), durable=True
+        )
+
+
+class ConninfoTests(SynchronousTestCase):
+    """What the library is told."""
+
+    def test_nothing_leads_elsewhere(self) -> None:
+        """Where hosts are named no address of the environment takes their place; a verified service has its own."""
+        verified = "sslmode=verify-full&sslrootcert=/ca.pem"
+        for url, hostaddr in (
+            ("postgresql://localhost/n", ""),
+            ("postgresql:///n?host=/run/postgresql", ""),
+            (f"postgresql://db.example/n?{verified}", ""),
+            (f"postgresql:///n?service=notary&{verified}", None),
+        ):
+            told_it = conninfo_to_dict(conninfo(DatabaseAddress.parse(url)))
+            self.assertEqual(told_it.get("hostaddr"), hostaddr, url)
+
+
+class OpeningTests(SynchronousTestCase):
+    """The store before it has a session."""
+
+    def make(self, jitter: float = 1.0, error: Exception | None = None) -> PostgresStore:
+        def refusing() -> Session:
+            raise error or psycopg.OperationalError("not there")
+
+        self.observer = RecordingObserver()
+        return PostgresStore(
+            ADDRESS,
+            reactor=InlineReactor(),
+            observer=self.observer,
+            jitter=lambda: jitter,
+            write_connect=refusing,
+            lanes=InlineLane,
+        )
+
+    def test_refused(self) -> None:
+        """What the server or the library says is one error of the store, with the place and the word."""
+        error: Any = self.assertRaises(DatabaseUnavailable, self.make().init)
+        self.assertEqual(("/nowhere/notary", "not there"), (error.path, error.detail))
+        self.assertEqual([("init", "db")], self.observer.errors)
+
+    def test_error_of_the_store(self) -> None:
+        """An error that is the store's own stays what it is."""
+        unsafe: StoreError = DatabaseUnsafe(path="db/n", detail="fsync = off")
+        self.assertIs(unsafe, self.assertRaises(DatabaseUnsafe, self.make(error=unsafe).init))
+
+    def test_spans(self) -> None:
+        """The span doubles up to its limit and is shared out at random, never down to nothing."""
+        spans = [self.make()._retry_delay(attempt) for attempt in (0, 1, 2, 6, 7, 10**6)]
+        self.assertEqual([RETRY_FIRST, RETRY_FIRST * 2, RETRY_FIRST * 4, RETRY_MOST, RETRY_MOST, RETRY_MOST], spans)
+        self.assertEqual(RETRY_MOST / 2, self.make(0.5)._retry_delay(20))
+        self.assertEqual(RETRY_LEAST, self.make(0.0)._retry_delay(20))

@@ -1,0 +1,401 @@
+"""Real files, really damaged: what is found before the first use, what is set aside, and what is left alone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+import sqlite3
+import struct
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.store import damage, schema
+from svc.store.damage import StoreSetAside, inspect, set_aside
+from svc.store.errors import StoreCorrupt, StoreError, StoreForeign, StoreUnavailable, StoreVersionUnsupported
+from svc.store.sqlite import SqliteStore
+from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver, receipt
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+STAMP = ".corrupt-20261121T120000Z"
+
+
+class DamageCase(SynchronousTestCase):
+    """A folder with a database of 40 records, orderly closed or as a killed process left it."""
+
+    def setUp(self) -> None:
+        """A path."""
+        self.folder = self.mktemp()
+        self.path = os.path.join(self.folder, "notary.db")
+        self.observer = RecordingObserver()
+        self.reactor = InlineReactor()
+
+    def store(self, **options: Any) -> SqliteStore:
+        """A store that is not open."""
+        given: dict[str, Any] = {"reserve_size": 64 * 1024, "lanes": InlineLane, "wall": lambda: NOW}
+        return SqliteStore(self.path, reactor=self.reactor, observer=self.observer, **(given | options))
+
+    def opened(self, **options: Any) -> SqliteStore:
+        """An open store."""
+        store = self.store(**options)
+        store.init()
+        self.addCleanup(store.close)
+        return store
+
+    def filled(self, *, closed: bool = True, count: int = 40) -> None:
+        """Make the database; not closed, all its records are in the log."""
+        store = self.store()
+        store.init()
+        for number in range(count):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 2000)))
+        if not closed:
+            # What a killed process leaves: the files as they are now.
+            shutil.copytree(self.folder, self.folder + ".copy")
+        self.successResultOf(store.close())
+        if not closed:
+            shutil.rmtree(self.folder)
+            os.rename(self.folder + ".copy", self.folder)
+        self.observer.__init__()  # type: ignore[misc]
+
+    def files(self) -> dict[str, bytes]:
+        """What lies in the folder, but for the reserve, the index and an empty log, which every reader makes anew."""
+        found = {}
+        for name in os.listdir(self.folder):
+            if not name.endswith((".reserve", "-shm")):
+                with open(os.path.join(self.folder, name), "rb") as file:
+                    found[name] = file.read()
+        # A difference of whole files would take minutes to show.
+        short = {name: data if len(data) < 100 else hashlib.sha256(data).digest() for name, data in found.items()}
+        return {name: data for name, data in short.items() if data or not name.endswith("-wal")}
+
+    def overwrite(self, start: int, data: bytes, suffix: str = "") -> None:
+        """Damage a file."""
+        with open(self.path + suffix, "r+b") as file:
+            file.seek(start)
+            file.write(data)
+
+    def refusal(self, kind: type[StoreError]) -> StoreError:
+        """Open in vain."""
+        error = self.assertRaises(kind, self.store().init)
+        self.assertEqual([("init", "db")], self.observer.errors)
+        self.assertTrue(error.advice())
+        return error
+
+    def is_set_aside(self) -> None:
+        """Open in vain; the database lies aside octet by octet, and the next start begins a new one and says so."""
+        before = self.files()
+        error = self.refusal(StoreSetAside)
+        aside = self.path + STAMP
+        self.assertEqual(
+            {name.replace("notary.db", "notary.db" + STAMP): data for name, data in before.items()}, self.files()
+        )
+        self.assertEqual(("store_corrupt", aside), (error.reason, error.evidence["aside"]))
+        self.assertEqual([("set aside", self.path, aside)], self.observer.damage)
+        store = self.opened()
+        self.assertTrue(store.writable)
+        self.assertEqual(("lies aside", aside), self.observer.damage[-1])
+        self.assertIsNone(self.successResultOf(store.get_receipt("r1")))
+        self.successResultOf(store.put_receipt(receipt("new")))
+
+    def is_left_alone(self, kind: type[StoreError]) -> None:
+        """Open in vain; nothing was moved or changed."""
+        before = self.files()
+        self.assertNotIsInstance(self.refusal(kind), StoreSetAside)
+        self.assertEqual(before, self.files())
+        self.assertEqual([], self.observer.damage)
+
+
+class SetAsideTests(DamageCase):
+    """Ours and damaged."""
+
+    def test_pages(self) -> None:
+        """Random octets over pages in the middle."""
+        self.filled()
+        self.overwrite(4096 * 3, random.Random(1).randbytes(4096 * 8))
+        self.is_set_aside()
+
+    def test_header(self) -> None:
+        """Another header: SQLite does not know the file, but a database was made here."""
+        self.filled()
+        self.overwrite(0, b"SQLite format 4\0")
+        self.is_set_aside()
+
+    def test_truncated(self) -> None:
+        """Half a file."""
+        self.filled()
+        os.truncate(self.path, os.path.getsize(self.path) // 2)
+        self.is_set_aside()
+
+    def test_empty(self) -> None:
+        """No octet is left of a database that was in use."""
+        self.filled()
+        os.truncate(self.path, 0)
+        self.is_set_aside()
+
+    def test_schema_is_gone(self) -> None:
+        """A database without tables stands where one with tables was."""
+        self.filled(closed=False)
+        # The schema itself is still in the log, and that is gone.
+        os.unlink(self.path + "-wal")
+        os.unlink(self.path + "-shm")
+        self.is_set_aside()
+
+    def test_log_without_database(self) -> None:
+        """The database is gone and its log is not, which SQLite would delete."""
+        self.filled(closed=False)
+        os.unlink(self.path)
+        before = self.files()
+        self.assertIn("notary.db-wal", before)
+        self.refusal(StoreSetAside)
+        self.assertEqual({f"notary.db{STAMP}-wal": before["notary.db-wal"]}, self.files())
+
+    def test_head_of_the_log(self) -> None:
+        """A log that SQLite would ignore from its head on."""
+        self.filled(closed=False)
+        self.overwrite(8, b"\0" * 8, "-wal")
+        self.is_set_aside()
+
+    def test_frames_of_the_log(self) -> None:
+        """A log that SQLite would end in the middle, as if nothing more had been acknowledged."""
+        self.filled(closed=False)
+        self.overwrite(os.path.getsize(self.path + "-wal") // 2, random.Random(2).randbytes(5000), "-wal")
+        self.is_set_aside()
+
+    def test_never_over_an_earlier_one(self) -> None:
+        """Two in one second lie beside each other, and so do their logs."""
+        os.makedirs(self.folder)
+        for number in range(3):
+            for suffix in ("", "-wal"):
+                with open(self.path + suffix, "wb") as file:
+                    file.write(b"%d" % number)
+            set_aside(self.path, NOW)
+        first = "notary.db" + STAMP
+        expected = {first: b"0", f"{first}-2": b"1", f"{first}-3": b"2"}
+        expected |= {f"{name}-wal": data for name, data in expected.items()}
+        self.assertEqual(expected, self.files())
+        self.assertEqual([f"{self.path}{STAMP}{part}" for part in ("", "-2", "-3")], damage.lying_aside(self.path))
+
+    def test_folder_that_cannot_be_written(self) -> None:
+        """Where renaming is refused, that is said and nothing has happened."""
+        self.filled()
+        os.truncate(self.path, 0)
+
+        def refuse(_source: str, _target: str) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        self.patch(os, "rename", refuse)
+        self.is_left_alone(StoreUnavailable)
+
+
+class LeftAloneTests(DamageCase):
+    """Not ours, or not damaged."""
+
+    def test_no_database(self) -> None:
+        """A file of something else, in a place where we made none."""
+        os.makedirs(self.folder)
+        with open(self.path, "wb") as file:
+            file.write(b"this is no database at all" * 400)
+        self.is_left_alone(StoreCorrupt)
+
+    def test_damaged_database_of_another_program(self) -> None:
+        """A mark that is not ours protects a damaged file too, even in our place."""
+        self.filled()
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("PRAGMA application_id = 42")
+        os.truncate(self.path, 4096 * 5)
+        self.is_left_alone(StoreCorrupt)
+
+    def test_foreign(self) -> None:
+        """A whole database of another program."""
+        os.makedirs(self.folder)
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("CREATE TABLE t (x)")
+        self.is_left_alone(StoreForeign)
+
+    def test_newer(self) -> None:
+        """A database of a newer version of this program, damaged or not."""
+        self.filled()
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+        self.overwrite(4096 * 5, b"\xff" * 4096)
+        self.is_left_alone(StoreVersionUnsupported)
+
+    def test_folder_in_its_place(self) -> None:
+        """A directory of that name stays and is named."""
+        os.makedirs(self.path)
+        self.assertIn("Is a directory", str(self.refusal(StoreUnavailable)))
+        self.assertTrue(os.path.isdir(self.path))
+
+    def test_gone(self) -> None:
+        """A database that somebody took away is begun anew, and a start that broke off then is no damage."""
+        self.filled()
+        os.unlink(self.path)
+        self.assertTrue(self.opened().writable)
+        self.assertEqual([], self.observer.damage)
+
+    def test_making_broken_off(self) -> None:
+        """A file whose making was broken off, its rollback journal beside it, is made anew."""
+        os.makedirs(self.folder)
+        # A process that dies in the middle of its first write.
+        script = (
+            "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+            "c.execute('PRAGMA user_version = 0'); c.execute('PRAGMA page_size = 4096'); c.execute('VACUUM');"
+            "c.execute('PRAGMA cache_size = 1'); c.execute('BEGIN'); c.execute('CREATE TABLE t (x)');"
+            "[c.execute('INSERT INTO t VALUES (zeroblob(9000))') for _ in range(9)]; os._exit(0)"
+        )
+        subprocess.run([sys.executable, "-c", script, self.path], check=True)
+        self.assertGreater(os.path.getsize(self.path + "-journal"), 512)
+        self.assertTrue(self.opened().writable)
+        self.assertEqual([], self.observer.damage)
+
+    def test_whole_log(self) -> None:
+        """The log of a killed process is taken over whole."""
+        self.filled(closed=False)
+        store = self.opened()
+        for number in range(40):
+            self.assertIsNotNone(self.successResultOf(store.get_receipt(f"r{number}")))
+        self.assertEqual([], self.observer.damage)
+
+
+class TornLogTests(DamageCase):
+    """How the log may end without anything acknowledged being lost."""
+
+    def frames(self) -> tuple[int, int, list[int]]:
+        """Octets before the first frame, octets of a frame, and the number of each frame that ends a transaction."""
+        with open(self.path + "-wal", "rb") as file:
+            log = file.read()
+        step = 24 + struct.unpack_from(">I", log, 8)[0]
+        starts = range(32, len(log) - step + 1, step)
+        return 32, step, [number for number, start in enumerate(starts) if struct.unpack_from(">I", log, start + 4)[0]]
+
+    def test_cut_anywhere(self) -> None:
+        """Wherever the file ends, what was there before is served: so does a write that the end of power cut short."""
+        self.filled(closed=False, count=6)
+        first, step, commits = self.frames()
+        for cut in (1, step - 1, step, step * 3 + 100):
+            os.truncate(self.path + "-wal", first + step * (commits[-1] + 1) - cut)
+            inspect(self.path, made=True)
+
+    def test_torn_last_transaction(self) -> None:
+        """A page of the last transaction that did not arrive is no damage."""
+        self.filled(closed=False, count=6)
+        first, step, commits = self.frames()
+        self.overwrite(first + step * (commits[-2] + 1) + 100, b"\0" * 512, "-wal")
+        inspect(self.path, made=True)
+        store = self.opened()
+        self.assertIsNotNone(self.successResultOf(store.get_receipt("r4")))
+        self.assertIsNone(self.successResultOf(store.get_receipt("r5")))
+
+    def test_two_transactions(self) -> None:
+        """One transaction further before the end it is damage: something was acknowledged after it."""
+        self.filled(closed=False, count=6)
+        first, step, commits = self.frames()
+        self.overwrite(first + step * (commits[-3] + 1) + 100, b"\0" * 512, "-wal")
+        self.assertIn("its log is damaged", str(self.assertRaises(StoreCorrupt, inspect, self.path, made=True)))
+
+    def test_left_over_frames(self) -> None:
+        """Frames of attempts that the disk refused, longer ones behind shorter ones, are no damage."""
+        self.filled(closed=False, count=6)
+        first, step, commits = self.frames()
+        with open(self.path + "-wal", "rb") as file:
+            log = file.read()
+        end = first + step * (commits[-1] + 1)
+        last = log[first + step * (commits[-2] + 1) : end]
+        # Twice the last transaction, which continues neither the one before it nor itself.
+        with open(self.path + "-wal", "wb") as file:
+            file.write(log[:end] + last[-step:] + last[-step:] + last)
+        inspect(self.path, made=True)
+
+    @given(st.integers(0, 2**32), st.integers(1, 6000))
+    def test_never_opened_without_notice(self, place: int, length: int) -> None:
+        """
+        Wherever octets of the log are destroyed, it is told, or what is missing looks like lost power: the last
+        transaction, or the last two where the border between them is destroyed.
+        """
+        if not os.path.exists(self.path + ".whole"):
+            self.filled(closed=False, count=6)
+            shutil.copy(self.path + "-wal", self.path + ".whole")
+        shutil.copy(self.path + ".whole", self.path + "-wal")
+        first, step, commits = self.frames()
+        if os.path.exists(self.path + "-shm"):
+            os.unlink(self.path + "-shm")
+        size = os.path.getsize(self.path + "-wal")
+        start = place % size
+        self.overwrite(start, bytes(255 - each for each in self.whole()[start : start + length]), "-wal")
+        try:
+            inspect(self.path, made=True)
+        except StoreCorrupt:
+            return
+        copy = self.folder + ".look"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder, copy)
+        with closing(sqlite3.connect(os.path.join(copy, "notary.db"))) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM receipt").fetchone()
+        border = first + step * (commits[-2] + 1)
+        crossed = start < border + 24 and start + length > border - step
+        self.assertGreaterEqual(count, 4 if crossed else 5)
+
+    def whole(self) -> bytes:
+        """The log before it was damaged."""
+        with open(self.path + ".whole", "rb") as file:
+            return file.read()
+
+
+class InUseTests(DamageCase):
+    """Damage that comes while the database is open."""
+
+    def damaged(self, **options: Any) -> SqliteStore:
+        """An open store over a database whose tables are destroyed; nothing of it is cached."""
+        self.filled()
+        store = self.opened(**options)
+        self.overwrite(4096, b"\xff" * (os.path.getsize(self.path) - 4096))
+        return store
+
+    def assert_given_up(self, store: SqliteStore) -> None:
+        """It takes nothing, says so once, and does not come back by itself."""
+        self.assertFalse(store.writable)
+        errors = len(self.observer.errors)
+        self.assertGreaterEqual(errors, 1)
+        for _turn in range(5):
+            self.reactor.advance(1)
+        self.assertFalse(store.writable)
+        self.assertEqual(errors, len(self.observer.errors))
+        self.assertEqual([("damaged", self.path)], self.observer.damage)
+
+    def test_met_by_a_record(self) -> None:
+        """A record that meets damage is refused, and no other is promised a place."""
+        store = self.damaged()
+        self.failureResultOf(store.put_receipt(receipt("new", nonce="n")), StoreUnavailable)
+        self.assert_given_up(store)
+
+    def test_met_by_a_reading(self) -> None:
+        """A reading that meets damage is refused, and no record is promised a place."""
+        store = self.damaged()
+        self.failureResultOf(store.get_receipt("r7"), StoreUnavailable)
+        self.assert_given_up(store)
+
+    def test_next_start_looks_at_all_of_it(self) -> None:
+        """A database too large for the usual check is checked whole after damage was met."""
+        self.patch(damage, "CHECK_LIMIT", 0)
+        store = self.damaged()
+        inspect(self.path, made=True)
+        self.failureResultOf(store.get_receipt("r7"), StoreUnavailable)
+        self.successResultOf(store.close())
+        self.observer.errors.clear()
+        self.refusal(StoreSetAside)
+        self.assertEqual("set aside", self.observer.damage[-1][0])
+
+    def test_error_of_the_moment(self) -> None:
+        """A disk that refuses for a moment is no damage."""
+        store = self.damaged()
+        self.reactor.callFromThread(store._unavailable, sqlite3.OperationalError("disk I/O error"))
+        self.assertTrue(store.writable)
+        self.assertEqual([], self.observer.damage)

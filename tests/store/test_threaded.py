@@ -1,0 +1,301 @@
+"""What every store with threads does around its database: late commits, records of unknown fate, recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.store.errors import StoreClosed, StoreError, StoreLate, StoreStuck, StoreUnavailable
+from svc.store.rows import Outcome, Refused, Row
+from svc.store.threaded import COMMIT_SECONDS, ThreadedStore
+from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver, receipt
+from tests.store.test_sqlite import StuckLane
+
+
+class ScriptedWriter:
+    """Does what the test says next; stores by default."""
+
+    def __init__(self) -> None:
+        self.degraded = False
+        self.away = False
+        self.stored: list[str] = []
+        self.closed = False
+
+    def commit(self, rows: Sequence[Row]) -> Outcome:
+        """Store, or do not know."""
+        if self.away:
+            self.degraded = True
+            return Outcome(errors=["receipt"], undecided=True)
+        self.stored += [row.id for row in rows]
+        return Outcome(results=[None] * len(rows))
+
+    def prune(self, before: int) -> tuple[int, bool]:
+        """Forget nothing."""
+        return 0, False
+
+    def recover(self) -> None:
+        """Be there again."""
+        if self.away:
+            raise Refused("db", OSError("away"))
+        self.degraded = False
+
+    def checkpoint_if_due(self) -> None:
+        """Nothing to tidy up."""
+
+    def close(self) -> None:
+        """End."""
+        self.closed = True
+
+
+class ScriptedReader:
+    """Is closed, nothing else."""
+
+    def close(self) -> None:
+        """End."""
+
+
+class ScriptedStore(ThreadedStore):
+    """A store without a database."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.writer = ScriptedWriter()
+        self.delays: list[int] = []
+
+    def _retry_delay(self, attempt: int) -> float:
+        self.delays.append(attempt)
+        return super()._retry_delay(attempt)
+
+    def _open(self) -> Any:
+        return self.writer, ScriptedReader()
+
+    def _unavailable(self, error: Exception) -> StoreError:
+        return StoreUnavailable(path="scripted", detail=str(error))
+
+
+class ThreadedCase(SynchronousTestCase):
+    """Makes such stores on a clock; none leaves a timer behind."""
+
+    def opened(self, lane: Any = InlineLane) -> ScriptedStore:
+        self.reactor, self.observer = InlineReactor(), RecordingObserver()
+        self.lanes: list[Any] = []
+        store = ScriptedStore(
+            reactor=self.reactor,
+            observer=self.observer,
+            lanes=lambda *args: self.lanes.append(lane(*args)) or self.lanes[-1],
+        )
+        store.init()
+        self.addCleanup(lambda: self.assertEqual([], self.reactor.getDelayedCalls()))
+        self.addCleanup(store.close)
+        return store
+
+
+class LatenessTests(ThreadedCase):
+    """A commit takes longer than an exchange may wait."""
+
+    def test_late_at_the_limit(self) -> None:
+        """At the limit, and not before, the exchange is told StoreLate, and no new one is promised a place."""
+        store = self.opened(StuckLane)
+        put = store.put_receipt(receipt("r1"))
+        self.reactor.advance(COMMIT_SECONDS - 0.001)
+        self.assertNoResult(put)
+        self.assertTrue(store.writable)
+        self.reactor.advance(0.001)
+        late = self.failureResultOf(put, StoreLate).value
+        self.assertEqual((503, COMMIT_SECONDS), (late.http_status, late.seconds))
+        self.assertFalse(store.writable)
+        self.assertEqual([("put", "db")], self.observer.errors)
+
+    def test_each_by_its_own_time(self) -> None:
+        """A record that was put later is late later; one that was stored in time never is."""
+        store = self.opened(StuckLane)
+        stored = store.put_receipt(receipt("r0"))
+        self.lanes[0].run()
+        self.successResultOf(stored)
+        first = store.put_receipt(receipt("r1"))
+        self.reactor.advance(4)
+        second = store.put_receipt(receipt("r2"))
+        self.reactor.advance(COMMIT_SECONDS - 4)
+        self.failureResultOf(first, StoreLate)
+        self.assertNoResult(second)
+        self.reactor.advance(4)
+        self.failureResultOf(second, StoreLate)
+
+    def test_writable_again_when_the_commit_ends(self) -> None:
+        """The late result of a record that was given up is nobody's, and the store takes records again."""
+        store = self.opened(StuckLane)
+        put = store.put_receipt(receipt("r1"))
+        self.reactor.advance(COMMIT_SECONDS)
+        self.failureResultOf(put, StoreLate)
+        self.lanes[0].run()
+        self.assertTrue(store.writable)
+        self.assertEqual([True, False, True], self.observer.writable)
+        again = store.put_receipt(receipt("r2"))
+        self.lanes[0].run()
+        self.successResultOf(again)
+
+    def test_no_timer_without_a_record(self) -> None:
+        """While nothing waits no timer runs."""
+        store = self.opened(StuckLane)
+        put = store.put_receipt(receipt("r1"))
+        self.assertEqual(1, len(self.reactor.getDelayedCalls()))
+        self.lanes[0].run()
+        self.successResultOf(put)
+        self.assertEqual([], self.reactor.getDelayedCalls())
+
+
+class UndecidedTests(ThreadedCase):
+    """The database goes away before it says what came of a commit."""
+
+    def test_asked_again_when_it_is_back(self) -> None:
+        """A record of unknown fate is neither acknowledged nor failed until the database can be asked."""
+        store = self.opened()
+        store.writer.away = True
+        put = store.put_receipt(receipt("r1"))
+        self.assertNoResult(put)
+        self.assertFalse(store.writable)
+        self.reactor.advance(1)
+        self.assertNoResult(put)
+        store.writer.away = False
+        self.reactor.advance(1)
+        self.successResultOf(put)
+        self.assertTrue(store.writable)
+        self.assertEqual(["r1"], store.writer.stored)
+
+    def test_lost_twice(self) -> None:
+        """When the database goes away again while it is asked, the record waits on."""
+        store = self.opened()
+        store.writer.away = True
+        put = store.put_receipt(receipt("r1"))
+        store.writer.recover = lambda: None  # type: ignore[method-assign]
+        self.reactor.advance(1)
+        self.assertNoResult(put)
+        store.writer.away = False
+        self.reactor.advance(1)
+        self.successResultOf(put)
+
+    def test_too_late_is_forgotten(self) -> None:
+        """A record that is late by then is not asked for: its exchange has failed."""
+        store = self.opened()
+        store.writer.away = True
+        put = store.put_receipt(receipt("r1"))
+        self.reactor.pump([1] * int(COMMIT_SECONDS))
+        self.failureResultOf(put, StoreLate)
+        store.writer.away = False
+        self.reactor.advance(1)
+        self.assertEqual([], store.writer.stored)
+        self.assertTrue(store.writable)
+
+    def test_late_records_leave_the_queue(self) -> None:
+        """What was given up while the database is away takes no place in the queue any more."""
+        store = self.opened()
+        store.writer.away = True
+        for number in range(1024):
+            store.put_receipt(receipt(f"r{number}")).addErrback(lambda failure: failure.trap(StoreLate))
+        self.reactor.pump([1] * int(COMMIT_SECONDS + 1))
+        waiting = store.put_receipt(receipt("one-more"))
+        self.assertNoResult(waiting)
+        store.writer.away = False
+        self.reactor.advance(1)
+        self.successResultOf(waiting)
+
+    def test_close_asks_once_more(self) -> None:
+        """Closing asks a last time; what is known then is told, what is not fails."""
+        for away in (False, True):
+            store = self.opened()
+            store.writer.away = True
+            put = store.put_receipt(receipt("r1"))
+            store.writer.away = away
+            self.successResultOf(store.close())
+            self.assertTrue(store.writer.closed)
+            if away:
+                self.failureResultOf(put, StoreClosed)
+            else:
+                self.successResultOf(put)
+            self.assertEqual([], self.reactor.getDelayedCalls())
+
+    def test_attempts_are_counted(self) -> None:
+        """Each attempt knows its number, so that a store can wait longer and longer; success begins anew."""
+        store = self.opened()
+        for _time in range(2):
+            store.writer.away = True
+            put = store.put_receipt(receipt("r1"))
+            self.reactor.pump([1, 1])
+            store.writer.away = False
+            self.reactor.advance(1)
+            self.successResultOf(put)
+        self.assertEqual([0, 1, 2, 0, 1, 2], store.delays)
+
+
+class HangingLane(StuckLane):
+    """A lane whose thread does not come back; it ends only when the test says so."""
+
+    def stop(self) -> None:
+        """Wait for the thread."""
+
+
+class StuckEndTests(ThreadedCase):
+    """The database hangs while the process ends."""
+
+    def hanging(self) -> ScriptedStore:
+        return self.opened(HangingLane)
+
+    def test_close_at_the_limit(self) -> None:
+        """At the limit of commits, and not before, the end goes on without the database, and says so once."""
+        store = self.hanging()
+        closing = store.close()
+        self.reactor.advance(COMMIT_SECONDS - 0.001)
+        self.assertNoResult(closing)
+        self.reactor.advance(0.001)
+        stuck = self.failureResultOf(closing, StoreStuck).value
+        self.assertEqual("the notary database was not closed within 10.0 s", str(stuck))
+        self.assertEqual([("close", "db")], self.observer.errors)
+        self.assertEqual([str(stuck)], self.observer.details)
+
+    def test_who_waits_is_told(self) -> None:
+        """Whoever waits for a record, put at the last moment too, hears that it is late before the end goes on."""
+        store = self.hanging()
+        early = store.put_receipt(receipt("r1"))
+        self.reactor.advance(1)
+        last = store.put_receipt(receipt("r2"))
+        told: list[str] = []
+        for name, put in (("early", early), ("last", last)):
+            put.addErrback(lambda failure, name=name: told.append(f"{name} {failure.check(StoreLate).__name__}"))
+        store.close().addErrback(lambda failure: told.append(failure.check(StoreStuck).__name__))
+        self.reactor.pump([1] * int(COMMIT_SECONDS))
+        self.assertEqual(["early StoreLate", "last StoreLate", "StoreStuck"], told)
+
+    def test_one_thread_is_enough(self) -> None:
+        """A reader that hangs holds the end as little as a writer; the other has ended in order."""
+        store = self.hanging()
+        closing = store.close()
+        self.lanes[0].finish()
+        self.assertTrue(store.writer.closed)
+        self.reactor.advance(COMMIT_SECONDS)
+        self.failureResultOf(closing, StoreStuck)
+
+    def test_in_time(self) -> None:
+        """Threads that end at the last moment have closed it in order."""
+        store = self.hanging()
+        closing = store.close()
+        self.reactor.advance(COMMIT_SECONDS - 0.001)
+        for lane in self.lanes:
+            lane.finish()
+        self.successResultOf(closing)
+        self.assertEqual(([], [True, False]), (self.observer.errors, self.observer.writable))
+
+    def test_threads_that_come_back(self) -> None:
+        """A database that answers after all changes nothing any more."""
+        store = self.hanging()
+        put = store.put_receipt(receipt("r1"))
+        closing = store.close()
+        self.reactor.advance(COMMIT_SECONDS)
+        self.failureResultOf(put, StoreLate)
+        self.failureResultOf(closing, StoreStuck)
+        for lane in self.lanes:
+            lane.run()
+            lane.finish()
+        self.assertEqual(["r1"], store.writer.stored)
+        self.assertEqual([True, False], self.observer.writable)
