@@ -376,4 +376,4 @@ def utc_micros(moment: datetime) -> str:
     Returns:
         For example ``2026-11-21T00:25:32.101223Z``.
     """
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.astimezone(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}Z"

@@ -16,21 +16,18 @@ from typing import Final
 
 from svc.errors import printable
 from svc.notary.claims import Claims, utc_seconds
-from svc.notary.envelope import Envelope
 from svc.notary.errors import Malformed
 from svc.notary.evidence import TIME_ASSERTED
-from svc.notary.ids import printed_id, receipt_id, statement_id
+from svc.notary.ids import printed_id
 from svc.notary.receiptcheck import ReceiptEvidence
 from svc.notary.statement import StatementEvidence
 from svc.notary.verification import EnvelopeEvidence
-from svc.strictjson import JsonRefused, loads_object
 
 #: What stands where a fact is absent.
 ABSENT: Final = "-"
 #: The mark of what the workload says of itself.
 SELF_ASSERTED: Final = "self-asserted"
 #: The first word of a report whose signatures nobody checked.
-UNVERIFIED: Final = "UNVERIFIED"
 #: So much of a body is shown.
 MAX_BODY_TEXT: Final = 240
 _INDENT: Final = "  "
@@ -94,7 +91,7 @@ class Report:
     A report: a title and its lines.
 
     Attributes:
-        title: the first line; it starts with ``UNVERIFIED`` where the signatures were not checked.
+        title: the first line.
         entries: the lines.
     """
 
@@ -189,42 +186,6 @@ def receipt_report(
     return _receipt_lines(title, evidence.claims, checks, request_body, response_body)
 
 
-def unverified_statement_report(envelope: Envelope) -> Report:
-    """
-    Describe a statement whose signatures nobody checked.
-
-    Args:
-        envelope: the statement.
-
-    Returns:
-        The report; its title starts with ``UNVERIFIED``.
-
-    Raises:
-        Malformed: where the payload is not a JSON object.
-    """
-    title = f"{UNVERIFIED} {_STATEMENT_TITLE} {printed_id(statement_id(envelope.payload))}"
-    claims = _payload_object(envelope)
-    checks = [Entry("Issuer", _shown(claims.get("iss"))), *_unverified_entries(envelope)]
-    return _statement_lines(title, claims, checks, own_word=claims.get("iss") == claims.get("sub"))
-
-
-def unverified_receipt_report(envelope: Envelope) -> Report:
-    """
-    Describe a receipt whose signatures nobody checked.
-
-    Args:
-        envelope: the receipt.
-
-    Returns:
-        The report; its title starts with ``UNVERIFIED``.
-
-    Raises:
-        Malformed: where the payload is not a JSON object.
-    """
-    title = f"{UNVERIFIED} {_RECEIPT_TITLE} {printed_id(receipt_id(envelope.payload))}"
-    return _receipt_lines(title, _payload_object(envelope), list(_unverified_entries(envelope)), None, None)
-
-
 def raw_claims(claims: Mapping[str, object]) -> str:
     """
     Write claims as ASCII JSON, members in the order of the payload.
@@ -237,13 +198,6 @@ def raw_claims(claims: Mapping[str, object]) -> str:
     """
     # json leaves DEL as it is, though a terminal acts on it.
     return json.dumps(claims, ensure_ascii=True, indent=2).replace("\x7f", "\\u007f")
-
-
-def _payload_object(envelope: Envelope) -> dict[str, object]:
-    try:
-        return loads_object(envelope.payload)
-    except JsonRefused as error:
-        raise Malformed(where="payload", defect=error.defect) from error
 
 
 def _statement_lines(title: str, claims: Mapping[str, object], checks: list[Entry], *, own_word: bool) -> Report:
@@ -353,11 +307,6 @@ def _signature_entries(evidence: EnvelopeEvidence, post_quantum: bool) -> Iterat
     chains = [chain for chain in (evidence.classical, evidence.pq) if chain is not None]
     yield Entry("Signatures", ", ".join(f"{chain.algorithm.jose} valid" for chain in chains))
     yield Entry("Post-Quantum", "yes" if post_quantum else "no")
-
-
-def _unverified_entries(envelope: Envelope) -> Iterator[Entry]:
-    algorithms = ", ".join(_shown(entry.alg) for entry in envelope.signatures)
-    yield Entry("Signatures", f"{algorithms} not checked")
 
 
 def _time_entries(time_asserted: bool) -> Iterator[Entry]:

@@ -18,15 +18,18 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
 from twisted.logger import Logger
 
+from svc import __version__
+from svc.errors import SvcError
 from svc.identity import BundleSet, TrustDomain, X509Svid
 from svc.identity.matchers import AnyOf, parse_matcher
 from svc.naming import ENV_PQ_BUNDLE
+from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.pqproof import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
-from svc.policy import AllowTrustDomain, DenyAll, Policy
-from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.admission import policy_of
+from svc.proxy.config import ListenerSettings, PolicySettings, ProxySettings
 from svc.proxy.facts import read_facts
 from svc.proxy.generations import Generations
 from svc.proxy.http.context import ListenerContext
@@ -37,14 +40,18 @@ from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread
 from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
 from svc.proxy.service import ProxyService
+from svc.proxy.shown import shown_config
+from svc.proxy.steps import StepObserver, unobserved
+from svc.proxy.stores import make_store
 from svc.settings import HostPort
 from svc.store.retention import RetentionService
-from svc.store.sqlite import SqliteStore
 from svc.telemetry.admin import admin_root
-from svc.telemetry.events import Event
-from svc.telemetry.health import PROXY_CONDITIONS, Health
+from svc.telemetry.clock import ClockService
+from svc.telemetry.events import Event, Severity
+from svc.telemetry.health import PROXY_CONDITIONS, PROXY_OPTIONAL, Health
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
+from svc.telemetry.records import Origin
 from svc.telemetry.server import HttpService, metrics_service
 from svc.transport.addresses import TcpAddress, UnixAddress, parse_address
 from svc.transport.creators import client_creator, server_creator
@@ -54,7 +61,7 @@ from svc.transport.endpoints import (
     PlainClientEndpoint,
     PlainServerEndpoint,
 )
-from svc.transport.limits import Timeouts, connection_limit, handshake_limit
+from svc.transport.limits import Timeouts, connection_limit, handshake_limit, waiting_limit
 from svc.wire.http1 import Limits
 from svc.workload.errors import PqFileMissing
 from svc.workload.pqclient import fetch_pq_leaf
@@ -83,6 +90,7 @@ class Assembly:
         reactor: the reactor.
         fatal: called when the proxy cannot start.
         load_settings: reads the configuration anew, for a reload.
+        step: told how far recorded exchanges have come.
     """
 
     def __init__(
@@ -91,14 +99,19 @@ class Assembly:
         reactor: Any,
         fatal: Callable[[], None],
         load_settings: Callable[[], ProxySettings],
+        *,
+        step: StepObserver = unobserved,
     ) -> None:
         self._settings = settings
         self._load_settings = load_settings
         self._reactor = reactor
         self._fatal = fatal
+        self._step = step
         self._registry = CollectorRegistry()
         self._metrics = ProxyMetrics(self._registry)
-        self._health = Health(PROXY_CONDITIONS, now=utc_now, changed=_readiness_changed)
+        self._health = Health(
+            PROXY_CONDITIONS, optional=PROXY_OPTIONAL, now=utc_now, changed=lambda _ready: _tell_readiness(self._health)
+        )
         self._reports = Reports(self._metrics, reactor)
         self._profile = Profile.parse(settings.notary.profile)
         self._source = WorkloadSource(
@@ -107,11 +120,13 @@ class Assembly:
             start_timeout=settings.startTimeout,
             trust_domain=TrustDomain.parse(settings.trustDomain),
             hint=settings.spiffeHint,
+            withdrawal_grace=settings.withdrawalGrace,
         )
         self._store_reports = StoreReports(self._metrics, self._health)
-        self._store = SqliteStore(settings.notary.path, reactor=reactor, observer=self._store_reports)
+        self._store = make_store(settings.notary, reactor, self._store_reports)
         self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
+        self._told_policy: PolicySettings | None = None
         self._notarizer = self._make_notarizer()
         self._generations = self._make_generations()
 
@@ -135,7 +150,7 @@ class Assembly:
                 now=utc_now,
                 pruned=self._store_reports.pruned,
             ),
-            store_closing=self._store_reports.closing,
+            store_reports=self._store_reports,
             generations=self._generations,
             signing=self._signing,
             notarizer=self._notarizer,
@@ -149,10 +164,31 @@ class Assembly:
             wall=utc_now,
             fatal=self._fatal,
         )
-        for server in self._servers(proxy):
+        for server in (*self._servers(proxy), ClockService(utc_now, self._reactor, self._clock_stepped)):
             server.setServiceParent(proxy.servers)
         self._proxy = proxy
         return proxy
+
+    def origin(self) -> Origin:
+        """
+        Say where the log records of this proxy come from.
+
+        Returns:
+            Its facts as far as they can be read, and its identity once it has one.
+        """
+        workload = self._settings.workload
+        try:
+            facts = read_facts(workload)
+        except SvcError:
+            # Without them there is no statement either, and that is told.
+            facts = WorkloadFacts()
+        in_pod = workload.podInfo is not None or workload.podName is not None
+        pod = facts.pod_name if in_pod else None
+        return Origin("proxy", __version__, facts.namespace, pod, facts.node, self._own_id)
+
+    def _own_id(self) -> str | None:
+        current = self._generations.current
+        return None if current is None else str(current.spiffe_id)
 
     # -- Parts that all listeners share ------------------------------------------------------------------------------
 
@@ -165,6 +201,7 @@ class Assembly:
             rate=RateLimit(notary.receiptsPerSecond, notary.receiptsBurst, self._reactor.seconds),
             queue_limit=notary.queue,
             random=os.urandom,
+            step=self._step,
         )
 
     def _make_generations(self) -> Generations:
@@ -179,6 +216,7 @@ class Assembly:
             wall=utc_now,
             random=os.urandom,
             jitter=lambda: 0.5 + secrets.randbelow(500) / 1000,
+            withdrawal_grace=self._settings.withdrawalGrace,
         )
 
     def _obtain_leaf(self, svid: X509Svid) -> Deferred[PqLeaf]:
@@ -212,6 +250,10 @@ class Assembly:
                 raise
             return None
 
+    def _clock_stepped(self, seconds: float) -> None:
+        emit(_log, Event.CLOCK_STEPPED, attributes={"seconds": round(seconds, 3)})
+        self._source.clock_stepped()
+
     def _svid_expiries(self) -> list[tuple[str, datetime]]:
         current = self._generations.current
         return [] if current is None else [(str(current.spiffe_id), current.svid.not_after)]
@@ -221,7 +263,7 @@ class Assembly:
         pages = admin_root(
             self._health,
             drain=proxy.drain,
-            config=lambda: proxy.settings.model_dump(mode="json"),
+            config=lambda: shown_config(proxy.settings),
         )
         return (
             metrics_service(_address(settings.metricsAddr), self._registry, reactor=reactor),
@@ -233,9 +275,18 @@ class Assembly:
         return self._settings if self._proxy is None else self._proxy.settings
 
     def _announce(self, settings: ProxySettings) -> None:
+        self._health.require("store", any(_demands_records(each) for each in settings.listeners))
+        if self._told_policy != settings.policy:
+            self._told_policy = settings.policy
+            emit(
+                _log,
+                Event.POLICY_LOADED,
+                attributes={"default": settings.policy.default, "allow": len(settings.policy.allow)},
+            )
         if settings.policy.default == "allow" and any(each.direction == "inbound" for each in settings.listeners):
             emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": settings.trustDomain})
         if self._profile is Profile.CLASSICAL:
+            self._health.holds("pqIssuer", "the profile classical needs none")
             emit(_log, Event.PROFILE_WEAK, attributes={"profile": self._profile.value})
 
     # -- One listener ------------------------------------------------------------------------------------------------
@@ -247,7 +298,7 @@ class Assembly:
         context = ListenerContext(
             name=settings.name,
             inbound=inbound,
-            policy=_policy(whole) if inbound else None,
+            policy=policy_of(whole) if inbound else None,
             generations=self._generations,
             notarizer=self._notarizer,
             pool=self._pool(settings, observer),
@@ -261,6 +312,7 @@ class Assembly:
             seconds=self._reactor.seconds,
             wall=utc_now,
             access_log=whole.accessLog == "on",
+            step=self._step,
         )
         endpoint = self._server_endpoint(settings, observer)
         return Listener(context, endpoint, self._notary_endpoint(settings) if inbound else None, os.urandom)
@@ -277,6 +329,7 @@ class Assembly:
             creator,
             connections=connections,
             handshakes=handshake_limit(settings.limits.handshakes),
+            waiting=waiting_limit(settings.limits.waiting),
             timeouts=Timeouts(handshake=settings.timeouts.handshake),
             observer=observer,
             proxy_protocol=settings.proxyProtocol == "v2",
@@ -291,6 +344,7 @@ class Assembly:
             max_idle=settings.limits.idleUpstream,
             idle_timeout=settings.timeouts.idleUpstream,
             seconds=self._reactor.seconds,
+            unreachable=observer.upstream_unreachable,
         )
 
     def _client_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamClientEndpoint:
@@ -334,15 +388,24 @@ class Assembly:
         )
 
 
-def _policy(settings: ProxySettings) -> Policy:
-    if settings.policy.default == "allow":
-        return AllowTrustDomain(TrustDomain.parse(settings.trustDomain))
-    return DenyAll()
-
-
 def _address(address: HostPort | None) -> str:
     return "" if address is None else str(address)
 
 
-def _readiness_changed(ready: bool) -> None:
-    emit(_log, Event.HEALTH_CHANGED, outcome="success" if ready else "failure", attributes={"ready": ready})
+def _demands_records(settings: ListenerSettings) -> bool:
+    """Whether each request through a listener needs the notary database."""
+    return Level.parse(settings.notarization) in (Level.LOG_REQUEST, Level.SIGN_REQUEST)
+
+
+def _tell_readiness(health: Health) -> None:
+    ready, failing = health.ready, health.failing
+    calm = ready or health.draining
+    emit(
+        _log,
+        Event.HEALTH_CHANGED,
+        severity=None if calm else Severity.WARN,
+        outcome="success" if ready else "failure",
+        detail_reason="draining" if health.draining else failing[0].reason if failing else None,
+        detail=None if calm else "; ".join(each.message for each in failing if each.message),
+        attributes={"ready": ready, "failing": ",".join(each.name for each in failing)},
+    )

@@ -7,77 +7,49 @@ Knows YAML models only; what runs is built from it elsewhere. A key of a capabil
 from __future__ import annotations
 
 import ipaddress
-import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from svc.identity import TrustDomain
-from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
-from svc.settings import Address, Duration, HostPort, Items, Settings, Size
+from svc.settings import (
+    ADDRESS_PATTERN,
+    Address,
+    Duration,
+    HostPort,
+    Items,
+    Settings,
+    Size,
+    written_text,
+)
+from svc.store.postgresql.address import DatabaseAddress
+from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
+from svc.workload.values import (
+    SOCKET_PATTERN,
+    ListenerName,
+    MatcherText,
+    OptionalAddress,
+    SocketText,
+    TrustDomainText,
+    Upstream,
+    Wait,
+    upstream,
+)
 
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 #: Two heads of this size, every octet outside ASCII, still fit the 256 KiB of an envelope.
 MAX_RECORDED_HEAD = 40 * 1024
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 
 
-def _trust_domain(text: str) -> str:
-    _parsed(TrustDomain.parse, text, "the name of a trust domain, such as prod.example.org")
-    return text
-
-
-def _matcher(text: str) -> str:
-    _parsed(parse_matcher, text, "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*")
-    return text
-
-
-def _parsed(parse: object, text: str, expected: str) -> None:
-    try:
-        parse(text)  # type: ignore[operator]
-    except Exception as error:
-        raise ValueError(expected) from error
-
-
-def _socket(text: str) -> str:
-    if not text.startswith("unix:///") or len(text) < 9:
-        raise ValueError("unix:/// and the absolute path of a socket")
-    return text
-
-
-def _upstream(value: object) -> HostPort | str:
-    if isinstance(value, str) and value.startswith("unix:"):
-        return _socket(value)
-    address = HostPort.parse(value)
-    if not address.host or not address.port:
-        raise ValueError("an address host:port, or unix:/// and the absolute path of a socket")
-    return address
-
-
-def _optional_address(value: object) -> HostPort | None:
-    """``0`` and the empty text disable, as everywhere in the platform."""
-    if value in ("", "0", 0) and not isinstance(value, bool | float):
-        return None
-    return HostPort.parse(value)
-
-
-def _positive(value: float) -> float:
-    if value <= 0:
-        raise ValueError("a duration above 0s")
-    return value
-
-
 def _pq_issuer(value: str) -> str:
-    _upstream(value)
+    upstream(value)
     return value
 
 
-def _name(value: str) -> str:
-    if _NAME.match(value) is None:
-        raise ValueError("a name of at most 63 letters, digits, dots, hyphens and underscores, no mark in front")
+def _database(value: str) -> str:
+    DatabaseAddress.parse(value)
     return value
 
 
@@ -87,30 +59,55 @@ def _not_empty(value: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, .
     return value
 
 
-TrustDomainText = Annotated[str, AfterValidator(_trust_domain)]
-MatcherText = Annotated[str, AfterValidator(_matcher)]
-SocketText = Annotated[str, AfterValidator(_socket)]
-Upstream = Annotated[HostPort | str, BeforeValidator(_upstream)]
-OptionalAddress = Annotated[HostPort | None, BeforeValidator(_optional_address)]
-Wait = Annotated[Duration, AfterValidator(_positive)]
-PqIssuerText = Annotated[str, AfterValidator(_pq_issuer)]
+PqIssuerText = Annotated[
+    str,
+    AfterValidator(_pq_issuer),
+    written_text("socket or `host:port`", f"{SOCKET_PATTERN}|{ADDRESS_PATTERN}"),
+]
+DatabaseText = Annotated[str, AfterValidator(_database), written_text("URL", "^postgresql://.+$")]
 
 
 class NotarySettings(Settings):
     """Where records go, how long they stay, and what signs them."""
 
     path: str = "/var/lib/svc/notary.db"
+    """The database. Folder and file are made with modes 0700 and 0600 where they are absent."""
+    database: DatabaseText | None = None
+    """Instead of a file, a database that replicas share, see
+    [operations](operations.md#replicas-that-share-one-notary): `postgresql://user@host:5432/name?sslmode=verify-full&sslrootcert=/path`,
+    or `?host=/folder` of a socket. Without a password, which a passfile, a service or a client certificate stands in
+    for; a server on another machine must be verified. *Together*: not beside `path`."""
     retention: Duration = 90 * 86400.0
+    """How long records are kept; pruned every ten minutes, while the clock runs evenly."""
     profile: Literal["hybrid", "pq", "classical", "cnsa2"] = "hybrid"
+    """Which signatures are made, see [profiles](receipts.md#profiles). `classical` is warned of at each start."""
     pqIssuer: PqIssuerText | None = None
+    """Who issues the post-quantum leaf. *Together*: required unless `profile: classical`."""
     pqIssuerID: MatcherText | None = None
+    """Who the issuer must be. *Together*: required where `pqIssuer` is `host:port` (mutual TLS with the SVID)."""
     pqBundle: str | None = None
+    """The post-quantum roots that a new leaf must chain to; else `SVC_PQ_BUNDLE`, else `pq-bundle.json` beside the
+    Workload API socket where it is there. A file that is named must exist; file and folder must be writable by root and
+    the own user only."""
     redactHeaders: Items[str] = ()
+    """Headers and trailers that receipts hold as salted digests only, beside `authorization`,
+    `proxy-authorization`, `cookie`, `set-cookie` and `x-api-key`."""
     redactQuery: bool = False
+    """The same for the query."""
     readers: Items[MatcherText] = ()
+    """Identities that may read everybody's receipts by id, without the salts."""
     receiptsPerSecond: int = Field(default=200, ge=1, le=100_000)
+    """Signed receipts for one client identity, in the long run; beyond it 429 `notary_rate`."""
     receiptsBurst: int = Field(default=400, ge=1, le=1_000_000)
+    """Signed receipts for one client identity, at once."""
     queue: int = Field(default=1024, ge=1, le=65536)
+    """Signatures that may wait; beyond it 429 `notary_rate`."""
+
+    @model_validator(mode="after")
+    def _one_database(self) -> Self:
+        if self.database is not None and "path" in self.model_fields_set:
+            raise ValueError("either path or database, not both")
+        return self
 
     @model_validator(mode="after")
     def _issuer_where_needed(self) -> Self:
@@ -128,25 +125,42 @@ class ContainerSettings(Settings):
     """One container of the workload's pod."""
 
     name: str
+    """The name in the pod."""
     image: str
+    """The image as the pod names it."""
     imageDigest: str | None = None
+    """Its digest, `sha256:…`."""
     init: bool = False
+    """Whether it is an init container."""
 
 
 class WorkloadSettings(Settings):
     """What the statement says of the workload: a downward-API folder, or explicit values."""
 
     podInfo: str | None = None
+    """A downward-API folder with the files `namespace`, `serviceAccount`, `podName`, `podUID`, `node` (text), `labels`,
+    `annotations` (lines `name="value"`) and `containers` (a JSON array of mappings as below); each up to 512 KiB.
+    *Together*: none of the explicit values beside it."""
     namespace: str | None = None
+    """Namespace of the pod."""
     serviceAccount: str | None = None
+    """Service account of the pod."""
     podName: str | None = None
+    """Name of the pod; the host name stands in."""
     podUID: str | None = None
+    """Identifier of the pod."""
     node: str | None = None
+    """The machine that it runs on."""
     containers: Items[ContainerSettings] = ()
+    """The containers of the pod."""
     labels: dict[str, str] = Field(default_factory=dict)
+    """Labels by name; only those on the allow-list leave, the names of the others stand under `truncated`."""
     annotations: dict[str, str] = Field(default_factory=dict)
+    """The same for annotations."""
     allowLabels: Items[str] = ()
+    """The allow-list, beside `svc.internal/compartment`, `mls.svc.internal/level`, `mls.svc.internal/compartment`."""
     allowAnnotations: Items[str] = ()
+    """The same for annotations; both lists count for both."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -199,47 +213,85 @@ class PolicySettings(Settings):
     """Who is admitted where no rule speaks."""
 
     default: Literal["allow", "deny"] = "deny"
+    """Who may send requests to inbound listeners: nobody, or every verified identity of `trustDomain`, which the log
+    warns of. Identities of federated trust domains are not admitted by either, see `allow`."""
+    allow: Annotated[Items[MatcherText], Field(max_length=1024)] = ()
+    """Who may do so besides, of this trust domain or of federated ones. A trust domain that the Workload API gives no
+    bundle for is refused in the handshake, whatever stands here."""
 
 
 class LimitSettings(Settings):
     """What one listener's connections and messages may use."""
 
     connections: int = Field(default=4096, ge=1, le=1_000_000)
+    """Open connections of clients; further ones are closed at once."""
     handshakes: int = Field(default=256, ge=1, le=65536)
+    """TLS handshakes at the same time, each from the first octet of its client on."""
+    waiting: int = Field(default=1024, ge=1, le=65536)
+    """Connections whose clients have said nothing yet. When so many wait, or `connections` is reached, the one that
+    waits longest gives way, of the address that holds most."""
     head: Annotated[Size, Field(ge=1024, le=2**20)] = 32 * 1024
+    """Start line and headers of a message; also its trailers. *Together*: at most 40KiB unless `maxNotarization` is
+    `none` or `workload`, since a receipt holds both heads."""
     fields: int = Field(default=100, ge=8, le=1000)
+    """Header fields, and again trailer fields."""
     body: Size | None = None
+    """The body of a request; beyond it 413."""
     idleUpstream: int = Field(default=64, ge=0, le=65536)
+    """Idle connections kept to the upstream."""
 
 
 class TimeoutSettings(Settings):
     """How long one listener waits for what."""
 
     handshake: Wait = 10.0
+    """A complete TLS handshake, and the PROXY header before it."""
     header: Wait = 10.0
+    """The rest of a request head that has begun; then 408."""
     idle: Wait = 60.0
+    """The next request on a connection; then it is closed."""
     idleUpstream: Wait = 30.0
+    """The next use of an idle upstream connection."""
     connect: Wait = 5.0
+    """A connection to the upstream; then 504 `upstream_timeout`."""
     response: Wait = 60.0
+    """The head of the response after the whole request; then 504."""
     stream: Wait = 300.0
+    """The next octet while a body streams; then 408, 504 or a broken response, by the side that stands still."""
     exchange: Wait = 3600.0
+    """A whole exchange, or the next octet after an upgrade."""
 
 
 class ListenerSettings(Settings):
     """One listener."""
 
-    name: Annotated[str, AfterValidator(_name)]
+    name: ListenerName
+    """In logs. *Together*: names differ."""
     protocol: Literal["http"]
+    """HTTP/1.1 (and 1.0 from clients)."""
     direction: Literal["inbound", "outbound"]
+    """Inbound: mutual TLS from clients, plain to the application. Outbound: plain from this machine, mutual TLS to the
+    peer."""
     listen: Address
+    """Where. *Together*: addresses differ; a loopback address for outbound."""
     upstream: Upstream
+    """The application, or for outbound the peer's proxy (`host:port` only; a DNS name is sent as SNI)."""
     peer: MatcherText | None = None
+    """Who the upstream must be. *Together*: outbound only, and required there."""
     keyExchange: Literal["default", "require"] = "default"
+    """`default` prefers hybrid groups (X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024) and accepts X25519, P-256
+    and P-384; `require` accepts hybrid groups only."""
     proxyProtocol: Literal["off", "v2"] = "off"
+    """Every connection begins with a PROXY protocol version 2 header, whose client address is used in logs and nowhere
+    else. *Together*: inbound only."""
     notarization: LevelName = "none"
+    """What every request gets at least. *Together*: inbound only."""
     maxNotarization: LevelName = "signRequest"
+    """What clients may ask for with `Svc-Notarization-Level`. *Together*: at least `notarization`; inbound only."""
     limits: LimitSettings = LimitSettings()
+    """What connections and messages may use."""
     timeouts: TimeoutSettings = TimeoutSettings()
+    """How long is waited for what."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -279,17 +331,33 @@ class ProxySettings(Settings):
     """The whole file."""
 
     trustDomain: TrustDomainText
+    """The trust domain that the SVID of this proxy must be of, and that `policy.default: allow` admits."""
     spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
+    """The SPIFFE Workload API."""
     spiffeHint: str | None = None
+    """The SVID to use where the Workload API offers several: the one with this hint; without it the first."""
     startTimeout: Wait = 60.0
+    """How long the start waits for the first SVID, and again for the first post-quantum leaf; then the process ends
+    with status 1 and the reason."""
+    withdrawalGrace: Wait = WITHDRAWAL_GRACE_SECONDS
+    """How long the Workload API must go on answering that this process has no identity, until the identity ends; an
+    entry that is replaced within this time is not noticed. Outages never end an identity."""
     drainTimeout: Duration = 30.0
+    """How long running exchanges may take at the end; then they are cut."""
     metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)
+    """`/metrics`."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_PROXY_ADMIN)
+    """`/livez`, `/readyz`, `/drain`, `/config`. There is no authentication: keep it on loopback."""
     accessLog: Literal["off", "on"] = "off"
+    """One log record for each request served."""
     notary: NotarySettings = Field(default_factory=lambda: NotarySettings(pqIssuer="unix:///run/svc/pq.sock"))
+    """Where records go and what signs them."""
     workload: WorkloadSettings = WorkloadSettings()
+    """What the statement says besides the identity."""
     policy: PolicySettings = PolicySettings()
-    listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty)]
+    """Who is admitted."""
+    listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
+    """At least one."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

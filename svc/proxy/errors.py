@@ -14,6 +14,14 @@ class ProxyError(SvcError):
     retryable: ClassVar[bool] = False
 
 
+class IdentityGone(ProxyError):
+    """the identity under which the proxy would call was withdrawn"""
+
+    reason = "identity_withdrawn"
+    http_status = 503
+    retryable = True
+
+
 class UpstreamUnreachable(ProxyError):
     """the application at {upstream} cannot be reached: {what}"""
 
@@ -58,6 +66,21 @@ class ConnectTimeout(ProxyError):
     reason = "upstream_timeout"
     http_status = 504
     retryable = True
+
+
+class RequestNotTaken(ProxyError):
+    """the application took nothing of the request for {seconds} s"""
+
+    reason = "upstream_timeout"
+    http_status = 504
+    retryable = True
+
+
+class AnswerNotTaken(ProxyError):
+    """the client took nothing of the answer for {seconds} s"""
+
+    reason = "answer_not_taken"
+    http_status = 408
 
 
 class RequestTimeout(ProxyError):
@@ -110,13 +133,6 @@ class NotaryRate(ProxyError):
     reason = "notary_rate"
     http_status = 429
     retryable = True
-
-
-class NotaryMethod(ProxyError):
-    """the notary answers GET and HEAD only"""
-
-    reason = "method_not_allowed"
-    http_status = 405
 
 
 class NotaryNotHere(ProxyError):

@@ -2,12 +2,14 @@
 The credentials in use: SVID, post-quantum leaf and statement, swapped together when all are there.
 
 Owns when a new generation is made and how long old ones are remembered. Until the new one is whole the old one serves;
-a new trust bundle counts at once. Knows no listener: those subscribe.
+a new trust bundle counts at once. An identity that is withdrawn ends all its generations. Knows no listener: those
+subscribe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -18,18 +20,21 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.identity import BundleSet, X509Svid
+from svc.identity import BundleSet, SpiffeID, X509Svid
 from svc.notary.facts import WorkloadFacts
 from svc.notary.generation import Generation
 from svc.notary.pqproof import PqLeaf
 from svc.notary.profile import Profile
 from svc.store.interface import INotaryStore
 from svc.transport.evidence import PeerEvidence
-from svc.workload.errors import CredentialsMissing
-from svc.workload.interface import CredentialSource
+from svc.workload.errors import CredentialsMissing, IdentityWithdrawn
+from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS, CredentialSource
 
 #: Seconds between two looks at the facts, and at statements that are not in the store yet.
 LOOK_EVERY: Final = 10.0
+#: Attempts to make a generation that may follow one another at once; after them one a second, whether they succeed or
+#: not. A Workload API that changes its mind more often is heard, and served with its last word.
+BURST: Final = 5
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
 
@@ -49,6 +54,15 @@ class GenerationWatcher(Protocol):
     def generation_failed(self, error: SvcError) -> None:
         """New credentials could not be made; the old ones serve as long as they are valid."""
 
+    def leaf_obtained(self, leaf: PqLeaf) -> None:
+        """The post-quantum issuer gave a leaf."""
+
+    def leaf_failed(self, error: SvcError) -> None:
+        """The post-quantum issuer could not be reached, or gave no leaf."""
+
+    def identity_ended(self, error: IdentityWithdrawn) -> None:
+        """The identity was withdrawn: nothing serves until there are credentials again."""
+
 
 class Generations(Service):
     """
@@ -65,6 +79,8 @@ class Generations(Service):
         wall: the wall clock, aware UTC.
         random: gives secure random octets.
         jitter: a factor between 0.5 and 1 for the pause before a retry.
+        withdrawal_grace: for how many seconds credentials of a former identity serve at most, while those of the one
+            that replaced it cannot be made.
     """
 
     log = Logger()
@@ -82,6 +98,7 @@ class Generations(Service):
         wall: Callable[[], datetime],
         random: Callable[[int], bytes],
         jitter: Callable[[], float] = lambda: 1.0,
+        withdrawal_grace: float = WITHDRAWAL_GRACE_SECONDS,
     ) -> None:
         self._source = source
         self._profile = profile
@@ -93,6 +110,7 @@ class Generations(Service):
         self._wall = wall
         self._random = random
         self._jitter = jitter
+        self._withdrawal_grace = withdrawal_grace
         #: Why the last attempt failed; None after a success.
         self.last_error: SvcError | None = None
         self._living: list[Generation] = []
@@ -105,7 +123,13 @@ class Generations(Service):
         self._again = False
         self._pause = _FIRST_RETRY
         self._retry: IDelayedCall | None = None
+        self._credit = float(BURST)
+        self._credited = clock.seconds()
+        self._later: IDelayedCall | None = None
         self._look: IDelayedCall | None = None
+        #: Ends a former identity whose successor has no credentials yet.
+        self._former: IDelayedCall | None = None
+        self._ended: IdentityWithdrawn | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
     # -- For transport, connections and endpoints --------------------------------------------------------------------
@@ -122,10 +146,19 @@ class Generations(Service):
 
         Raises:
             CredentialsMissing: there is none yet.
+            IdentityWithdrawn: there is none any more.
         """
-        if not self._living:
-            raise CredentialsMissing(socket="the first generation")
-        return self._living[-1].svid
+        if self._living:
+            return self._living[-1].svid
+        if self._ended is not None:
+            # A copy: each time that one error is raised it keeps the frames of another connection.
+            raise copy(self._ended)
+        raise CredentialsMissing(socket="the first generation")
+
+    @property
+    def identity(self) -> SpiffeID | None:
+        """Who this proxy is; None where it has no credentials."""
+        return self._living[-1].spiffe_id if self._living else None
 
     @property
     def bundles(self) -> BundleSet:
@@ -198,10 +231,10 @@ class Generations(Service):
         """Stop following."""
         super().stopService()
         self._unsubscribe()
-        for call in (self._retry, self._look):
+        for call in (self._retry, self._look, self._former, self._later):
             if call is not None and call.active():
                 call.cancel()
-        self._retry = self._look = None
+        self._retry = self._look = self._former = self._later = None
         if self._making is not None:
             self._making.cancel()
 
@@ -209,14 +242,44 @@ class Generations(Service):
 
     def _changed(self) -> None:
         try:
-            bundles = self._source.bundles
+            svid, bundles = self._source.svid, self._source.bundles
+        except IdentityWithdrawn as error:
+            self._end(error)
+            return
         except CredentialsMissing:
             return
+        self._note_former(svid)
         if bundles != self._known_bundles:
             self._known_bundles = bundles
             if self._living:
                 self._tell()
         self._refresh()
+
+    def _note_former(self, svid: X509Svid) -> None:
+        """Bound the time that the credentials of a former identity may serve; its successor's end it sooner."""
+        differs = self.identity is not None and self.identity != svid.spiffe_id
+        if differs and self._former is None:
+            self._former = self._clock.callLater(self._withdrawal_grace, self._end_former)
+        elif not differs and self._former is not None:
+            self._former.cancel()
+            self._former = None
+
+    def _end_former(self) -> None:
+        self._former = None
+        if self._living:
+            what = f"it issues {self._source.svid.spiffe_id} instead, for which no credentials could be made"
+            socket = "the source of credentials"
+            self._end(IdentityWithdrawn(socket=socket, spiffe_id=self._living[-1].spiffe_id, what=what))
+
+    def _end(self, error: IdentityWithdrawn) -> None:
+        """Let nothing be presented or admitted any more; what was admitted is recorded, and statements stay."""
+        self._ended = self.last_error = error
+        if self._former is not None:
+            self._former.cancel()
+            self._former = None
+        self._living.clear()
+        self._watcher.identity_ended(error)
+        self._tell()
 
     def _look_again(self) -> None:
         self._look = self._clock.callLater(LOOK_EVERY, self._look_again)
@@ -233,27 +296,62 @@ class Generations(Service):
         if self._busy:
             self._again = True
             return
+        if self._later is not None or self._must_wait():
+            return
         if self._retry is not None:
             if self._retry.active():
                 self._retry.cancel()
             self._retry = None
         self._busy = True
+        self._credit -= 1.0
         made = self._making = Deferred.fromCoroutine(self._make())
         made.addErrback(self._failed)
         made.addCallback(self._attempted)
 
+    def _must_wait(self) -> bool:
+        """Put a refresh off where too many were attempted lately."""
+        now = self._clock.seconds()
+        self._credit, self._credited = min(float(BURST), self._credit + now - self._credited), now
+        if self._credit > 0.999:
+            return False
+        self._later = self._clock.callLater(1.0 - self._credit, self._refresh_now)
+        return True
+
+    def _refresh_now(self) -> None:
+        self._later = None
+        self._refresh()
+
     async def _make(self) -> None:
         svid, facts, current = self._source.svid, self._facts(), self.current
         leaf: PqLeaf | None = None
+        asked = False
         if self._obtain_leaf is not None:
             if current is not None and current.svid.leaf == svid.leaf and not self._wears_out(current):
                 leaf = current.pq_leaf
             else:
-                leaf = await self._obtain_leaf(svid)
+                asked = True
+                leaf = await self._obtained(self._obtain_leaf, svid)
+                if self._source.svid.spiffe_id != svid.spiffe_id:
+                    # Another identity meanwhile, for which another attempt is noted; a withdrawn one raises.
+                    return
+        current = self.current
         if current is None or not current.serves(svid, leaf, facts, self._profile):
             self._use(Generation.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
+        elif not asked:
+            # To find that all is as it should be is no attempt.
+            self._credit += 1.0
         self._pause = _FIRST_RETRY
         self.last_error = None
+
+    async def _obtained(self, obtain: Callable[[X509Svid], Deferred[PqLeaf]], svid: X509Svid) -> PqLeaf:
+        try:
+            leaf = await obtain(svid)
+        except SvcError as error:
+            if self.running:
+                self._watcher.leaf_failed(error)
+            raise
+        self._watcher.leaf_obtained(leaf)
+        return leaf
 
     def _wears_out(self, current: Generation) -> bool:
         """Whether the post-quantum leaf ends before the SVID beside it, and soon."""
@@ -265,7 +363,11 @@ class Generations(Service):
     def _use(self, generation: Generation) -> None:
         if not self.running:
             return
+        # What bears another name is over, however long it would be valid.
+        self._living = [each for each in self._living if each.spiffe_id == generation.spiffe_id]
         self._living.append(generation)
+        self._ended = None
+        self._note_former(generation.svid)
         self._unsaved.append(generation)
         self._save()
         self._watcher.generation_issued(generation)
@@ -306,7 +408,7 @@ class Generations(Service):
     def _not_saved(self, failure: Failure, generation: Generation) -> None:
         if not failure.check(SvcError):
             self.log.failure("storing a statement failed unexpectedly", failure)
-        if generation in self._living:
+        if self.running and generation.expires > self._wall():
             self._unsaved.append(generation)
 
     def _tell(self) -> None:

@@ -14,11 +14,15 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerE
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
-from svc.identity import BundleSet
+from svc.identity import BundleSet, verify_svid
+from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import Outcome
+from svc.policy import Policy
+from svc.proxy.errors import IdentityGone
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.transport.evidence import PeerEvidence
 
 
 class _ClientFactory(Factory):
@@ -123,6 +127,16 @@ class Listener:
                 self.log.failure("a connection could not be judged and is dropped")
                 connection.abort("defect")
 
+    def take_policy(self, policy: Policy) -> None:
+        """
+        Decide by another policy from now on; :meth:`reauthorize` asks it about the connections that are open.
+
+        Args:
+            policy: the new one; outbound listeners have none.
+        """
+        if self.context.inbound:
+            self.context.policy = policy
+
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """
         Judge all peers again, and let new exchanges use new credentials.
@@ -132,9 +146,21 @@ class Listener:
             wall: the time.
         """
         if not self.context.inbound:
-            self.context.pool.flush()
+            self.context.pool.judge(lambda evidence: self._judge_upstream(evidence, bundles, wall))
         for connection in list(self._connections):
             connection.reauthorize(bundles, wall)
+
+    def _judge_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
+        """Refuse a connection under a former identity of ours, or to a peer that would now be refused."""
+        context = self.context
+        if evidence.own_svid.spiffe_id != context.generations.identity:
+            raise IdentityGone()
+        try:
+            verify_svid(evidence.svid.chain[:-1], bundles, max(wall, evidence.svid.begun))
+        except SvidInvalid as error:
+            context.metrics.denied_svid.inc()
+            context.reporter.denied(error.reason, "upstream", str(evidence.svid.spiffe_id), str(error))
+            raise
 
     def _build(self) -> ClientConnection:
         return ClientConnection(self.context, self._notary, self._random, self._connections)

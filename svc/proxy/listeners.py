@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity import BundleSet
+from svc.policy import Policy
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.listener import Listener
 from svc.proxy.reload import ReloadPlan
@@ -72,6 +73,18 @@ class ListenerGroup:
             KeyError: there is none.
         """
         return self._accepting[name]
+
+    def absent(self, wanted: Iterable[ListenerSettings]) -> list[str]:
+        """
+        Find listeners that should accept and do not.
+
+        Args:
+            wanted: those of the configuration in force.
+
+        Returns:
+            The names of the others.
+        """
+        return [each.name for each in wanted if each.name not in self._accepting]
 
     async def open(self, whole: ProxySettings, settings: Iterable[ListenerSettings]) -> None:
         """
@@ -166,6 +179,16 @@ class ListenerGroup:
         for listener in through:
             listener.close()
             self._leaving.remove(listener)
+
+    def take_policy(self, policy: Policy) -> None:
+        """
+        Decide by another policy from now on, also for listeners that are leaving.
+
+        Args:
+            policy: the new one.
+        """
+        for listener in self._all():
+            listener.take_policy(policy)
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """

@@ -26,6 +26,7 @@ from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction, receipt_payload, sign_receipt
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable
+from svc.proxy.steps import Step, StepObserver, unobserved
 from svc.store.errors import Replayed
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
@@ -192,6 +193,7 @@ class Notarizer:
         rate: how many signed receipts each client may have.
         queue_limit: signatures that may wait.
         random: gives secure random octets.
+        step: told how far recorded exchanges have come.
     """
 
     log = Logger()
@@ -205,6 +207,7 @@ class Notarizer:
         rate: RateLimit,
         queue_limit: int,
         random: Callable[[int], bytes],
+        step: StepObserver = unobserved,
     ) -> None:
         self._store = store
         self._signing = signing
@@ -212,6 +215,7 @@ class Notarizer:
         self._rate = rate
         self._queue_limit = queue_limit
         self._random = random
+        self._step = step
         self._in_flight: dict[tuple[str, str], Ticket] = {}
 
     @property
@@ -255,8 +259,8 @@ class Notarizer:
         self._in_flight[client, ticket.key] = ticket
         if nonce is None:
             return succeed(ticket)
-        known = maybeDeferred(self._store.nonce_known, client, nonce)
-        return known.addCallbacks(self._admitted, self._unknowable, callbackArgs=(ticket,), errbackArgs=(ticket,))
+        free = maybeDeferred(self._store.reserve, client, nonce)
+        return free.addCallbacks(self._admitted, self._unknowable, callbackArgs=(ticket,), errbackArgs=(ticket,))
 
     def abandon(self, ticket: Ticket) -> None:
         """
@@ -265,7 +269,11 @@ class Notarizer:
         Args:
             ticket: the admission.
         """
-        self._in_flight.pop((ticket.client, ticket.key), None)
+        if self._in_flight.pop((ticket.client, ticket.key), None) is not None and ticket.nonce is not None:
+            given_back = maybeDeferred(self._store.give_back, ticket.client, ticket.nonce)
+            given_back.addErrback(self._unavailable)
+            # Nobody waits for it: another replica may refuse the nonce a little longer.
+            given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
 
     def commit(self, ticket: Ticket, exchange: Exchange) -> Deferred[None]:
         """
@@ -282,8 +290,12 @@ class Notarizer:
             made = self._signing.submit(lambda: self._record(ticket, exchange))
         else:
             made = maybeDeferred(self._record, ticket, exchange)
-        done: Deferred[None] = made.addCallback(self._store.put_receipt)
+        done: Deferred[None] = made.addCallback(self._put)
         return done.addBoth(self._committed, ticket)
+
+    def _put(self, record: StoredReceipt) -> Deferred[None]:
+        self._step(Step.RECEIPT_SIGNED)
+        return self._store.put_receipt(record)
 
     def _record(self, ticket: Ticket, exchange: Exchange) -> StoredReceipt:
         generation = ticket.generation
@@ -304,9 +316,10 @@ class Notarizer:
             statement_id=generation.statement.id,
         )
 
-    def _admitted(self, known: bool, ticket: Ticket) -> Ticket:
-        if known:
-            self.abandon(ticket)
+    def _admitted(self, free: bool, ticket: Ticket) -> Ticket:
+        if not free:
+            # Whoever has it keeps it.
+            self._in_flight.pop((ticket.client, ticket.key), None)
             raise NonceReplayed()
         return ticket
 
@@ -315,11 +328,12 @@ class Notarizer:
         return self._unavailable(failure)
 
     def _committed(self, result: Failure | None, ticket: Ticket) -> Failure | None:
-        self.abandon(ticket)
         if isinstance(result, Failure):
+            self.abandon(ticket)
             if result.check(Replayed):
                 return Failure(NonceReplayed())
             return self._unavailable(result)
+        self._in_flight.pop((ticket.client, ticket.key), None)
         return None
 
     def _unavailable(self, failure: Failure) -> Failure:

@@ -8,21 +8,24 @@ Owns which event is logged with which words and how often. Nothing below knows t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.errors import SvcError
 from svc.notary.generation import Generation
+from svc.notary.pqproof import PqLeaf
 from svc.store.interface import Entity, Operation
 from svc.telemetry.children import ListenerMetrics
-from svc.telemetry.denials import DenialLimiter
+from svc.telemetry.denials import DenialLimiter, Repeats
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
 from svc.transport.evidence import PeerEvidence
 from svc.transport.observer import Role
+from svc.workload.errors import IdentityWithdrawn
 
 #: Reasons of ``exchange_failed`` that speak of the application, and those of the notary; all others are the client's.
 _UPSTREAM = frozenset({"upstream_unreachable", "upstream_closed", "upstream_timeout", "upstream_identity_refused"})
@@ -96,13 +99,13 @@ class Reports:
         emit(self.log, Event.REQUEST_SERVED, peer_spiffe_id=peer or None, attributes=attributes)
 
     def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
-        """A peer did not get through TLS."""
-        precise = _precise(detail)
+        """A peer did not get through TLS: for who it is, or for another reason."""
+        precise, refused = _precise(detail), reason == "svid_invalid"
         if self._limiter.admit(precise or reason, address):
             emit(
                 self.log,
-                Event.HANDSHAKE_FAILED,
-                reason="svid_invalid" if reason == "svid_invalid" else None,
+                Event.AUTH_DENIED if refused else Event.HANDSHAKE_FAILED,
+                reason=reason if refused else None,
                 detail_reason=precise or reason,
                 detail=None if precise else detail or None,
                 attributes={"source.address": address, "role": role, "tls.alert": alert},
@@ -153,24 +156,30 @@ class ListenerObserver:
         self._metrics.connection_refused(reason, address)
         self._reports.connection_refused(reason, address)
 
+    def upstream_unreachable(self) -> None:
+        """Count that no connection to the upstream could be made; each exchange that misses it tells its reason."""
+        self._metrics.upstream_unreachable()
+
 
 class CredentialReports:
     """
     Tells of generations; implements :class:`svc.proxy.generations.GenerationWatcher`.
 
     Args:
-        health: gets the conditions ``svid`` and ``notary``.
+        health: gets the conditions ``credentials`` and ``pqIssuer``.
     """
 
     log = Logger()
 
     def __init__(self, health: Health) -> None:
         self._health = health
+        self._failures = Repeats()
+        self._leaf_failures = Repeats()
 
     def generation_issued(self, generation: Generation) -> None:
         """New credentials are in use."""
-        self._health.holds("svid")
-        self._health.holds("notary")
+        self._failures.succeeded()
+        self._health.holds("credentials")
         emit(
             self.log,
             Event.GENERATION_ISSUED,
@@ -183,9 +192,44 @@ class CredentialReports:
         )
 
     def generation_failed(self, error: SvcError) -> None:
-        """New credentials could not be made."""
-        self._health.fails_with("notary", error)
-        emit(self.log, Event.GENERATION_FAILED, detail_reason=error.reason, detail=str(error))
+        """New credentials could not be made; those in force stay so until their end."""
+        if not self._health.condition("credentials").holds:
+            self._health.fails_with("credentials", error)
+        if self._failures.failed(error.reason):
+            emit(
+                self.log,
+                Event.GENERATION_FAILED,
+                detail_reason=error.reason,
+                detail=str(error),
+                attributes={"attempts": self._failures.count},
+            )
+
+    def leaf_obtained(self, leaf: PqLeaf) -> None:
+        """The post-quantum issuer gave a leaf."""
+        self._leaf_failures.succeeded()
+        self._health.holds("pqIssuer")
+        emit(
+            self.log,
+            Event.PQ_LEAF_OBTAINED,
+            attributes={"not_after": leaf.not_after.isoformat(), "algorithm": leaf.signer().alg},
+        )
+
+    def leaf_failed(self, error: SvcError) -> None:
+        """The post-quantum issuer could not be reached, or gave no leaf."""
+        self._health.fails_with("pqIssuer", error)
+        if self._leaf_failures.failed(error.reason):
+            emit(
+                self.log,
+                Event.PQ_LEAF_FAILED,
+                detail_reason=error.reason,
+                detail=str(error),
+                attributes={"attempts": self._leaf_failures.count},
+            )
+
+    def identity_ended(self, error: IdentityWithdrawn) -> None:
+        """The identity was withdrawn."""
+        self._health.fails_with("credentials", error)
+        emit(self.log, Event.IDENTITY_ENDED, detail_reason=error.reason, detail=str(error))
 
 
 class StoreReports:
@@ -209,10 +253,15 @@ class StoreReports:
         """The process ends: that the database takes no more records is no news."""
         self._closing = True
 
-    def db_error(self, op: Operation, entity: Entity) -> None:
+    def closed(self) -> None:
+        """The database is closed in order."""
+        if self._opened:
+            emit(self.log, Event.STORE_CLOSED)
+
+    def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
         """An operation failed."""
         self._metrics.db_error(op, entity)
-        emit(self.log, Event.STORE_FAILED, attributes={"op": op, "entity": entity})
+        emit(self.log, Event.STORE_FAILED, detail=detail or None, attributes={"op": op, "entity": entity})
 
     def committed(self, count: int, seconds: float) -> None:
         """Records are durable."""
@@ -225,11 +274,21 @@ class StoreReports:
             self._health.holds("store")
             emit(self.log, Event.STORE_WRITABLE if self._opened else Event.STORE_OPENED)
             self._opened = True
-        elif self._closing:
-            emit(self.log, Event.STORE_CLOSED)
-        else:
+        elif not self._closing:
             self._health.fails("store", "notary_unavailable", "the notary database takes no records")
             emit(self.log, Event.STORE_READ_ONLY)
+
+    def damaged(self, path: str) -> None:
+        """The database is damaged; it takes no more records until the next start."""
+        emit(self.log, Event.STORE_DAMAGED, attributes={"path": path})
+
+    def set_aside(self, path: str, aside: str) -> None:
+        """A damaged database was renamed."""
+        emit(self.log, Event.STORE_SET_ASIDE, attributes={"path": path, "aside": aside})
+
+    def lies_aside(self, paths: Sequence[str]) -> None:
+        """There are databases that were set aside."""
+        emit(self.log, Event.STORE_LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
 
     def pruned(self, count: int) -> None:
         """Records were older than the retention."""

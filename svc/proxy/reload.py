@@ -58,8 +58,8 @@ def plan_reload(old: ProxySettings, new: ProxySettings) -> ReloadPlan:
     ]
     if changed:
         raise RestartNeeded(keys=", ".join(changed))
-    # Policy and access log are part of what every listener was built from.
-    everywhere = old.policy != new.policy or old.accessLog != new.accessLog
+    # The access log is part of what every listener was built from; a policy is given to those that stay.
+    everywhere = old.accessLog != new.accessLog
     before = {each.name: each for each in old.listeners}
     keep = tuple(each.name for each in new.listeners if before.get(each.name) == each and not everywhere)
     return ReloadPlan(

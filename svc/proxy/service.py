@@ -7,7 +7,6 @@ Starts: notary database, credentials, first generation, listeners; ready is said
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable
 from datetime import datetime
@@ -22,22 +21,23 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.proxy.admission import policy_of
 from svc.proxy.config import ProxySettings
 from svc.proxy.generations import Generations
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
-from svc.proxy.observers import Reports
+from svc.proxy.observers import Reports, StoreReports
 from svc.proxy.reload import plan_reload
+from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
+from svc.workload.process import settle_memory
 from svc.workload.source import WorkloadSource
 
 SWEEP_EVERY: Final = 0.5
 _LOOK_DRAINED: Final = 0.05
-#: A larger threshold would leave tens of kilobytes of dead objects behind each closed connection.
-_YOUNG_OBJECTS: Final = 5000
 
 
 class CredentialsLate(SvcError):
@@ -47,11 +47,11 @@ class CredentialsLate(SvcError):
     hint = "does the post-quantum issuer at notary.pqIssuer run? or choose notary.profile: classical, which warns"
 
 
-class SvidRanOut(SvcError):
-    """the SVID {spiffe_id} ran out at {not_after}, and no newer one came"""
+class CredentialsEnded(SvcError):
+    """the credentials of {spiffe_id} serve until {until}, and no newer ones came: {what}"""
 
     reason = "expired"
-    hint = "look at the agent that serves spiffeSocketPath, and at the registration entry of this workload"
+    hint = "look at the agent that serves spiffeSocketPath, at the registration entry of this workload, and at pqIssuer"
 
 
 class PagesFailed(SvcError):
@@ -81,8 +81,8 @@ class ProxyService(Service):
         health: what readiness shows.
         reports: the log.
         wall: the wall clock.
-        fatal: called when the proxy cannot start.
-        store_closing: told that the database is about to close in order.
+        fatal: called when the proxy cannot start, or not end in order.
+        store_reports: told that the database is about to close, and that it is closed.
     """
 
     log = Logger()
@@ -106,7 +106,7 @@ class ProxyService(Service):
         reports: Reports,
         wall: Callable[[], datetime],
         fatal: Callable[[], None],
-        store_closing: Callable[[], None] = lambda: None,
+        store_reports: StoreReports,
     ) -> None:
         self._reactor = reactor
         self._source = source
@@ -124,10 +124,13 @@ class ProxyService(Service):
         self._announce = announce
         self._wall = wall
         self._fatal = fatal
-        self._store_closing = store_closing
+        self._store_reports = store_reports
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = reactor
         self._starting: Deferred[None] | None = None
+        self._start_over = False
+        self._start_failure: Failure | None = None
+        self._start_awaited: list[Deferred[None]] = []
         self._serving = False
         self._draining: Deferred[None] | None = None
         self._stopping: Deferred[None] | None = None
@@ -138,7 +141,27 @@ class ProxyService(Service):
         """Begin to start; :attr:`ready` in the health says when everything runs."""
         super().startService()
         self._starting = self._changing.run(lambda: Deferred.fromCoroutine(self._start()))
-        self._starting.addErrback(self._start_failed)
+        self._starting.addBoth(self._tell_start).addErrback(self._start_failed)
+
+    def when_started(self) -> Deferred[None]:
+        """
+        Wait for the start, once :meth:`startService` was called.
+
+        Returns:
+            Fires when everything runs, or fails with what kept it from that.
+        """
+        waiting: Deferred[None] = Deferred()
+        self._start_awaited.append(waiting)
+        if self._start_over:
+            self._tell_start(self._start_failure)
+        return waiting
+
+    def _tell_start(self, result: Failure | None) -> Failure | None:
+        self._start_over, self._start_failure = True, result
+        awaited, self._start_awaited = self._start_awaited, []
+        for waiting in awaited:
+            waiting.callback(result)
+        return result
 
     async def _start(self) -> None:
         self._announce(self.settings)
@@ -146,12 +169,15 @@ class ProxyService(Service):
         self._store.init()
         if self._store.writable:
             self._health.holds("store")
+        else:
+            self._health.fails("store", "notary_unavailable", "the notary database takes no records")
         self._signing.start()
         self._retention.startService()
         self._generations.subscribe(self._credentials_changed)
         self._source.startService()
+        self._health.fails("credentials", "starting", "no SVID has arrived yet")
         await self._source.when_ready()
-        self._health.holds("svid")
+        self._health.fails("credentials", "starting", "there is no workload statement yet")
         self._generations.startService()
         await self._first_generation()
         try:
@@ -161,8 +187,8 @@ class ProxyService(Service):
             return
         self._serving = True
         self._sweeping.start(SWEEP_EVERY, now=False)
-        self._health.holds("listeners")
-        _settle_memory()
+        self._judge_listeners()
+        settle_memory()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
     def _open_pages(self) -> None:
@@ -201,23 +227,34 @@ class ProxyService(Service):
     def _sweep(self) -> None:
         try:
             now = self._wall()
-            self._judge_svid(now)
+            self._judge_credentials(now)
             self.listeners.sweep(self._reactor.seconds(), now)
         except Exception:  # noqa: BLE001 (no trouble of one connection may end all timeouts)
             self.log.failure("judging the times of connections failed")
 
-    def _judge_svid(self, now: datetime) -> None:
-        """No peer believes an SVID that has run out, so nothing should be sent here until a newer one comes."""
-        current = self._generations.current
+    def _judge_credentials(self, now: datetime) -> None:
+        """With credentials at their end every connection is cut: nothing should be sent here until newer ones come."""
+        current, error = self._generations.current, self._generations.last_error
         if current is None:
             return
-        svid = current.svid
-        if svid.not_after > now:
-            self._health.holds("svid")
+        if current.valid_at(now):
+            self._health.holds("credentials", "" if error is None else f"not renewed: {error}")
         else:
-            self._health.fails_with(
-                "svid", SvidRanOut(spiffe_id=svid.spiffe_id, not_after=svid.not_after.isoformat(timespec="seconds"))
+            until = current.cut_at.isoformat(timespec="seconds")
+            ended = CredentialsEnded(
+                spiffe_id=current.spiffe_id, until=until, what=error or "the Workload API has none"
             )
+            self._health.fails_with("credentials", ended)
+
+    def _judge_listeners(self) -> None:
+        """A reload that failed may have left a listener without its port."""
+        absent = self.listeners.absent(self.settings.listeners)
+        if self._draining is not None:
+            self._health.fails("listeners", "draining", "the listeners take no connections any more")
+        elif absent:
+            self._health.fails("listeners", "listen_failed", f"not open: {', '.join(absent)}")
+        else:
+            self._health.holds("listeners")
 
     # -- Reload ------------------------------------------------------------------------------------------------------
 
@@ -231,6 +268,12 @@ class ProxyService(Service):
         return self._changing.run(lambda: Deferred.fromCoroutine(self._reload()))
 
     async def _reload(self) -> bool:
+        taken_over = await self._take_over()
+        if self._serving:
+            self._judge_listeners()
+        return taken_over
+
+    async def _take_over(self) -> bool:
         try:
             if not self._serving or self._draining is not None:
                 raise ProxyEnding()
@@ -244,8 +287,11 @@ class ProxyService(Service):
         except Exception:  # noqa: BLE001 (what runs goes on, and the operator hears why)
             emit(self.log, Event.CONFIG_REJECTED, failure=Failure())
             return False
-        self.settings = settings
+        self.settings, before = settings, self.settings
         self._announce(settings)
+        if settings.policy != before.policy:
+            self.listeners.take_policy(policy_of(settings))
+            self._credentials_changed()
         emit(
             self.log,
             Event.CONFIG_LOADED,
@@ -270,6 +316,7 @@ class ProxyService(Service):
         return _after(self._draining)
 
     async def _drain(self) -> None:
+        self._health.fails("listeners", "draining", "the listeners take no connections any more")
         await self.listeners.stop_accepting()
         until = self._reactor.seconds() + self.settings.drainTimeout
         while self.listeners.open_connections and self._reactor.seconds() < until:
@@ -311,8 +358,7 @@ class ProxyService(Service):
             self._signing.stop,
             # What the signing thread handed over last is committed before the database closes.
             lambda: deferLater(self._reactor, 0),
-            self._store_closing,
-            self._store.close,
+            lambda: Deferred.fromCoroutine(self._close_store()),
             self._reports.close,
             lambda: _stopped(self.servers),
         ):
@@ -321,19 +367,22 @@ class ProxyService(Service):
             await ended.addErrback(self._not_ended)
         emit(self.log, Event.PROCESS_STOPPED)
 
+    async def _close_store(self) -> None:
+        self._store_reports.closing()
+        try:
+            await self._store.close()
+        except StoreError:
+            # The store has told why. Nothing that was promised is lost, and still the end was not in order.
+            self._fatal()
+        else:
+            self._store_reports.closed()
+
     def _stop_sweeping(self) -> None:
         if self._sweeping.running:
             self._sweeping.stop()
 
     def _not_ended(self, failure: Failure) -> None:
         self.log.failure("a part of the proxy did not end in order", failure)
-
-
-def _settle_memory() -> None:
-    """Keep what the start made out of every later collection, and collect young objects more seldom than by default."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 10, 10)
 
 
 def _stopped(service: Service) -> object:

@@ -48,7 +48,7 @@ class IdentityUnavailable(SvcError):
     """the SPIRE agent at {socket} gives this user no identity: {what}"""
 
     reason = "identity_unavailable"
-    hint = "make a registration entry for uid {uid}, and check the path"
+    hint = "is that the path of a running agent? then make a registration entry for uid {uid}"
 
 
 class RequestFailed(SvcError):
@@ -75,6 +75,8 @@ class Quickstart:
         self._processes: list[Running] = []
         self._began = time.monotonic()
         self._trust_domain = TRUST_DOMAIN
+        #: The socket of the SPIRE agent that is used, if any.
+        self._spire: Path | None = None
         self._admin = 0
 
     def run(self) -> None:
@@ -88,6 +90,10 @@ class Quickstart:
         try:
             if answers_tcp(options.port):
                 raise PortTaken(port=options.port)
+            if options.spire_socket is not None:
+                # Before anything is started: without an identity all of it would be for nothing.
+                self._spire = Path(options.spire_socket.removeprefix("unix://")).absolute()
+                self._trust_domain = _own_trust_domain(self._spire)
             upstream = self._application()
             socket = self._identities()
             self._proxy(upstream, socket)
@@ -133,10 +139,9 @@ class Quickstart:
         pq_socket = self._folder / "pq.sock"
         socket = self._folder / "agent.sock"
         settings: dict[str, object] = {"pqIssuer": {"socket": f"unix://{pq_socket}"}}
-        spire = self._options.spire_socket
+        spire = self._spire
         if spire is not None:
-            socket = Path(spire.removeprefix("unix://")).absolute()
-            self._trust_domain = _own_trust_domain(socket)
+            socket = spire
             settings["trustDomain"] = self._trust_domain
             settings["workloadApi"] = f"unix://{socket}"
             # The folder of SPIRE's socket is SPIRE's: the roots of the issuer lie beside its own socket.
@@ -235,6 +240,9 @@ def _own_trust_domain(socket: Path) -> str:
     from spiffe import WorkloadApiClient
     from spiffe.errors import PySpiffeError
 
+    if not answers_unix(socket):
+        what = "nobody answers there" if socket.exists() else "no such file"
+        raise IdentityUnavailable(socket=socket, what=what, uid=os.geteuid())
     try:
         with WorkloadApiClient(f"unix://{socket}") as client:
             return str(client.fetch_x509_svid(timeout=10.0).spiffe_id.trust_domain)

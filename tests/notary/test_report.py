@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
-from svc.notary.envelope import Envelope
-from svc.notary.errors import Malformed
 from svc.notary.evidence import TIME_ASSERTED
 from svc.notary.exchange import BodySeen
 from svc.notary.facts import Container, WorkloadFacts
@@ -26,10 +22,7 @@ from svc.notary.report import (
     raw_claims,
     receipt_report,
     statement_report,
-    unverified_receipt_report,
-    unverified_statement_report,
 )
-from svc.strictjson import dumps
 from tests.notary import test_statement
 from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, World, seen_of
 
@@ -182,50 +175,6 @@ class ReceiptReportTests(SynchronousTestCase):
         """Header octets cannot act on a terminal."""
         text = str(receipt_report(checked(response_headers=((b"X", b"\x1b]0;x\x07\x9b\x85\r"),))))
         self.assertFalse({"\x1b", "\x07", "\x9b", "\x85", "\r"} & set(text))
-
-
-class UnverifiedTests(SynchronousTestCase):
-    """Artefacts whose signatures nobody checked."""
-
-    def test_heading(self) -> None:
-        """The first word says that nothing was verified, and no line claims otherwise."""
-        for report in (
-            unverified_statement_report(WORLD.generation.statement.envelope),
-            unverified_receipt_report(WORLD.receipt()),
-        ):
-            self.assertTrue(str(report).startswith("UNVERIFIED "))
-            self.assertEqual("ES256, ML-DSA-65 not checked", report.value_of("Signatures"))
-            self.assertNotIn("Post-Quantum:", str(report))
-
-    @given(
-        st.recursive(
-            st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=5),
-            lambda inner: (
-                st.lists(inner, max_size=2)
-                | st.dictionaries(
-                    st.sampled_from(
-                        ["iss", "aud", "iat", "svc", "request", "response", "headers", "body", "labels", "tls"]
-                    ),
-                    inner,
-                    max_size=4,
-                )
-            ),
-            max_leaves=8,
-        )
-    )
-    def test_any_payload(self, payload: object) -> None:
-        """Any payload is printed safely or refused as malformed."""
-        right = WORLD.receipt()
-        envelope = Envelope(dumps(payload), right.signatures)
-        for describe in (unverified_statement_report, unverified_receipt_report):
-            try:
-                text = str(describe(envelope))
-            except Malformed as error:
-                self.assertEqual("payload", error.where)
-                self.assertNotIsInstance(payload, dict)
-            else:
-                self.assertTrue(text.startswith("UNVERIFIED "))
-                self.assertTrue(text.replace("\n", "").isprintable())
 
 
 class RenderTests(SynchronousTestCase):

@@ -16,7 +16,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.identity import X509Svid, verify_svid
+from svc.identity import SpiffeID, X509Svid, verify_svid
 from svc.notary.facts import WorkloadFacts
 from svc.notary.generation import Generation
 from svc.notary.level import Level
@@ -29,6 +29,7 @@ from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer, RateLimit
+from svc.proxy.steps import StepObserver, unobserved
 from svc.store.records import StoredReceipt
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
@@ -87,6 +88,8 @@ class FakeEndpoint:
         self.connections: list[tuple[Any, Wire]] = []
         self.manual = False
         self.refuse: Exception | None = None
+        #: What the TLS connection object would be.
+        self.handle: Handle | None = None
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
         """One attempt."""
@@ -103,7 +106,7 @@ class FakeEndpoint:
     def make(self, factory: Any) -> Any:
         """One connection."""
         protocol = factory.buildProtocol(None)
-        wire = Wire()
+        wire = Wire(self.handle)
         self.connections.append((protocol, wire))
         protocol.makeConnection(wire)
         return protocol
@@ -151,6 +154,12 @@ class OneGeneration:
     def __init__(self, generation: Generation | None, svid: X509Svid) -> None:
         self.generation = generation
         self.svid = svid
+        self.withdrawn = False
+
+    @property
+    def identity(self) -> SpiffeID | None:
+        """Its name; a test may take it away."""
+        return None if self.withdrawn else self.svid.spiffe_id
 
     def of_evidence(self, evidence: PeerEvidence) -> Generation | None:
         """The one."""
@@ -183,13 +192,15 @@ class Rig:
         policy: Policy | None = None,
         rate: float = 1000.0,
         burst: float = 1000.0,
+        step: StepObserver = unobserved,
     ) -> None:
         self.clock = Clock()
         self.endpoint = FakeEndpoint()
         self.store = MemoryStore()
         self.store.init()
         self.said = Said()
-        self.metrics = ProxyMetrics(CollectorRegistry())
+        self.registry = CollectorRegistry()
+        self.metrics = ProxyMetrics(self.registry)
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
         self.generation = Generation.issue(OWN, None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.generations = OneGeneration(self.generation, OWN)
@@ -201,6 +212,7 @@ class Rig:
             rate=RateLimit(rate, burst, self.clock.seconds),
             queue_limit=8,
             random=os.urandom,
+            step=step,
         )
         limits = limits or LimitSettings()
         timeouts = timeouts or TimeoutSettings()
@@ -230,6 +242,7 @@ class Rig:
             seconds=self.clock.seconds,
             wall=self.wall,
             access_log=True,
+            step=step,
         )
         self.notary = NotaryEndpoint(
             self.store,

@@ -13,8 +13,9 @@ from typing import Any
 from twisted.internet.testing import MemoryReactorClock
 from twisted.web.test.requesthelper import DummyRequest
 
+from svc.identity import SpiffeID
 from svc.notary.level import Level
-from svc.policy import AllowTrustDomain, DenyAll
+from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll
 from svc.proxy.assembly import Assembly, utc_now
 from svc.proxy.config import ProxySettings
 from svc.proxy.listener import Listener
@@ -111,6 +112,14 @@ class BuildTests(AssemblyTestCase):
         self.assertEqual(shown["trustDomain"], "prod.example")
         self.assertEqual([each["name"] for each in shown["listeners"]], ["web", "pay"])
 
+    def test_what_the_page_leaves_out(self) -> None:
+        """Labels and annotations that may not leave the pod are named without their values."""
+        workload = "{labels: {team: pay, app: api}, annotations: {note: hunter2}, allowLabels: [app]}"
+        proxy = self.assemble(self.settings(adminAddr='"127.0.0.1:8"', workload=workload)).build()
+        shown = self.page(proxy, b"config")["workload"]
+        self.assertEqual(shown["labels"], {"team": "<left out>", "app": "api"})
+        self.assertEqual(shown["annotations"], {"note": "<left out>"})
+
     def test_configuration_after_a_reload(self) -> None:
         """What a reload took over is shown."""
         proxy = self.assemble(self.settings(adminAddr='"127.0.0.1:8"')).build()
@@ -123,7 +132,7 @@ class BuildTests(AssemblyTestCase):
         shown = self.page(proxy, b"readyz")
         self.assertEqual(
             [(each["name"], each["ok"]) for each in shown["conditions"]],
-            [("svid", False), ("notary", False), ("store", False), ("listeners", False)],
+            [("credentials", False), ("store", False), ("listeners", False), ("pqIssuer", False)],
         )
 
     def test_disabled_pages(self) -> None:
@@ -175,6 +184,19 @@ class ListenerTests(AssemblyTestCase):
         assert isinstance(policy, AllowTrustDomain)
         self.assertEqual(str(policy._trust_domain), "prod.example")
 
+    def test_policy_with_a_list(self) -> None:
+        """The list is added to what the default admits, and stands alone beside ``deny``."""
+        own, foreign = SpiffeID.parse("spiffe://prod.example/a"), SpiffeID.parse("spiffe://bank.example/a")
+        for default in ("allow", "deny"):
+            section = f"{{default: {default}, allow: [spiffe://bank.example/*]}}"
+            policy = self.listener("web", self.settings(policy=section)).context.policy
+            assert policy is not None
+            self.assertEqual(policy.authorize(AccessRequest(foreign)).identity, foreign)
+            if default == "allow":
+                self.assertEqual(policy.authorize(AccessRequest(own)).identity, own)
+            else:
+                self.assertRaises(Denied, policy.authorize, AccessRequest(own))
+
     def test_access_log(self) -> None:
         """The access log is the whole file's."""
         self.assertTrue(self.listener("web", self.settings(accessLog="on")).context.access_log)
@@ -195,7 +217,7 @@ class AnnouncementTests(AssemblyTestCase):
     def announced(self, settings: ProxySettings) -> list[Event]:
         """What is told."""
         self.assemble(settings)._announce(settings)
-        return [each.event for each in self.told]
+        return [each.event for each in self.told if each.event is not Event.POLICY_LOADED]
 
     def test_nothing(self) -> None:
         """A careful configuration is told nothing."""
@@ -207,7 +229,34 @@ class AnnouncementTests(AssemblyTestCase):
         """An inbound listener that admits a whole trust domain is told, with its name."""
         settings = self.settings(notary='pqIssuer: "unix:///pq.sock"', policy="{default: allow}")
         self.assertEqual(self.announced(settings), [Event.POLICY_DEFAULT_ALLOW])
-        self.assertEqual(self.told[0].attributes, {"trust_domain": "prod.example"})
+        self.assertEqual(self.only(Event.POLICY_DEFAULT_ALLOW).attributes, {"trust_domain": "prod.example"})
+
+    def test_policy(self) -> None:
+        """The policy in force is told at the start and after each change of it, and only then."""
+        deny, allow = self.settings(), self.settings(policy="{default: allow}")
+        assembly = self.assemble(deny)
+        for settings in (deny, deny, allow, allow, deny):
+            assembly._announce(settings)
+        told = [each.attributes["default"] for each in self.of(Event.POLICY_LOADED)]
+        self.assertEqual(told, ["deny", "allow", "deny"])
+
+    def test_database_that_is_needed(self) -> None:
+        """Readiness asks for the notary database where a listener demands records, and follows a reload in that."""
+        assembly = self.assemble()
+        for settings, required in (
+            (self.settings(PAY), False),
+            (self.settings(WEB), True),
+            (self.settings(PAY), False),
+        ):
+            assembly._announce(settings)
+            self.assertEqual(assembly._health.condition("store").required, required)
+
+    def test_no_issuer(self) -> None:
+        """With the profile classical nobody waits for a post-quantum issuer."""
+        assembly = self.assemble()
+        assembly._announce(self.settings())
+        found = assembly._health.condition("pqIssuer")
+        self.assertEqual((found.holds, found.message), (True, "the profile classical needs none"))
 
     def test_classical(self) -> None:
         """Signatures that a quantum computer could forge are told."""

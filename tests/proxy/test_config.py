@@ -148,6 +148,23 @@ class FileTests(RuleTestCase):
         self.refused(whole(policy="{default: Allow}"), ("policy.default", "'Allow'", "'allow' or 'deny'"))
 
 
+class PolicyTests(RuleTestCase):
+    """The section ``policy``."""
+
+    def test_allow(self) -> None:
+        """A list of matchers, none by default, of whatever trust domain; as many as the limit and no more."""
+        self.assertEqual(read(whole()).policy.allow, ())
+        listed = ("spiffe://bank.example/*", "spiffe://prod.example/ns/pay/*", "spiffe://other.example/a")
+        self.assertEqual(read(whole(policy=f"{{allow: [{', '.join(listed)}]}}")).policy.allow, listed)
+        expected = "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*"
+        text = whole(policy="{allow: [spiffe://bank.example]}")
+        self.refused(text, ("policy.allow[0]", "'spiffe://bank.example'", expected))
+        many = [f"spiffe://bank.example/{number}" for number in range(1025)]
+        self.assertEqual(len(read(whole(policy=f"{{allow: [{', '.join(many[1:])}]}}")).policy.allow), 1024)
+        problem = self.assertRaises(ConfigInvalid, read, whole(policy=f"{{allow: [{', '.join(many)}]}}"))
+        self.assertEqual([each.key for each in problem.problems], ["policy.allow"])
+
+
 class NotaryTests(RuleTestCase):
     """The section ``notary``."""
 
@@ -160,6 +177,56 @@ class NotaryTests(RuleTestCase):
             )
             self.refused(whole(notary=f"{{profile: {profile}}}"), ("notary", "a mapping", expected))
         self.assertEqual(read(whole(notary="{profile: classical}")).notary.pqIssuer, None)
+
+    def test_one_database(self) -> None:
+        """A file or a server; with neither it is the file of the default."""
+        url = "postgresql:///notary?host=/run/postgresql"
+        notary = read(whole(notary=f'{{profile: classical, database: "{url}"}}')).notary
+        self.assertEqual(notary.database, url)
+        self.assertIsNone(read(whole(notary="{profile: classical}")).notary.database)
+        self.refused(
+            whole(notary=f'{{profile: classical, path: /n.db, database: "{url}"}}'),
+            ("notary", "a mapping", "either path or database, not both"),
+        )
+
+    def test_database_without_a_secret(self) -> None:
+        """A password is refused with the ways around it and not repeated, nor below a key that does not exist."""
+        for key, text in (
+            ("database", "postgresql://svc:hunter2@db/n?sslmode=verify-full"),
+            ("database", "postgresql://db/n?sslmode=verify-full&password=hunter2"),
+            ("databse", "postgresql://svc:hunter2@db/n?sslmode=verify-full"),
+        ):
+            error = self.assertRaises(
+                ConfigInvalid, parse, whole(notary=f'{{profile: classical, {key}: "{text}"}}'), ProxySettings
+            )
+            [problem] = error.problems
+            self.assertEqual((problem.key, problem.value), (f"notary.{key}", "'postgresql://…'"))
+            self.assertNotIn("hunter2", f"{error} {problem}")
+            if key == "database":
+                self.assertIn("a client certificate", problem.expected)
+
+    def test_secrets_in_other_spellings(self) -> None:
+        """Nor is what may hold a secret repeated: a query, an escaped name, and the other form of an address."""
+        for text, shown in (
+            ("postgresql:///n?host=/run/postgresql&scram_client_key=hunter2", "'postgresql://…'"),
+            ("postgresql:///n?host=/run/postgresql&%70assword=hunter2", "'postgresql://…'"),
+            ("host=/run/postgresql password = hunter2 dbname=n", "'…'"),
+            ("host=/run/postgresql scram_client_key=hunter2", "'…'"),
+        ):
+            error = self.assertRaises(
+                ConfigInvalid, parse, whole(notary=f'{{profile: classical, database: "{text}"}}'), ProxySettings
+            )
+            [problem] = error.problems
+            self.assertEqual((problem.key, problem.value), ("notary.database", shown))
+            self.assertNotIn("hunter2", f"{error} {problem}")
+
+    def test_database_on_another_machine(self) -> None:
+        """A server on another machine that is not verified is refused."""
+        [problem] = self.assertRaises(
+            ConfigInvalid, parse, whole(notary='{profile: classical, database: "postgresql://db/n"}'), ProxySettings
+        ).problems
+        self.assertEqual((problem.key, problem.value), ("notary.database", "'postgresql://db/n'"))
+        self.assertIn("sslmode=verify-full", problem.expected)
 
     def test_issuer_identity(self) -> None:
         """An issuer that is reached over the network must be named; one at a socket must not."""

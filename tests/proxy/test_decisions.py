@@ -25,11 +25,13 @@ from svc.strictjson import b64u_encode
 from svc.telemetry.metrics import ProxyMetrics
 from svc.wire.http1 import RequestHead, RequestParser
 from tests.proxy.parts import settings_of
-from tests.proxy.rig import CALLER, OWN, evidence_of
+from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, evidence_of
 from tests.proxy.test_notarizer import GENERATION
 
 NONCE = b64u_encode(bytes(16))
 DECISIONS = "svc_proxy_auth_decisions_total"
+CONNECTIONS = "svc_proxy_connections_total"
+RESULTS = ("success", "auth_failed")
 
 
 def head_of(lines: bytes = b"", *, line: bytes = b"GET /a?b HTTP/1.1") -> RequestHead:
@@ -94,6 +96,8 @@ class DeadlineTests(SynchronousTestCase):
         activity: float = 0.0,
         ended: float | None = None,
         answered: bool = False,
+        client_slow: bool = False,
+        upstream_slow: bool = False,
     ) -> ProxyError | None:
         """Judge."""
         return overdue(
@@ -103,6 +107,8 @@ class DeadlineTests(SynchronousTestCase):
             activity=activity,
             request_ended_at=ended,
             answer_begun=answered,
+            client_slow=client_slow,
+            upstream_slow=upstream_slow,
         )
 
     def test_whole_exchange(self) -> None:
@@ -135,6 +141,19 @@ class DeadlineTests(SynchronousTestCase):
             error = self.judge(400.0, activity=100.0, ended=ended, answered=True)
             self.assertIsInstance(error, UpstreamTimeout)
             self.assertIn("300", str(error))
+
+    def test_not_taken(self) -> None:
+        """Where octets wait for a side to take them, that side is at fault, in its own words."""
+        slow_client = self.judge(400.0, activity=100.0, ended=50.0, answered=True, client_slow=True)
+        self.assertEqual(str(slow_client), "the client took nothing of the answer for 300.0 s")
+        assert slow_client is not None
+        self.assertEqual((slow_client.reason, slow_client.http_status), ("answer_not_taken", 408))
+        slow_upstream = self.judge(400.0, activity=100.0, upstream_slow=True)
+        self.assertEqual(str(slow_upstream), "the application took nothing of the request for 300.0 s")
+        assert slow_upstream is not None
+        self.assertEqual((slow_upstream.reason, slow_upstream.http_status), ("upstream_timeout", 504))
+        for client_slow in (False, True):
+            self.assertIsNone(self.judge(399.9, activity=100.0, client_slow=client_slow, upstream_slow=True))
 
     @given(st.floats(0, 4000), st.floats(0, 4000), st.floats(0, 4000), st.none() | st.floats(0, 4000), st.booleans())
     def test_late_stays_late(
@@ -190,26 +209,39 @@ class VerifiedCallerTests(SynchronousTestCase):
             f"X-Forwarded-Client-Cert: By={OWN.spiffe_id};Hash={digest};URI={CALLER.spiffe_id}\r\n",
         )
 
+    def connections(self) -> tuple[float, float]:
+        """Connections that were accepted, and refused."""
+        labels = {"protocol": "http", "direction": "inbound"}
+        results = [self.registry.get_sample_value(CONNECTIONS, {**labels, "result": r}) for r in RESULTS]
+        return results[0] or 0.0, results[1] or 0.0
+
     def test_asked_once(self) -> None:
-        """A policy that does not look at requests is asked and counted once for a connection."""
+        """A policy that does not look at requests is asked once for a connection; each request is let in."""
         caller = self.caller()
         self.assertEqual(caller.evidence, evidence_of(CALLER))
         self.assertIs(caller.permit(head_of()), caller.permit(head_of(line=b"POST /b HTTP/1.1")))
         self.assertEqual(caller.permit(head_of()).identity, CALLER.spiffe_id)
-        self.assertEqual((self.allowed(), caller.refused), (1.0, False))
+        self.assertEqual((self.allowed(), self.connections()), (3.0, (1.0, 0.0)))
+
+    def test_never_asked(self) -> None:
+        """A connection without a request was accepted; that is counted at its end, and once."""
+        caller = self.caller()
+        self.assertEqual(self.connections(), (0.0, 0.0))
+        caller.count()
+        caller.count()
+        self.assertEqual(self.connections(), (1.0, 0.0))
 
     def test_refused_for_the_connection(self) -> None:
         """Such a denial stands for the whole connection."""
         for policy in (DenyAll(), AllowTrustDomain(TrustDomain.parse("bank.example"))):
             caller = self.caller(policy)
-            self.assertFalse(caller.refused)
             for _ in range(2):
                 self.assertRaises(Denied, caller.permit, head_of())
-            self.assertTrue(caller.refused)
-        self.assertEqual(self.allowed(), 0.0)
+            caller.count()
+        self.assertEqual((self.allowed(), self.connections()), (0.0, (0.0, 2.0)))
 
     def test_asked_for_each_request(self) -> None:
-        """A policy that looks at requests is asked each time; one denial refuses nothing else."""
+        """A policy that looks at requests is asked each time; the first answer tells what came of the connection."""
         policy = ByPath()
         caller = self.caller(policy)
         self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a?b HTTP/1.1"))
@@ -218,7 +250,37 @@ class VerifiedCallerTests(SynchronousTestCase):
             policy.asked,
             [AccessRequest(CALLER.spiffe_id, "GET", "/a"), AccessRequest(CALLER.spiffe_id, "POST", "/open")],
         )
-        self.assertEqual((caller.refused, self.allowed()), (False, 1.0))
+        self.assertEqual((self.connections(), self.allowed()), ((0.0, 1.0), 1.0))
+
+    def again(self, caller: VerifiedCaller, policy: Policy) -> None:
+        """Judge by another policy, everything else being as before."""
+        caller.judge_again(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policy)
+
+    def test_other_policy(self) -> None:
+        """A client that the new policy refuses is told so once; one that it admits goes on, or begins to."""
+        allow, deny = AllowTrustDomain(OWN.spiffe_id.trust_domain), DenyAll()
+        caller = self.caller(allow)
+        caller.permit(head_of())
+        self.again(caller, allow)
+        self.again(caller, AllowTrustDomain(OWN.spiffe_id.trust_domain))
+        caller.permit(head_of())
+        self.assertRaises(Denied, self.again, caller, deny)
+        self.assertRaises(Denied, caller.permit, head_of())
+        # Who was refused already is not told again, and may be admitted later.
+        self.again(caller, DenyAll())
+        self.again(caller, allow)
+        caller.permit(head_of())
+        # Who has not asked yet is refused as well.
+        self.assertRaises(Denied, self.again, self.caller(allow), deny)
+
+    def test_other_policy_that_looks_at_requests(self) -> None:
+        """Such a policy is asked by the next request."""
+        caller = self.caller(AllowTrustDomain(OWN.spiffe_id.trust_domain))
+        caller.permit(head_of())
+        policy = ByPath()
+        self.again(caller, policy)
+        self.assertEqual(policy.asked, [])
+        self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a HTTP/1.1"))
 
     def test_response_lines(self) -> None:
         """Each level says the workload and itself; a signed exchange says where its receipt is; none says nothing."""
@@ -256,12 +318,16 @@ class PlainCallerTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """A caller."""
-        self.caller = PlainCaller(OWN.spiffe_id)
+        self.registry = CollectorRegistry()
+        metrics = ProxyMetrics(self.registry).listener("http", "outbound")
+        self.caller = PlainCaller(lambda: OWN.spiffe_id, metrics)
 
     def test_permit(self) -> None:
         """Its permit is the proxy's own identity, under which the peer decides."""
         self.assertEqual(self.caller.permit(head_of()), Permit(OWN.spiffe_id, "outbound listener"))
-        self.assertFalse(self.caller.refused)
+        self.caller.count()
+        labels = {"protocol": "http", "direction": "outbound", "result": "success"}
+        self.assertEqual(self.registry.get_sample_value(CONNECTIONS, labels), 1.0)
 
     def lines(self, asked: bytes) -> bytes:
         """What is added to a request with these lines."""
@@ -333,11 +399,13 @@ class ReloadPlanTests(SynchronousTestCase):
         self.assertEqual(plan.keep, tuple(each.name for each in listeners[::-1]))
 
     def test_what_every_listener_is_built_from(self) -> None:
-        """A change of the policy builds every listener anew."""
+        """A change of the access log builds every listener anew, one of the policy builds none."""
         old = settings_of(("web", 1), ("pay", 2))
-        new = settings_of(("web", 1), ("pay", 2), policy="{default: allow}")
+        new = settings_of(("web", 1), ("pay", 2), accessLog="on")
         plan = plan_reload(old, new)
         self.assertEqual((plan.close, plan.open, plan.keep), (("web", "pay"), new.listeners, ()))
+        plan = plan_reload(old, settings_of(("web", 1), ("pay", 2), policy="{default: allow}"))
+        self.assertEqual((plan.close, plan.open, plan.keep), ((), (), ("web", "pay")))
 
     def test_taken_over_without_listeners(self) -> None:
         """Facts and the drain time are taken over, and every listener goes on."""

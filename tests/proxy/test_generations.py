@@ -16,7 +16,7 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.generation import Generation
 from svc.notary.pqproof import PqLeaf
 from svc.notary.profile import Profile
-from svc.proxy.generations import LOOK_EVERY, CredentialsUnmade, Generations
+from svc.proxy.generations import BURST, LOOK_EVERY, CredentialsUnmade, Generations
 from svc.store.errors import StoreClosed, StoreUnavailable
 from svc.store.records import StatementRecord
 from svc.testing.ca import TestAuthority
@@ -66,6 +66,17 @@ class Watcher:
     def __init__(self) -> None:
         self.issued: list[Generation] = []
         self.failed: list[str] = []
+        self.ended: list[str] = []
+        self.leaves: list[PqLeaf] = []
+        self.leaves_failed: list[str] = []
+
+    def leaf_obtained(self, leaf: PqLeaf) -> None:
+        """Remember it."""
+        self.leaves.append(leaf)
+
+    def leaf_failed(self, error: SvcError) -> None:
+        """Remember it."""
+        self.leaves_failed.append(error.reason)
 
     def generation_issued(self, generation: Generation) -> None:
         """Remember it."""
@@ -74,6 +85,10 @@ class Watcher:
     def generation_failed(self, error: SvcError) -> None:
         """Remember it."""
         self.failed.append(error.reason)
+
+    def identity_ended(self, error: SvcError) -> None:
+        """Remember it."""
+        self.ended.append(error.reason)
 
 
 class FailingStore(MemoryStore):
@@ -233,6 +248,28 @@ class FirstGenerationTests(GenerationsTestCase):
 
 class RotationTests(GenerationsTestCase):
     """From one generation to the next."""
+
+    def test_changing_mind(self) -> None:
+        """However often the source changes its mind, few generations are made, and the last word is served soon."""
+        self.begin()
+        for _turn in range(40):
+            for svid in (SECOND, FIRST):
+                self.source.rotate(svid)
+                self.clock.advance(0.05)
+        # Four seconds, and what may follow at once.
+        self.assertLessEqual(len(self.watcher.issued), BURST + 5)
+        self.source.rotate(SECOND)
+        self.clock.advance(1.01)
+        self.assertEqual(self.generations.svid, SECOND)
+        for svid in (FIRST, SECOND, FIRST):
+            self.clock.advance(10)
+            self.source.rotate(svid)
+            self.assertEqual(self.generations.svid, svid)
+        for _turn in range(BURST + 1):
+            self.source.rotate(SECOND)
+            self.source.rotate(FIRST)
+        self.generations.stopService()
+        self.assertEqual([], self.clock.getDelayedCalls())
 
     def test_swapped_when_whole(self) -> None:
         """A new SVID serves only when its leaf is there; until then the old one does."""
@@ -395,6 +432,41 @@ class FailureTests(GenerationsTestCase):
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)
         self.clock.pump([1.0] * 60)
         self.assertEqual(self.issuer.asked[-2:], [SECOND, THIRD])
+
+    def flood(self) -> int:
+        """Let the source change its SVID twenty times a second for ten seconds; how often that asked the issuer."""
+        asked = len(self.issuer.asked)
+        for _turn in range(100):
+            for svid in (SECOND, FIRST):
+                self.source.rotate(svid, AUTHORITY.bundles())
+                self.clock.advance(0.05)
+        return len(self.issuer.asked) - asked
+
+    def test_flood_without_a_generation(self) -> None:
+        """However often the SVID changes, an issuer that refuses is asked once a second; its first answer serves."""
+        self.generations.startService()
+        self.issuer.error = DOWN
+        self.assertLessEqual(self.flood(), BURST + 11)
+        self.assertLessEqual(self.flood(), 11)
+        self.issuer.error = None
+        self.source.rotate(SECOND)
+        self.clock.advance(1.01)
+        self.assertEqual(self.current().svid, SECOND)
+
+    def test_flood_over_a_generation(self) -> None:
+        """So it is where an older generation serves meanwhile."""
+        old = self.begin()
+        self.issuer.error = DOWN
+        self.assertLessEqual(self.flood(), BURST + 11)
+        self.assertIs(self.generations.current, old)
+
+    def test_flood_that_changes_nothing(self) -> None:
+        """What changes neither SVID nor leaf is no attempt: after a thousand of those a new SVID serves at once."""
+        self.begin()
+        for turn in range(1000):
+            self.source.rotate(FIRST, AUTHORITY.bundles() if turn % 2 else OTHER.bundles())
+        self.source.rotate(SECOND, AUTHORITY.bundles())
+        self.assertEqual(self.current().svid, SECOND)
 
     def test_facts_that_cannot_be_read(self) -> None:
         """Facts that cannot be read keep the old generation, and are tried again."""

@@ -444,6 +444,35 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 408 "))
         self.assertTrue(rig.upstream()[1].aborted)
 
+    def test_slow_side_is_named(self) -> None:
+        """What ends a body that stands still names the side that takes nothing of it: the client, the application."""
+        rig = Rig(timeouts=TimeoutSettings(stream="20s"))
+        client, wire = rig.client()
+        client.dataReceived(GET)
+        rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
+        wire.producer.pauseProducing()
+        rig.sweep(19.5)
+        self.assertEqual((wire.aborted, rig.said.failures), (False, []))
+        rig.sweep(0.5)
+        self.assertEqual((wire.aborted, rig.said.failures), (True, ["answer_not_taken"]))
+        client, wire = rig.client()
+        client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 9\r\n\r\nab")
+        rig.upstream()[1].producer.pauseProducing()
+        rig.sweep(20.0)
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 504 "))
+        self.assertEqual(rig.said.failures[1:], ["upstream_timeout"])
+
+    def test_side_that_caught_up_is_not_named(self) -> None:
+        """A client that took all that came is not blamed for an application that says no more."""
+        rig = Rig(timeouts=TimeoutSettings(stream="20s"))
+        client, wire = rig.client()
+        client.dataReceived(GET)
+        rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
+        wire.producer.pauseProducing()
+        wire.producer.resumeProducing()
+        rig.sweep(20.0)
+        self.assertEqual((wire.aborted, rig.said.failures), (True, ["upstream_timeout"]))
+
     def test_body_limit(self) -> None:
         """A body at the limit passes; one octet more is 413, told by length or by chunks."""
         rig = Rig(limits=LimitSettings(body="4B"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import pairwise
 
 from hypothesis import example, given
@@ -12,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import Outcome
 from svc.notary.level import Level
-from svc.proxy.errors import NotaryMethod, NotaryRate, NotaryUnavailable, UpstreamTimeout
+from svc.proxy.errors import NotaryNotHere, NotaryRate, NotaryUnavailable, UpstreamTimeout
 from svc.proxy.http.answers import answer, own_head, problem_body, problem_fields
 from svc.proxy.http.heads import Framing, interim_head, request_head
 from svc.proxy.http.recorder import Recorder
@@ -265,6 +266,14 @@ class ResponseWriterTests(SynchronousTestCase):
         writer = ResponseWriter(head, granted, close=False, added=b"", recorder=recorder)
         self.assertEqual((writer.first, writer.held), (b"", expected))
 
+    def test_clock_set_back_meanwhile(self) -> None:
+        """No exchange ends before it began."""
+        head = requested(b"GET / HTTP/1.1\r\nHost: api\r\n\r\n")
+        recorder = Recorder(Level.LOG_REQUEST, None, None, GENERATION.server, None, head, BASE)
+        for hours, expected in ((-1, BASE), (1, BASE + timedelta(hours=1))):
+            seen = recorder.exchange("jti", Outcome.COMPLETE, BASE + timedelta(hours=hours))
+            self.assertEqual((BASE, expected), (seen.received, seen.completed))
+
     def test_interim(self) -> None:
         """An interim answer loses what belongs to one hop or to the proxy."""
         [interim] = ResponseParser(b"GET").feed(
@@ -358,10 +367,8 @@ class AnswerTests(SynchronousTestCase):
         self.assertIs(body["retryable"], True)
 
     def test_problem_fields(self) -> None:
-        """Too much and unavailable say when to come again, a wrong method says which are right."""
-        fields = dict(problem_fields(NotaryMethod()))
-        self.assertEqual(fields[b"Allow"], b"GET, HEAD")
-        self.assertEqual(fields[b"Content-Type"], b"application/problem+json")
+        """Too much and unavailable say when to come again."""
+        self.assertEqual(problem_fields(NotaryNotHere()), [(b"Content-Type", b"application/problem+json")])
         for error in (NotaryRate(), NotaryUnavailable()):
             self.assertEqual(dict(problem_fields(error))[b"Retry-After"], b"1")
         self.assertNotIn(b"Retry-After", dict(problem_fields(UpstreamTimeout(seconds=60))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.envelope import Envelope
@@ -437,6 +437,28 @@ class EndpointTests(NotarizationTestCase):
         self.assertTrue(out.startswith(b"HTTP/1.1 202 "))
         self.assertIn(b"Retry-After: ", out)
 
+    def test_exchange_at_another_replica_is_202(self) -> None:
+        """While an exchange runs at another replica its receipt is pending for its client, and nothing for others."""
+        path = b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % NONCE
+        self.rig.store.elsewhere.add((str(CALLER.spiffe_id), NONCE.decode()))
+        for credentials, status in ((None, b"202 "), (AUTHORITY.svid("/ns/web/sa/other"), b"404 ")):
+            client, wire = self.rig.client(*([] if credentials is None else [credentials]))
+            client.dataReceived(path)
+            self.assertTrue(wire.take().startswith(b"HTTP/1.1 " + status))
+
+    def test_exchange_that_ends_between_two_questions(self) -> None:
+        """A record that becomes durable just after it was looked for is found, not denied."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(OK)
+        found = self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode())
+        answers = [succeed(None), found]
+        self.rig.store.get_by_request = lambda client, key: answers.pop(0)  # type: ignore[method-assign]
+        client, wire = self.rig.client()
+        client.dataReceived(
+            b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % NONCE
+        )
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 200 "))
+
     def test_somebody_elses_receipt_is_404(self) -> None:
         """A receipt is there for its two parties only, and nobody else learns that it exists."""
         self.client.dataReceived(get("signRequest", NONCE))
@@ -488,6 +510,14 @@ class GenerationTests(NotarizationTestCase):
         self.client.reauthorize(other_root.bundles(), self.rig.wall())
         self.assertTrue(self.wire.disconnecting)
         self.assertEqual(len(self.rig.said.denials), 1)
+
+    def test_reauthorization_by_a_clock_that_was_set_back(self) -> None:
+        """A peer that was valid when it was accepted is not refused for being of the future now."""
+        long_ago = self.rig.wall() - timedelta(days=400)
+        self.client.reauthorize(AUTHORITY.bundles(), long_ago)
+        self.assertFalse(self.wire.disconnecting)
+        self.client.reauthorize(AUTHORITY.rotated().bundles(), long_ago)
+        self.assertTrue(self.wire.disconnecting)
 
     def test_expired_peer(self) -> None:
         """A connection does not outlive the certificate that opened it."""

@@ -473,6 +473,54 @@ class AdmissionTests(NotarizerTestCase):
         self.ticket()
 
 
+class SharedNotaryTests(NotarizerTestCase):
+    """Other replicas use the same store."""
+
+    def test_nonce_in_flight_elsewhere(self) -> None:
+        """A nonce that another replica has in use is refused, and stays that replica's."""
+        self.store.elsewhere.add((CLIENT, NONCES[0]))
+        self.refused(NonceReplayed)
+        self.assertEqual((self.notarizer.in_flight, self.store.given_back), (0, []))
+
+    def test_abandoned(self) -> None:
+        """The nonce of an exchange without a record is given back once; there is nothing to give without a nonce."""
+        for nonce in (NONCES[0], None):
+            ticket = self.ticket(nonce=nonce)
+            self.notarizer.abandon(ticket)
+            self.notarizer.abandon(ticket)
+        self.assertEqual(self.store.given_back, [(CLIENT, NONCES[0])])
+
+    def test_store_that_cannot_tell(self) -> None:
+        """Where nobody knows whether the nonce was reserved it is given back."""
+        self.store.unknowable = FULL
+        self.refused(NotaryUnavailable)
+        self.assertEqual(self.store.given_back, [(CLIENT, NONCES[0])])
+
+    def test_committed(self) -> None:
+        """A record that is stored keeps its nonce; one that is not gives it back, at every failure of the store."""
+        ticket = self.ticket(LOG)
+        self.successResultOf(self.notarizer.commit(ticket, exchange_of(ticket)))
+        self.assertEqual(self.store.given_back, [])
+        ticket = self.ticket(LOG, NONCES[1])
+        self.store.failure = FULL
+        self.failureResultOf(self.notarizer.commit(ticket, exchange_of(ticket)), NotaryUnavailable)
+        self.assertEqual(self.store.given_back, [(CLIENT, NONCES[1])])
+
+    def test_giving_back_fails(self) -> None:
+        """A store that cannot take it back now is nobody's trouble; an exception is logged."""
+        tickets = [self.ticket(nonce=nonce) for nonce in NONCES[:2]]
+        self.successResultOf(self.store.close())
+        self.notarizer.abandon(tickets[0])
+        self.store.give_back = raise_runtime_error  # type: ignore[method-assign]
+        self.notarizer.abandon(tickets[1])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+
+def raise_runtime_error(*_arguments: object) -> Deferred[None]:
+    """Raise."""
+    raise RuntimeError("no")
+
+
 class CommitTests(NotarizerTestCase):
     """From an exchange to a durable record."""
 

@@ -11,11 +11,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.generations import CredentialsUnmade
 from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
-from svc.telemetry.events import Event
-from svc.telemetry.health import Condition, Health
+from svc.telemetry.events import Event, Severity
+from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
+from svc.workload.errors import IdentityWithdrawn, PqIssuerUnavailable
 from tests.proxy.parts import LogTestCase
-from tests.proxy.rig import BASE, CALLER, evidence_of
+from tests.proxy.rig import BASE, CALLER, OWN, evidence_of
+from tests.proxy.test_generations import leaf_of
 from tests.proxy.test_notarizer import GENERATION
 
 _FAILURES = "svc_proxy_tls_handshake_failures_total"
@@ -43,7 +45,8 @@ class HandshakeTests(SynchronousTestCase):
         [event] = [
             each
             for each in self.events
-            if getattr(each.get("svc_event"), "event_name", "") == "svc.proxy.handshake.failed"
+            if getattr(each.get("svc_event"), "event_name", "")
+            in ("svc.proxy.handshake.failed", "svc.proxy.auth.denied")
         ]
         fields: dict[str, Any] = event["svc_fields"]
         return fields
@@ -57,7 +60,7 @@ class HandshakeTests(SynchronousTestCase):
     def test_words_of_the_library(self) -> None:
         """What OpenSSL says in prose is told as prose and never stands where a reason belongs."""
         self.observer.handshake_failed("server", "handshake_failed", "http request", "192.0.2.1:9", "")
-        self.assertEqual((1.0, None), (self.count("handshake_failed"), self.count("other")))
+        self.assertEqual((1.0, 0.0), (self.count("handshake_failed"), self.count("other")))
         fields = self.fields()
         self.assertEqual(("handshake_failed", "http request"), (fields["detail_reason"], fields["detail"]))
 
@@ -167,7 +170,7 @@ class ExchangeReportTests(ReportsTestCase):
             self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
             self.reports.handshake_failed("server", "svid_invalid", "expired", f"192.0.2.1:{number + 1}", "")
             self.reports.connection_refused("connection_limit", f"192.0.2.{number}")
-        for event in (Event.UPSTREAM_FAILED, Event.HANDSHAKE_FAILED, Event.CONNECTION_REFUSED):
+        for event in (Event.UPSTREAM_FAILED, Event.AUTH_DENIED, Event.CONNECTION_REFUSED):
             self.assertEqual(len(self.of(event)), 1)
         self.reports.close()
 
@@ -210,7 +213,8 @@ class ListenerObserverTests(ReportsTestCase):
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 0.0)
         decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
         self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 1.0)
-        told = self.only(Event.HANDSHAKE_FAILED)
+        self.assertEqual(self.of(Event.HANDSHAKE_FAILED), [])
+        told = self.only(Event.AUTH_DENIED)
         self.assertEqual(told.fields, {"reason": "svid_invalid", "detail_reason": "expired"})
         self.assertEqual(
             told.attributes,
@@ -245,16 +249,11 @@ class CredentialReportsTests(LogTestCase):
     def setUp(self) -> None:
         """A health page that knows nothing yet."""
         super().setUp()
-        self.health = Health(("svid", "notary"), now=lambda: BASE)
+        self.health = Health(("credentials", "pqIssuer"), optional=("pqIssuer",), now=lambda: BASE)
         self.reports = CredentialReports(self.health)
 
-    def condition(self, name: str) -> Condition:
-        """One condition."""
-        [found] = [each for each in self.health.conditions if each.name == name]
-        return found
-
     def test_issued(self) -> None:
-        """New credentials make both conditions hold, and say whose they are and until when."""
+        """New credentials make the condition hold, and say whose they are and until when."""
         self.reports.generation_issued(GENERATION)
         self.assertTrue(self.health.ready)
         told = self.only(Event.GENERATION_ISSUED)
@@ -269,18 +268,55 @@ class CredentialReportsTests(LogTestCase):
         )
 
     def test_failed(self) -> None:
-        """A failure ends the notary's condition only; new credentials bring it back."""
-        self.reports.generation_issued(GENERATION)
+        """A failure before the first credentials is the page's reason; one after them changes nothing there."""
         self.reports.generation_failed(CredentialsUnmade(what="ValueError"))
-        self.assertTrue(self.condition("svid").holds)
-        notary = self.condition("notary")
-        self.assertEqual((notary.holds, notary.reason), (False, "internal_error"))
-        self.assertEqual(notary.message, "new credentials could not be made: ValueError")
+        found = self.health.condition("credentials")
+        self.assertEqual((found.holds, found.reason), (False, "internal_error"))
+        self.assertEqual(found.message, "new credentials could not be made: ValueError")
         told = self.only(Event.GENERATION_FAILED)
         self.assertEqual(
             told.fields,
             {"detail_reason": "internal_error", "detail": "new credentials could not be made: ValueError"},
         )
+        self.reports.generation_issued(GENERATION)
+        self.reports.generation_failed(CredentialsUnmade(what="KeyError"))
+        self.assertTrue(self.health.ready)
+
+    def test_failures_are_thinned(self) -> None:
+        """What fails again and again is told at the first, second, fourth, eighth time; a success begins anew."""
+        for _attempt in range(10):
+            self.reports.generation_failed(CredentialsUnmade(what="ValueError"))
+        attempts = [each.attributes["attempts"] for each in self.of(Event.GENERATION_FAILED)]
+        self.assertEqual(attempts, [1, 2, 4, 8])
+        self.reports.generation_issued(GENERATION)
+        self.reports.generation_failed(CredentialsUnmade(what="ValueError"))
+        self.assertEqual(len(self.of(Event.GENERATION_FAILED)), 5)
+
+    def test_leaf(self) -> None:
+        """A leaf, and its absence, are told with what matters of them; the condition follows."""
+        error = PqIssuerUnavailable(address="unix:///pq.sock", what="no such file")
+        for _attempt in range(3):
+            self.reports.leaf_failed(error)
+        failed = self.of(Event.PQ_LEAF_FAILED)
+        self.assertEqual([each.attributes for each in failed], [{"attempts": 1}, {"attempts": 2}])
+        self.assertEqual(failed[0].fields, {"detail_reason": "pq_issuer_unavailable", "detail": str(error)})
+        self.assertEqual(self.health.condition("pqIssuer").reason, "pq_issuer_unavailable")
+        leaf = leaf_of(OWN)
+        self.reports.leaf_obtained(leaf)
+        self.assertTrue(self.health.condition("pqIssuer").holds)
+        told = self.only(Event.PQ_LEAF_OBTAINED)
+        self.assertEqual(told.attributes, {"not_after": leaf.not_after.isoformat(), "algorithm": "ML-DSA-65"})
+
+    def test_withdrawn(self) -> None:
+        """A withdrawn identity ends the condition of the credentials, and the log says whose it was."""
+        self.reports.generation_issued(GENERATION)
+        self.reports.identity_ended(IdentityWithdrawn(socket="unix:///s", spiffe_id="spiffe://a/b", what="no"))
+        self.assertEqual(
+            (self.health.condition("credentials").reason, self.health.ready), ("identity_withdrawn", False)
+        )
+        told = self.only(Event.IDENTITY_ENDED)
+        self.assertEqual(told.fields["detail_reason"], "identity_withdrawn")
+        self.assertIn("spiffe://a/b", told.fields["detail"])
         self.reports.generation_issued(GENERATION)
         self.assertTrue(self.health.ready)
 
@@ -298,7 +334,10 @@ class StoreReportsTests(ReportsTestCase):
         """An error is counted and told by operation and entity."""
         self.store.db_error("put", "receipt")
         self.assertEqual(self.value("svc_proxy_notary_db_errors_total", op="put", entity="receipt"), 1.0)
-        self.assertEqual(self.only(Event.STORE_FAILED).attributes, {"op": "put", "entity": "receipt"})
+        told = self.only(Event.STORE_FAILED)
+        self.assertEqual((told.attributes, told.fields.get("detail")), ({"op": "put", "entity": "receipt"}, None))
+        self.store.db_error("put", "db", "too many connections for role")
+        self.assertEqual(self.of(Event.STORE_FAILED)[-1].fields["detail"], "too many connections for role")
 
     def test_committed(self) -> None:
         """Commits are timed and not told."""
@@ -326,8 +365,31 @@ class StoreReportsTests(ReportsTestCase):
         self.store.writable_changed(True)
         self.store.closing()
         self.store.writable_changed(False)
+        self.assertEqual([told.event for told in self.told], [Event.STORE_OPENED])
+        self.store.closed()
         self.assertEqual([told.event for told in self.told], [Event.STORE_OPENED, Event.STORE_CLOSED])
         self.assertTrue(self.health.ready)
+
+    def test_end_without_a_beginning(self) -> None:
+        """A database that was never opened is not said to be closed."""
+        self.store.closing()
+        self.store.closed()
+        self.assertEqual(self.told, [])
+
+    def test_damage(self) -> None:
+        """Damage is told with the path, what was set aside with both paths, and what lies aside at each start."""
+        self.store.damaged("/n.db")
+        self.store.set_aside("/n.db", "/n.db.corrupt-1")
+        self.store.lies_aside(["/n.db.corrupt-1", "/n.db.corrupt-2"])
+        self.assertEqual(
+            [(told.event, told.attributes) for told in self.told],
+            [
+                (Event.STORE_DAMAGED, {"path": "/n.db"}),
+                (Event.STORE_SET_ASIDE, {"path": "/n.db", "aside": "/n.db.corrupt-1"}),
+                (Event.STORE_LIES_ASIDE, {"databases": 2, "newest": "/n.db.corrupt-2"}),
+            ],
+        )
+        self.assertEqual([Severity.ERROR, Severity.ERROR, Severity.WARN], [told.event.severity for told in self.told])
 
     def test_pruned(self) -> None:
         """Records that were forgotten are told by their number."""

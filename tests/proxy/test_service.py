@@ -28,12 +28,12 @@ from svc.proxy.generations import Generations
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread
-from svc.proxy.observers import CredentialReports, Reports
+from svc.proxy.observers import CredentialReports, Reports, StoreReports
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, Problem
-from svc.store.errors import StoreUnavailable
+from svc.store.errors import StoreStuck, StoreUnavailable
 from svc.telemetry.events import Event
-from svc.telemetry.health import Health
+from svc.telemetry.health import PROXY_CONDITIONS, PROXY_OPTIONAL, Health
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore
@@ -105,6 +105,7 @@ class Store(MemoryStore):
         super().__init__()
         self._journal = journal
         self.init_error: SvcError | None = None
+        self.close_error: SvcError | None = None
 
     def init(self) -> None:
         """Note it."""
@@ -116,7 +117,7 @@ class Store(MemoryStore):
     def close(self) -> Deferred[None]:
         """Note it."""
         self._journal.append("store closes")
-        return super().close()
+        return super().close() if self.close_error is None else fail(self.close_error)
 
 
 class Signing:
@@ -133,6 +134,21 @@ class Signing:
     def stop(self) -> None:
         """Note it."""
         self._journal.append("signing stops")
+
+
+class NotedReports:
+    """Notes what is told of the end of the store."""
+
+    def __init__(self, journal: list[str]) -> None:
+        self._journal = journal
+
+    def closing(self) -> None:
+        """Note it."""
+        self._journal.append("store is about to close")
+
+    def closed(self) -> None:
+        """Note it."""
+        self._journal.append("store is closed")
 
 
 class ServiceTestCase(LogTestCase):
@@ -155,7 +171,7 @@ class ServiceTestCase(LogTestCase):
         self.fatal = 0
         self.announced: list[ProxySettings] = []
         self.next: ProxySettings | Exception = ONE
-        self.health = Health(("svid", "notary", "store", "listeners"), now=self.wall)
+        self.health = Health(PROXY_CONDITIONS, optional=PROXY_OPTIONAL, now=self.wall)
         self.proxy = self.make(ONE)
 
     def make(self, settings: ProxySettings) -> ProxyService:
@@ -199,7 +215,7 @@ class ServiceTestCase(LogTestCase):
             reports=Reports(ProxyMetrics(CollectorRegistry()), self.clock),
             wall=self.wall,
             fatal=self.has_failed,
-            store_closing=lambda: self.journal.append("store is about to close"),
+            store_reports=cast(StoreReports, NotedReports(self.journal)),
         )
 
     def wall(self) -> datetime:
@@ -325,7 +341,7 @@ class StartTests(ServiceTestCase):
         self.stopped()
 
     def test_database_that_takes_no_records(self) -> None:
-        """A database that can be read only lets the proxy start, and keeps it from being ready."""
+        """A database that can be read only lets the proxy start, which says so; ready it is where nobody needs it."""
         init = self.store.init
 
         def read_only() -> None:
@@ -335,7 +351,11 @@ class StartTests(ServiceTestCase):
         self.store.init = read_only  # type: ignore[method-assign]
         self.start()
         self.assertIn("open web", self.journal)
-        self.assertEqual([each.name for each in self.health.conditions if not each.holds], ["store"])
+        store = self.health.condition("store")
+        self.assertEqual((store.holds, store.reason), (False, "notary_unavailable"))
+        self.assertTrue(self.health.ready)
+        self.health.require("store", True)
+        self.assertFalse(self.health.ready)
         self.stopped()
 
     def test_port_that_is_taken(self) -> None:
@@ -381,7 +401,7 @@ class StopDuringStartTests(ServiceTestCase):
         self.clock.pump([1.0] * 61)
         self.assertNotIn("open web", self.journal)
         self.assertEqual((self.fatal, self.of(Event.PROCESS_START_FAILED)), (0, []))
-        self.assertEqual(self.journal[-2:], ["store closes", "pages stops"])
+        self.assertEqual(self.journal[-3:], ["store closes", "store is closed", "pages stops"])
 
     def test_while_the_issuer_is_awaited(self) -> None:
         """The question to the issuer is cancelled; nothing is opened later."""
@@ -416,6 +436,7 @@ class StopDuringStartTests(ServiceTestCase):
                 "signing stops",
                 "store is about to close",
                 "store closes",
+                "store is closed",
                 "pages stops",
             ],
         )
@@ -438,6 +459,7 @@ class StopTests(ServiceTestCase):
                 "signing stops",
                 "store is about to close",
                 "store closes",
+                "store is closed",
                 "pages stops",
             ],
         )
@@ -483,7 +505,16 @@ class StopTests(ServiceTestCase):
         self.retention.stop_error = RuntimeError("no")
         self.stopped()
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertEqual(self.journal[-3:], ["store closes", "store is closed", "pages stops"])
+
+    def test_database_that_does_not_close(self) -> None:
+        """A database that hangs does not hold the end; all else ends in order, but the process says that it failed."""
+        self.start()
+        self.store.close_error = StoreStuck(seconds=10.0)
+        self.stopped()
         self.assertEqual(self.journal[-2:], ["store closes", "pages stops"])
+        self.assertEqual(self.fatal, 1)
+        self.only(Event.PROCESS_STOPPED)
 
     def test_port_that_cannot_close(self) -> None:
         """A port that fails to close is logged too."""
@@ -499,7 +530,7 @@ class StopTests(ServiceTestCase):
     def test_without_start(self) -> None:
         """What was never started can be stopped."""
         self.stopped()
-        self.assertEqual(self.journal, ["signing stops", "store is about to close", "store closes"])
+        self.assertEqual(self.journal, ["signing stops", "store is about to close", "store closes", "store is closed"])
 
 
 class DrainTests(ServiceTestCase):
@@ -658,18 +689,47 @@ class SweepTests(ServiceTestCase):
         self.source.rotate(None, TestAuthority("prod.example", now=BASE).bundles())
         self.assertTrue(wire.disconnecting)
 
-    def test_svid_that_ran_out(self) -> None:
-        """Readiness ends with the SVID and comes back with a newer one."""
+    def test_credentials_that_ran_out(self) -> None:
+        """Readiness ends when connections are cut for their credentials, and comes back with newer ones."""
         self.start()
-        self.clock.pump([60.0] * 59 + [59.5])
+        self.clock.pump([60.0] * 58 + [59.5])
         self.assertTrue(self.health.ready)
         self.clock.advance(0.5)
         self.assertFalse(self.health.ready)
-        [svid] = [each for each in self.health.conditions if each.name == "svid"]
-        self.assertEqual(svid.reason, "expired")
+        found = self.health.condition("credentials")
+        self.assertEqual(found.reason, "expired")
+        self.assertIn("no newer ones came: the Workload API has none", found.message)
         self.source.rotate(NEXT)
         self.clock.advance(0.5)
         self.assertTrue(self.health.ready)
+
+    def test_issuer_away(self) -> None:
+        """While the old credentials serve, an issuer that is away is shown and takes nobody out of service."""
+        self.start()
+        self.issuer = lambda svid: fail(PqIssuerUnavailable(address="unix:///pq.sock", what="connection refused"))
+        self.source.rotate(NEXT)
+        self.clock.advance(0.5)
+        self.assertTrue(self.health.ready)
+        issuer, credentials = self.health.condition("pqIssuer"), self.health.condition("credentials")
+        self.assertEqual((issuer.holds, issuer.reason), (False, "pq_issuer_unavailable"))
+        self.assertEqual((credentials.holds, credentials.message), (True, f"not renewed: {issuer.message}"))
+        self.issuer = self.issue
+        self.clock.pump([0.5] * 4)
+        self.assertTrue(self.health.condition("pqIssuer").holds)
+        self.assertEqual(self.health.condition("credentials").message, "")
+        self.stopped()
+
+    def test_what_is_awaited(self) -> None:
+        """Before the first credentials the page says which part is missing."""
+        asked: list[Deferred[PqLeaf]] = []
+        self.issuer = lambda svid: asked.append(Deferred()) or asked[-1]  # type: ignore[func-returns-value]
+        self.proxy.startService()
+        self.assertEqual(self.health.condition("credentials").message, "no SVID has arrived yet")
+        self.source.rotate(OWN, AUTHORITY.bundles())
+        self.assertEqual(self.health.condition("credentials").message, "there is no workload statement yet")
+        asked[0].errback(PqIssuerUnavailable(address="unix:///pq.sock", what="no such file"))
+        self.assertEqual(self.health.condition("credentials").reason, "pq_issuer_unavailable")
+        self.stopped()
 
 
 class ReloadTests(ServiceTestCase):
@@ -683,6 +743,23 @@ class ReloadTests(ServiceTestCase):
         self.assertEqual(self.journal[-1], "open pay")
         self.assertEqual(self.announced, [ONE, TWO])
         self.assertEqual(self.only(Event.CONFIG_LOADED).attributes, {"kept": 1, "closed": 0, "opened": 1})
+
+    def test_other_policy(self) -> None:
+        """A new policy leaves the ports open, and closes exactly the connections whose client it refuses."""
+        self.start()
+        context = self.made.listeners["web"].context
+        before = context.policy
+        (_client, idle), (busy, wire) = self.made.connect("web"), self.made.connect("web")
+        busy.dataReceived(GET)
+        wider = settings_of(("web", 8443), policy='{default: allow, allow: ["spiffe://bank.example/*"]}')
+        self.assertIs(True, self.reload(wider))
+        self.assertIsNot(context.policy, before)
+        self.assertFalse(idle.disconnecting or wire.aborted)
+        self.assertIs(True, self.reload(settings_of(("web", 8443), policy='{allow: ["spiffe://bank.example/*"]}')))
+        self.assertTrue(idle.disconnecting and wire.aborted)
+        self.assertEqual([each for each in self.journal if "web" in each], ["open web"])
+        said = self.made.rigs["web"].said.denials
+        self.assertEqual([reason for reason, _peer in said], ["policy_deny", "policy_deny"])
 
     def rejected(self, reason: str | None) -> str:
         """Assert that the reload was refused; what was told."""
@@ -721,6 +798,27 @@ class ReloadTests(ServiceTestCase):
         self.rejected(None)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.assertIs(True, self.reload(TWO))
+
+    def test_port_that_is_lost(self) -> None:
+        """A listener that cannot come back either is named on the page until a reload brings it back."""
+        self.start()
+        self.ports.taken["127.0.0.1:8444"] = 1
+        self.ports.broken["127.0.0.1:8443"] = CannotListenError(
+            "127.0.0.1", 8443, OSError(98, "Address already in use")
+        )
+        self.assertIs(False, self.reload(settings_of(("pay", 8444))))
+        found = self.health.condition("listeners")
+        self.assertEqual((found.holds, found.reason, found.message), (False, "listen_failed", "not open: web"))
+        self.assertFalse(self.health.ready)
+        self.ports.broken.clear()
+        self.assertIs(True, self.reload(ONE))
+        self.assertTrue(self.health.ready)
+
+    def test_drained(self) -> None:
+        """A drain closes the listeners, and the page says so."""
+        self.start()
+        self.successResultOf(self.proxy.drain())
+        self.assertEqual(self.health.condition("listeners").reason, "draining")
 
     def test_waits_for_the_start(self) -> None:
         """A reload during the start waits for its end, and then takes over what the file says."""

@@ -58,6 +58,20 @@ class OptionsTests(SynchronousTestCase):
         """A right file is one line on standard output, and status 0."""
         self.assertEqual(self.parse("--config", str(self.path), "--check-config"), (0, f"{self.path} is valid\n", ""))
 
+    def test_check_without_driver(self) -> None:
+        """A database whose driver is not installed is one sentence and the line that installs it, and status 1."""
+        url = "postgresql:///notary?host=/run/postgresql"
+        self.path.write_text(f'{RIGHT}notary: {{profile: classical, database: "{url}"}}\n')
+        self.assertEqual(self.parse("--config", str(self.path), "--check-config")[0], 0)
+        program = "import sys; sys.modules['psycopg'] = None; from svc.proxy.tap import Options"
+        program += "; Options().parseOptions(sys.argv[1:])"
+        command = [sys.executable, "-c", program, "--config", str(self.path.resolve()), "--check-config"]
+        done = subprocess.run(command, capture_output=True, check=False, cwd=TOP, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (1, b""))
+        said, advice = done.stderr.decode().splitlines()
+        self.assertIn("svc: notary.database needs the package psycopg", said)
+        self.assertIn("pip install -c constraints.txt '.[postgresql]'", advice)
+
     def test_check_wrong(self) -> None:
         """Each problem is one line on standard error, and the status is 1; standard output stays empty."""
         self.path.write_text(RIGHT.replace("http,", "mqtt,") + "drainTimeout: 10\nlicense: x\n")

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
 from twisted.internet.error import ConnectionRefusedError as TwistedRefused
 from twisted.internet.error import TimeoutError as TwistedTimeout
@@ -114,6 +114,7 @@ class UpstreamTestCase(SynchronousTestCase):
         """A pool without connections."""
         self.clock = Clock()
         self.endpoint = Endpoint()
+        self.unreachable: list[bool] = []
         self.pool = self.make()
 
     def make(self, max_idle: int = 2) -> UpstreamPool:
@@ -126,6 +127,7 @@ class UpstreamTestCase(SynchronousTestCase):
             max_idle=max_idle,
             idle_timeout=30.0,
             seconds=self.clock.seconds,
+            unreachable=lambda: self.unreachable.append(True),
         )
 
     def sweep(self, seconds: float) -> None:
@@ -221,6 +223,20 @@ class AcquireTests(UpstreamTestCase):
             self.assertIn("127.0.0.1:8080", str(user.error))
             self.assertIn(text, str(user.error))
         self.assertEqual(self.pool.open_count, 0)
+
+    def test_unreachable(self) -> None:
+        """What could not be connected at all is told once; what failed in TLS is not, and so is what was given up."""
+        for error, told in (
+            (ConnectFailed(address="a", detail="connection refused"), True),
+            (TransportTimeout(address="a", detail="5 s"), True),
+            (HandshakeTimeout(seconds=5), False),
+            (PeerSvidInvalid(cause="expired"), False),
+            (CancelledError(), False),
+        ):
+            self.unreachable.clear()
+            self.pool.acquire(PERMIT, User())
+            self.endpoint.fail(error)
+            self.assertEqual(self.unreachable, [True] * told, error)
 
     def test_give_up(self) -> None:
         """A given-up attempt is cancelled, and nobody is told; giving up what is there does nothing."""

@@ -137,9 +137,16 @@ class MachineTests(SynchronousTestCase):
         self.assertTrue(own.isdigit())
         self.assertIsNone(machine.started(2**22 + 1))
 
-    def test_signal_to_nobody(self) -> None:
-        """A process that ended a moment ago needs no signal."""
-        Machine().signal(2**22 + 1, signal.SIGTERM)
+    def test_signal(self) -> None:
+        """A living process gets its signal; one that ended a moment ago needs none, and that is no error."""
+        got: list[int] = []
+        self.addCleanup(
+            signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, lambda number, _: got.append(number))
+        )
+        machine = Machine()
+        for pid in (2**22 + 1, os.getpid()):
+            machine.signal(pid, signal.SIGUSR1)
+        self.assertEqual([signal.SIGUSR1], got)
 
 
 class RunningTests(SynchronousTestCase):
@@ -158,8 +165,14 @@ class RunningTests(SynchronousTestCase):
         return error
 
     def test_ready(self) -> None:
-        """Who is ready is not asked whether it ended."""
-        running("proxy", 1, self.log, status=1).wait_until(lambda: True, 10.0)
+        """Who is ready is asked once, and neither whether it ended nor whether the time is over."""
+        for process, seconds in (
+            (running("proxy", 1, self.log, status=1), 10.0),
+            (running("proxy", 1, self.log), -1.0),
+        ):
+            answers = [True]
+            process.wait_until(answers.pop, seconds)
+            self.assertEqual([], answers)
 
     def test_ended(self) -> None:
         """An end says name, status and the last word of the log; the hint says where the rest is."""

@@ -16,3 +16,9 @@ svc_authority = ServiceMaker(
     "An ephemeral SPIFFE trust domain for one machine, and an issuer of post-quantum leaves.",
     "svc-authority",
 )
+svc_broker = ServiceMaker(
+    "svc broker",
+    "svc.broker.tap",
+    "An embedded MQTT broker with access by SPIFFE identity.",
+    "svc-broker",
+)

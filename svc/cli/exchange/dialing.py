@@ -107,7 +107,7 @@ class HandshakeRefused(transport_errors.HandshakeFailed):
 class ServerSvidInvalid(transport_errors.PeerSvidInvalid):
     """the SVID of {address} is not valid: {cause}"""
 
-    hint = "the server's trust domain must be ours or federated, and its certificate current"
+    hint = "the server's trust domain must be ours or federated, its certificate current, and both clocks right"
 
     @property
     def detail_reason(self) -> str:

@@ -39,6 +39,7 @@ _VERSIONS: Final = "something on the way changes the Svc-* fields, or this svc a
 _ADVICE: Final = {
     "policy_deny": "its policy does not admit {client}: admit it in the section policy of the proxy of {server}",
     "notary_unavailable": _NOTARY_UNAVAILABLE,
+    "identity_withdrawn": "the Workload API took the identity of the proxy of {server} away: its registration entry",
     "notary_rate": "{client} asks for more signed receipts than notary.receiptsPerSecond and notary.queue allow",
     "replayed": "the nonce was used before: run the command again, each run has a new one; if it stays, "
     "something on the way sends requests twice",
@@ -51,7 +52,7 @@ _ADVICE: Final = {
     "upstream_malformed": _APPLICATION,
     "upstream_identity_refused": "the peer behind the proxy is not the one that its key peer names",
     "upstream_timeout": "the application behind the proxy is slow or stuck: its log, and timeouts.connect, "
-    "timeouts.response and timeouts.exchange of the listener",
+    "timeouts.response, timeouts.stream and timeouts.exchange of the listener",
     "method_refused": _NOT_UNDERSTOOD,
     "method_unknown": _NOT_UNDERSTOOD,
     "head_too_large": "the fields are larger than limits.head of the listener: send less, or raise it there",

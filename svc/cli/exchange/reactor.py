@@ -28,6 +28,7 @@ from svc.cli.logs import begin_logging
 from svc.cli.output import Console
 from svc.identity.bundle import BundleSet
 from svc.notary.profile import Profile
+from svc.transport.reactor import run_timers_evenly
 
 _T = TypeVar("_T")
 
@@ -80,6 +81,7 @@ class ReactorEngine:
         """See :meth:`svc.cli.exchange.engine.Engine.run`."""
         from twisted.internet import reactor
 
+        run_timers_evenly(reactor)
         begin_logging(plan.options, invocation.console)
         means = NetworkMeans(reactor, plan)
         return run_on(reactor, lambda: limited(reactor, plan.max_time, work, means), means.close)

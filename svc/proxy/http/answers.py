@@ -40,8 +40,6 @@ def problem_fields(error: SvcError) -> list[Field]:
         The fields.
     """
     fields: list[Field] = [(b"Content-Type", MEDIA_TYPE_PROBLEM.encode("ascii"))]
-    if error.http_status == 405:
-        fields.append((b"Allow", b"GET, HEAD"))
     if error.http_status in (429, 503):
         fields.append((b"Retry-After", b"1"))
     return fields

@@ -8,9 +8,10 @@ for every request of the connection. Knows no sockets.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from svc.identity import SpiffeID
+from svc.identity import BundleSet, SpiffeID, verify_svid
 from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID
 from svc.notary.access import receipt_location
 from svc.notary.exchange import Peer, TlsFacts
@@ -18,7 +19,7 @@ from svc.notary.generation import Generation
 from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.policy import AccessRequest, Denied, Permit, Policy
-from svc.proxy.errors import LevelInvalid
+from svc.proxy.errors import IdentityGone, LevelInvalid
 from svc.proxy.http.wishes import asked_level
 from svc.strictjson import b64u_encode
 from svc.transport.evidence import PeerEvidence
@@ -62,16 +63,72 @@ class VerifiedCaller:
         self._policy = policy
         self._metrics = metrics
         self._decision: Permit | Denied | None = None
+        self._counted = False
         self._level_lines: dict[Level, bytes] = {}
 
-    @property
-    def refused(self) -> bool:
-        """Whether the policy has refused this client for the whole connection."""
-        return isinstance(self._decision, Denied)
+    def count(self, *, refused: bool = False) -> None:
+        """
+        Count the connection: by the first decision, or at its end where there was none.
+
+        Args:
+            refused: whether the policy refused.
+        """
+        if not self._counted:
+            self._counted = True
+            (self._metrics.auth_failed if refused else self._metrics.succeeded).inc()
+
+    def calls(self, own: SpiffeID | None) -> bool:
+        """
+        Say whether it is still us whom the client connected to.
+
+        Args:
+            own: who this proxy is now, None where it has no identity.
+
+        Returns:
+            True where this is whom the handshake showed to the client.
+        """
+        return self.evidence.own_svid.spiffe_id == own
+
+    def judge_again(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+        """
+        Judge both sides by what is in force now.
+
+        Args:
+            bundles: the bundles.
+            wall: the time.
+            own: who this proxy is, None where it has no identity.
+            policy: who is admitted.
+
+        Raises:
+            IdentityGone: the connection was made under another identity of ours.
+            SvidInvalid: the client's SVID would now be refused.
+            Denied: another policy than before refuses a client that was not refused.
+        """
+        if not self.calls(own):
+            raise IdentityGone()
+        svid = self.evidence.svid
+        # It was valid when it was accepted: a clock that was set back meanwhile revokes nothing.
+        verify_svid(svid.chain[:-1], bundles, max(wall, svid.begun))
+        if policy is not None and policy is not self._policy:
+            self._take_policy(policy)
+
+    def _take_policy(self, policy: Policy) -> None:
+        was_refused = isinstance(self._decision, Denied)
+        self._policy, self._decision = policy, None
+        if policy.looks_at_requests:
+            # Each request asks it by itself.
+            return
+        try:
+            self._decision = policy.authorize(AccessRequest(self.identity))
+        except Denied as denied:
+            self._decision = denied
+            if not was_refused:
+                raise
 
     def permit(self, head: RequestHead) -> Permit:
         """
-        Ask the policy; one answer serves the whole connection where the policy does not look at requests.
+        Ask the policy; one answer serves the whole connection where the policy does not look at requests. Each request
+        that is let in is counted.
 
         Args:
             head: the request.
@@ -87,13 +144,14 @@ class VerifiedCaller:
             request = AccessRequest(self.identity, head.method.decode("latin-1"), head.path.decode("latin-1"))
             try:
                 decision = self._policy.authorize(request)
-                self._metrics.auth_allowed.inc()
             except Denied as denied:
                 decision = denied
             if not self._policy.looks_at_requests:
                 self._decision = decision
+            self.count(refused=isinstance(decision, Denied))
         if isinstance(decision, Denied):
             raise decision
+        self._metrics.auth_allowed.inc()
         return decision
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
@@ -141,7 +199,8 @@ class PlainCaller:
     The application behind an outbound listener: on this machine, without an identity of its own.
 
     Args:
-        own: the identity under which the proxy calls the peer.
+        own: tells the identity under which the proxy calls the peer, None where it has none.
+        metrics: counts the connection.
     """
 
     evidence: PeerEvidence | None = None
@@ -150,14 +209,41 @@ class PlainCaller:
     peer: Peer | None = None
     tls: TlsFacts | None = None
     text = ""
-    refused = False
 
-    def __init__(self, own: SpiffeID) -> None:
-        self._permit = Permit(own, "outbound listener")
+    def __init__(self, own: Callable[[], SpiffeID | None], metrics: ListenerMetrics) -> None:
+        self._own = own
+        self._permit: Permit | None = None
+        metrics.succeeded.inc()
+
+    def count(self) -> None:
+        """Nobody judges it, so it was counted when it came."""
 
     def permit(self, head: RequestHead) -> Permit:
-        """Inbound rules do not apply; the peer decides on us."""
-        return self._permit
+        """
+        Inbound rules do not apply; the peer decides on us.
+
+        Args:
+            head: the request.
+
+        Returns:
+            The permit, in the name of the proxy.
+
+        Raises:
+            IdentityGone: the proxy has no identity any more.
+        """
+        own, permit = self._own(), self._permit
+        if own is None:
+            raise IdentityGone()
+        if permit is None or permit.identity is not own:
+            permit = self._permit = Permit(own, "outbound listener")
+        return permit
+
+    def calls(self, own: SpiffeID | None) -> bool:
+        """A plain client was shown no identity."""
+        return True
+
+    def judge_again(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+        """There is nothing to judge in a plain client; each of its requests asks who we are."""
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
         """

@@ -1,8 +1,9 @@
 """
 One connection of a client: its requests in order, one exchange at a time.
 
-Owns the queue of parsed but waiting requests, reading and pausing, idle times, and the end of the connection. Request
-n+1 is not begun before response n is released, so that no request is ever answered with another's response.
+Owns the queue of parsed but waiting requests, idle times, and when a connection must not go on; how it is paused,
+written to and ended is in :mod:`svc.proxy.http.wire`. Request n+1 is not begun before response n is released, so that
+no request is ever answered with the response to another.
 """
 
 from __future__ import annotations
@@ -13,19 +14,16 @@ from datetime import datetime
 from typing import Final
 
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IPushProducer
-from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
-from svc.identity import BundleSet, verify_svid
+from svc.identity import BundleSet
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import Outcome
 from svc.notary.level import Level
 from svc.policy import Denied
-from svc.proxy.errors import NotaryNotHere, RequestTimeout
+from svc.proxy.errors import IdentityGone, NotaryNotHere, RequestTimeout
 from svc.proxy.http.answers import answer, problem_body, problem_fields
-from svc.proxy.http.backlog import MOST_UNSENT, Backlog
+from svc.proxy.http.backlog import MOST_UNSENT
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.exchange import Exchange
@@ -33,23 +31,16 @@ from svc.proxy.http.interfaces import AnsweredExchange, FinishedExchange
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
+from svc.proxy.http.wire import EXCHANGE_WAITS, QUEUED, UPGRADE_PENDING, ClientWire
+from svc.telemetry.labels import Cause
 from svc.transport.evidence import peer_evidence
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.http1 import End, Event, Refused, RequestHead, RequestParser
 
-#: Why reading is paused; reading goes on when no reason is left.
-_QUEUED: Final = 1
-_UPSTREAM_SLOW: Final = 2
-_EXCHANGE_WAITS: Final = 4
-_UPGRADE_PENDING: Final = 8
-
-#: Seconds that a closing connection may take to hear the other side out.
-_LINGER: Final = 3.0
 _CLOSE_LINE: Final = b"Connection: close\r\n"
 
 
-@implementer(IPushProducer)
-class ClientConnection(Protocol):
+class ClientConnection(ClientWire):
     """
     A client's connection.
 
@@ -67,7 +58,7 @@ class ClientConnection(Protocol):
         random: Callable[[int], bytes],
         registry: set[ClientConnection],
     ) -> None:
-        self.context = context
+        super().__init__(context)
         self.random = random
         self._endpoint = endpoint
         self._registry = registry
@@ -75,19 +66,9 @@ class ClientConnection(Protocol):
         self._queue: deque[Event] = deque()
         self._exchange: Exchange | None = None
         self._tunnel: Tunnel | None = None
-        self._paused = 0
-        self._activity = context.tick
         self._head_since = 0.0
-        self._closing_until: float | None = None
-        self._unsent = 0
-        self._backlog = Backlog()
-        self._received = 0
-        self._sent = 0
-        self._counted = False
         self.pumping = False
-        self.gone = False
         self.must_close = False
-        self.caller: Caller
 
     # -- Twisted -----------------------------------------------------------------------------------------------------
 
@@ -101,11 +82,14 @@ class ClientConnection(Protocol):
         if set_no_delay is not None:
             set_no_delay(True)
         self.caller = self._meet()
+        if not self.caller.calls(context.generations.identity):
+            # The identity ended while this connection was in its handshake.
+            self.abort("identity_withdrawn")
 
     def _meet(self) -> Caller:
         context = self.context
         if context.policy is None:
-            return PlainCaller(context.generations.svid.spiffe_id)
+            return PlainCaller(lambda: context.generations.identity, context.metrics)
         evidence = peer_evidence(self.transport)
         return VerifiedCaller(evidence, context.generations.of_evidence(evidence), context.policy, context.metrics)
 
@@ -129,13 +113,13 @@ class ClientConnection(Protocol):
         self.count_octets()
         metrics = self.context.metrics
         metrics.active.dec()
-        if not self._counted:
-            self._count("client")
+        tunnel = self._tunnel
+        self._count("application" if tunnel is not None and tunnel.ended else "client")
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.client_lost()
-        if self._tunnel is not None:
-            self._tunnel.client_gone()
+        if tunnel is not None:
+            tunnel.client_gone()
 
     def denied(self, denied: Denied) -> None:
         """
@@ -177,14 +161,14 @@ class ClientConnection(Protocol):
         if self._exchange is not None:
             self._exchange.flush()
         if queue or self._paused:
-            self._pause(_QUEUED, bool(queue) and self._closing_until is None)
+            self._pause(QUEUED, bool(queue) and self._closing_until is None)
 
     def _next(self, event: Event) -> None:
         if type(event) is RequestHead:
             self._exchange = Exchange(self, event)
             self._exchange.begin()
             if event.upgrade:
-                self._pause(_UPGRADE_PENDING, self._exchange is not None)
+                self._pause(UPGRADE_PENDING, self._exchange is not None)
         elif type(event) is Refused:
             self._refuse(event.error)
         # What is left of a request that was answered before it ended belongs to nobody.
@@ -232,13 +216,13 @@ class ClientConnection(Protocol):
         if tunnelled is not None and not self.gone:
             self._start_tunnel(tunnelled)
         elif exchange.close or not (exchange.request_ended or self._skip_request()):
-            self.close("served")
+            self.close("timeout" if exchange.overdue else "drain" if context.draining else "served")
         else:
             if exchange.head.upgrade:
-                self._pause(_UPGRADE_PENDING, False)
+                self._pause(UPGRADE_PENDING, False)
                 self._queue.extend(self._parser.resume())
             if self._queue or self._paused:
-                self._pause(_EXCHANGE_WAITS, False)
+                self._pause(EXCHANGE_WAITS, False)
                 self._pump()
 
     def _skip_request(self) -> bool:
@@ -263,7 +247,7 @@ class ClientConnection(Protocol):
     def _answer_and_close(self, error: RemoteProtocolError | RequestTimeout) -> None:
         lines = self.caller.response_lines(Level.NONE, None, own=True) + _CLOSE_LINE
         self.write(answer(error.http_status, problem_fields(error), problem_body(error), head_only=False, lines=lines))
-        self.close("protocol")
+        self.close("timeout" if isinstance(error, RequestTimeout) else "protocol")
 
     def serve_notary(self, exchange: AnsweredExchange) -> None:
         """
@@ -278,134 +262,17 @@ class ClientConnection(Protocol):
         else:
             self._endpoint.serve(self, exchange)
 
-    # -- What exchanges ask of the connection ------------------------------------------------------------------------
-
-    def write(self, data: bytes) -> None:
-        """
-        Send octets to the client.
-
-        Args:
-            data: parts of responses.
-        """
-        self._activity = self.context.tick
-        self._backlog.written += len(data)
-        self.transport.write(data)  # type: ignore[union-attr]
-
-    def sent_upstream(self, count: int) -> None:
-        """
-        Count octets sent to the application.
-
-        Args:
-            count: how many.
-        """
-        self._sent += count
-
-    def _count_sent(self, count: int) -> None:
-        self._sent += count
-        self._activity = self.context.tick
-
-    def stream_from(self, upstream: UpstreamConnection) -> None:
-        """
-        Let the client's speed govern a response that does not fit one read.
-
-        Args:
-            upstream: where it comes from.
-        """
-        if not self.gone:
-            self.transport.registerProducer(upstream, True)  # type: ignore[union-attr]
-
-    def stop_stream(self) -> None:
-        """The response is read to its end."""
-        if not self.gone:
-            self.transport.unregisterProducer()  # type: ignore[union-attr]
-
-    # -- Reading and pausing -----------------------------------------------------------------------------------------
-
-    def _pause(self, why: int, wanted: bool) -> None:
-        before = self._paused
-        self._paused = before | why if wanted else before & ~why
-        if self.gone or bool(before) == bool(self._paused):
-            return
-        if self._paused:
-            self.transport.pauseProducing()  # type: ignore[union-attr]
-        else:
-            self.transport.resumeProducing()  # type: ignore[union-attr]
-
-    def _resume_reading(self) -> None:
-        if not self.gone:
-            self.transport.resumeProducing()  # type: ignore[union-attr]
-
-    def pause_for_exchange(self) -> None:
-        """Read no more until the exchange can take it."""
-        self._pause(_EXCHANGE_WAITS, True)
-
-    def resume_for_exchange(self) -> None:
-        """The exchange can take more."""
-        if self._paused:
-            self._pause(_EXCHANGE_WAITS, False)
-
-    def pauseProducing(self) -> None:
-        """The application reads slower than the client sends."""
-        self._pause(_UPSTREAM_SLOW, True)
-
-    def resumeProducing(self) -> None:
-        """The application caught up."""
-        self._pause(_UPSTREAM_SLOW, False)
-
-    def stopProducing(self) -> None:
-        """The application's connection ended; its own protocol says so."""
-
     # -- The end -----------------------------------------------------------------------------------------------------
 
-    def close(self, cause: str) -> None:
+    def close(self, cause: Cause) -> None:
         """
-        Close in order: what was written is delivered, what the client still sends is read and dropped for a moment.
+        Close in order; see :meth:`ClientWire.close`. What waits is not answered any more.
 
         Args:
-            cause: one word for the metric.
+            cause: for the metric.
         """
-        if self._closing_until is not None or self.gone:
-            return
-        self._count(cause)
-        self._closing_until = self.context.seconds() + _LINGER
         self._queue.clear()
-        self._paused = 0
-        self._backlog.forget()
-        self._resume_reading()
-        half_close = getattr(self.transport, "loseWriteConnection", None)
-        if self.context.inbound or half_close is None:
-            self.transport.loseConnection()  # type: ignore[union-attr]
-        else:
-            half_close()
-
-    def abort(self, cause: str) -> None:
-        """
-        Drop the connection, so that the client sees that something is missing.
-
-        Args:
-            cause: one word for the metric.
-        """
-        if not self.gone:
-            self._count(cause)
-            self._closing_until = self.context.seconds() + _LINGER
-            self.transport.abortConnection()  # type: ignore[union-attr]
-
-    def _count(self, cause: str) -> None:
-        if self._counted:
-            return
-        self._counted = True
-        metrics = self.context.metrics
-        (metrics.auth_failed if self.caller.refused else metrics.succeeded).inc()
-        metrics.closed(cause)
-
-    def count_octets(self) -> None:
-        """Move the octets counted here to the metrics."""
-        if self._received:
-            self.context.metrics.bytes_received.inc(self._received)
-            self._received = 0
-        if self._sent:
-            self.context.metrics.bytes_sent.inc(self._sent)
-            self._sent = 0
+        super().close(cause)
 
     @property
     def idle(self) -> bool:
@@ -440,17 +307,6 @@ class ClientConnection(Protocol):
         elif now - self._activity >= timeouts.idle:
             self.close("idle")
 
-    def _linger(self, now: float, until: float) -> None:
-        """End a plain connection that nobody closes; a slow reader has the time it needs. TLS bounds its own end."""
-        if self.context.inbound or now < until or self.gone:
-            return
-        unsent = getattr(self.transport, "unsent", 0)
-        if unsent and unsent != self._unsent:
-            self._unsent = unsent
-            self._closing_until = now + _LINGER
-        else:
-            self.transport.abortConnection()  # type: ignore[union-attr]
-
     def _judge_credentials(self, wall: datetime) -> bool:
         self.must_close = self.context.draining
         generation, evidence = self.caller.generation, self.caller.evidence
@@ -464,13 +320,13 @@ class ClientConnection(Protocol):
             return True
         return False
 
-    def end_now(self, outcome: Outcome, cause: str) -> None:
+    def end_now(self, outcome: Outcome, cause: Cause) -> None:
         """
         End the connection for a reason of our own: at once, but in order where nothing is under way.
 
         Args:
             outcome: what the record of a running exchange says.
-            cause: one word for the metric.
+            cause: for the metric.
         """
         exchange = self._exchange
         if exchange is not None:
@@ -483,17 +339,21 @@ class ClientConnection(Protocol):
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """
-        Judge the peer again after a change, and end the connection where it would now be refused.
+        Judge both sides again after a change, and end the connection where it would now be refused.
 
         Args:
             bundles: the bundles in force.
             wall: the time.
         """
-        evidence = self.caller.evidence
-        if evidence is None or self._closing_until is not None:
+        if self._closing_until is not None:
             return
         try:
-            verify_svid(evidence.svid.chain[:-1], bundles, wall)
+            self.caller.judge_again(bundles, wall, self.context.generations.identity, self.context.policy)
+        except IdentityGone:
+            self.end_now(Outcome.SERVER_ABORTED, "identity_withdrawn")
+        except Denied as denied:
+            self.denied(denied)
+            self.end_now(Outcome.SERVER_ABORTED, "reauthorization")
         except SvidInvalid as error:
             self.context.metrics.denied_svid.inc()
             self.context.reporter.denied(error.reason, self.address, self.caller.text, str(error))

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from svc.identity import X509Svid
+from svc.identity import SpiffeID, X509Svid
 from svc.notary.generation import Generation
 from svc.notary.level import Level, level_in_force
 from svc.policy import Policy
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
+from svc.proxy.steps import StepObserver, unobserved
 from svc.telemetry.children import ListenerMetrics, NotaryMetrics
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import Limits
@@ -30,6 +31,10 @@ class Generations(Protocol):
     @property
     def svid(self) -> X509Svid:
         """The SVID of the current generation."""
+
+    @property
+    def identity(self) -> SpiffeID | None:
+        """Who this proxy is; None where it has no credentials."""
 
     def of_evidence(self, evidence: PeerEvidence) -> Generation | None:
         """The generation whose SVID this side presented, None where it has none for the notary."""
@@ -70,6 +75,7 @@ class ListenerContext:
         seconds: the monotonic clock.
         wall: the wall clock, aware UTC.
         access_log: whether each request is reported.
+        step: told how far recorded exchanges have come.
     """
 
     name: str
@@ -88,6 +94,7 @@ class ListenerContext:
     seconds: Callable[[], float]
     wall: Callable[[], datetime]
     access_log: bool = False
+    step: StepObserver = unobserved
     #: The monotonic time of the last sweep: exact enough for idle times, and no system call for each read.
     tick: float = 0.0
     #: Set when the listener is to end: responses then ask clients to connect elsewhere.

@@ -7,7 +7,7 @@ Pure: told the times, it names the error; the exchange ends itself.
 from __future__ import annotations
 
 from svc.proxy.config import TimeoutSettings
-from svc.proxy.errors import ProxyError, RequestTimeout, UpstreamTimeout
+from svc.proxy.errors import AnswerNotTaken, ProxyError, RequestNotTaken, RequestTimeout, UpstreamTimeout
 
 
 def overdue(
@@ -18,6 +18,8 @@ def overdue(
     activity: float,
     request_ended_at: float | None,
     answer_begun: bool,
+    client_slow: bool,
+    upstream_slow: bool,
 ) -> ProxyError | None:
     """
     Judge an exchange whose response is not read to its end.
@@ -29,6 +31,8 @@ def overdue(
         activity: when octets last moved on the client's connection.
         request_ended_at: when the request was whole, None while it is not.
         answer_begun: whether the head of the response is here.
+        client_slow: whether octets of the response wait for the client to take them.
+        upstream_slow: whether octets of the request wait for the application to take them.
 
     Returns:
         Why it has to end, or None.
@@ -37,6 +41,10 @@ def overdue(
         return UpstreamTimeout(seconds=timeouts.exchange)
     if not answer_begun and request_ended_at is not None:
         return UpstreamTimeout(seconds=timeouts.response) if now - request_ended_at >= timeouts.response else None
-    if now - activity >= timeouts.stream:
-        return UpstreamTimeout(seconds=timeouts.stream) if answer_begun else RequestTimeout()
-    return None
+    if now - activity < timeouts.stream:
+        return None
+    if client_slow:
+        return AnswerNotTaken(seconds=timeouts.stream)
+    if upstream_slow:
+        return RequestNotTaken(seconds=timeouts.stream)
+    return UpstreamTimeout(seconds=timeouts.stream) if answer_begun else RequestTimeout()

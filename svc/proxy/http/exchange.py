@@ -1,9 +1,10 @@
 """
 One request and its response, from the head to the release of the last octet.
 
-Owns the order of things: level and nonce, policy, admission by the notary, the upstream, the record, the release. A
-recorded exchange withholds the end of its response (the last octet, the last chunk, the end of the connection, or the
-head where no body follows) until its record is durable.
+Owns the order of things: level and nonce, policy, admission by the notary, the response, the record, the release. How
+the request gets to the application is in :mod:`svc.proxy.http.forwarding`. A recorded exchange withholds the end of its
+response (the last octet, the last chunk, the end of the connection, or the head where no body follows) until its record
+is durable.
 
 The life of an exchange::
 
@@ -22,7 +23,7 @@ from svc.errors import SvcError
 from svc.notary.access import is_reserved
 from svc.notary.exchange import Outcome
 from svc.notary.level import Level, level_in_force
-from svc.policy import Denied, Permit
+from svc.policy import Denied
 from svc.proxy.errors import (
     BodyTooLarge,
     NotaryUnavailable,
@@ -32,27 +33,25 @@ from svc.proxy.errors import (
 )
 from svc.proxy.http.answers import own_head, problem_body, problem_fields
 from svc.proxy.http.deadlines import overdue
-from svc.proxy.http.heads import interim_head, request_head
+from svc.proxy.http.forwarding import ForwardedRequest
+from svc.proxy.http.heads import interim_head
 from svc.proxy.http.record import put_record
 from svc.proxy.http.recorder import Recorder
 from svc.proxy.http.response import ResponseWriter
 from svc.proxy.http.wishes import asked_level, given_nonce
-from svc.wire.fields import Field, joined, passed_on_trailers
-from svc.wire.http1 import End, Event, Excess, Interim, Refused, RequestHead, ResponseHead
+from svc.proxy.steps import Step
+from svc.wire.fields import Field
+from svc.wire.http1 import End, Event, Excess, Interim, Refused, ResponseHead
 
 if TYPE_CHECKING:
-    from svc.proxy.http.interfaces import ExchangeClient
-    from svc.proxy.http.upstream import UpstreamConnection
     from svc.proxy.notarizer import Ticket
 
-#: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
-_REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 #: Looking up a member of an enum costs three times what comparing it does, and each request does so several times.
 _NONE: Final = Level.NONE
 _WORKLOAD: Final = Level.WORKLOAD
 
 
-class Exchange:
+class Exchange(ForwardedRequest):
     """
     One exchange of a client connection.
 
@@ -62,29 +61,12 @@ class Exchange:
     """
 
     # What most exchanges never change stands here once.
-    request_ended = False
-    finished = False
+    overdue = False
     upgraded = False
-    _permit: Permit | None = None
     _level = _NONE
     _ticket: Ticket | None = None
-    _recorder: Recorder | None = None
-    _attempt: Deferred[UpstreamConnection] | None = None
-    _upstream: UpstreamConnection | None = None
-    _retried = False
-    _body_in = 0
-    _streaming_down = False
     _response: ResponseHead | None = None
-    _response_ended = False
     _writer: ResponseWriter | None = None
-
-    def __init__(self, client: ExchangeClient, head: RequestHead) -> None:
-        self._client = client
-        self._context = context = client.context
-        self.head = head
-        self.started = self.request_ended_at = context.seconds()
-        self.close = not head.keep_alive
-        self._to_upstream: list[bytes] = []
 
     # -- From the client ---------------------------------------------------------------------------------------------
 
@@ -132,58 +114,6 @@ class Exchange:
             client.pause_for_exchange()
         admission.addCallbacks(self._admitted, self._not_admitted)
 
-    def request_body(self, data: bytes) -> None:
-        """
-        Take a piece of the request body.
-
-        Args:
-            data: octets without chunk lines.
-        """
-        if self._response_ended or self.finished:
-            return
-        self._body_in += len(data)
-        limit = self._context.limits.body
-        if limit is not None and self._body_in > limit:
-            self._fail(BodyTooLarge(limit=limit))
-            return
-        if self._recorder is not None:
-            self._recorder.request.update(data)
-        self._to_upstream.append(b"%x\r\n%b\r\n" % (len(data), data) if self.head.chunked else data)
-
-    def request_end(self, trailers: list[Field]) -> None:
-        """
-        The request is whole.
-
-        Args:
-            trailers: its trailer fields.
-        """
-        self.request_ended = True
-        self.request_ended_at = self._context.seconds()
-        if self._response_ended or self.finished:
-            return
-        if self._recorder is not None:
-            self._recorder.request.complete = True
-            self._recorder.request_trailers = trailers
-        if self.head.chunked:
-            self._to_upstream.append(b"0\r\n%b\r\n" % joined(passed_on_trailers(trailers, self.head.options)))
-
-    def flush(self) -> None:
-        """Send on what the client's last octets gave; called once for each read."""
-        upstream = self._upstream
-        if upstream is None:
-            if self._to_upstream and not self.finished and not self.request_ended:
-                self._client.pause_for_exchange()
-            return
-        if self._to_upstream:
-            data = self._to_upstream[0] if len(self._to_upstream) == 1 else b"".join(self._to_upstream)
-            self._to_upstream.clear()
-            self._client.sent_upstream(len(data))
-            upstream.write(data)
-        if not self.request_ended:
-            upstream.feed_from(self._client)
-        elif upstream.fed:
-            self._stop_streaming_up()
-
     def client_lost(self, outcome: Outcome = Outcome.CLIENT_ABORTED) -> None:
         """
         The client's connection is gone, or is about to be dropped.
@@ -201,7 +131,7 @@ class Exchange:
                 # Nobody waits for it, and its failure was told.
                 done.addErrback(lambda _failure: None)
 
-    # -- Admission and upstream --------------------------------------------------------------------------------------
+    # -- Admission ---------------------------------------------------------------------------------------------------
 
     def _admitted(self, ticket: Ticket) -> None:
         self._ticket = ticket
@@ -225,61 +155,6 @@ class Exchange:
         self._level = _WORKLOAD
         self.answer_error(error)
         self._client.resume_for_exchange()
-
-    def _forward(self) -> None:
-        self._to_upstream.insert(
-            0, request_head(self.head, self._client.caller.request_lines(self.head, self._client.random))
-        )
-        self._acquire()
-
-    def _acquire(self, *, fresh: bool = False) -> None:
-        if self._permit is None:
-            return
-        self._attempt = self._context.pool.acquire(self._permit, self, fresh=fresh)
-        if self._attempt is not None and self._attempt.called:
-            self._attempt = None
-
-    def upstream_ready(self, connection: UpstreamConnection) -> None:
-        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
-        self._attempt = None
-        if self.finished:
-            self._context.pool.put_back(connection)
-            return
-        self._upstream = connection
-        connection.begin(self, self.head.method, upgrade=self.head.upgrade)
-        if not self._client.pumping:
-            self.flush()
-        self._client.resume_for_exchange()
-
-    def upstream_failed(self, error: ProxyError) -> None:
-        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
-        self._attempt = None
-        if not self.finished:
-            self._fail(error)
-            self._client.resume_for_exchange()
-
-    def _stop_streaming_up(self) -> None:
-        upstream = self._upstream
-        if upstream is not None and upstream.fed:
-            upstream.stop_feeding()
-            self._client.resumeProducing()
-
-    def _stop_streaming_down(self) -> None:
-        if self._streaming_down:
-            self._streaming_down = False
-            self._client.stop_stream()
-            if self._upstream is not None:
-                self._upstream.resumeProducing()
-
-    def _drop_upstream(self) -> None:
-        if self._attempt is not None:
-            self._context.pool.give_up(self._attempt)
-            self._attempt = None
-        self._stop_streaming_up()
-        self._stop_streaming_down()
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            upstream.release(reusable=False)
 
     # -- From the upstream -------------------------------------------------------------------------------------------
 
@@ -321,26 +196,12 @@ class Exchange:
         if events and type(events[-1]) is End:
             self.upstream_events(events)
             return
-        if self._response is None and upstream is not None and self._may_retry(upstream):
-            self._retried = True
-            self._to_upstream = [
-                request_head(self.head, self._client.caller.request_lines(self.head, self._client.random))
-            ]
-            self._acquire(fresh=True)
+        if self._response is None and upstream is not None and self._repeat(upstream):
             return
         if self._response is None and not (upstream is not None and upstream.answer_begun):
             self._fail(UpstreamClosed())
         else:
             self._fail(UpstreamMalformed(what="truncated"))
-
-    def _may_retry(self, upstream: UpstreamConnection) -> bool:
-        return (
-            upstream.reused
-            and not self._retried
-            and not upstream.answer_begun
-            and not self.head.has_body
-            and self.head.method in _REPEATABLE
-        )
 
     def _response_start(self, head: ResponseHead, out: list[bytes], *, own: bool = False) -> None:
         self._response = head
@@ -364,6 +225,8 @@ class Exchange:
         if self._recorder is None:
             self._finish()
         else:
+            if not writer.first:
+                self._context.step(Step.HEAD_WITHHELD)
             self._commit(Outcome.UPGRADED if self.upgraded else Outcome.COMPLETE)
 
     def _hand_back(self, response: ResponseHead, reusable: bool) -> None:
@@ -401,8 +264,11 @@ class Exchange:
     def _released(self, _result: None) -> None:
         if self.finished:
             return
+        step = self._context.step
+        step(Step.RECEIPT_COMMITTED)
         if self._writer is not None:
             self._write([self._writer.held])
+        step(Step.LAST_BYTE_WRITTEN)
         self._finish()
 
     def _unrecorded(self, _failure: Failure) -> None:
@@ -470,7 +336,7 @@ class Exchange:
 
     def _break_off(self, outcome: Outcome) -> None:
         self.client_lost(outcome)
-        self._client.abort(outcome.value)
+        self._client.abort("timeout" if outcome is Outcome.TIMEOUT else "server_aborted")
 
     def sweep(self, now: float, activity: float) -> None:
         """
@@ -489,8 +355,11 @@ class Exchange:
             activity=activity,
             request_ended_at=self.request_ended_at if self.request_ended else None,
             answer_begun=self._response is not None,
+            client_slow=self._streaming_down and self._upstream is not None and self._upstream.held,
+            upstream_slow=self._client.held,
         )
         if error is not None:
+            self.overdue = True
             self._fail(error)
 
     def cut(self, outcome: Outcome) -> None:

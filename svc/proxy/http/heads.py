@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from svc.wire.fields import Field, joined
+from svc.wire.fields import joined
 from svc.wire.http1 import RequestHead, ResponseHead
 
 
@@ -42,8 +42,7 @@ def request_head(head: RequestHead, added: bytes) -> bytes:
         added += b"Connection: upgrade\r\n" + joined([(b"Upgrade", value) for value in head.values(b"upgrade")])
     elif b"te" in head.options and any(_names_trailers(value) for value in head.values(b"te")):
         added += b"TE: trailers\r\nConnection: te\r\n"
-    fields = joined(head.end_to_end)
-    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, head.target, fields, added)
+    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, head.target, head.end_to_end_lines, added)
 
 
 def _names_trailers(value: bytes) -> bool:
@@ -69,15 +68,12 @@ def response_framing(head: ResponseHead, method: bytes, version: str) -> Framing
     return _LENGTH if head.length else _NONE
 
 
-def response_head(
-    head: ResponseHead, fields: list[Field], framing: Framing, *, version: str, close: bool, added: bytes
-) -> bytes:
+def response_head(head: ResponseHead, framing: Framing, *, version: str, close: bool, added: bytes) -> bytes:
     """
     Write the head of a response for the client.
 
     Args:
         head: as the application sent it.
-        fields: those of its fields that are passed on.
         framing: what ends its body.
         version: the client's HTTP version.
         close: whether the connection ends after this response.
@@ -94,7 +90,7 @@ def response_head(
         added += b"Connection: close\r\n"
     elif version == "1.0":
         added += b"Connection: keep-alive\r\n"
-    return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.phrase, joined(fields), added)
+    return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.phrase, head.end_to_end_lines, added)
 
 
 def interim_head(head: ResponseHead) -> bytes:
@@ -107,5 +103,4 @@ def interim_head(head: ResponseHead) -> bytes:
     Returns:
         The head with its empty line, without reserved fields.
     """
-    fields = joined(head.end_to_end)
-    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.phrase, fields)
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.phrase, head.end_to_end_lines)

@@ -17,6 +17,7 @@ from svc.wire.http1 import RequestHead
 if TYPE_CHECKING:
     from svc.proxy.http.context import ListenerContext
     from svc.proxy.http.upstream import UpstreamConnection
+    from svc.telemetry.labels import Cause
 
 
 class AnsweredExchange(Protocol):
@@ -71,10 +72,14 @@ class ExchangeClient(WaitingClient, Protocol):
     def stop_stream(self) -> None:
         """The response is read to its end."""
 
+    @property
+    def held(self) -> bool:
+        """Whether it may read no more, because the application takes nothing of the request."""
+
     def resumeProducing(self) -> None:
         """The application takes octets again."""
 
-    def abort(self, cause: str) -> None:
+    def abort(self, cause: Cause) -> None:
         """Drop the connection, so that the client sees that something is missing."""
 
     def exchange_finished(
@@ -89,4 +94,5 @@ class FinishedExchange(Protocol):
     head: RequestHead
     started: float
     close: bool
+    overdue: bool
     request_ended: bool

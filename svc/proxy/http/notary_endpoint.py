@@ -119,8 +119,7 @@ class NotaryEndpoint:
             return self._store.get_receipt(request.key).addCallback(self._receipt, identity)
         if self._notarizer.is_in_flight(str(identity), request.key):
             return succeed(pending_answer())
-        found = self._store.get_by_request(str(identity), request.key)
-        return found.addCallback(self._receipt, identity)
+        return Deferred.fromCoroutine(self._by_request(identity, request.key))
 
     def _root(self, generation: Generation) -> Answer:
         return root_answer(
@@ -137,6 +136,17 @@ class NotaryEndpoint:
         if envelope is not None:
             return succeed(artifact_answer(statement_id, envelope))
         return self._store.get_statement(statement_id).addCallback(_statement_answer, statement_id)
+
+    async def _by_request(self, identity: SpiffeID, key: str) -> Answer:
+        client = str(identity)
+        stored = await self._store.get_by_request(client, key)
+        if stored is None:
+            if await self._store.reserved(client, key):
+                # Another replica is at it.
+                return pending_answer()
+            # What ran there a moment ago may have been stored between the two questions.
+            stored = await self._store.get_by_request(client, key)
+        return self._receipt(stored, identity)
 
     def _receipt(self, stored: StoredReceipt | None, requester: SpiffeID) -> Answer:
         if stored is None or stored.envelope is None:

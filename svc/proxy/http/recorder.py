@@ -134,6 +134,7 @@ class Recorder:
             response_body=self.response.seen(),
             response_trailers=tuple(self.response_trailers),
             received=self._received,
-            completed=completed,
+            # The clock may have been set back meanwhile: nothing ends before it began.
+            completed=max(completed, self._received),
             outcome=outcome,
         )

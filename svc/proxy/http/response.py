@@ -39,14 +39,13 @@ class ResponseWriter:
         self._recorder = recorder
         self.status = head.status
         self.close = close or framing is _CLOSE
-        fields = head.end_to_end
         #: The octets to send at once.
-        self.first = response_head(head, fields, framing, version=version, close=close, added=added)
+        self.first = response_head(head, framing, version=version, close=close, added=added)
         #: The octets to send when the record is durable.
         self.held = b""
         if recorder is not None:
             recorder.status = head.status
-            recorder.response_fields = fields
+            recorder.response_fields = head.end_to_end
             if framing is _NONE:
                 self.first, self.held = b"", self.first
 

@@ -35,6 +35,11 @@ class Tunnel:
         self._client_open = True
         self._upstream_open = True
 
+    @property
+    def ended(self) -> bool:
+        """Whether the application has ended it."""
+        return not self._upstream_open
+
     def start(self, from_client: bytes) -> None:
         """
         Join the two.

@@ -20,8 +20,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError
+from svc.identity.errors import SvidInvalid
 from svc.policy import Permit
-from svc.proxy.errors import ConnectTimeout, ProxyError, UpstreamIdentityRefused, UpstreamUnreachable
+from svc.proxy.errors import ConnectTimeout, IdentityGone, ProxyError, UpstreamIdentityRefused, UpstreamUnreachable
+from svc.transport.errors import ConnectFailed
+from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.http1 import Event, Limits, ResponseParser
 
 #: Seconds that a closing connection may take to send what was written.
@@ -74,6 +77,8 @@ class UpstreamConnection(Protocol):
         self.reused = False
         #: Whether a client streams a request into it.
         self.fed = False
+        #: Whether it may read no more, because nobody takes what it answers.
+        self.held = False
         self.idle_since = 0.0
         #: When it was told to close; it gets some time to send what was written.
         self.closing_since = 0.0
@@ -161,6 +166,11 @@ class UpstreamConnection(Protocol):
         self._tunnel = end
         return rest
 
+    def cut(self) -> None:
+        """Drop the connection; whoever uses it hears that it was lost."""
+        if not self.dead:
+            self.transport.abortConnection()  # type: ignore[union-attr]
+
     def abort(self) -> None:
         """Drop the connection without a word."""
         self._user = None
@@ -200,11 +210,13 @@ class UpstreamConnection(Protocol):
 
     def pauseProducing(self) -> None:
         """The client reads slower than the application answers."""
+        self.held = True
         if not self.dead:
             self.transport.pauseProducing()  # type: ignore[union-attr]
 
     def resumeProducing(self) -> None:
         """The client caught up."""
+        self.held = False
         if not self.dead:
             self.transport.resumeProducing()  # type: ignore[union-attr]
 
@@ -234,6 +246,7 @@ class UpstreamPool:
         max_idle: idle connections kept at the most.
         idle_timeout: seconds that an idle connection is kept.
         seconds: the monotonic clock.
+        unreachable: called each time that no connection could be made at all; what fails in TLS is told elsewhere.
     """
 
     def __init__(
@@ -246,8 +259,10 @@ class UpstreamPool:
         max_idle: int,
         idle_timeout: float,
         seconds: Callable[[], float],
+        unreachable: Callable[[], None] = lambda: None,
     ) -> None:
         self._endpoint = endpoint
+        self._unreachable = unreachable
         self._name = name
         self._connect_timeout = connect_timeout
         self._limits = limits
@@ -261,6 +276,7 @@ class UpstreamPool:
         self._all: set[UpstreamConnection] = set()
         self._connecting: set[Deferred[UpstreamConnection]] = set()
         self._closed = False
+        self._judge: Callable[[PeerEvidence], None] | None = None
         self._factory = _UpstreamFactory(self._build)
 
     @property
@@ -369,6 +385,29 @@ class UpstreamPool:
         for connection in idle:
             connection.close()
 
+    def judge(self, judge: Callable[[PeerEvidence], None]) -> None:
+        """
+        Use new credentials from now on, and cut every connection that would now not be made.
+
+        Args:
+            judge: gets what the handshake of a connection proved; raises an ``SvcError`` to have it cut. It also judges
+                the connections that are being made now.
+        """
+        self.flush()
+        self._judge = judge
+        for connection in list(self._all):
+            if self._refusal(connection) is not None:
+                connection.cut()
+
+    def _refusal(self, connection: UpstreamConnection) -> SvcError | None:
+        if self._judge is None or connection.dead:
+            return None
+        try:
+            self._judge(peer_evidence(connection.transport))
+        except SvcError as error:
+            return error
+        return None
+
     def close(self) -> None:
         """Close everything."""
         self._closed = True
@@ -389,11 +428,17 @@ class UpstreamPool:
         self._connecting.discard(attempt)
         if not isinstance(result, Failure):
             result.epoch = epoch
+            refusal = self._refusal(result) if epoch != self._epoch else None
+            if refusal is not None:
+                result.cut()
+                return Failure(refusal)
         return result
 
     def _failed(self, failure: Failure, user: UpstreamUser) -> None:
         if failure.check(CancelledError, twisted_errors.ConnectingCancelledError):
             return
+        if failure.check(ConnectFailed):
+            self._unreachable()
         user.upstream_failed(self._explained(failure))
 
     def _explained(self, failure: Failure) -> ProxyError:
@@ -401,7 +446,9 @@ class UpstreamPool:
             return ConnectTimeout(upstream=self._name, seconds=self._connect_timeout)
         error = failure.value
         if isinstance(error, SvcError):
-            if error.reason in ("svid_invalid", "identity_unexpected"):
+            if error.reason in ("credentials_missing", "identity_withdrawn"):
+                return IdentityGone()
+            if isinstance(error, SvidInvalid) or error.reason in ("svid_invalid", "identity_unexpected"):
                 return UpstreamIdentityRefused(upstream=self._name, what=str(error))
             if error.reason in ("connect_timeout", "handshake_timeout"):
                 return ConnectTimeout(upstream=self._name, seconds=self._connect_timeout)

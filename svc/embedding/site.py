@@ -1,0 +1,184 @@
+"""
+The notary before an existing site, in this process: the proxy with the site where its application would be.
+
+Owns how the two are joined; everything that clients see is the proxy's. The site is any factory of HTTP/1.1 servers,
+``twisted.web.server.Site`` above all, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Self
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
+from twisted.web.iweb import IRequest
+
+from svc.embedding.opening import opened
+from svc.embedding.pipe import PipeEndpoint
+from svc.errors import SvcError
+from svc.identity import Matcher, SpiffeID, parse_matcher
+from svc.naming import DEFAULT_SPIFFE_SOCKET, HEADER_FORWARDED_CLIENT
+from svc.policy import AllowListed, DenyAll
+from svc.proxy.assembly import Assembly
+from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.listener import Listener
+from svc.proxy.observers import ListenerObserver
+from svc.settings import parse
+
+#: Stands in the configuration where the address of an application would; nothing connects to it.
+IN_PROCESS: Final = "unix:///in-process"
+
+
+class CallerUnknown(SvcError):
+    """the request did not come through a notary site"""
+
+    reason = "caller_unknown"
+
+
+class NotarySite(Service):
+    """
+    A site that is served behind mutual TLS, with statements, receipts and the notary's reserved path.
+
+    Args:
+        site: the existing site.
+        settings: as ``svc-proxy`` takes them; every inbound listener leads to the site, whatever its ``upstream``.
+        reactor: the reactor.
+        allow: who may send requests; None leaves it to ``policy`` of the settings.
+    """
+
+    def __init__(
+        self, site: IProtocolFactory, settings: ProxySettings, *, reactor: Any, allow: Matcher | None = None
+    ) -> None:
+        self._site = site
+        self._proxy = _SiteAssembly(site, settings, reactor, allow).build()
+
+    @classmethod
+    async def open(
+        cls,
+        site: IProtocolFactory,
+        listen: str,
+        *,
+        reactor: Any,
+        trust_domain: str,
+        allow: str,
+        agent: str = DEFAULT_SPIFFE_SOCKET,
+        notarization: str = "workload",
+        metrics: str = "",
+        start_timeout: str = "30s",
+        **notary: Any,
+    ) -> Self:
+        """
+        Serve a site for the life of this program, and wait until it is served.
+
+        Args:
+            site: the existing site.
+            listen: ``host:port``.
+            reactor: the reactor; its shutdown ends the service in order.
+            trust_domain: the trust domain that the own SVID must be of.
+            allow: who may send requests: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
+            agent: the socket of the SPIFFE Workload API.
+            notarization: what every request gets at least: ``none``, ``workload``, ``logRequest``, ``signRequest``.
+            metrics: the address of ``/metrics``; none by default.
+            start_timeout: how long the identity, and again the first statement, may take.
+            notary: the keys of ``notary`` in the configuration: ``path``, ``pqIssuer`` and so on.
+
+        Returns:
+            The service, serving.
+
+        Raises:
+            ConfigInvalid: a value is not acceptable; names the key.
+            WorkloadApiUnavailable: no identity came in time.
+            SvcError: the database, the issuer or the port cannot be had.
+        """
+        listener = {
+            "name": "site",
+            "protocol": "http",
+            "direction": "inbound",
+            "listen": listen,
+            "upstream": IN_PROCESS,
+            "notarization": notarization,
+        }
+        document = {
+            "trustDomain": trust_domain,
+            "spiffeSocketPath": agent,
+            "metricsAddr": metrics,
+            "adminAddr": "",
+            "startTimeout": start_timeout,
+            "notary": notary,
+            "listeners": [listener],
+        }
+        settings = parse(json.dumps(document), ProxySettings, "NotarySite")
+        return await opened(cls(site, settings, reactor=reactor, allow=parse_matcher(allow)), reactor)
+
+    def startService(self) -> None:
+        """Begin to start."""
+        super().startService()
+        self._site.doStart()
+        self._proxy.startService()
+
+    def when_ready(self) -> Deferred[None]:
+        """
+        Wait until the site is served.
+
+        Returns:
+            Fires then, or fails with what kept it from that.
+        """
+        return self._proxy.when_started()
+
+    def stopService(self) -> Deferred[None]:
+        """
+        End in order: running exchanges get the drain time, records become durable.
+
+        Returns:
+            Fires when all is closed.
+        """
+        super().stopService()
+        return self._proxy.stopService().addBoth(self._ended)
+
+    def _ended(self, result: None) -> None:
+        self._site.doStop()
+        return result
+
+
+class _SiteAssembly(Assembly):
+    """A proxy whose inbound listeners lead to a site of this process."""
+
+    def __init__(self, site: IProtocolFactory, settings: ProxySettings, reactor: Any, allow: Matcher | None) -> None:
+        self._upstream = PipeEndpoint(site, reactor)
+        self._allow = allow
+        # A start that fails is told to who waits for it, and nothing is read anew.
+        super().__init__(settings, reactor, lambda: None, lambda: settings)
+
+    def _client_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamClientEndpoint:
+        if settings.direction == "inbound":
+            return self._upstream
+        return super()._client_endpoint(settings, observer)
+
+    def _listener(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
+        listener = super()._listener(whole, settings)
+        if self._allow is not None and listener.context.inbound:
+            listener.context.policy = AllowListed([self._allow], DenyAll())
+        return listener
+
+
+def caller_id(request: IRequest) -> SpiffeID:
+    """
+    Tell a resource who calls.
+
+    Args:
+        request: a request of a site behind a :class:`NotarySite` or ``svc-proxy``; nothing else may reach the site,
+            since whoever does can write this field.
+
+    Returns:
+        The verified identity of the client.
+
+    Raises:
+        CallerUnknown: the request did not come through the notary.
+    """
+    lines = request.requestHeaders.getRawHeaders(HEADER_FORWARDED_CLIENT.encode("ascii"), [])
+    _, found, identity = lines[0].rpartition(b";URI=") if len(lines) == 1 else (b"", b"", b"")
+    if not found:
+        raise CallerUnknown
+    return SpiffeID.parse(identity.decode("ascii"))

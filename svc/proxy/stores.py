@@ -1,0 +1,72 @@
+"""
+Which notary store the configuration asks for.
+
+Owns the choice. Each store is loaded only where it is wanted: judging a configuration needs none, and the driver of the
+one on a server is an optional package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+from svc.proxy.config import NotarySettings
+from svc.store.errors import DriverMissing
+from svc.store.postgresql.address import DatabaseAddress
+
+if TYPE_CHECKING:
+    from svc.store.interface import StoreObserver
+    from svc.store.threaded import StoreReactor, ThreadedStore
+
+_DRIVER = "psycopg"
+
+
+class Load(Protocol):
+    """Imports a module."""
+
+    def __call__(self, name: str) -> object:
+        """Import it, or raise ImportError."""
+
+
+def check_driver(notary: NotarySettings, load: Load = importlib.import_module) -> None:
+    """
+    Find out whether the driver of the store can be loaded.
+
+    Args:
+        notary: its configuration.
+        load: imports modules.
+
+    Raises:
+        DriverMissing: it cannot.
+    """
+    if notary.database is None:
+        return
+    try:
+        load(_DRIVER)
+    except ImportError as error:
+        raise DriverMissing(detail=str(error).strip().partition("\n")[0]) from error
+
+
+def make_store(notary: NotarySettings, reactor: StoreReactor, observer: StoreObserver) -> ThreadedStore:
+    """
+    Make the store; nothing is opened yet.
+
+    Args:
+        notary: its configuration.
+        reactor: the reactor.
+        observer: told of what the store does.
+
+    Returns:
+        The store.
+
+    Raises:
+        DriverMissing: its driver cannot be loaded.
+    """
+    if notary.database is None:
+        from svc.store.sqlite import SqliteStore
+
+        return SqliteStore(notary.path, reactor=reactor, observer=observer)
+    check_driver(notary)
+    from svc.store.postgresql.store import PostgresStore
+
+    return PostgresStore(DatabaseAddress.parse(notary.database), reactor=reactor, observer=observer)

@@ -1,0 +1,110 @@
+"""Series that only a defect of the proxy itself, or a library that is not the one in use, can move: in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import SvcError
+from svc.proxy.listener import Listener
+from svc.proxy.observers import ListenerObserver, Reports
+from svc.telemetry.labels import Role
+from svc.testing.workload import MemorySource
+from svc.transport.creators import server_creator
+from svc.transport.handshake import FastVerifiedTls, MutualTlsFactory
+from tests.proxy.rig import Rig
+from tests.transport.pairs import CLIENT_ADDRESS, NOW, Applications, Pair
+
+
+class NewRule(SvcError):
+    """nobody may connect"""
+
+    reason = "a_word_of_tomorrow"
+
+
+class InsideTests(SynchronousTestCase):
+    """What a listener's observer makes of what cannot happen outside."""
+
+    def setUp(self) -> None:
+        self.rig = Rig()
+        self.reports = Reports(self.rig.metrics, Clock())
+        self.addCleanup(self.reports.close)
+
+    def observer(self, role: Role) -> ListenerObserver:
+        """The observer of a listener whose TLS has this role."""
+        return ListenerObserver(
+            self.rig.metrics.listener("http", "inbound" if role == "server" else "outbound"), self.reports
+        )
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Read a metric."""
+        return self.rig.registry.get_sample_value(f"svc_proxy_{name}", labels)
+
+    def refused_by(self, role: Role, judge: Callable[[Any], None]) -> None:
+        """Let one side judge the other badly, and its observer hear of it."""
+        pair = Pair(FastVerifiedTls, **{f"{role}_options": {"authorize": judge}}).connect()  # type: ignore[arg-type]
+        [told] = (pair.server_observer if role == "server" else pair.client_observer).failed
+        self.observer(role).handshake_failed(*cast(Any, told))
+
+    def test_internal_error(self) -> None:
+        """A defect while a peer is judged refuses it, and has its own reason."""
+
+        def judge(_evidence: Any) -> None:
+            raise ZeroDivisionError("a defect")
+
+        for role in ("server", "client"):
+            self.refused_by(cast(Role, role), judge)
+            self.assertEqual(1, self.value("tls_handshake_failures_total", role=role, reason="internal_error"))
+        self.assertEqual(2, len(self.flushLoggedErrors(ZeroDivisionError)))
+
+    def test_other_reason(self) -> None:
+        """A refusal that no set knows is counted as other, and as what it is to a decision."""
+
+        def judge(_evidence: Any) -> None:
+            raise NewRule()
+
+        for role in ("server", "client"):
+            self.refused_by(cast(Role, role), judge)
+            self.assertEqual(1, self.value("tls_handshake_failures_total", role=role, reason="other"))
+            denied = {"result": "denied", "reason": "policy_deny", "protocol": "http", "role": role}
+            self.assertEqual(1, self.value("auth_decisions_total", **denied))
+
+    def test_other_group(self) -> None:
+        """A group whose name the library cannot say is other, and not post-quantum."""
+        pair = Pair(FastVerifiedTls).connect()
+        for role, observer in (("server", pair.server_observer), ("client", pair.client_observer)):
+            [(_, seconds, evidence)] = observer.done
+            unnamed = cast(Any, type(evidence))(**{**vars(evidence), "group": "unknown", "post_quantum": False})
+            self.observer(cast(Role, role)).handshake_done(cast(Role, role), seconds, unnamed)
+            labels = {"protocol": "http", "role": role, "group": "other", "post_quantum": "false"}
+            self.assertEqual(1, self.value("tls_connections_total", **labels))
+
+    def test_credentials_missing(self) -> None:
+        """A connection that comes before there is an SVID is refused; the real proxy listens only when it has one."""
+        observer = self.observer("server")
+        creator = server_creator(MemorySource(), clock=lambda: NOW, observer=observer)
+        factory = MutualTlsFactory(creator, Applications(), clock=self.rig.clock, protocol=FastVerifiedTls)
+        self.assertIsNone(factory.buildProtocol(CLIENT_ADDRESS))
+        closed = self.value("connections_closed_total", protocol="http", cause="credentials_missing")
+        self.assertEqual(1, closed)
+
+    def test_other_cause(self) -> None:
+        """A refusal by a limit that no set knows is counted as other."""
+        self.observer("server").connection_refused("a_limit_of_tomorrow", "192.0.2.1:1")
+        self.assertEqual(1, self.value("connections_closed_total", protocol="http", cause="other"))
+
+    def test_defect(self) -> None:
+        """A connection whose times cannot be judged is dropped."""
+        rig = self.rig
+        listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
+        client, wire = rig.client()
+        client._judge_credentials = lambda _wall: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+        listener._connections.add(client)
+        listener.sweep(1.0, rig.wall())
+        self.assertTrue(wire.aborted)
+        self.assertEqual(1, self.value("connections_closed_total", protocol="http", cause="defect"))
+        self.assertEqual(1, len(self.flushLoggedErrors(ZeroDivisionError)))

@@ -1,0 +1,88 @@
+"""Where the steps of a recorded exchange stand: what the client has and what the store knows at each."""
+
+from __future__ import annotations
+
+import inspect
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.proxy import tap
+from svc.proxy.assembly import Assembly
+from svc.proxy.steps import Step, unobserved
+from svc.store.errors import StoreUnavailable
+from tests.proxy.rig import CALLER, Rig
+from tests.proxy.test_notarization import NONCE, OK, get
+
+NO_BODY = b"HTTP/1.1 204 No Content\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+
+
+class StepTests(SynchronousTestCase):
+    """One connection; each step notes how many octets the client has and whether the record is durable."""
+
+    def setUp(self) -> None:
+        """A listener that tells its steps."""
+        self.rig = Rig(step=self._note)
+        self.client, self.wire = self.rig.client()
+        self.seen: list[tuple[str, int, bool]] = []
+
+    def _note(self, step: Step) -> None:
+        known = self.successResultOf(self.rig.store.nonce_known(str(CALLER.spiffe_id), NONCE.decode()))
+        self.seen.append((step.value, len(self.wire.value()), known))
+
+    def ask(self, level: str, answer: bytes, method: bytes = b"GET") -> int:
+        """Run one exchange and say how many octets its response had."""
+        self.client.dataReceived(get(level, NONCE, method=method))
+        self.rig.respond(answer)
+        return len(self.wire.value())
+
+    def test_body(self) -> None:
+        """The last octet alone is missing until the record is durable; signed or not, of known length or in chunks."""
+        for level in ("signRequest", "logRequest"):
+            for answer, held in ((OK, 1), (CHUNKED, 5)):
+                self.setUp()
+                whole = self.ask(level, answer)
+                self.assertEqual(
+                    [
+                        ("receipt.signed", whole - held, False),
+                        ("receipt.committed", whole - held, True),
+                        ("last-byte.written", whole, True),
+                    ],
+                    self.seen,
+                )
+
+    def test_no_body(self) -> None:
+        """Without a body nothing at all was sent until the record is durable."""
+        for answer, method in ((NO_BODY, b"GET"), (OK[:-2], b"HEAD")):
+            self.setUp()
+            whole = self.ask("signRequest", answer, method)
+            self.assertEqual(
+                [
+                    ("head.withheld", 0, False),
+                    ("receipt.signed", 0, False),
+                    ("receipt.committed", 0, True),
+                    ("last-byte.written", whole, True),
+                ],
+                self.seen,
+            )
+
+    def test_not_recorded(self) -> None:
+        """An exchange without a record has no steps."""
+        self.ask("workload", OK)
+        self.assertEqual([], self.seen)
+
+    def test_not_committed(self) -> None:
+        """A record that the store refuses ends at its signature, and so does the response."""
+        self.rig.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
+        self.ask("signRequest", OK)
+        self.assertEqual(["receipt.signed"], [name for name, _octets, _known in self.seen])
+        self.assertTrue(self.wire.aborted)
+
+
+class ProductionTests(SynchronousTestCase):
+    """What ``twistd svc-proxy`` does with the steps."""
+
+    def test_nobody_is_told(self) -> None:
+        """The plugin builds the proxy without an observer, so that nothing outside can name one."""
+        self.assertIs(unobserved, inspect.signature(Assembly).parameters["step"].default)
+        self.assertNotIn("step", inspect.getsource(tap))
