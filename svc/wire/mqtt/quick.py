@@ -1,0 +1,96 @@
+"""
+Messages and their acknowledgements in their usual form, read at a glance.
+
+Nearly all that flows is PUBLISH without properties and acknowledgements of four octets. Whatever is not exactly of that
+form, or not whole, is left to :mod:`svc.wire.mqtt.decoding`, which alone refuses: this module accepts a part of what
+that accepts and reads it in the same way, which tests hold it to.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from svc.wire.mqtt.codes import PacketType
+from svc.wire.mqtt.packets import Acknowledgement, Packet, Publish, QoS
+from svc.wire.mqtt.reading import Limits
+
+#: Topic names of printable ASCII without wildcards; one pass, whatever they hold.
+_TOPIC: Final = re.compile(rb"[ !\"$-*,-~]++")
+#: First octets of the four acknowledgements with the flags that they must have.
+_ACKNOWLEDGEMENTS: Final[
+    dict[int, Literal[PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP]]
+] = {
+    0x40: PacketType.PUBACK,
+    0x50: PacketType.PUBREC,
+    0x62: PacketType.PUBREL,
+    0x70: PacketType.PUBCOMP,
+}
+#: First octets of PUBLISH: quality of service, retain, dup.
+_PUBLISHES: Final[dict[int, tuple[QoS, bool, bool]]] = {
+    0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
+    for qos in (0, 1, 2)
+    for retain in (0, 1)
+    for dup in (0, 1)
+    if qos or not dup
+}
+
+
+def packet_at(data: bytes, position: int, limits: Limits, v5: bool) -> tuple[Packet, int] | None:
+    """
+    Read a message without properties, or an acknowledgement of four octets.
+
+    Args:
+        data: the octets; one at ``position`` at least.
+        position: where the packet starts.
+        limits: what it may use.
+        v5: whether the connection speaks MQTT 5.0.
+
+    Returns:
+        The packet and where it ends, or None where it takes a closer look.
+    """
+    flags = _PUBLISHES.get(data[position])
+    if flags is None:
+        return _acknowledgement(data, position)
+    have = len(data)
+    if have < position + 6:
+        return None
+    length, body = data[position + 1], position + 2
+    if length > 0x7F:
+        more = data[body]
+        body += 1
+        if not 0 < more < 0x80:
+            return None
+        length = length & 0x7F | more << 7
+    end, name = body + length, body + 2
+    if end > have or end - position > limits.packet:
+        return None
+    rest = name + (data[body] << 8 | data[body + 1])
+    # A topic has fewer levels than octets.
+    if rest > end or rest - name >= limits.levels or _TOPIC.fullmatch(data, name, rest) is None:
+        return None
+    topic = data[name:rest].decode("ascii")
+    qos, retain, dup = flags
+    packet_id = 0
+    if qos:
+        if rest + 2 > end:
+            return None
+        packet_id = data[rest] << 8 | data[rest + 1]
+        rest += 2
+        if not packet_id:
+            return None
+    if v5:
+        # The length of its properties.
+        if rest >= end or data[rest]:
+            return None
+        rest += 1
+    return Publish(topic, data[rest:end], qos, retain, dup, packet_id), end
+
+
+def _acknowledgement(data: bytes, position: int) -> tuple[Packet, int] | None:
+    # No packet that opens a connection is shorter, so four octets are within every limit.
+    kind = _ACKNOWLEDGEMENTS.get(data[position])
+    if kind is None or len(data) < position + 4 or data[position + 1] != 2:
+        return None
+    packet_id = data[position + 2] << 8 | data[position + 3]
+    return (Acknowledgement(kind, packet_id), position + 4) if packet_id else None
