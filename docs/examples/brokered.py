@@ -1,0 +1,46 @@
+"""
+Run an MQTT broker inside of a program: plain for this machine, by SPIFFE identity for others, and publish to both.
+
+    python docs/examples/brokered.py unix:///run/svc/agent.sock 127.0.0.1:8883 127.0.0.1:1883
+"""
+
+import sys
+from datetime import UTC, datetime
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall, react
+
+from svc.broker import Broker, Rule, Rules, Standing, anonymous, verified
+from svc.embedding import Workload
+from svc.identity import parse_matcher
+from svc.transport import PlainServerEndpoint, parse_address
+
+GUESTS = parse_matcher("spiffe://prod.example.org/*")
+RULES = Rules(
+    [
+        Rule(None, subscribe=["time", "devices/#"]),  # whoever is on this machine may listen
+        Rule(GUESTS, publish=["devices/+/state"], subscribe=["time"]),
+    ]
+)
+
+
+async def main(reactor, agent, address, local):
+    workload = await Workload.open(agent, reactor=reactor)
+    broker = Broker(reactor, RULES)
+    broker.startService()
+    reactor.addSystemEventTrigger("before", "shutdown", broker.stopService)
+    await workload.server_endpoint(address, allow=GUESTS).listen(broker.factory(verified()))
+    await PlainServerEndpoint(reactor, parse_address(local)).listen(broker.factory(anonymous()))
+    standing = Standing(workload, lambda: datetime.now(UTC))
+
+    def each_second():
+        broker.reauthorize(standing.after_time)  # who does not renew its SVID may not stay
+        broker.publish("time", datetime.now(UTC).isoformat().encode(), retain=True)
+
+    LoopingCall(each_second).start(1)
+    print(f"{workload.spiffe_id} serves MQTT at {address}", flush=True)
+    await Deferred()
+
+
+if __name__ == "__main__":
+    react(lambda reactor: Deferred.fromCoroutine(main(reactor, *sys.argv[1:])))

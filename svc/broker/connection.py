@@ -1,0 +1,361 @@
+"""
+One client's connection: octets in, packets to the core, octets out.
+
+The Twisted shell around :class:`svc.broker.client.Client`. Owns what takes time or waits for a socket: the wait for
+CONNECT, keep alive, congestion, the goodbye.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.broker.access import Principal
+from svc.broker.client import Client, greet, refusal
+from svc.broker.errors import BrokerError
+from svc.broker.hub import Hub
+from svc.errors import SvcError
+from svc.transport.evidence import PeerEvidence
+from svc.wire.mqtt import (
+    DEFAULT_LIMITS,
+    ClientIdInvalid,
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    Limits,
+    MqttError,
+    Packet,
+    ReasonCode,
+    Refused,
+    ReturnCode,
+    Version,
+    VersionUnsupported,
+    encode,
+)
+
+#: Seconds in which a goodbye may be sent; then the connection is cut.
+GOODBYE: Final = 5.0
+
+
+class ConnectionReporter(Protocol):
+    """Who tells people about connections."""
+
+    def connected(self, principal: Principal, client_id: str, version: Version) -> None:
+        """A client was admitted."""
+
+    def refused(self, principal: Principal, error: SvcError) -> None:
+        """A client was not admitted."""
+
+    def broken(self, principal: Principal, client_id: str, error: SvcError) -> None:
+        """A client's connection was ended for what it did."""
+
+    def denied(self, principal: Principal, client_id: str, action: str) -> None:
+        """Rules of access did not allow something."""
+
+
+class SilentReporter:
+    """A :class:`ConnectionReporter` that does nothing."""
+
+    def connected(self, principal: Principal, client_id: str, version: Version) -> None:
+        """Do nothing."""
+
+    def refused(self, principal: Principal, error: SvcError) -> None:
+        """Do nothing."""
+
+    def broken(self, principal: Principal, client_id: str, error: SvcError) -> None:
+        """Do nothing."""
+
+    def denied(self, principal: Principal, client_id: str, action: str) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionTerms:
+    """
+    What a connection may use, and for how long.
+
+    Args:
+        packet: what one packet may use.
+        connect: seconds until CONNECT must have come.
+        keep_alive: the longest keep alive in seconds.
+    """
+
+    packet: Limits = DEFAULT_LIMITS
+    connect: float = 10.0
+    keep_alive: int = 1200
+
+
+class KeepAliveExceeded(SvcError):
+    """nothing came from the client for one and a half times its keep alive of {seconds} s"""
+
+    reason = "mqtt_keep_alive"
+
+
+class ConnectAwaited(SvcError):
+    """no CONNECT came within {seconds} s"""
+
+    reason = "mqtt_connect_timeout"
+
+
+@implementer(IPushProducer)
+class BrokerConnection(TwistedProtocol):
+    """
+    One connection.
+
+    Args:
+        hub: the broker.
+        who: says who is at the other end, once connected.
+        terms: what the connection may use.
+        seconds: the monotonic time.
+        call_later: runs something after seconds.
+        reporter: tells people.
+        all_connections: where the connection enters itself while it is open.
+
+    Attributes:
+        congested: whether so much waits to be sent that nothing should be added.
+        ended: whether nothing reaches the client any more.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        hub: Hub,
+        who: Callable[[Any], Principal],
+        *,
+        terms: ConnectionTerms,
+        seconds: Callable[[], float],
+        call_later: Callable[..., Any],
+        reporter: ConnectionReporter,
+        all_connections: set[BrokerConnection],
+    ) -> None:
+        self._hub = hub
+        self._who = who
+        self._terms = terms
+        self._seconds = seconds
+        self._call_later = call_later
+        self._reporter = reporter
+        self._all = all_connections
+        self._decoder = Decoder("client", limits=terms.packet)
+        self._client: Client | None = None
+        self._client_id = ""
+        self._principal = Principal(None)
+        self._version = Version.V5
+        self._greeted = False
+        self._held: list[Packet | Refused] = []
+        self._waiting = False
+        self.congested = False
+        self.ended = False
+        self._will = True
+        self._last_heard = 0.0
+        self._cutting: Any = None
+
+    # From the transport.
+
+    def connectionMade(self) -> None:
+        """Learn who it is and wait for CONNECT."""
+        self._principal = self._who(self.transport)
+        self._last_heard = self._seconds()
+        self._all.add(self)
+        self._transport.registerProducer(self, True)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take octets; a packet that is whole proves that the client lives, single octets do not."""
+        events = self._decoder.feed(data)
+        if events and not self.ended:
+            self._last_heard = self._seconds()
+        for event in events:
+            if self.ended:
+                return
+            if self._greeted and self._client is None:
+                # CONNACK waits until the session is safe; so does what follows CONNECT.
+                self._held.append(event)
+            else:
+                self._take(event)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Tell the core that the client is gone."""
+        self.ended = True
+        self._all.discard(self)
+        if self._cutting is not None and self._cutting.active():
+            self._cutting.cancel()
+        self._depart()
+
+    def pauseProducing(self) -> None:
+        """So much waits to be sent that neither messages nor requests should be added."""
+        self.congested = True
+        self._transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """What waited is sent."""
+        self.congested = False
+        if self._client is not None and not self.ended:
+            self._client.eased()
+        if not self.congested:
+            self._transport.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """The transport is gone; ``connectionLost`` follows."""
+
+    @property
+    def _transport(self) -> Any:
+        return self.transport
+
+    # Packets.
+
+    def _take(self, event: Packet | Refused) -> None:
+        try:
+            if isinstance(event, Refused):
+                raise event.error
+            client = self._client
+            if client is not None:
+                end = client.received(event)
+                if end is not None:
+                    self._said_goodbye(end)
+            elif isinstance(event, Connect):
+                self._greet(event)
+        except BrokerError as error:
+            self._refuse(error, error.mqtt_reason)
+        except MqttError as error:
+            self._refuse(error, error.mqtt_reason)
+
+    def _greet(self, packet: Connect) -> None:
+        self._greeted = True
+        self._client_id, self._version = packet.client_id, packet.version
+        greet(
+            self._hub,
+            packet,
+            self._principal,
+            self,
+            self._ready,
+            packet_limit=self._terms.packet.packet,
+            keep_alive_limit=self._terms.keep_alive,
+        )
+        if self._client is None and not self.ended:
+            self._waiting = True
+            self._transport.pauseProducing()
+
+    def _ready(self, client: Client) -> None:
+        self._client = client
+        self._client_id = client.session.client_id
+        self._reporter.connected(self._principal, self._client_id, self._version)
+        held, self._held = self._held, []
+        for event in held:
+            if not self.ended:
+                self._take(event)
+        if self._waiting and not self.ended and not self.congested:
+            self._transport.resumeProducing()
+
+    def _said_goodbye(self, packet: Disconnect) -> None:
+        # Reason 0 takes the will with it [MQTT-3.14.4-3]; any other one leaves it.
+        self._will = packet.code != 0
+        self._hang_up()
+
+    def _refuse(self, error: SvcError, reason: ReasonCode) -> None:
+        """End the connection for what the client did, or because of who it is."""
+        self._hub.statistics.refused[error.reason] += 1
+        if self._client is not None:
+            self._reporter.broken(self._principal, self._client_id, error)
+            self.close(reason)
+            return
+        self._reporter.refused(self._principal, error)
+        answer = self._connack(error)
+        if answer is not None:
+            self.send(answer)
+        self._hang_up()
+
+    def _connack(self, error: SvcError) -> Connack | None:
+        if isinstance(error, BrokerError):
+            return refusal(error, self._version)
+        # A client of a version that is not spoken reads at least the return code of the old form.
+        self._version = Version.V311
+        if isinstance(error, VersionUnsupported):
+            return Connack(code=ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)
+        if isinstance(error, ClientIdInvalid):
+            return Connack(code=ReturnCode.IDENTIFIER_REJECTED)
+        # Anything else that is no CONNECT is not answered [MQTT-3.1.4-1].
+        return None
+
+    # What the core writes to: svc.broker.outlet.Outlet.
+
+    def send(self, packet: Packet) -> None:
+        """Write a packet."""
+        self.write(encode(packet, self._version, "server"))
+
+    def write(self, octets: bytes) -> None:
+        """Write octets."""
+        if not self.ended:
+            self.transport.write(octets)  # type: ignore[union-attr]
+
+    def close(self, reason: ReasonCode) -> None:
+        """Say why, where the version can, and close."""
+        if self.ended:
+            return
+        if self._client is not None and self._version is Version.V5:
+            self.send(Disconnect(reason))
+        elif self._client is None and self._greeted and self._version is Version.V5:
+            self.send(Connack(code=ReasonCode.SERVER_BUSY))
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.ended = True
+        self._depart()
+        # TLS says no goodbye while somebody produces, and hears that of the client only while it reads.
+        self._transport.unregisterProducer()
+        self._transport.resumeProducing()
+        self._cutting = self._call_later(GOODBYE, self._transport.abortConnection)
+        self._transport.loseConnection()
+
+    def _depart(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.lost(with_will=self._will)
+
+    def reauthorize(self, judge: Callable[[PeerEvidence], None]) -> None:
+        """
+        Judge again whether the client may stay; one without an identity may.
+
+        Args:
+            judge: raises an error where it may not.
+        """
+        evidence = self._principal.evidence
+        if self.ended or evidence is None:
+            return
+        try:
+            judge(evidence)
+        except SvcError as error:
+            self._refuse(error, ReasonCode.NOT_AUTHORIZED)
+
+    def abort(self) -> None:
+        """Cut the connection without a word."""
+        self.ended = True
+        self._transport.abortConnection()
+
+    # Time.
+
+    def judge(self, now: float) -> None:
+        """
+        Judge whether the client was heard in time.
+
+        Args:
+            now: the monotonic time.
+        """
+        if self.ended:
+            return
+        silent = now - self._last_heard
+        if self._client is None:
+            if not self._greeted and silent >= self._terms.connect:
+                self._refuse(ConnectAwaited(seconds=self._terms.connect), ReasonCode.UNSPECIFIED_ERROR)
+            return
+        keep_alive = self._client.keep_alive
+        if keep_alive and silent >= keep_alive * 1.5:
+            self._refuse(KeepAliveExceeded(seconds=keep_alive), ReasonCode.KEEP_ALIVE_TIMEOUT)

@@ -1,0 +1,165 @@
+"""
+The half of a session that takes messages with QoS above 0 from its client, and answers (sections 4.3.2 and 4.3.3).
+
+Owns the identifiers of messages that are not released, our Receive Maximum, and when an acknowledgement is written:
+once all that a packet caused is safe, on the connection that brought it, or not at all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from svc.broker.journal import Journal
+from svc.broker.outlet import Outlet, Terms
+from svc.wire.mqtt import Acknowledgement, PacketType, Publish, Version
+from svc.wire.mqtt.properties import NONE
+
+NOT_FOUND: Final = 0x92
+#: A member of an enumeration is looked up by a call each time, which shows where every message does it.
+_PUBACK: Final = PacketType.PUBACK
+
+
+class Incoming:
+    """
+    What comes from one client.
+
+    Args:
+        client_id: whose it is.
+        limit: messages in progress; announced as Receive Maximum.
+        journal: records what must last.
+
+    Attributes:
+        expiry: seconds that the session outlives its connection; 0 ends with it, None never ends.
+    """
+
+    def __init__(self, client_id: str, limit: int, journal: Journal) -> None:
+        self.client_id: Final = client_id
+        self.expiry: int | None = 0
+        self._receive_maximum = limit
+        self._journal = journal
+        self._outlet: Outlet | None = None
+        self._terms = Terms(Version.V5)
+        self._received: set[int] = set()
+        self._processing = 0
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it outlives its connection, so that its state must be recorded."""
+        return self.expiry != 0
+
+    @property
+    def outlet(self) -> Outlet | None:
+        """The open connection, or None."""
+        return self._outlet
+
+    def accepts(self, packet: Publish) -> bool:
+        """
+        Say whether another message with QoS above 0 keeps our Receive Maximum (section 3.3.4).
+
+        Args:
+            packet: the message; one that is sent again counts once.
+        """
+        if not packet.qos or self.knows(packet):
+            return True
+        return len(self._received) + self._processing < self._receive_maximum
+
+    def begin(self, packet: Publish) -> None:
+        """
+        Take up a message with QoS above 0.
+
+        Args:
+            packet: the message, one that is not known.
+        """
+        if packet.qos == 1:
+            self._processing += 1
+            return
+        self._received.add(packet.packet_id)
+        if self.lasting:
+            self._journal.received(self.client_id, packet.packet_id)
+
+    def answer(self, packet: Publish, code: int) -> None:
+        """
+        Acknowledge a message once all that it caused is safe.
+
+        Args:
+            packet: the message.
+            code: the reason code, below 0x80.
+        """
+        if packet.qos == 2:
+            self._answer_safe(PacketType.PUBREC, packet.packet_id, code)
+            return
+        outlet = self._outlet
+
+        def safe() -> None:
+            # The messages of another connection count against the Receive Maximum of that one.
+            if outlet is self._outlet:
+                self._processing -= 1
+            self._answer_on(outlet, _PUBACK, packet.packet_id, code)
+
+        self._journal.safe(safe)
+
+    def refuse(self, packet: Publish, code: int) -> None:
+        """
+        Refuse a message that was not taken up, at once: nothing of it waits to be safe.
+
+        Args:
+            packet: the message, with QoS above 0.
+            code: the reason code, 0x80 or higher.
+        """
+        self._answer(PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC, packet.packet_id, code)
+
+    def knows(self, packet: Publish) -> bool:
+        """
+        Say whether a message was taken up before, so that it is not delivered again [MQTT-4.3.3-10].
+
+        Args:
+            packet: the message; with QoS 2 it is known until it is released.
+        """
+        return packet.qos == 2 and packet.packet_id in self._received
+
+    def released(self, packet: Acknowledgement) -> None:
+        """
+        Take PUBREL.
+
+        Args:
+            packet: the release.
+        """
+        known = packet.packet_id in self._received
+        if known:
+            self._forget_received(packet.packet_id)
+        code = 0 if known else NOT_FOUND
+        if self.lasting:
+            self._answer_safe(PacketType.PUBCOMP, packet.packet_id, code)
+        else:
+            self._answer(PacketType.PUBCOMP, packet.packet_id, code)
+
+    def _forget_received(self, packet_id: int) -> None:
+        self._received.discard(packet_id)
+        if self.lasting:
+            self._journal.released(self.client_id, packet_id)
+
+    def _answer(self, kind: PacketType, packet_id: int, code: int = 0) -> None:
+        self._answer_on(self._outlet, kind, packet_id, code)
+
+    def _answer_safe(self, kind: PacketType, packet_id: int, code: int = 0) -> None:
+        """Answer once everything that was recorded is safe."""
+        self._journal.safe(partial(self._answer_on, self._outlet, kind, packet_id, code))
+
+    def _answer_on(self, outlet: Outlet | None, kind: PacketType, packet_id: int, code: int = 0) -> None:
+        """Answer on the connection that asked: one that came since must not get it."""
+        if outlet is None or outlet is not self._outlet:
+            return
+        if code and self._terms.version is Version.V5:
+            outlet.send(Acknowledgement(kind, packet_id, code, NONE))  # type: ignore[arg-type]
+        else:
+            outlet.write(_FIRST[kind] + packet_id.to_bytes(2, "big"))
+
+
+#: The fixed header of an acknowledgement without reason code.
+_FIRST: Final = {
+    PacketType.PUBACK: b"\x40\x02",
+    PacketType.PUBREC: b"\x50\x02",
+    PacketType.PUBREL: b"\x62\x02",
+    PacketType.PUBCOMP: b"\x70\x02",
+}

@@ -1,0 +1,146 @@
+"""
+One application message and its octets.
+
+Owns what is the same for every receiver, written once: a message for a thousand receivers is encoded once. Must not
+know who receives it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from svc.wire.mqtt import Properties, Publish, QoS, Version, encode
+from svc.wire.mqtt.primitives import text, variable
+from svc.wire.mqtt.properties import NONE, written
+
+#: A member of an enumeration is looked up by a call each time, which shows where every delivery does it.
+_V5: Final = Version.V5
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """
+    An application message as the broker holds it.
+
+    Args:
+        topic: its topic name, aliases resolved.
+        payload: its octets.
+        qos: the quality of service that it was published with.
+        retain: whether it was published to be retained.
+        properties: those that every receiver gets unaltered [MQTT-3.3.2-4, -15, -16, -17, -18, -20].
+        publisher: the client identifier of who published it, for No Local.
+        expires: when it is of no use any more, in seconds since 1970 UTC; None is never.
+        number: its row in the journal; 0 while it has none.
+        references: what refers to that row; the journal counts.
+    """
+
+    topic: str
+    payload: bytes
+    qos: QoS = 0
+    retain: bool = False
+    properties: Properties = NONE
+    publisher: str = ""
+    expires: float | None = None
+    number: int = 0
+    references: int = 0
+    _parts: dict[Version, tuple[bytes, bytes]] | None = field(default=None, init=False, repr=False)
+    _whole: dict[tuple[Version, bool], bytes] | None = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def from_publish(cls, packet: Publish, topic: str, publisher: str, now: float) -> Message:
+        """
+        Take a message out of the packet that brought it.
+
+        Args:
+            packet: the packet.
+            topic: its topic name, the alias resolved.
+            publisher: the client identifier.
+            now: seconds since 1970 UTC.
+
+        Returns:
+            The message, without what concerned the publisher's connection only (alias, expiry interval, delay).
+        """
+        properties = packet.properties
+        expires = None
+        if properties is not NONE:
+            if properties.message_expiry is not None:
+                expires = now + properties.message_expiry
+            if (properties.topic_alias, properties.message_expiry, properties.will_delay) != (None, None, None):
+                properties = replace(properties, topic_alias=None, message_expiry=None, will_delay=None)
+        return cls(topic, packet.payload, packet.qos, packet.retain, properties, publisher, expires)
+
+    @property
+    def size(self) -> int:
+        """Octets of topic and payload, and about what the object itself takes."""
+        return len(self.topic) + len(self.payload) + 256
+
+    def expired(self, now: float) -> bool:
+        """
+        Say whether it is of no use any more.
+
+        Args:
+            now: seconds since 1970 UTC.
+        """
+        return self.expires is not None and now >= self.expires
+
+    def octets(
+        self,
+        version: Version,
+        qos: QoS,
+        *,
+        retain: bool,
+        dup: bool = False,
+        packet_id: int = 0,
+        identifiers: tuple[int, ...] = (),
+        now: float = 0.0,
+    ) -> bytes:
+        """
+        Write PUBLISH for one receiver.
+
+        Args:
+            version: what the receiver speaks.
+            qos: the quality of service of this delivery.
+            retain: the retain flag of this delivery.
+            dup: whether it may have been sent before.
+            packet_id: with QoS above 0.
+            identifiers: those of the receiver's subscriptions.
+            now: seconds since 1970 UTC; the expiry interval that is left is written [MQTT-3.3.2-6].
+
+        Returns:
+            The whole packet.
+        """
+        if version is _V5 and (identifiers or self.expires is not None):
+            return encode(self._packet(qos, retain, dup, packet_id, identifiers, now), version, "server")
+        if not qos:
+            known = None if self._whole is None else self._whole.get((version, retain))
+            return self._at_most_once(version, retain) if known is None else known
+        head, rest = self._cut(version)
+        first = bytes((0x30 | dup << 3 | qos << 1 | retain,)) + variable(len(head) + 2 + len(rest))
+        return b"".join((first, head, packet_id.to_bytes(2, "big"), rest))
+
+    def _at_most_once(self, version: Version, retain: bool) -> bytes:
+        head, rest = self._cut(version)
+        octets = b"".join((bytes((0x30 | retain,)), variable(len(head) + len(rest)), head, rest))
+        if self._whole is None:
+            self._whole = {}
+        self._whole[version, retain] = octets
+        return octets
+
+    def _cut(self, version: Version) -> tuple[bytes, bytes]:
+        """Write what stands before and behind the packet identifier."""
+        parts = None if self._parts is None else self._parts.get(version)
+        if parts is None:
+            properties = written(self.properties, "PUBLISH", "server") if version is _V5 else b""
+            parts = text(self.topic), properties + self.payload
+            if self._parts is None:
+                self._parts = {}
+            self._parts[version] = parts
+        return parts
+
+    def _packet(
+        self, qos: QoS, retain: bool, dup: bool, packet_id: int, identifiers: tuple[int, ...], now: float
+    ) -> Publish:
+        left = None if self.expires is None else max(0, int(self.expires - now))
+        properties = replace(self.properties, message_expiry=left, subscription_identifiers=identifiers)
+        return Publish(self.topic, self.payload, qos, retain, dup, packet_id, properties)

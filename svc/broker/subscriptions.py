@@ -1,0 +1,232 @@
+"""
+Who wants which topics.
+
+A tree of topic levels, so that a message is compared with the filters that can match it and with no other. What a topic
+leads to is remembered until a subscription changes. Must not know what is done with a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from svc.wire.mqtt import QoS, Subscription, shared
+
+Subscriber = TypeVar("Subscriber", bound=Hashable)
+
+#: Topics whose routes are remembered; telemetry has as many topics as devices, and a route is small.
+REMEMBERED: Final = 10_000
+
+
+class Route(NamedTuple, Generic[Subscriber]):
+    """
+    One copy of a message for one subscriber.
+
+    Args:
+        subscriber: who gets it.
+        qos: the highest quality of service of all matching subscriptions [MQTT-3.3.4-2].
+        no_local: whether it is not for its own publisher.
+        retain_as_published: whether the retain flag is kept.
+        identifiers: the identifiers of all matching subscriptions [MQTT-3.3.4-3, MQTT-3.3.4-4].
+    """
+
+    subscriber: Subscriber
+    qos: QoS
+    no_local: bool
+    retain_as_published: bool
+    identifiers: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Group(Generic[Subscriber]):
+    """
+    A shared subscription's members, and whose turn it is.
+
+    Args:
+        members: their routes, in the order in which they came.
+        turn: counts the messages.
+    """
+
+    members: dict[Subscriber, Route[Subscriber]] = field(default_factory=dict)
+    turn: int = 0
+
+    def in_turn(self) -> Iterator[Route[Subscriber]]:
+        """Give all members, the one whose turn it is first; the next call begins with the next one."""
+        routes = list(self.members.values())
+        begin = self.turn % len(routes)
+        self.turn = begin + 1
+        yield from routes[begin:]
+        yield from routes[:begin]
+
+
+class Routes(NamedTuple, Generic[Subscriber]):
+    """
+    Where the messages of a topic go.
+
+    Args:
+        direct: one copy for each.
+        groups: one copy for one member of each.
+    """
+
+    direct: tuple[Route[Subscriber], ...]
+    groups: tuple[Group[Subscriber], ...]
+
+
+@dataclass(slots=True)
+class _Node(Generic[Subscriber]):
+    children: dict[str, _Node[Subscriber]] = field(default_factory=dict)
+    direct: dict[Subscriber, Route[Subscriber]] = field(default_factory=dict)
+    groups: dict[str, Group[Subscriber]] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.children or self.direct or self.groups)
+
+
+class SubscriptionTree(Generic[Subscriber]):
+    """
+    All subscriptions of a broker.
+
+    Args:
+        remembered: topics whose routes are remembered.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._root: _Node[Subscriber] = _Node()
+        self._known: dict[str, Routes[Subscriber]] = {}
+        self._remembered = remembered
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Tell the number of subscriptions."""
+        return self._count
+
+    def add(self, subscriber: Subscriber, subscription: Subscription, identifier: int | None) -> bool:
+        """
+        Add a subscription, in place of one with the same filter [MQTT-3.8.4-3].
+
+        Args:
+            subscriber: who wants it.
+            subscription: a valid filter with its options.
+            identifier: its subscription identifier, or None.
+
+        Returns:
+            Whether it is new.
+        """
+        share = shared(subscription.filter)
+        node = self._root
+        for level in (share.filter if share else subscription.filter).split("/"):
+            node = node.children.setdefault(level, _Node())
+        members = node.groups.setdefault(share.group, Group()).members if share else node.direct
+        new = subscriber not in members
+        members[subscriber] = Route(
+            subscriber,
+            subscription.qos,
+            subscription.no_local,
+            subscription.retain_as_published,
+            () if identifier is None else (identifier,),
+        )
+        self._count += new
+        self._known.clear()
+        return new
+
+    def remove(self, subscriber: Subscriber, topic_filter: str) -> bool:
+        """
+        Take a subscription out.
+
+        Args:
+            subscriber: whose it is.
+            topic_filter: the filter as it was added, compared character by character [MQTT-3.10.4-1].
+
+        Returns:
+            Whether there was one.
+        """
+        share = shared(topic_filter)
+        levels = (share.filter if share else topic_filter).split("/")
+        path = [self._root]
+        for level in levels:
+            child = path[-1].children.get(level)
+            if child is None:
+                return False
+            path.append(child)
+        if not self._forget(path[-1], subscriber, share.group if share else None):
+            return False
+        for parent, level, child in zip(reversed(path[:-1]), reversed(levels), reversed(path), strict=False):
+            if not child.empty:
+                break
+            del parent.children[level]
+        self._count -= 1
+        self._known.clear()
+        return True
+
+    def _forget(self, node: _Node[Subscriber], subscriber: Subscriber, group: str | None) -> bool:
+        if group is None:
+            return node.direct.pop(subscriber, None) is not None
+        members = node.groups.get(group)
+        if members is None or members.members.pop(subscriber, None) is None:
+            return False
+        if not members.members:
+            del node.groups[group]
+        return True
+
+    def routes(self, topic: str) -> Routes[Subscriber]:
+        """
+        Find where the messages of a topic go.
+
+        Args:
+            topic: a valid topic name.
+
+        Returns:
+            The routes; overlapping subscriptions of one subscriber are one route.
+        """
+        known = self._known.get(topic)
+        if known is None:
+            known = self._matched(topic)
+            if len(self._known) >= self._remembered:
+                self._known.clear()
+            self._known[topic] = known
+        return known
+
+    def _matched(self, topic: str) -> Routes[Subscriber]:
+        merged: dict[Subscriber, Route[Subscriber]] = {}
+        groups: list[Group[Subscriber]] = []
+        for node in self._nodes(topic):
+            groups += node.groups.values()
+            for subscriber, route in node.direct.items():
+                first = merged.get(subscriber)
+                merged[subscriber] = route if first is None else _merge(first, route)
+        return Routes(tuple(merged.values()), tuple(groups))
+
+    def _nodes(self, topic: str) -> Iterator[_Node[Subscriber]]:
+        """Find the nodes of all filters that match (section 4.7)."""
+        levels = topic.split("/")
+        # A leading wildcard matches no topic that begins with $ [MQTT-4.7.2-1].
+        wild = not topic.startswith("$")
+        current = [self._root]
+        for level in levels:
+            following: list[_Node[Subscriber]] = []
+            for node in current:
+                children = node.children
+                if wild and "#" in children:
+                    yield children["#"]
+                if level in children and level not in ("+", "#"):
+                    following.append(children[level])
+                if wild and "+" in children:
+                    following.append(children["+"])
+            current, wild = following, True
+        for node in current:
+            if "#" in node.children:
+                yield node.children["#"]
+            yield node
+
+
+def _merge(first: Route[Subscriber], second: Route[Subscriber]) -> Route[Subscriber]:
+    """One copy for overlapping subscriptions; it is left out only where each of them would."""
+    return Route(
+        first.subscriber,
+        max(first.qos, second.qos),
+        first.no_local and second.no_local,
+        first.retain_as_published or second.retain_as_published,
+        first.identifiers + second.identifiers,
+    )

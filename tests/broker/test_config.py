@@ -1,0 +1,113 @@
+"""The broker's configuration: what is accepted, and what a refusal says."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.broker.access import Principal
+from svc.broker.config import BrokerSettings
+from svc.broker.service import connection_terms, hub_limits, rules_of
+from svc.identity import SpiffeID
+from svc.settings import ConfigInvalid, parse
+
+PLAIN = "listeners: [{name: local, listen: '127.0.0.1:1883'}]"
+SPIFFE = """
+trustDomain: prod.example.org
+listeners:
+  - name: devices
+    listen: "0.0.0.0:8883"
+    tls: {spiffe: true}
+    acl:
+      - {who: "spiffe://prod.example.org/device/*", publish: ["devices/+/state"], subscribe: ["commands/#"]}
+"""
+
+
+class AcceptedTests(SynchronousTestCase):
+    """Good files."""
+
+    def test_loopback(self) -> None:
+        """A plain loopback listener needs nothing else, and its clients may do everything but write below $SYS."""
+        (listener,) = parse(PLAIN, BrokerSettings).listeners
+        rules, nobody = rules_of(listener), Principal(None)
+        self.assertTrue(rules.may_publish(nobody, "a/b"))
+        self.assertTrue(rules.may_publish(nobody, "$own/a"))
+        for wanted in ("#", "$SYS/#", "$own/#", "$share/g/$own/+"):
+            self.assertTrue(rules.may_subscribe(nobody, wanted))
+        for topic in ("$SYS/broker/uptime", "$SYS"):
+            self.assertFalse(rules.may_publish(nobody, topic))
+
+    def test_identities(self) -> None:
+        """Rules by identity allow what they name, to whom they name, and nothing else."""
+        (listener,) = parse(SPIFFE, BrokerSettings).listeners
+        rules = rules_of(listener)
+        device = Principal(SpiffeID.parse("spiffe://prod.example.org/device/7"))
+        other = Principal(SpiffeID.parse("spiffe://prod.example.org/web"))
+        self.assertTrue(rules.may_publish(device, "devices/7/state"))
+        self.assertFalse(rules.may_publish(device, "devices/7/secret"))
+        self.assertTrue(rules.may_subscribe(device, "commands/7/+"))
+        self.assertTrue(rules.may_subscribe(device, "$share/g/commands/#"))
+        self.assertFalse(rules.may_subscribe(device, "#"))
+        for who in (other, Principal(None)):
+            self.assertFalse(rules.may_publish(who, "devices/7/state"))
+            self.assertFalse(rules.may_subscribe(who, "commands/#"))
+
+    def test_limits_arrive(self) -> None:
+        """Each limit of the file is a limit of what runs."""
+        text = (
+            PLAIN
+            + """
+limits: {packet: 2KiB, properties: 3, levels: 4, filters: 5, sessions: 6, sessionExpiry: 7s, queued: 8,
+         queuedOctets: 9KiB, received: 10, subscriptions: 11, aliases: 12, retained: 13, retainedOctets: 14KiB,
+         connect: 15s, keepAlive: 16s}
+"""
+        )
+        limits = parse(text, BrokerSettings).limits
+        terms, held = connection_terms(limits), hub_limits(limits)
+        packet = terms.packet
+        self.assertEqual((packet.packet, packet.properties, packet.levels, packet.filters), (2048, 3, 4, 5))
+        self.assertEqual((terms.connect, terms.keep_alive), (15, 16))
+        self.assertEqual((held.sessions, held.session_expiry), (6, 7))
+        self.assertEqual((held.retained, held.retained_octets), (13, 14 * 1024))
+        session = held.session
+        self.assertEqual((session.queued, session.octets, session.received), (8, 9 * 1024, 10))
+        self.assertEqual((session.subscriptions, session.aliases), (11, 12))
+
+
+class RefusedTests(SynchronousTestCase):
+    """Bad files."""
+
+    def refused(self, text: str, key: str, expected: str) -> None:
+        """Check that one problem names the key and what was expected."""
+        error = self.assertRaises(ConfigInvalid, parse, text, BrokerSettings)
+        shown = [str(each) for each in error.problems]
+        self.assertTrue(any(each.startswith(key) and expected in each for each in shown), shown)
+
+    def test_open_to_everybody(self) -> None:
+        """Plain MQTT is for loopback alone, and TLS without rules lets nobody do anything: neither starts."""
+        self.refused(PLAIN.replace("127.0.0.1", "0.0.0.0"), "listeners[0]", "a loopback address, or tls")
+        self.refused(PLAIN.replace("127.0.0.1", ""), "listeners[0]", "a loopback address, or tls")
+        files = "tls: {certificate: /c.pem, key: /k.pem}"
+        self.refused(f"listeners: [{{name: a, listen: ':8883', {files}}}]", "listeners[0]", "acl, the rules of access")
+
+    def test_identities_where_there_are_some(self) -> None:
+        """Rules speak of identities where clients have some, and of anonymous clients elsewhere."""
+        self.refused(
+            SPIFFE.replace('"spiffe://prod.example.org/device/*"', "anonymous"), "listeners[0]", "matchers in acl"
+        )
+        plain = "listeners: [{name: a, listen: 'localhost:1', acl: [{who: 'spiffe://a.b/*', publish: ['#']}]}]"
+        self.refused(plain, "listeners[0]", "who: anonymous")
+
+    def test_values(self) -> None:
+        """Each bad value is named with what was expected."""
+        self.refused("listeners: []", "configuration", "at least one listener")
+        self.refused(SPIFFE.replace("trustDomain: prod.example.org", ""), "configuration", "trustDomain")
+        self.refused(
+            SPIFFE.replace("devices/+/state", "devices/+x"), "listeners[0].acl[0].publish[0]", "a topic filter"
+        )
+        self.refused(SPIFFE.replace("commands/#", "$share/g/x"), "listeners[0].acl[0].subscribe[0]", "a topic filter")
+        self.refused(SPIFFE.replace("spiffe: true", "certificate: /c"), "listeners[0].tls", "certificate and key")
+        self.refused(SPIFFE.replace("spiffe: true", "spiffe: false"), "listeners[0].tls", "either spiffe: true")
+        files = "certificate: /c, key: /k, keyExchange: require"
+        self.refused(SPIFFE.replace("spiffe: true", files), "listeners[0].tls", "spiffe: true beside keyExchange")
+        self.refused(f"{PLAIN[:-1]}, {{name: local, listen: '127.0.0.1:2'}}]", "configuration", "different names")
+        self.refused(f"{PLAIN[:-1]}, {{name: b, listen: '127.0.0.1:1883'}}]", "configuration", "different address")

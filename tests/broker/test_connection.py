@@ -1,0 +1,381 @@
+"""The Twisted shell: waiting for CONNECT, keep alive, congestion, goodbyes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.broker.access import Rule, Rules
+from svc.broker.broker import Broker, anonymous, verified
+from svc.broker.connection import BrokerConnection, ConnectionTerms
+from svc.broker.journal import NoJournal
+from svc.transport.evidence import PeerEvidence
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    ReasonCode,
+    Refused,
+    Subscribe,
+    Subscription,
+    Version,
+    Will,
+    encode,
+)
+from tests.wire.mqtt.building import connect
+
+EVERYBODY = Rules((Rule(None, ("#",), ("#", "$SYS/#")),))
+
+
+class SlowJournal(NoJournal):
+    """A journal that is safe when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def safe(self, then: Callable[[], None]) -> None:
+        """Wait."""
+        self.waiting.append(then)
+
+    def commit(self) -> None:
+        """Call all that waits."""
+        waiting, self.waiting = self.waiting, []
+        for then in waiting:
+            then()
+
+
+class VerifiedTransport(StringTransport):
+    """The transport of a client with an identity."""
+
+    def __init__(self, evidence: PeerEvidence) -> None:
+        super().__init__()
+        self.peer_evidence = evidence
+
+    def getHandle(self) -> VerifiedTransport:
+        """Give what holds the evidence."""
+        return self
+
+
+class Wire:
+    """A client's end of a connection in memory, with what a handshake proved where it is to have an identity."""
+
+    def __init__(self, broker: Broker, version: Version = Version.V5, evidence: PeerEvidence | None = None) -> None:
+        self.transport = StringTransport() if evidence is None else VerifiedTransport(evidence)
+        self.version = version
+        who = anonymous() if evidence is None else verified()
+        protocol = broker.factory(who).buildProtocol(None)  # type: ignore[arg-type]
+        assert isinstance(protocol, BrokerConnection)
+        self.protocol = protocol
+        self._decoder = Decoder("server", version)
+        protocol.makeConnection(self.transport)
+
+    def says(self, *packets: Packet) -> list[Packet]:
+        """Send packets in one piece; give what came."""
+        return self.octets(b"".join(encode(each, self.version, "client") for each in packets))
+
+    def octets(self, data: bytes) -> list[Packet]:
+        """Send octets; give what came."""
+        self.protocol.dataReceived(data)
+        return self.hears()
+
+    def hears(self) -> list[Packet]:
+        """Give what came since the last time."""
+        events = list(self._decoder.feed(self.transport.value()))
+        self.transport.clear()
+        assert not any(isinstance(each, Refused) for each in events), events
+        return events  # type: ignore[return-value]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the broker closes the connection."""
+        return bool(self.transport.disconnecting or self.transport.disconnected)
+
+
+class ConnectionCase(SynchronousTestCase):
+    """A broker with a clock that the test moves."""
+
+    def setUp(self) -> None:
+        """Start it."""
+        self.clock = Clock()
+        self.broker = self.make()
+
+    def make(self, **more: Any) -> Broker:
+        """Make and start a broker."""
+        broker = Broker(self.clock, EVERYBODY, wall=lambda: 1_800_000_000 + self.clock.seconds(), **more)
+        broker.startService()
+        return broker
+
+    def passes(self, seconds: int) -> None:
+        """Let time pass in seconds."""
+        self.clock.pump([1] * seconds)
+
+
+class BeginningTests(ConnectionCase):
+    """CONNECT and what comes instead of it."""
+
+    def test_silence(self) -> None:
+        """A client that says nothing is cut after its time, not before."""
+        wire = Wire(self.broker)
+        self.passes(9)
+        self.assertFalse(wire.ended)
+        self.passes(2)
+        self.assertTrue(wire.ended)
+        self.assertEqual(wire.hears(), [])
+        self.assertEqual(self.broker.hub.statistics.refused, {"mqtt_connect_timeout": 1})
+
+    def test_half_a_connect_is_silence(self) -> None:
+        """Octets that are no whole CONNECT buy no time, however slowly they come."""
+        wire = Wire(self.broker)
+        octets = connect()
+        for position in range(11):
+            wire.octets(octets[position : position + 1])
+            self.passes(1)
+        self.assertTrue(wire.ended)
+
+    def test_half_a_packet_is_silence(self) -> None:
+        """Nor do they after CONNECT."""
+        wire = Wire(self.broker)
+        wire.says(Connect("c", keep_alive=4))
+        for octet in b"\x30\x06\x00\x01t\x00\x00\x00"[:7]:
+            wire.octets(bytes((octet,)))
+            self.passes(1)
+        self.assertTrue(wire.ended)
+
+    def test_other_versions(self) -> None:
+        """A client of another version is told so in a form that it can read."""
+        for version in (3, 6):
+            wire = Wire(self.broker, Version.V311)
+            self.assertEqual(wire.octets(connect(version)), [Connack(False, 1)])
+            self.assertTrue(wire.ended)
+
+    def test_no_identifier_and_no_clean_session(self) -> None:
+        """MQTT 3.1.1 without identifier and clean session is refused with return code 2."""
+        wire = Wire(self.broker, Version.V311)
+        self.assertEqual(wire.octets(connect(4, 0, b"\x00\x00")), [Connack(False, 2)])
+
+    def test_nonsense(self) -> None:
+        """What is no MQTT ends the connection without an answer."""
+        for octets in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", bytes(8), b"\x10\xff\xff\xff\xff\xff"):
+            wire = Wire(self.broker)
+            self.assertEqual(wire.octets(octets), [])
+            self.assertTrue(wire.ended)
+
+    def test_enhanced_authentication(self) -> None:
+        """A client that asks for enhanced authentication is told that there is none."""
+        wire = Wire(self.broker)
+        (answer,) = wire.says(Connect("c", properties=Properties(authentication_method="SCRAM-SHA-256")))
+        self.assertEqual(answer, Connack(code=ReasonCode.BAD_AUTHENTICATION_METHOD))
+        self.assertTrue(wire.ended)
+
+    def test_what_follows_connect_waits(self) -> None:
+        """Packets sent along with CONNECT are taken once the session is safe, in order; nothing is read meanwhile."""
+        journal = SlowJournal()
+        broker = self.make(journal=journal)
+        wire = Wire(broker)
+        lasting = Properties(session_expiry=60)
+        came = wire.says(Connect("c", properties=lasting), Subscribe(1, [Subscription("t")]), Publish("t", b"m"))
+        self.assertEqual(came, [])
+        self.assertEqual(wire.transport.producerState, "paused")
+        journal.commit()
+        self.assertEqual([each.type for each in wire.hears()], [PacketType.CONNACK, PacketType.PUBLISH])
+        self.assertEqual(wire.transport.producerState, "producing")
+        journal.commit()
+        self.assertEqual([each.type for each in wire.hears()], [PacketType.SUBACK])
+
+    def test_the_session_comes_first(self) -> None:
+        """What a session has is sent before anything that came along with CONNECT is done, and nothing of it twice."""
+        lasting = Properties(session_expiry=60)
+        first = Wire(self.broker)
+        first.says(Connect("c", properties=lasting), Subscribe(1, [Subscription("t", 1)]))
+        first.says(Publish("t", b"old", 1, packet_id=1))
+        first.protocol.connectionLost()
+        again = Wire(self.broker)
+        came = again.says(Connect("c", clean_start=False, properties=lasting), Publish("t", b"new", 1, packet_id=2))
+        messages = [(each.payload, each.dup) for each in came if isinstance(each, Publish)]
+        self.assertEqual(messages, [(b"old", True), (b"new", False)])
+
+    def test_held_until_safe(self) -> None:
+        """So it is where CONNACK had to wait."""
+        journal = SlowJournal()
+        broker = self.make(journal=journal)
+        lasting = Properties(session_expiry=60)
+        first = Wire(broker)
+        first.says(Connect("c", properties=lasting), Subscribe(1, [Subscription("t", 1)]))
+        journal.commit()
+        journal.commit()
+        first.says(Publish("t", b"old", 1, packet_id=1))
+        journal.commit()
+        first.protocol.connectionLost()
+        again = Wire(broker)
+        again.says(Connect("c", clean_start=False, properties=lasting), Publish("t", b"new", 1, packet_id=2))
+        journal.commit()
+        messages = [(each.payload, each.dup) for each in again.hears() if isinstance(each, Publish)]
+        self.assertEqual(messages, [(b"old", True), (b"new", False)])
+
+    def test_two_at_once(self) -> None:
+        """Of two connections for one session that wait at once the later one has it."""
+        journal = SlowJournal()
+        broker = self.make(journal=journal)
+        first, second = Wire(broker), Wire(broker)
+        for wire in (first, second):
+            wire.says(Connect("c", properties=Properties(session_expiry=60)))
+        journal.commit()
+        self.assertTrue(first.ended)
+        self.assertFalse(second.ended)
+        self.assertEqual(broker.hub.statistics.connected, 1)
+
+
+class EndTests(ConnectionCase):
+    """How connections end."""
+
+    def watcher(self) -> Wire:
+        """A client that sees wills."""
+        wire = Wire(self.broker)
+        wire.says(Connect("watcher"), Subscribe(1, [Subscription("will")]))
+        return wire
+
+    def client(self, **more: Any) -> Wire:
+        """A client with a will."""
+        wire = Wire(self.broker)
+        wire.says(Connect("c", will=Will("will", b"gone"), **more))
+        return wire
+
+    def test_keep_alive(self) -> None:
+        """A client is cut after one and a half times its keep alive, told why, and its will is published."""
+        watcher, wire = self.watcher(), self.client(keep_alive=10)
+        self.passes(14)
+        self.assertEqual(wire.says(Pingreq()), [Pingresp()])
+        self.passes(14)
+        self.assertFalse(wire.ended)
+        self.passes(2)
+        self.assertEqual(wire.hears(), [Disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)])
+        self.assertTrue(wire.ended)
+        self.assertEqual([each.payload for each in watcher.hears() if isinstance(each, Publish)], [b"gone"])
+
+    def test_long_keep_alive(self) -> None:
+        """A client that asks for none, or for a longer one than there is, is told the broker's."""
+        broker = self.make(terms=ConnectionTerms(keep_alive=20))
+        for asked in (0, 21):
+            (answer,) = Wire(broker).says(Connect("c", keep_alive=asked))
+            assert isinstance(answer, Connack)
+            self.assertEqual(answer.properties.server_keep_alive, 20)
+        (answer,) = Wire(broker).says(Connect("c", keep_alive=20))
+        assert isinstance(answer, Connack)
+        self.assertIsNone(answer.properties.server_keep_alive)
+
+    def test_goodbye(self) -> None:
+        """DISCONNECT with reason 0 takes the will with it; with reason 4 the will is published."""
+        for code, wills in ((0, 0), (4, 1)):
+            watcher, wire = self.watcher(), self.client()
+            wire.says(Disconnect(code))
+            self.assertTrue(wire.ended)
+            wire.protocol.connectionLost()
+            self.assertEqual(len([each for each in watcher.hears() if isinstance(each, Publish)]), wills)
+
+    def test_lost(self) -> None:
+        """A connection that breaks publishes its will, once."""
+        watcher, wire = self.watcher(), self.client()
+        wire.protocol.connectionLost()
+        wire.protocol.connectionLost()
+        self.assertEqual(len([each for each in watcher.hears() if isinstance(each, Publish)]), 1)
+
+    def test_protocol_error(self) -> None:
+        """What breaks the protocol is answered with its reason code; MQTT 3.1.1 has no such answer."""
+        wire = self.client()
+        self.assertEqual(wire.octets(b"\x36\x04\x00\x01t\x00"), [Disconnect(ReasonCode.MALFORMED_PACKET)])
+        self.assertTrue(wire.ended)
+        old = Wire(self.broker, Version.V311)
+        old.says(Connect("old", Version.V311))
+        self.assertEqual(old.octets(b"\x36\x03\x00\x01t"), [])
+        self.assertTrue(old.ended)
+
+    def test_nothing_behind_the_end(self) -> None:
+        """What a client sends behind its DISCONNECT, or behind an error, has no effect."""
+        watcher, wire = self.watcher(), self.client()
+        wire.says(Disconnect(), Publish("will", b"late"))
+        wire.says(Publish("will", b"later"))
+        self.assertEqual(watcher.hears(), [])
+
+    def test_lets_go(self) -> None:
+        """Whatever ends a connection lets go of its transport and reads on: TLS would not say goodbye else."""
+        for ending in (b"\xe0\x00", b"\x00", connect()):
+            wire = self.client()
+            wire.protocol.pauseProducing()
+            self.assertEqual(wire.transport.producerState, "paused")
+            wire.octets(ending)
+            self.assertTrue(wire.ended)
+            self.assertIsNone(wire.transport.producer)
+            self.assertEqual(wire.transport.producerState, "producing")
+
+    def test_nothing_stays(self) -> None:
+        """A connection that has ended leaves nothing behind that would be done, and so kept, until later."""
+        wire = self.client()
+        before = len(self.clock.getDelayedCalls())
+        wire.says(Disconnect())
+        self.assertEqual(len(self.clock.getDelayedCalls()), before + 1)
+        wire.protocol.connectionLost()
+        self.assertEqual(len(self.clock.getDelayedCalls()), before)
+
+    def test_deaf(self) -> None:
+        """A client that does not take the goodbye is cut."""
+        wire = self.client()
+        wire.octets(b"\x00")
+        self.assertFalse(wire.transport.disconnected)
+        self.passes(5)
+        self.assertTrue(wire.transport.disconnected)
+
+    def test_shutdown(self) -> None:
+        """At the end each client is told, and the broker waits until they are gone."""
+        wire = self.client()
+        ended = self.broker.stopService()
+        self.assertEqual(wire.hears(), [Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)])
+        self.clock.advance(0.1)
+        self.assertNoResult(ended)
+        wire.protocol.connectionLost()
+        self.clock.advance(0.1)
+        self.successResultOf(ended)
+
+
+class CongestionTests(ConnectionCase):
+    """Clients that do not read."""
+
+    def test_both_ways(self) -> None:
+        """While a client does not read, nothing of it is read, QoS 0 is dropped, and QoS 1 waits."""
+        slow, other = Wire(self.broker), Wire(self.broker)
+        slow.says(Connect("slow"), Subscribe(1, [Subscription("t", 1)]))
+        other.says(Connect("other"))
+        producer = slow.transport.producer
+        assert producer is not None
+        producer.pauseProducing()  # type: ignore[attr-defined]
+        self.assertEqual(slow.transport.producerState, "paused")
+        other.says(Publish("t", b"0"), Publish("t", b"1", 1, packet_id=1))
+        self.assertEqual(slow.hears(), [])
+        producer.resumeProducing()
+        self.assertEqual(slow.transport.producerState, "producing")
+        self.assertEqual([each.payload for each in slow.hears() if isinstance(each, Publish)], [b"1"])
+
+
+class SystemTopicsTests(ConnectionCase):
+    """``$SYS``."""
+
+    def test_basics(self) -> None:
+        """A new subscriber gets the numbers of now, changes every ten seconds; nobody else may publish there."""
+        wire = Wire(self.broker)
+        came = wire.says(Connect("c"), Subscribe(1, [Subscription("$SYS/broker/clients/connected", 1)]))
+        self.assertEqual([each.payload for each in came if isinstance(each, Publish)], [b"0"])
+        self.passes(10)
+        self.assertEqual([each.payload for each in wire.hears() if isinstance(each, Publish)], [b"1"])
+        (answer,) = wire.says(Publish("$SYS/broker/clients/connected", b"9", 1, packet_id=1))
+        self.assertEqual(answer, Acknowledgement(PacketType.PUBACK, 1, ReasonCode.NOT_AUTHORIZED))

@@ -1,0 +1,52 @@
+"""``docs/broker.md`` says what the tests found."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from prometheus_client.core import Metric
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.broker.reports import BrokerMetrics, StoreReports
+from svc.telemetry.health import Health
+from tests.broker.rig import Rig
+from tests.integration.agreement.differences import broken_table, scenes_table
+from tests.peers.waiting import TOP
+
+
+class DifferencesTests(SynchronousTestCase):
+    """The differences from another broker."""
+
+    def test_tables(self) -> None:
+        """The page shows both tables; ``python -m tests.integration.agreement.differences`` prints them."""
+        page = (TOP / "docs" / "broker.md").read_text()
+        for made in (scenes_table(), broken_table()):
+            self.assertIn(made, page)
+
+
+class MetricsTests(SynchronousTestCase):
+    """The table of metrics."""
+
+    def collected(self) -> dict[str, Metric]:
+        """What is collected with a database, by the name that a query has."""
+        rig = Rig()
+        for counted in (rig.hub.statistics.drops, rig.hub.statistics.refused, rig.hub.statistics.denied):
+            counted["x"] = 1
+        store = StoreReports(Health(("store",), now=lambda: datetime.now(UTC)))
+        found = BrokerMetrics(rig.hub, store).collect()
+        return {f"{each.name}_total" if each.type == "counter" else each.name: each for each in found}
+
+    def test_every_family_has_its_row(self) -> None:
+        """Each family stands there with its type and labels, and no other does."""
+        page = (TOP / "docs" / "broker.md").read_text()
+        shown = {
+            name: (kind, set(re.findall(r"`(\w+)`", labels)))
+            for name, kind, labels in re.findall(r"^\| `(svc_broker_\w+)` \| (\w+) \| (.*?) \|", page, re.MULTILINE)
+        }
+        made = {
+            name: (each.type, {label for sample in each.samples for label in sample.labels})
+            for name, each in self.collected().items()
+        }
+        self.assertGreater(len(made), 15)
+        self.assertEqual(shown, made)

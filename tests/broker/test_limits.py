@@ -1,0 +1,233 @@
+"""Every bound of the broker, at it and one beyond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.broker.connection import ConnectionTerms
+from svc.broker.errors import ClientIdRefused, ReceiveMaximumExceeded, TooManySessions
+from svc.broker.hub import HubLimits
+from svc.broker.message import Message
+from svc.broker.session import SessionLimits
+from svc.wire.mqtt import (
+    Connack,
+    Connect,
+    Disconnect,
+    Limits,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Subscription,
+    TopicAliasInvalid,
+    Version,
+)
+from tests.broker.rig import Rig
+from tests.broker.test_connection import ConnectionCase, Wire
+
+LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
+
+
+def rig(**limits: Any) -> Rig:
+    """A broker whose sessions have these limits."""
+    return Rig(limits=HubLimits(session=SessionLimits(**limits)))
+
+
+class HubLimitTests(SynchronousTestCase):
+    """What the broker holds; retained messages have tests of their own."""
+
+    def test_sessions(self) -> None:
+        """As many sessions as the limit, connected or not; a client that has one may always come back."""
+        made = Rig(limits=HubLimits(sessions=2))
+        made.connect("a", **LASTING).loses()
+        second = made.connect("b")
+        for version, code in ((Version.V5, ReasonCode.QUOTA_EXCEEDED), (Version.V311, 3)):
+            refused = made.connect("c", version, read_answer=False)
+            self.assertIsInstance(refused.error, TooManySessions)
+            self.assertEqual(refused.got, [Connack(False, code)])
+        self.assertIsNone(made.connect("a", **LASTING).error)
+        self.assertIsNone(made.connect("b").error)
+        self.assertEqual(second.closed, ReasonCode.SESSION_TAKEN_OVER)
+        made.hub.end_session(made.hub.sessions["a"])
+        self.assertIsNone(made.connect("c").error)
+
+    def test_client_id(self) -> None:
+        """Octets count, not characters."""
+        made = Rig(limits=HubLimits(client_id=4))
+        for name, refused in (("abcd", False), ("öö", False), ("abcde", True), ("ööa", True)):
+            for version, code in ((Version.V5, 0x85), (Version.V311, 2)):
+                peer = made.connect(name, version, read_answer=False)
+                self.assertIs(isinstance(peer.error, ClientIdRefused), refused)
+                self.assertEqual(peer.got[0].code, code if refused else 0)  # type: ignore[union-attr]
+
+    def test_session_expiry(self) -> None:
+        """A session may last as long as the limit; who asks for more gets the limit and is told."""
+        made = Rig(limits=HubLimits(session_expiry=100))
+        for asked, told in ((99, None), (100, None), (101, 100), (0xFFFFFFFF, 100), (None, None)):
+            peer = made.connect(f"c{asked}", read_answer=False, properties=Properties(session_expiry=asked))
+            (answer,) = peer.take()
+            self.assertEqual(answer.properties.session_expiry, told)  # type: ignore[union-attr]
+        peer = made.connect("d", properties=Properties(session_expiry=1))
+        peer.says(Disconnect(0, Properties(session_expiry=500)))
+        old = made.connect("old", Version.V311, clean_start=False)
+        old.loses()
+        made.passes(99)
+        self.assertLessEqual({"d", "old"}, set(made.hub.sessions))
+        made.passes(1)
+        self.assertFalse({"d", "old"} & set(made.hub.sessions))
+
+
+class SessionLimitTests(SynchronousTestCase):
+    """What one session may use."""
+
+    def test_queued(self) -> None:
+        """Waiting messages count together with unacknowledged ones; QoS 0 and other sessions are not concerned."""
+        made = rig(queued=2)
+        slow, other = made.connect("s", properties=Properties(receive_maximum=1)), made.connect("o")
+        for each in (slow, other):
+            each.subscribes("t")
+        publisher = made.connect("p")
+        for number in range(3):
+            publisher.publishes("t", b"%d" % number, 1)
+            other.answers(PacketType.PUBACK, other.messages[-1].packet_id)
+        publisher.publishes("t", b"zero", 0)
+        self.assertEqual([each.payload for each in slow.messages], [b"0", b"zero"])
+        self.assertEqual(made.hub.statistics.drops, {"queue_full": 1})
+        slow.take()
+        slow.got = slow.answers(PacketType.PUBACK, 1)
+        self.assertEqual([each.payload for each in slow.messages], [b"1"])
+        publisher.publishes("t", b"room again", 1)
+        self.assertEqual(made.hub.sessions["s"].waiting, 2)
+
+    def test_octets(self) -> None:
+        """The octets of what waits are bounded to the octet, and given back."""
+        size = Message("t", b"12345").size
+        made = rig(octets=2 * size)
+        away = made.connect("s", **LASTING)
+        away.subscribes("t")
+        away.loses()
+        publisher = made.connect("p")
+        for payload in (b"12345", b"123456", b"12345", b""):
+            publisher.publishes("t", payload, 1)
+        self.assertEqual(made.hub.statistics.drops, {"queue_full": 2})
+        back = made.connect("s", **LASTING)
+        self.assertEqual([each.payload for each in back.messages], [b"12345", b"12345"])
+        for each in back.messages:
+            back.answers(PacketType.PUBACK, each.packet_id)
+        publisher.publishes("t", b"x" * (size + 5 - 1), 1)
+        self.assertEqual(len(back.messages), 1)
+
+    def test_received(self) -> None:
+        """As many messages in progress as was told, of both QoS together; one more ends the connection."""
+        made = rig(received=2)
+        peer = made.connect("c", read_answer=False)
+        (answer,) = peer.take()
+        self.assertEqual(answer.properties.receive_maximum, 2)  # type: ignore[union-attr]
+        for number in (1, 2):
+            peer.publishes("t", b"m", 2, number)
+        self.assertIsNone(peer.error)
+        peer.answers(PacketType.PUBREL, 1)
+        peer.publishes("t", b"m", 1, 3)
+        peer.publishes("t", b"m", 2, 4)
+        self.assertIsNone(peer.error)
+        peer.publishes("t", b"m", 1, 5)
+        self.assertIsInstance(peer.error, ReceiveMaximumExceeded)
+        self.assertEqual(peer.closed, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+    def test_subscriptions(self) -> None:
+        """One filter more than the limit is refused by itself; one that is there may change."""
+        made = rig(subscriptions=2)
+        for version, code in ((Version.V5, 0x97), (Version.V311, 0x80)):
+            peer = made.connect("c", version)
+            wanted = [Subscription(each, 1) for each in ("a", "b", "c")]
+            self.assertEqual(peer.subscribes(*wanted), [Suback(1, [1, 1, code])])
+            self.assertEqual(peer.subscribes(Subscription("a", 2), wanted[2]), [Suback(1, [2, code])])
+            self.assertEqual(len(made.hub.subscriptions), 2)
+
+    def test_aliases(self) -> None:
+        """The highest alias that was told is taken, one above it ends the connection; without any none is told."""
+        made = rig(aliases=2)
+        peer = made.connect("c", read_answer=False)
+        (answer,) = peer.take()
+        self.assertEqual(answer.properties.topic_alias_maximum, 2)  # type: ignore[union-attr]
+        peer.publishes("t", b"m", 0, properties=Properties(topic_alias=2))
+        self.assertIsNone(peer.error)
+        peer.publishes("t", b"m", 0, properties=Properties(topic_alias=3))
+        self.assertIsInstance(peer.error, TopicAliasInvalid)
+        none = rig(aliases=0).connect("c", read_answer=False)
+        (answer,) = none.take()
+        self.assertIsNone(answer.properties.topic_alias_maximum)  # type: ignore[union-attr]
+        none.publishes("t", b"m", 0, properties=Properties(topic_alias=1))
+        self.assertIsInstance(none.error, TopicAliasInvalid)
+
+
+class ConnectionLimitTests(ConnectionCase):
+    """What a connection may use."""
+
+    def wire(self, **limits: Any) -> Wire:
+        """Connect a client of a broker with these limits of a packet."""
+        wire = Wire(self.make(terms=ConnectionTerms(Limits(**limits))))
+        (answer,) = wire.says(Connect("c"))
+        assert isinstance(answer, Connack)
+        self.assertEqual(answer.properties.maximum_packet_size, limits.get("packet", 1024 * 1024))
+        return wire
+
+    def judged(self, wire: Wire, good: Any, bad: Any, code: int) -> None:
+        """Send what is allowed, and what is one too much."""
+        self.assertIn(Pingresp(), wire.says(good, Pingreq()))
+        self.assertEqual(wire.says(bad), [Disconnect(code)])
+        self.assertTrue(wire.ended)
+
+    def test_packet(self) -> None:
+        """A packet of as many octets as was told, and one octet more."""
+        good, bad = Publish("t", bytes(100 - 6)), Publish("t", bytes(100 - 5))
+        self.judged(self.wire(packet=100), good, bad, ReasonCode.PACKET_TOO_LARGE)
+
+    def test_properties(self) -> None:
+        """Properties of a packet, user properties included."""
+
+        def message(count: int) -> Publish:
+            return Publish("t", b"", properties=Properties(content_type="x", user=(("a", "b"),) * (count - 1)))
+
+        self.judged(self.wire(properties=5), message(5), message(6), ReasonCode.QUOTA_EXCEEDED)
+
+    def test_levels(self) -> None:
+        """Levels of a topic."""
+        self.judged(self.wire(levels=3), Publish("a/b/c", b""), Publish("a/b/c/", b""), ReasonCode.QUOTA_EXCEEDED)
+
+    def test_filters(self) -> None:
+        """Filters of a packet."""
+
+        def packet(count: int) -> Subscribe:
+            return Subscribe(1, [Subscription(str(each)) for each in range(count)])
+
+        self.judged(self.wire(filters=3), packet(3), packet(4), ReasonCode.QUOTA_EXCEEDED)
+
+    def test_connect(self) -> None:
+        """The time until CONNECT, for whole seconds of a configured bound."""
+        wire = Wire(self.make(terms=ConnectionTerms(connect=3)))
+        self.passes(2)
+        self.assertFalse(wire.ended)
+        self.passes(1)
+        self.assertTrue(wire.ended)
+
+    def test_keep_alive(self) -> None:
+        """The longest keep alive is in force for who asks for a longer one, and cut at one and a half of it."""
+        broker = self.make(terms=ConnectionTerms(keep_alive=10))
+        asked, version311 = Wire(broker), Wire(broker, Version.V311)
+        asked.says(Connect("c", keep_alive=11))
+        version311.says(Connect("d", Version.V311, keep_alive=11))
+        self.passes(14)
+        self.assertFalse(asked.ended)
+        self.passes(1)
+        self.assertTrue(asked.ended)
+        # MQTT 3.1.1 cannot be told: what the client asked for is in force.
+        self.assertFalse(version311.ended)
+        self.passes(2)
+        self.assertTrue(version311.ended)

@@ -1,0 +1,113 @@
+"""What operators see of the broker's database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.broker.config import BrokerSettings
+from svc.broker.persistence.errors import PersistenceBusy, PersistenceUnavailable
+from svc.broker.reports import BrokerMetrics, StoreReports
+from svc.settings import ConfigInvalid, parse
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+from tests.broker.rig import Rig
+
+PLAIN = "listeners: [{name: local, listen: '127.0.0.1:1883'}]\n"
+TROUBLE = PersistenceUnavailable(path="/b.db", detail="database or disk is full")
+
+
+class StoreReportsTests(SynchronousTestCase):
+    """Log, health and metrics."""
+
+    def setUp(self) -> None:
+        """Reports, and what they say."""
+        events: list[dict[str, Any]] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.events = events
+        self.health = Health(("listeners", "store"), optional=("store",), now=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+        self.health.holds("listeners")
+        self.store = StoreReports(self.health)
+
+    def told(self) -> list[Event]:
+        """The events so far."""
+        return [each["svc_event"] for each in self.events if "svc_event" in each]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Scrape a number."""
+        registry = CollectorRegistry()
+        registry.register(BrokerMetrics(Rig().hub, self.store))
+        return registry.get_sample_value(name, labels)
+
+    def test_trouble(self) -> None:
+        """Trouble is told with its reason and what to do, shown beside readiness, and told when it is over."""
+        self.store.accepting_changed(None)
+        self.assertEqual((self.told(), self.value("svc_broker_store_accepting")), ([], 1))
+        self.store.accepting_changed(TROUBLE)
+        condition = self.health.condition("store")
+        self.assertEqual((condition.holds, condition.reason), (False, "mqtt_store_unavailable"))
+        self.assertTrue(self.health.ready)
+        self.assertEqual(self.value("svc_broker_store_accepting"), 0)
+        self.store.accepting_changed(PersistenceBusy(limit=5, unit="operations"))
+        self.assertEqual(self.health.condition("store").reason, "mqtt_store_busy")
+        self.store.accepting_changed(None)
+        self.assertTrue(self.health.condition("store").holds)
+        self.assertEqual(
+            self.told(), [Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_ACCEPTS]
+        )
+        fields = self.events[0]["svc_fields"]
+        self.assertEqual(fields["detail_reason"], "mqtt_store_unavailable")
+        self.assertIn("disk is full; check the disk", fields["detail"])
+
+    def test_errors_are_counted_and_not_repeated(self) -> None:
+        """Every refusal is counted; of the same one the 1st, 2nd, 4th and 8th are told, and anew after it was well."""
+        for _second in range(9):
+            self.store.db_error("put", "db", "database or disk is full")
+        self.assertEqual(self.told(), [Event.BROKER_STORE_FAILED] * 4)
+        self.store.accepting_changed(None)
+        self.store.db_error("put", "db", "database or disk is full")
+        self.assertEqual(self.told(), [Event.BROKER_STORE_FAILED] * 5)
+        self.assertEqual(self.value("svc_broker_store_errors_total", op="put"), 10)
+        self.assertEqual(self.value("svc_broker_store_errors_total", op="close"), 0)
+
+    def test_commits(self) -> None:
+        """Groups, their operations and their time add up, and are not told."""
+        self.store.committed(3, 0.25)
+        self.store.committed(4, 0.5)
+        self.assertEqual(self.value("svc_broker_store_operations_total"), 7)
+        self.assertEqual(self.value("svc_broker_store_commit_seconds_count"), 2)
+        self.assertEqual(self.value("svc_broker_store_commit_seconds_sum"), 0.75)
+        self.assertEqual(self.told(), [])
+
+    def test_damage(self) -> None:
+        """Damage, what was set aside and what lies aside are told with their paths."""
+        self.store.damaged("/b.db")
+        self.store.set_aside("/b.db", "/b.db.corrupt-1")
+        self.store.lies_aside(["/b.db.corrupt-1", "/b.db.corrupt-2"])
+        self.assertEqual(
+            [each["svc_attributes"] for each in self.events],
+            [
+                {"path": "/b.db"},
+                {"path": "/b.db", "aside": "/b.db.corrupt-1"},
+                {"databases": 2, "newest": "/b.db.corrupt-2"},
+            ],
+        )
+
+
+class SettingsTests(SynchronousTestCase):
+    """The section ``persistence``."""
+
+    def test_optional(self) -> None:
+        """Without it nothing is kept; with it there is a path; nothing else is in it."""
+        self.assertIsNone(parse(PLAIN, BrokerSettings).persistence)
+        kept = parse(PLAIN + "persistence: {path: /var/lib/svc/broker.db}", BrokerSettings).persistence
+        assert kept is not None
+        self.assertEqual(kept.path, "/var/lib/svc/broker.db")
+        for wrong in ("{}", "{path: ''}", "{path: x, size: 3}", "/var/lib/svc/broker.db"):
+            with self.assertRaises(ConfigInvalid, msg=wrong):
+                parse(PLAIN + f"persistence: {wrong}", BrokerSettings)
