@@ -2,7 +2,8 @@
 A process that stores records and says which are acknowledged; run with ``python -m``.
 
 ``endless PATH ROUND`` writes until it is killed. ``limited PATH`` writes until the system lets its files grow no
-further, then lifts that limit and writes on; its result is one object of JSON.
+further, then lifts that limit and writes on; its result is one object of JSON. ``ending PATH`` stores ``r1``, says so,
+puts ``r2`` as soon as it reads a line, and ends as the proxy does.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
 
 from svc.store.errors import StoreError, StoreUnavailable
 from svc.store.sqlite import SqliteStore
+from svc.telemetry.outlet import Outlet
+from svc.workload.process import end_with_failure
 from tests.store.doubles import RecordingObserver, receipt, statement
 
 
-def make_store(path: str, observer: RecordingObserver) -> SqliteStore:
+def make_store(path: str, observer: RecordingObserver, **options: Any) -> SqliteStore:
     """Open the store on the real reactor."""
     store = SqliteStore(
         path,
@@ -30,6 +34,7 @@ def make_store(path: str, observer: RecordingObserver) -> SqliteStore:
         observer=observer,
         reserve_size=256 * 1024,
         retry_interval=0.05,
+        **options,
     )
     store.init()
     return store
@@ -91,12 +96,38 @@ async def limited(path: str) -> dict[str, Any]:
     }
 
 
+async def ending(path: str) -> None:
+    """End while somebody else holds the lock of the database."""
+    store = make_store(path, RecordingObserver(), commit_timeout=1.0)
+    await store.put_receipt(receipt("r1", nonce="r1", filler="x" * 4096))
+    os.write(1, b"r1 stored\n")
+    sys.stdin.readline()
+    put = store.put_receipt(receipt("r2"))
+    put.addCallbacks(lambda _none: os.write(1, b"r2 stored\n"), lambda failure: _tell("r2", failure))
+
+    def close() -> Deferred[None]:
+        return store.close().addErrback(failed)
+
+    def failed(failure: Failure) -> None:
+        _tell("close", failure)
+        end_with_failure(reactor, Outlet(2, lambda missing: b""))
+
+    reactor.addSystemEventTrigger("before", "shutdown", close)  # type: ignore[attr-defined]
+    reactor.stop()  # type: ignore[attr-defined]
+
+
+def _tell(name: str, failure: Failure) -> None:
+    os.write(1, f"{name} {type(failure.value).__name__}\n".encode())
+
+
 def main() -> None:
     """Do what the arguments say."""
     if sys.argv[1] == "endless":
         work = Endless(make_store(sys.argv[2], RecordingObserver()), sys.argv[3])
         for _number in range(20):
             reactor.callWhenRunning(work.next)  # type: ignore[attr-defined]
+    elif sys.argv[1] == "ending":
+        reactor.callWhenRunning(lambda: Deferred.fromCoroutine(ending(sys.argv[2])))  # type: ignore[attr-defined]
     else:
         done = Deferred.fromCoroutine(limited(sys.argv[2]))
         done.addCallback(lambda result: print(json.dumps(result)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -64,6 +65,21 @@ class AuthorityCase(SynchronousTestCase):
         """Fetch one update and judge it as the source does."""
         call = self.stub(authority).FetchX509SVID(workload_pb2.X509SVIDRequest(), metadata=HEADER, timeout=10)
         return read_update(next(call), datetime.now(UTC))
+
+    def ended(self, authority: RunningAuthority, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it with further arguments until it ends."""
+        authority.write_config()
+        environment = {**os.environ, "PYTHONPATH": str(TOP)}
+        command = [*authority.command(), *arguments]
+        return subprocess.run(
+            command, cwd=authority.folder, env=environment, capture_output=True, text=True, timeout=30, check=False
+        )
+
+    def built(self, **keys: Any) -> RunningAuthority:
+        """Make one that is not started."""
+        authority = RunningAuthority(**keys)
+        self.addCleanup(authority.stop)
+        return authority
 
     def status(self, call: Callable[[], Any]) -> grpc.StatusCode:
         """Make a call that fails and give back its status."""
@@ -292,21 +308,6 @@ def _works(client: WorkloadApiClient) -> bool:
 class ProcessTests(AuthorityCase):
     """Starting, stopping, crashing."""
 
-    def ended(self, authority: RunningAuthority, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run it with further arguments until it ends."""
-        authority.write_config()
-        environment = {**os.environ, "PYTHONPATH": str(TOP)}
-        command = [*authority.command(), *arguments]
-        return subprocess.run(
-            command, cwd=authority.folder, env=environment, capture_output=True, text=True, timeout=30, check=False
-        )
-
-    def built(self, **keys: Any) -> RunningAuthority:
-        """Make one that is not started."""
-        authority = RunningAuthority(**keys)
-        self.addCleanup(authority.stop)
-        return authority
-
     def test_bad_config(self) -> None:
         """Each defect is one line with key, value and what was expected; exit status 1; nothing else is said."""
         authority = self.built(settings={"socketMode": "0644", "unknown": 1, "openBundles": 3})
@@ -327,7 +328,8 @@ class ProcessTests(AuthorityCase):
         """A good configuration is judged without anything being opened."""
         authority = self.built()
         ended = self.ended(authority, "--check-config")
-        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "", ""))
+        said = f"{authority.config_path} is valid\n"
+        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, said, ""))
         self.assertFalse(authority.socket_path.exists())
 
     def test_missing_config(self) -> None:
@@ -370,7 +372,12 @@ class ProcessTests(AuthorityCase):
         ended = self.ended(authority)
         self.assertEqual(ended.returncode, 1)
         self.assertEqual([path.read_bytes() for path in paths], before)
-        self.assertIn(f"svc: the socket {authority.socket_path} is served by another process", ended.stderr)
+        sentence = f"the socket {authority.socket_path} is served by another process"
+        self.assertIn(f"svc: {sentence}", ended.stderr)
+        records = [json.loads(line) for line in ended.stdout.splitlines()]
+        [told] = [record for record in records if record["event"]["name"] == "svc.process.start_failed"]
+        self.assertEqual(f"could not start: {sentence}", told["message"])
+        self.assertEqual("stop the other process, or give this one another socket", told["detail"])
         self.assertNotIn("Traceback", ended.stderr)
         self.assertTrue(_works(self.client(authority)))
 
@@ -473,6 +480,64 @@ class ProcessTests(AuthorityCase):
         authority.write_config()
         self.until(lambda: errors)
         self.assertIn("PERMISSION_DENIED", str(errors[0]))
+
+
+class KeptKeysTests(AuthorityCase):
+    """``dataDir``."""
+
+    def kept(self, **keys: Any) -> RunningAuthority:
+        """Make one with keys on disk."""
+        authority = self.built(**keys)
+        authority.config["dataDir"] = str(authority.folder / "keys")
+        return authority
+
+    def test_refused(self) -> None:
+        """Damaged keys, and keys that others can read, end the start with one line, a hint, and nothing changed."""
+        authority = self.kept().start()
+        authority.kill()
+        file = authority.folder / "keys" / "keys.json"
+        whole, roots = file.read_bytes(), authority.archive_path.read_bytes()
+        for damage, words in (
+            (lambda: file.write_bytes(whole[:-9]), "it is malformed"),
+            (lambda: (file.write_bytes(whole), file.chmod(0o640)), "the file has mode 0640, open to others"),
+            (lambda: (file.chmod(0o600), file.parent.chmod(0o750)), "the folder has mode 0750, open to others"),
+        ):
+            damage()
+            before = file.read_bytes()
+            ended = self.ended(authority)
+            self.assertEqual(1, ended.returncode)
+            self.assertIn(f"svc: the keys in {file} are not used: {words}", ended.stderr)
+            self.assertIn("restore the file", ended.stderr)
+            self.assertNotIn("Traceback", ended.stdout + ended.stderr)
+            self.assertEqual((before, roots), (file.read_bytes(), authority.archive_path.read_bytes()))
+            self.assertFalse(authority.pq_socket_path.exists() and _works(self.client(authority)))
+        file.parent.chmod(0o700)
+        authority.start()
+        self.assertEqual(1, len(authority.records("svc.authority.keys.loaded")))
+
+    def test_second_authority(self) -> None:
+        """Another authority with other sockets does not get the keys of one that runs."""
+        authority = self.kept().start()
+        other = self.built()
+        other.config["dataDir"] = authority.config["dataDir"]
+        ended = self.ended(other)
+        self.assertEqual(1, ended.returncode)
+        self.assertIn("are in use by another process", ended.stderr)
+        self.assertFalse(other.archive_path.exists() or other.socket_path.exists())
+        self.assertTrue(_works(self.client(authority)))
+
+    def test_pq_issuer_alone(self) -> None:
+        """Beside another Workload API the post-quantum roots are kept, and the bundle has no second one."""
+        first = self.running(pq=False)
+        settings = {"socket": None, "bundleFile": None, "entries": None, "workloadApi": first.address}
+        issuer = self.kept(settings=settings, entries=[])
+        issuer.start()
+        before = first.pq_bundle_path.read_bytes()
+        issuer.kill()
+        issuer.start()
+        self.assertEqual(before, first.pq_bundle_path.read_bytes())
+        (loaded,) = issuer.records("svc.authority.keys.loaded")
+        self.assertEqual((0, 0, 1), tuple(loaded["attributes"][kind] for kind in ("x509", "jwt", "pq")))
 
 
 class FederationTests(AuthorityCase):

@@ -21,7 +21,7 @@ from tests.peers.authority import RunningAuthority, entry
 from tests.peers.proxy import RunningProxy, environment
 from tests.peers.strangers import Credentials, RawConnection, Response
 from tests.peers.waiting import Shared, eventually, short_folder
-from tests.telemetry.schema import SCHEMA, defects
+from tests.telemetry.schema import defects
 
 
 def _make(stack: ExitStack) -> Any:
@@ -53,7 +53,7 @@ class _Case(SynchronousTestCase):
         """Standard output holds valid records and nothing else, standard error nothing."""
         records = [json.loads(line) for line in proxy.log.splitlines()]
         for record in records:
-            self.assertEqual([], defects(record, SCHEMA), record)
+            self.assertEqual([], defects(record), record)
         self.assertEqual("", proxy.errors)
         return records
 

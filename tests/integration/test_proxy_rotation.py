@@ -23,6 +23,7 @@ from tests.peers.load import Load
 from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import free_port
 
+KINDS = ("x509", "jwt", "pq")
 ID = "spiffe://example.org/ns/shop/sa/api"
 
 
@@ -168,6 +169,25 @@ class AuthorityTests(RotationCase):
         await self.assert_service(1)
         await self.end()
         self.assertEqual([], self.failures()[:5])
+
+    async def test_killed_and_restarted_with_keys(self) -> None:
+        """Where it keeps its keys on disk, not one request fails over a kill and a restart, nor over what follows."""
+        # Long enough that a start on a busy machine is over before the credentials are, whenever the kill comes.
+        authority = RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="20s")
+        authority.config["dataDir"] = str(authority.folder / "keys")
+        await self.begin(self.stack.enter_context(authority))
+        await self.assert_service(1)
+        for end in (authority.kill, authority.halt):
+            await deferToThread(end)
+            await self.assert_service(1)
+            await deferToThread(authority.start)
+            await self.rotations(1, 25)
+            await self.assert_service(1)
+        await self.end()
+        self.assertEqual([], self.failures()[:5])
+        loaded = authority.records("svc.authority.keys.loaded")
+        self.assertEqual([(1, 1, 1)] * 2, [tuple(each["attributes"][key] for key in KINDS) for each in loaded])
+        self.assertEqual(1, len(authority.records("svc.authority.keys.begun")))
 
     async def _quiet(self) -> None:
         """Wait until the clients of the test have heard of the new roots too."""

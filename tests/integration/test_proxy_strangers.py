@@ -83,10 +83,14 @@ class _Case(SynchronousTestCase):
         ran = run(command, data=data)
         return ran.returncode, ran.stdout, ran.stderr
 
+    def refused(self) -> list[dict[str, Any]]:
+        """The records of handshakes that failed: for who the peer is, or for another reason."""
+        return [*self.proxy.records("svc.proxy.auth.denied"), *self.proxy.records("svc.proxy.handshake.failed")]
+
     def refusals(self, reason: str) -> tuple[float, float, float, int]:
         """Count what a refused handshake moves: its reason, connections by result, and log records."""
         proxy = self.proxy
-        told = [each for each in proxy.records("svc.proxy.handshake.failed") if each["detail_reason"] == reason]
+        told = [each for each in self.refused() if each["detail_reason"] == reason]
         return (
             proxy.metric("svc_proxy_tls_handshake_failures_total", role="server", reason=reason),
             proxy.metric("svc_proxy_connections_total", result="auth_failed"),
@@ -98,9 +102,8 @@ class _Case(SynchronousTestCase):
         """One refusal was counted and logged; returns its record."""
         wanted = (before[0] + 1, before[1] + auth, before[2] + (not auth), before[3] + 1)
         eventually(lambda: self.refusals(reason) == wanted, 5, f"one more {reason}, {wanted}")
-        record = [each for each in self.proxy.records("svc.proxy.handshake.failed") if each["detail_reason"] == reason][
-            -1
-        ]
+        record = [each for each in self.refused() if each["detail_reason"] == reason][-1]
+        self.assertEqual("svc.proxy.auth.denied" if auth else "svc.proxy.handshake.failed", record["event"]["name"])
         self.assertEqual("svid_invalid" if auth else None, record.get("reason"))
         self.assertEqual((alert, "server"), (record["attributes"]["tls.alert"], record["attributes"]["role"]))
         return record
@@ -138,7 +141,7 @@ class CredentialsTests(_Case):
         time.sleep(1.1)
         metric = ("svc_proxy_tls_handshake_failures_total", "certificate_missing")
         before = self.proxy.metric(metric[0], reason=metric[1])
-        told = len(self.proxy.records("svc.proxy.handshake.failed"))
+        told = len(self.refused())
 
         def client(_number: int) -> None:
             run([find("openssl"), "s_client", "-connect", f"127.0.0.1:{self.proxy.port}", "-brief"])
@@ -150,10 +153,10 @@ class CredentialsTests(_Case):
         def all_told() -> bool:
             records = self.proxy.records("svc.proxy.denials.suppressed")
             mine = [each["attributes"]["suppressed"] for each in records if each.get("detail_reason") == metric[1]]
-            return sum(mine) + len(self.proxy.records("svc.proxy.handshake.failed")) - told == 40
+            return sum(mine) + len(self.refused()) - told == 40
 
         eventually(all_told, 5, "records of all that was refused")
-        self.assertLess(len(self.proxy.records("svc.proxy.handshake.failed")) - told, 10)
+        self.assertLess(len(self.refused()) - told, 10)
         time.sleep(1.1)  # One record a second for a reason and source: the next test wants its own.
 
 
@@ -192,7 +195,7 @@ class ProtocolTests(_Case):
                 connection.send(data)
                 self.assertNotIn(b"HTTP", connection.rest())
             eventually(lambda: self.proxy.metric("svc_proxy_connections_total", result="error") == errors + 1)  # noqa: B023
-        words = {each["detail_reason"] for each in self.proxy.records("svc.proxy.handshake.failed")}
+        words = {each["detail_reason"] for each in self.refused()}
         self.assertEqual([], [word for word in words if not word.replace("_", "").isalnum()])
 
     def test_post_quantum_required(self) -> None:

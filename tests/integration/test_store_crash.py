@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -26,6 +29,23 @@ class CrashTests(SynchronousTestCase):
             self.assertGreaterEqual(len(told), 40 * (number + 1))
             acknowledged += told
             self._check(path, acknowledged)
+
+    def test_end_of_a_database_that_hangs(self) -> None:
+        """While somebody holds its lock a process ends within the time for commits, with status 1; nothing is lost."""
+        path = os.path.abspath(os.path.join(self.mktemp(), "notary.db"))
+        command = [sys.executable, "-m", "tests.integration.store_writer", "ending", path]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            self.addCleanup(process.kill)
+            self.assertEqual("r1 stored\n", process.stdout.readline())
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                began = time.monotonic()
+                said, _ = process.communicate("end\n", timeout=20)
+                # SQLite itself waits for five seconds.
+                self.assertLess(time.monotonic() - began, 3.5)
+        self.assertEqual(("r2 StoreLate\nclose StoreStuck\n", 1), (said, process.returncode))
+        self._check(path, ["r1"])
 
     def _killed_after(self, path: str, number: int, count: int) -> list[str]:
         command = [sys.executable, "-m", "tests.integration.store_writer", "endless", path, f"round{number}"]

@@ -311,6 +311,34 @@ class ReactorTests(TestCase):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
         self.assertEqual((done.stdout, done.returncode), ("1000000\n", 0), done.stderr)
 
+    def test_timers_run_evenly(self) -> None:
+        """Timers of any reactor keep their times whatever is done to the clock on the wall."""
+        for kind in ("asyncioreactor", "epollreactor"):
+            program = (
+                "import time\n"
+                "wall, jump = time.time, 0.0\n"
+                "time.time = lambda: wall() + jump\n"
+                f"from twisted.internet import {kind}\n"
+                f"{kind}.install()\n"
+                "from twisted.internet import reactor\n"
+                "from svc.transport.reactor import run_timers_evenly\n"
+                "run_timers_evenly(reactor)\n"
+                "began, fired = time.monotonic(), []\n"
+                "def fire():\n"
+                "    global jump\n"
+                "    fired.append(time.monotonic() - began)\n"
+                "    jump = (3600.0, -3600.0, 0.0)[len(fired) % 3]\n"
+                "    reactor.callLater(0.2, fire) if len(fired) < 5 else reactor.stop()\n"
+                "reactor.callLater(0.2, fire)\n"
+                "late = reactor.callLater(60, fired.append, 'late')\n"
+                "reactor.run()\n"
+                "print(len(fired), 'late' in fired, 0.9 < fired[-1] < 5)\n"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+            )
+            self.assertEqual((done.stdout, done.returncode), ("5 False True\n", 0), done.stderr)
+
 
 class Program(ProcessProtocol):
     """A program that runs until it ends or is stopped."""

@@ -26,7 +26,9 @@ from svc.identity import BundleSet, SpiffeID, TrustDomain, verify_svid
 from svc.identity.matchers import ExactID
 from svc.testing.ca import TestAuthority, chain_der, key_der
 from svc.workload.errors import (
+    IdentityWithdrawn,
     NoIdentityIssued,
+    NoWorkloadApi,
     PqIssuerError,
     PqIssuerMalformed,
     PqIssuerRefused,
@@ -157,16 +159,25 @@ class AuthorityTests(SourceCase):
         await self.until(lambda: source.bundles != before, seconds=2.5)
 
     async def test_denied_later(self) -> None:
-        """When the entry is taken out, the last good values stay and the state names the denial."""
+        """
+        When the entry is taken out, the last good values stay and the state names the denial, until that stood for the
+        grace; an entry that is there again brings the identity back.
+        """
         authority = self.running()
-        source = self.source(authority.address)
+        source = self.source(authority.address, withdrawal_grace=1.0)
         await source.when_ready()
-        svid = source.svid
+        svid, entries = source.svid, authority.config["entries"]
         authority.config["entries"] = []
         authority.write_config()
         await self.until(lambda: source.state.phase == "stale")
         self.assertIn("PERMISSION_DENIED", str(source.state.last_error))
         self.assertEqual(source.svid, svid)
+        await self.until(lambda: source.state.phase == "withdrawn")
+        self.assertRaises(IdentityWithdrawn, lambda: source.svid)
+        authority.config["entries"] = entries
+        authority.write_config()
+        await self.until(lambda: source.state.phase == "connected")
+        self.assertEqual(source.svid.spiffe_id, svid.spiffe_id)
 
     async def test_late_socket(self) -> None:
         """A source that starts before the authority gets its SVID when that appears."""
@@ -263,6 +274,10 @@ class UnavailableTests(SourceCase):
         """No entry for this process."""
         await self.error(self.running(entries=[]).address, NoIdentityIssued)
 
+    async def test_pq_issuer(self) -> None:
+        """The socket of a PQ issuer instead of the Workload API's."""
+        await self.error(self.running().pq_address, NoWorkloadApi)
+
     async def test_silent(self) -> None:
         """A server that accepts and says nothing; stopping is bounded all the same."""
         path = self.folder() / "a.sock"
@@ -325,6 +340,19 @@ class LiarTests(SourceCase):
         """Start it."""
         self.liar = Liar(self.folder())
         self.addCleanup(self.liar.stop)
+
+    async def test_empty_update(self) -> None:
+        """An update without an SVID on a stream that stays open ends the identity after the grace, asked for twice."""
+        self.liar.script.append(self.liar.good())
+        source = self.source(self.liar.address, withdrawal_grace=1.0)
+        await source.when_ready()
+        self.liar.script.append(workload_pb2.X509SVIDResponse())
+        await self.until(lambda: source.state.phase == "stale")
+        self.liar.script = [workload_pb2.X509SVIDResponse()]
+        await self.until(lambda: source.state.phase == "withdrawn")
+        self.assertEqual(2, self.liar.calls)
+        self.liar.script.append(self.liar.good())
+        await self.until(lambda: source.state.phase == "connected")
 
     async def test_bad_updates(self) -> None:
         """Bad updates keep the last good values, each is counted, and the stream stays open for the next good one."""
@@ -447,7 +475,9 @@ class PqIssuerTests(SourceCase):
         def ask(address: str) -> Deferred[Any]:
             return fetch_pq_leaf(address, source.svid, source, reactor, now=utc_now, timeout=1.0)
 
-        await self.assertFailure(ask(f"unix://{folder}/no.sock"), PqIssuerUnavailable)
+        nobody = await self.assertFailure(ask(f"unix://{folder}/no.sock"), PqIssuerUnavailable)
+        sentence = f"the PQ issuer at unix://{folder}/no.sock cannot be reached: no such file or directory"
+        self.assertEqual(sentence, str(nobody))
         await self.assertFailure(ask(f"127.0.0.1:{free_port()}"), PqIssuerUnavailable)
         with socket.socket(socket.AF_UNIX) as silent:
             silent.bind(f"{folder}/silent.sock")

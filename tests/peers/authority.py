@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.telemetry.schema import judge_log
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -90,7 +92,8 @@ class RunningAuthority:
         self.bundle_path = self.folder / "bundle.json"
         self.pq_bundle_path = self.folder / "pq-bundle.json"
         self.archive_path = self.folder / "bundle-archive.json"
-        self.log_path = self.folder / "authority.log"
+        self.log_path, self.error_path = self.folder / "authority.log", self.folder / "authority.err"
+        self._log_begins = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.config: dict[str, Any] = {
             "trustDomain": trust_domain,
@@ -116,7 +119,8 @@ class RunningAuthority:
     @property
     def log(self) -> str:
         """Everything that the process wrote."""
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        paths = (self.log_path, self.error_path)
+        return "".join(path.read_text(errors="replace") for path in paths if path.exists())
 
     def records(self, event: str | None = None) -> list[dict[str, Any]]:
         """
@@ -166,9 +170,10 @@ class RunningAuthority:
         """
         self.write_config()
         environment = {**os.environ, "PYTHONPATH": str(TOP), "PYTHONUNBUFFERED": "1"}
-        with self.log_path.open("ab") as log:
+        self._log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log, self.error_path.open("ab") as errors:
             self.process = subprocess.Popen(
-                self.command(), cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self.command(), cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=errors
             )
         deadline = time.monotonic() + seconds
         waiting = [Path(path) for path in self._sockets()]
@@ -183,9 +188,11 @@ class RunningAuthority:
 
     def stop(self) -> None:
         """End it as an operator does, and remove its folder."""
-        self.halt()
-        if self._own_folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.halt()
+        finally:
+            if self._own_folder:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def halt(self) -> int | None:
         """
@@ -212,10 +219,12 @@ class RunningAuthority:
             return None
         process.send_signal(number)
         try:
-            return process.wait(10)
+            status = process.wait(10)
         except subprocess.TimeoutExpired:
             process.kill()
-            return process.wait(10)
+            status = process.wait(10)
+        judge_log(self.log_path, self._log_begins, killed=status == -signal.SIGKILL)
+        return status
 
     def _completed(self, each: Mapping[str, object], ttl: str) -> dict[str, object]:
         spiffe_id = str(each["spiffeID"])

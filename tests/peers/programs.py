@@ -13,7 +13,14 @@ from twisted.trial.unittest import SkipTest
 
 from tests.peers.proxy import environment
 
-_PACKAGES = {"nginx": "nginx-light", "curl": "curl", "openssl": "openssl"}
+_PACKAGES = {
+    "nginx": "nginx-light",
+    "curl": "curl",
+    "openssl": "openssl",
+    "promtool": "prometheus",
+    "mosquitto_pub": "mosquitto-clients",
+    "mosquitto_sub": "mosquitto-clients",
+}
 
 
 def find(name: str) -> str:

@@ -29,6 +29,7 @@ from typing import Any
 from svc.transport.selection import ENVIRONMENT
 from tests.peers.authority import RunningAuthority
 from tests.peers.waiting import TOP, free_port
+from tests.telemetry.schema import judge_log
 
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)\Z")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -75,7 +76,7 @@ class RunningProxy:
         upstream: the application behind the inbound listener ``web``.
         listener: further keys of that listener.
         listeners: listeners beside it.
-        notary: further keys of the section ``notary``.
+        notary: further keys of the section ``notary``; None removes one.
         settings: further top-level keys, replacing what is built here; None removes one.
         folder: where everything lies; a short temporary folder by default.
         python: the interpreter, where it matters for attestation.
@@ -99,6 +100,7 @@ class RunningProxy:
         self.config_path = self.folder / "proxy.yaml"
         self.log_path, self.error_path = self.folder / "proxy.out", self.folder / "proxy.err"
         self.process: subprocess.Popen[bytes] | None = None
+        self._log_begins = 0
         self._python = python
         web = {
             "name": "web",
@@ -127,6 +129,7 @@ class RunningProxy:
             "policy": {"default": "allow"},
             "listeners": [web, *listeners],
         }
+        self.config["notary"] = {name: value for name, value in self.config["notary"].items() if value is not None}
         self.config.update(settings or {})
         self.config = {name: value for name, value in self.config.items() if value is not None}
 
@@ -159,6 +162,7 @@ class RunningProxy:
             Itself.
         """
         self.write_config()
+        self._log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log, self.error_path.open("ab") as errors:
             self.process = subprocess.Popen(
                 self.command(),
@@ -207,13 +211,17 @@ class RunningProxy:
         """
         if self.process is None:
             raise ProxyFailed("it does not run")
-        return self.process.wait(seconds)
+        status = self.process.wait(seconds)
+        judge_log(self.log_path, self._log_begins)
+        return status
 
     def stop(self) -> None:
         """End it as an operator does, and remove its folder."""
-        self.halt()
-        if self._own_folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.halt()
+        finally:
+            if self._own_folder:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def halt(self) -> int | None:
         """
@@ -244,10 +252,12 @@ class RunningProxy:
             return None
         process.send_signal(number)
         try:
-            return process.wait(20)
+            status = process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
-            return process.wait(10)
+            status = process.wait(10)
+        judge_log(self.log_path, self._log_begins, killed=status == -signal.SIGKILL)
+        return status
 
     # -- What it tells ------------------------------------------------------------------------------------------------
 

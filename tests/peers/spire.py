@@ -251,15 +251,21 @@ class RunningSpire:
         Raises:
             SpireFailed: the server refused it.
         """
-        arguments = ["-spiffeID", self._id(wanted.path), "-parentID", self._id("/host"), "-output", "json"]
-        for selector in wanted.selectors:
-            arguments += ["-selector", selector]
-        for other in wanted.federates_with:
-            arguments += ["-federatesWith", f"spiffe://{other}"]
-        if wanted.ttl:
-            arguments += ["-x509SVIDTTL", str(wanted.ttl)]
-        (result,) = json.loads(self.server("entry", "create", *arguments))["results"]
+        (result,) = json.loads(self.server("entry", "create", *self._described(wanted)))["results"]
         return str(result["entry"]["id"])
+
+    def update(self, identifier: str, wanted: Entry) -> None:
+        """
+        Replace what an entry says, its SPIFFE ID too.
+
+        Args:
+            identifier: what :meth:`add` gave.
+            wanted: what it is to say.
+
+        Raises:
+            SpireFailed: the server refused it.
+        """
+        self.server("entry", "update", "-entryID", identifier, *self._described(wanted))
 
     def remove(self, identifier: str) -> None:
         """
@@ -317,6 +323,32 @@ class RunningSpire:
             *("-trustDomainBundlePath", str(bundle), "-trustDomainBundleFormat", "spiffe"),
         )
 
+    def part(self, other: RunningSpire) -> None:
+        """
+        End the federation with another SPIRE: follow it no more, and forget its bundle, which outlives that.
+
+        Args:
+            other: one that was federated with.
+        """
+        name = f"spiffe://{other.trust_domain}"
+        self.server("federation", "delete", "-id", name)
+        self.server("bundle", "delete", "-id", name, "-mode", "dissociate")
+
+    def mint(self, path: str, folder: Path) -> tuple[Path, Path]:
+        """
+        Let the server make an SVID for which there is no entry.
+
+        Args:
+            path: of the SPIFFE ID.
+            folder: where its files go.
+
+        Returns:
+            The files of certificate and key.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.server("x509", "mint", "-spiffeID", self._id(path), "-write", str(folder))
+        return folder / "svid.pem", folder / "key.pem"
+
     def refresh(self, other: RunningSpire) -> None:
         """
         Read the bundle endpoint of another SPIRE now, instead of a minute later.
@@ -360,6 +392,16 @@ class RunningSpire:
 
     def __exit__(self, *_exception: object) -> None:
         self.stop()
+
+    def _described(self, wanted: Entry) -> list[str]:
+        arguments = ["-spiffeID", self._id(wanted.path), "-parentID", self._id("/host"), "-output", "json"]
+        for selector in wanted.selectors:
+            arguments += ["-selector", selector]
+        for other in wanted.federates_with:
+            arguments += ["-federatesWith", f"spiffe://{other}"]
+        if wanted.ttl:
+            arguments += ["-x509SVIDTTL", str(wanted.ttl)]
+        return arguments
 
     def _id(self, path: str) -> str:
         return f"spiffe://{self.trust_domain}{path}"

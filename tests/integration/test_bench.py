@@ -1,0 +1,99 @@
+"""The benchmark as people start it: everything is measured, and what it writes has the promised shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+ROOT = Path(__file__).parents[2]
+MEMBERS = {"metric", "peer", "ours", "theirs", "unit", "ratio", "must", "met"}
+#: Metric and peer of every row of a run without options, in order.
+ROWS = [
+    ("HTTP inbound, none", "haproxy"),
+    ("HTTP inbound, workload", "haproxy"),
+    ("HTTP inbound, workload", "caddy"),
+    ("HTTP inbound, workload", "twisted.web"),
+    ("HTTP outbound", "haproxy"),
+    ("bulk", "haproxy"),
+    ("new mTLS connections", "haproxy"),
+    ("added p50, one connection", "haproxy"),
+    ("workload, added p50", "budget"),
+    ("logRequest, added p50", "budget"),
+    ("signRequest, added p50", "budget"),
+    ("durable signed receipts", "budget"),
+    ("durable signed receipts, wall", "budget"),
+    ("connection with X25519MLKEM768", "ours, X25519"),
+    ("idle mTLS connection", "haproxy"),
+    ("the process at rest", "budget"),
+]
+#: The same of a run with ``--mqtt``; they are the last ones of a whole run.
+MQTT_ROWS = [
+    ("MQTT QoS 0", "mosquitto"),
+    ("MQTT QoS 1", "mosquitto"),
+    ("MQTT QoS 2", "mosquitto"),
+    ("MQTT fan-out 1:100", "mosquitto"),
+    ("MQTT connections", "mosquitto"),
+    ("MQTT idle client", "mosquitto"),
+]
+#: What the project asks of a request through the proxy; the rest is in docs/benchmarks.md.
+FLOORS = {
+    ("HTTP inbound, workload", "haproxy"): 0.33,
+    ("HTTP inbound, workload", "caddy"): 1.0,
+    ("MQTT QoS 1", "mosquitto"): 0.35,
+}
+
+
+def _missing() -> list[str]:
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+    missing = [name for name in ("haproxy", "caddy", "nginx", "mosquitto") if shutil.which(name, path=path) is None]
+    if os.geteuid() != 0 and shutil.which("gcc") is None:
+        # As root the command installs the compiler itself.
+        missing.append("gcc")
+    return missing
+
+
+class BenchTests(SynchronousTestCase):
+    """``bin/bench --quick``. No time is judged here: the machine of a test may be busy."""
+
+    def setUp(self) -> None:
+        """Skip where a peer is absent."""
+        missing = _missing()
+        if missing:
+            packages = "haproxy caddy nginx-light mosquitto gcc libssl-dev"
+            raise SkipTest(f"needs {', '.join(missing)}: apt-get install {packages}")
+
+    def test_a_smoke_run_measures_every_row(self) -> None:
+        """Each row is printed and written, with positive figures, a ratio that follows from them, and its floor."""
+        with tempfile.TemporaryDirectory(prefix="svc-bench-test-") as folder:
+            file = Path(folder) / "rows.json"
+            command = [str(ROOT / "bin" / "bench"), "--quick", "--json", str(file)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            document = json.loads(file.read_text(), parse_constant=self.fail)
+        rows = document["rows"]
+        self.assertEqual([(row["metric"], row["peer"]) for row in rows], ROWS + MQTT_ROWS)
+        for row in rows:
+            self._judge(row, done.stdout)
+        for name in ("haproxy", "mosquitto"):
+            self.assertIn(name, document["surroundings"][name].lower())
+
+    def _judge(self, row: dict[str, object], shown: str) -> None:
+        self.assertEqual(set(row), MEMBERS)
+        ours, theirs, ratio, must = (row[name] for name in ("ours", "theirs", "ratio", "must"))
+        for figure in (ours, theirs, ratio):
+            assert isinstance(figure, float)
+            self.assertGreater(figure, 0.0, row)
+        more_is_better = "/CPU s" in str(row["unit"]) or row["unit"] == "receipts/s"
+        better = ours / theirs if more_is_better else theirs / ours  # type: ignore[operator]
+        self.assertApproximates(ratio, better, 0.01 * better)
+        self.assertEqual(row["met"], None if must is None else ratio >= must)
+        floor = FLOORS.get((str(row["metric"]), str(row["peer"])))
+        if floor is not None:
+            self.assertEqual(must, floor)
+        self.assertIn(str(row["metric"]), shown)

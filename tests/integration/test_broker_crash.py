@@ -1,0 +1,243 @@
+"""The broker's process is killed, its disk fills up: nothing acknowledged is lost, nothing with QoS 2 comes twice."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    PacketType,
+    Properties,
+    Publish,
+    ReasonCode,
+    Subscribe,
+    Subscription,
+    Version,
+)
+from tests.peers.broker import RunningBroker
+from tests.peers.faulty import fill, memory_disk
+from tests.peers.honest import HonestClient
+from tests.peers.mqttclient import RawClient
+from tests.peers.swarm import Swarm
+from tests.peers.waiting import eventually, short_folder
+
+KILLS = 50
+#: Messages of one publisher that are not finished; the Receive Maximum of the broker is 100.
+WINDOW = 40
+PUBLISHERS = {"p5": Version.V5, "p3": Version.V311}
+#: Client identifier to protocol level and the quality of service that it subscribes with.
+SUBSCRIBERS = {"s2": (Version.V5, 2), "s1": (Version.V5, 1), "old2": (Version.V311, 2)}
+LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
+
+
+class Case(SynchronousTestCase):
+    """A broker that keeps what it is told."""
+
+    def setUp(self) -> None:
+        """Make what is ended at the end."""
+        self.stack = ExitStack()
+        self.addCleanup(self.stack.close)
+
+    def broker(self, folder: Path | None = None, **settings: str) -> RunningBroker:
+        """Make a broker, with its database in a folder."""
+        path = (folder or short_folder(self.stack)) / "kept" / "broker.db"
+        broker = RunningBroker(persistence={"path": str(path)}, settings=settings)
+        self.stack.callback(broker.stop)
+        return broker
+
+
+class KillTests(Case):
+    """kill -9 under load."""
+
+    def setUp(self) -> None:
+        """Publishers and subscribers."""
+        super().setUp()
+        clients = [HonestClient(name, version) for name, version in PUBLISHERS.items()]
+        clients += [HonestClient(name, version) for name, (version, _qos) in SUBSCRIBERS.items()]
+        self.running = self.broker(metricsAddr="", adminAddr="")
+        self.swarm = Swarm(self.running.port, clients)
+        self.stack.callback(self.swarm.close)
+        self.random = random.Random(7)
+        self.sent: dict[bytes, int] = {}
+
+    def test_nothing_acknowledged_is_lost(self) -> None:
+        """Over fifty kills every acknowledged message reaches every subscriber, those with QoS 2 exactly once."""
+        self.running.launch()
+        self.subscribe()
+        acknowledged = 0
+        for _kill in range(KILLS):
+            before = self.acknowledged()
+            # Killed in the middle of things, wherever that is.
+            self.load(20 + self.random.randrange(60), self.random.random() * 0.03)
+            self.running.kill()
+            self.swarm.hear_the_end()
+            self.assertGreater(self.acknowledged(), before)
+            acknowledged = self.acknowledged()
+            self.running.launch()
+        self.finish()
+        self.assertGreater(acknowledged, KILLS * 20)
+        self.judge()
+
+    def subscribe(self) -> None:
+        """Subscribe, and wait until it is granted."""
+        self.assertTrue(self.swarm.go_on(20, lambda: all(each.connected for each in self.swarm.clients.values())))
+        for name, (_version, qos) in SUBSCRIBERS.items():
+            self.swarm.says(name, self.swarm[name].subscribe(Subscription("t/#", qos)))  # type: ignore[arg-type]
+        self.assertTrue(self.swarm.go_on(20, lambda: all(self.swarm[name].subscribed for name in SUBSCRIBERS)))
+
+    def load(self, messages: int, longer: float) -> None:
+        """Publish until so many more messages are acknowledged, and a little longer."""
+        goal = self.acknowledged() + messages
+        went_on = self.swarm.go_on(20, lambda: self.publish() or self.acknowledged() >= goal)
+        self.assertTrue(went_on, f"no progress: {self.running.log[-2000:]}{self.running.errors[-2000:]}")
+        self.swarm.go_on(longer, self.publish)
+
+    def publish(self) -> None:
+        """Keep the window of each publisher full."""
+        for name in PUBLISHERS:
+            client = self.swarm[name]
+            while client.connected and len(client.unfinished) < WINDOW:
+                payload = b"%d " % len(self.sent) + bytes(self.random.randrange(300))
+                qos = self.random.choice((1, 2))
+                self.sent[payload] = qos
+                self.swarm.says(name, client.publish(f"t/{name}", payload, qos))  # type: ignore[arg-type]
+
+    def acknowledged(self) -> int:
+        """Count what the publishers were told is safe."""
+        return sum(len(self.swarm[name].acknowledged) for name in PUBLISHERS)
+
+    def finish(self) -> None:
+        """Go on until nothing is on its way."""
+        clients = self.swarm.clients.values()
+        done = lambda: all(each.connected and not each.unfinished for each in clients)  # noqa: E731
+        self.assertTrue(self.swarm.go_on(20, done), [each.unfinished for each in clients])
+        before: list[int] = []
+        while before != (now := [len(each.delivered) for each in clients]):
+            before = now
+            self.swarm.go_on(0.3)
+
+    def judge(self) -> None:
+        """Compare what was acknowledged with what arrived."""
+        safe = {payload for name in PUBLISHERS for payload in self.swarm[name].acknowledged}
+        self.assertEqual(safe, set(self.sent))
+        for client in self.swarm.clients.values():
+            self.assertEqual((client.broken, client.refused), ([], []))
+        for name, (_version, qos) in SUBSCRIBERS.items():
+            counted = Counter(payload for payload, _qos in self.swarm[name].delivered)
+            self.assertEqual(safe - set(counted), set(), f"lost to {name}")
+            twice = [payload for payload, times in counted.items() if times > 1 and min(qos, self.sent[payload]) == 2]
+            self.assertEqual(twice, [], f"twice to {name}")
+
+
+class StartTests(Case):
+    """What a start finds."""
+
+    def test_kept_over_an_orderly_end(self) -> None:
+        """Retained messages, sessions and what waits for them are there after SIGTERM; a fleeting session is not."""
+        broker = self.broker().start()
+        with ExitStack() as stack:
+            subscriber, fleeting, publisher = (stack.enter_context(RawClient(broker.port)) for _ in range(3))
+            subscriber.connect("s", **LASTING)
+            fleeting.connect("f")
+            publisher.connect("p")
+            for each in (subscriber, fleeting):
+                self.subscribed(each, "t")
+            subscriber.close()
+            publisher.send(Publish("t", b"kept", 1, True, packet_id=1))
+            self.assertEqual(publisher.receive(), Acknowledgement(PacketType.PUBACK, 1))
+            self.assertEqual(broker.halt(), 0)
+        self.assertEqual(len(broker.records("svc.broker.store.closed")), 1)
+        broker.start()
+        (opened,) = broker.records("svc.broker.store.opened")[1:]
+        self.assertEqual((opened["attributes"]["sessions"], opened["attributes"]["retained"]), (1, 1))
+        with RawClient(broker.port) as back:
+            self.assertTrue(back.connect("s", **LASTING).session_present)
+            (message,) = back.sync()
+            self.assertEqual((message.payload, message.qos), (b"kept", 1))  # type: ignore[union-attr]
+        self.assertTrue(broker.readiness()["store"]["ok"])
+
+    def subscribed(self, client: RawClient, topic: str) -> None:
+        """Subscribe and wait for the answer."""
+        client.send(Subscribe(1, [Subscription(topic, 2)]))
+        client.receive()
+
+    def test_second_broker(self) -> None:
+        """A second broker on the same database does not start, and says why."""
+        folder = short_folder(self.stack)
+        self.broker(folder).start()
+        second = self.broker(folder).launch()
+        self.assertEqual(second.wait(), 1)
+        (failed,) = second.records("svc.process.start_failed")
+        self.assertEqual(failed["detail_reason"], "store_in_use")
+        self.assertIn("persistence.path", failed["detail"])
+
+
+class FullDiskTests(Case):
+    """A small disk in memory."""
+
+    def test_full_and_back(self) -> None:
+        """On a full disk only what is safe is acknowledged, new messages are refused, and it recovers by itself."""
+        disk = memory_disk(self.stack)
+        broker = self.broker(disk).start()
+        with RawClient(broker.port) as away:
+            away.connect("s", **LASTING)
+            away.send(HonestClient("s").subscribe(Subscription("t", 1)))
+            away.receive()
+        publisher = self.stack.enter_context(RawClient(broker.port))
+        publisher.connect("p")
+        old = self.stack.enter_context(RawClient(broker.port, Version.V311))
+        old.connect("old")
+        filler = fill(disk)
+        safe, refused = self.publish(publisher, 400)
+        self.assertGreater(refused, 0)
+        self.assertFalse(broker.readiness()["store"]["ok"])
+        self.assertEqual(broker.readiness()["store"]["reason"], "mqtt_store_unavailable")
+        self.assertTrue(broker.is_ready())
+        self.assertGreater(broker.metric("svc_broker_store_errors_total"), 0)
+        self.assertEqual(broker.metric("svc_broker_store_accepting"), 0)
+        old.send(Publish("t", b"x", 1, packet_id=1))
+        self.assertIsNone(old.receive())
+        with RawClient(broker.port) as lasting:
+            refusal = lasting.connect("q", **LASTING)
+            self.assertEqual(refusal, Connack(False, ReasonCode.SERVER_UNAVAILABLE))
+        with RawClient(broker.port) as fleeting:
+            self.assertEqual(fleeting.connect("fleeting").code, 0)
+        filler.unlink()
+        eventually(lambda: broker.readiness()["store"]["ok"], 10, "a database that takes messages again")
+        more, refused = self.publish(publisher, 10)
+        self.assertEqual((len(more), refused), (10, 0))
+        names = [each["event"]["name"] for each in broker.records() if "broker.store" in each["event"]["name"]]
+        self.assertEqual(names[0], "svc.broker.store.opened")
+        self.assertEqual(names[-1], "svc.broker.store.accepts")
+        self.assertLessEqual({"svc.broker.store.failed", "svc.broker.store.refuses"}, set(names))
+        broker.kill()
+        broker.start()
+        with RawClient(broker.port) as back:
+            back.connect("s", **LASTING)
+            got = [each.payload for each in back.sync() if isinstance(each, Publish)]
+        self.assertEqual(got, [*safe, *more])
+
+    def publish(self, client: RawClient, count: int) -> tuple[list[bytes], int]:
+        """Publish messages of 4 KiB one after the other; give those that were taken, and how many were not."""
+        taken: list[bytes] = []
+        refused = 0
+        for number in range(1, count + 1):
+            payload = b"%d " % number + bytes(4096)
+            client.send(Publish("t", payload, 1, packet_id=number))
+            answer = client.receive()
+            assert isinstance(answer, Acknowledgement)
+            if answer.code < 0x80:
+                taken.append(payload)
+            else:
+                self.assertEqual(answer.code, ReasonCode.QUOTA_EXCEEDED)
+                refused += 1
+                if refused == 20:
+                    break
+        return taken, refused

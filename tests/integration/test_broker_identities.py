@@ -1,0 +1,311 @@
+"""The broker behind SPIFFE mutual TLS with a real authority: who may do what, and who may not stay."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    Connect,
+    Disconnect,
+    PacketType,
+    Properties,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+    Will,
+)
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.broker import RunningBroker
+from tests.peers.mqttclient import RawClient
+from tests.peers.programs import find, run
+from tests.peers.strangers import Credentials
+from tests.peers.waiting import Shared, eventually, short_folder
+
+ACL = [
+    {
+        "who": "spiffe://example.org/device/*",
+        "publish": ["devices/+/state"],
+        "subscribe": ["commands/#", "devices/+/state"],
+    },
+    {"who": "spiffe://example.org/control", "publish": ["commands/#"], "subscribe": ["devices/#"]},
+]
+REFUSED = ReasonCode.NOT_AUTHORIZED
+
+
+def make_broker(stack: ExitStack, authority: RunningAuthority) -> RunningBroker:
+    """Start a broker with one listener for identities."""
+    return stack.enter_context(
+        RunningBroker(
+            listener={"name": "devices", "tls": {"spiffe": True}, "acl": ACL},
+            settings={"trustDomain": "example.org", "spiffeSocketPath": authority.address},
+        )
+    )
+
+
+class Site:
+    """
+    An authority, a broker, and the files of three clients.
+
+    Args:
+        stack: ends everything.
+        lives: how long the SVIDs of some paths live.
+    """
+
+    def __init__(self, stack: ExitStack, **lives: str) -> None:
+        self.stack = stack
+        self.folder = short_folder(stack)
+        paths = {"broker": "/broker", "device": "/device/7", "other": "/device/8", "control": "/control"}
+        entries = [entry(path, ttl=lives.get(name, "1h")) for name, path in paths.items()]
+        self.authority = stack.enter_context(RunningAuthority(entries=entries))
+        self.broker = make_broker(stack, self.authority)
+        self._paths = paths
+
+    def credentials(self, name: str, folder: str = "id") -> Credentials:
+        """Export an SVID."""
+        return Credentials.fetch(self.authority, self.folder / folder / name, self._paths[name])
+
+    def open(self, name: str, version: Version = Version.V5, folder: str = "id") -> RawClient:
+        """Open a connection as somebody."""
+        context = self.credentials(name, folder).context()
+        return self.stack.enter_context(RawClient(self.broker.port, version, tls=context.wrap_socket))
+
+    def client(self, name: str, client_id: str = "", version: Version = Version.V5, **more: Any) -> RawClient:
+        """Connect a client as somebody."""
+        raw = self.open(name, version)
+        answer = raw.connect(client_id or f"{name}-{version.name}", **more)
+        assert answer.code == 0, answer
+        return raw
+
+
+SITE = Shared(Site)
+
+
+class AccessTests(SynchronousTestCase):
+    """Rules by identity."""
+
+    def setUp(self) -> None:
+        """Everybody uses the same broker."""
+        self.site: Site = SITE.get()
+
+    def test_publish(self) -> None:
+        """What no rule allows is answered with 0x87 and the connection goes on; QoS 0 is dropped; all is counted."""
+        before = self.site.broker.metric("svc_broker_denied_total", action="publish")
+        watcher = self.site.client("control")
+        watcher.send(Subscribe(1, [Subscription("devices/#", 0)]))
+        watcher.sync()
+        client = self.site.client("device")
+        client.send(
+            Publish("devices/7/state", b"allowed", 1, packet_id=1),
+            Publish("devices/7/secret", b"denied", 1, packet_id=2),
+            Publish("devices/7/secret", b"denied", 2, packet_id=3),
+            Publish("devices/7/secret", b"denied"),
+            Publish("$SYS/broker/uptime", b"denied", 1, packet_id=4),
+            Publish("devices/7/state", b"allowed too"),
+        )
+        answers = [(each.type, each.packet_id, each.code) for each in client.sync()]  # type: ignore[union-attr]
+        self.assertEqual(
+            answers,
+            [
+                (PacketType.PUBACK, 1, 0),
+                (PacketType.PUBACK, 2, REFUSED),
+                (PacketType.PUBREC, 3, REFUSED),
+                (PacketType.PUBACK, 4, REFUSED),
+            ],
+        )
+        came = [each.payload for each in watcher.sync() if isinstance(each, Publish)]
+        self.assertEqual(came, [b"allowed", b"allowed too"])
+        self.assertEqual(self.site.broker.metric("svc_broker_denied_total", action="publish"), before + 4)
+        told = self.site.broker.records("svc.broker.access.denied")
+        found = {(each["peer_spiffe_id"], each["reason"], each["detail_reason"], each["detail"]) for each in told}
+        mine = ("spiffe://example.org/device/7", "policy_deny", "mqtt_not_authorized", "no rule lets it publish")
+        self.assertIn(mine, found)
+
+    def test_publish_311(self) -> None:
+        """MQTT 3.1.1 has no code for it: QoS 0 is dropped, above it the connection ends [MQTT-3.3.5-2]."""
+        client = self.site.client("device", version=Version.V311)
+        client.send(Publish("devices/7/secret", b"denied"), Publish("devices/7/state", b"", 1, packet_id=1))
+        self.assertEqual(client.sync(), [Acknowledgement(PacketType.PUBACK, 1)])
+        client.send(Publish("devices/7/secret", b"denied", 1, packet_id=2))
+        self.assertEqual((client.sync(), client.ended), ([], True))
+
+    def test_subscribe(self) -> None:
+        """Each filter is answered for itself; one that is wider than all rules is refused, shared or not."""
+        wanted = ("commands/7/#", "commands/#", "#", "devices/#", "devices/7/state", "$share/g/commands/x", "$SYS/#")
+        allowed = (True, True, False, False, True, True, False)
+        for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 0x80)):
+            client = self.site.client("device", version=version)
+            client.send(Subscribe(9, [Subscription(each, 1) for each in wanted]))
+            self.assertEqual(client.sync(), [Suback(9, [1 if each else code for each in allowed])])
+
+    def test_nothing_leaks(self) -> None:
+        """Whoever was refused a subscription gets nothing by it."""
+        device, control = self.site.client("device"), self.site.client("control")
+        device.send(Subscribe(1, [Subscription("#", 0), Subscription("commands/7", 0)]))
+        device.sync()
+        control.send(Publish("commands/7", b"for you"), Publish("commands/8", b"not for you"))
+        control.sync()
+        self.assertEqual([each.payload for each in device.sync() if isinstance(each, Publish)], [b"for you"])
+
+    def test_will(self) -> None:
+        """A will that its client might not publish refuses the connection."""
+        for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
+            raw = self.site.open("device", version)
+            raw.send(Connect("w", version, will=Will("commands/7", b"gone")))
+            # The wait is short: who is refused is gone at once, over TLS too.
+            self.assertEqual((raw.until_end(2), raw.ended), ([Connack(False, code)], True))
+
+    def test_session_of_another(self) -> None:
+        """A client identifier belongs to the identity that has its session; nobody else gets or ends it."""
+        for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
+            name = f"mine-{version.name}"
+            keep = {"clean_start": False}
+            if version is Version.V5:
+                keep["properties"] = Properties(session_expiry=100)  # type: ignore[assignment]
+            owner = self.site.client("device", name, version, **keep)
+            for clean in (True, False):
+                thief = self.site.open("other", version)
+                thief.send(Connect(name, version, clean_start=clean))
+                self.assertEqual(thief.until_end(2), [Connack(False, code)])
+            self.assertEqual((owner.sync(), owner.ended), ([], False))
+            owner.close()
+            again = self.site.open("device", version)
+            self.assertTrue(again.connect(name, **keep).session_present)
+
+    def test_goodbye(self) -> None:
+        """A client that says goodbye is let go at once."""
+        client = self.site.client("device", "goodbye")
+        client.send(Disconnect())
+        self.assertEqual((client.until_end(2), client.ended), ([], True))
+
+    def test_strangers(self) -> None:
+        """A client of another authority, and one without an SVID, do not get through TLS."""
+        folder = short_folder(self.site.stack)
+        with RunningAuthority(entries=[entry("/device/7")], folder=folder) as authority:
+            stranger = Credentials.fetch(authority, folder / "id")
+        roots = self.site.credentials("device").roots
+        context = Credentials(stranger.certificate, stranger.key, roots, stranger.spiffe_id).context()
+        bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        bare.check_hostname = False
+        bare.load_verify_locations(str(roots))
+        for each in (context, bare):
+            with RawClient(self.site.broker.port, tls=each.wrap_socket) as client:
+                client.send(Connect("c"))
+                self.assertEqual((client.until_end(), client.ended), ([], True))
+
+    def test_mosquitto_clients(self) -> None:
+        """Debian's mosquitto_pub and mosquitto_sub come with an SVID in files; what is refused is told."""
+        files = self.site.credentials("control")
+        common = ["-h", "127.0.0.1", "-p", str(self.site.broker.port), "--cafile", str(files.roots), "--insecure"]
+        common += ["--cert", str(files.certificate), "--key", str(files.key), "-V", "5", "-q", "1"]
+        device = self.site.client("device", "for-mosquitto")
+        device.send(Subscribe(1, [Subscription("commands/7", 1)]))
+        device.sync()
+        sent = run([find("mosquitto_pub"), *common, "-t", "commands/7", "-m", "go"])
+        self.assertEqual((sent.returncode, sent.stderr), (0, b""))
+        self.assertEqual([each.payload for each in device.sync() if isinstance(each, Publish)], [b"go"])
+        refused = run([find("mosquitto_pub"), *common, "-t", "devices/7/state", "-m", "go"])
+        self.assertIn(b"Not authorized", refused.stdout + refused.stderr)
+        told = run([find("mosquitto_sub"), *common, "-t", "commands/#", "-W", "3"])
+        self.assertIn(b"All subscription requests were denied", told.stdout + told.stderr)
+
+
+class StayingTests(SynchronousTestCase):
+    """Who may not stay, and what changes for those who come."""
+
+    def serial(self, port: int, credentials: Credentials) -> str:
+        """Ask for the serial number of the broker's certificate."""
+        kept: list[Any] = []
+
+        def wrap(plain: Any) -> Any:
+            kept.append(credentials.context().wrap_socket(plain))
+            return kept[0]
+
+        with RawClient(port, tls=wrap) as client:
+            self.assertEqual(client.connect("serial").code, 0)
+            return str(kept[0].getpeercert()["serialNumber"])
+
+    def test_rotation_and_end(self) -> None:
+        """New connections get the broker's new SVID, old ones stay; a client goes with its own SVID, told why."""
+        with ExitStack() as stack:
+            site = Site(stack, broker="6s", device="6s")
+            stays = site.client("control")
+            goes = site.client("device", "goes", will=Will("devices/7/state", b"gone"))
+            stays.send(Subscribe(1, [Subscription("devices/#", 0)]))
+            stays.sync()
+            files = site.credentials("control")
+            first = self.serial(site.broker.port, files)
+            eventually(lambda: self.serial(site.broker.port, files) != first, 15, "another SVID of the broker")
+            self.assertEqual(goes.until_end(15), [Disconnect(REFUSED)])
+            self.assertEqual([each.payload for each in stays.sync() if isinstance(each, Publish)], [b"gone"])
+            self.assertFalse(stays.ended)
+            self.assertEqual(site.broker.metric("svc_broker_refusals_total", reason="expired"), 1)
+            (record,) = site.broker.records("svc.broker.client.broken")
+            self.assertEqual(
+                (record["detail_reason"], record["peer_spiffe_id"]), ("expired", "spiffe://example.org/device/7")
+            )
+            site.client("device", "goes")
+
+    def test_new_roots(self) -> None:
+        """An authority that begins anew has other roots: its old clients are closed, new ones come, sessions stay."""
+        with ExitStack() as stack:
+            site = Site(stack)
+            properties = Properties(session_expiry=100)
+            client = site.client("device", "lasting", properties=properties)
+            old = site.client("other", "old", Version.V311)
+            before = site.credentials("device")
+            site.authority.kill()
+            site.authority.start()
+            self.assertEqual(client.until_end(20), [Disconnect(REFUSED)])
+            self.assertEqual((old.until_end(), old.ended), ([], True))
+            self.assertEqual(site.broker.metric("svc_broker_refusals_total", reason="chain_untrusted"), 2)
+            eventually(site.broker.is_ready, 10, "readiness")
+            again = site.open("device", folder="new")
+            self.assertTrue(again.connect("lasting", clean_start=False, properties=properties).session_present)
+            with self.assertRaises(ssl.SSLError):
+                RawClient(site.broker.port, tls=before.context().wrap_socket)
+
+    def test_withdrawn(self) -> None:
+        """A broker whose own identity is withdrawn closes the clients that it was shown to, and is not ready."""
+        with ExitStack() as stack:
+            site = Site(stack)
+            client = site.client("device")
+            config = site.authority.config["entries"]
+            # An authority that knows this user no more: everything else of it is as before.
+            site.authority.config["entries"] = [{**each, "uid": os.geteuid() + 1} for each in config]
+            site.authority.kill()
+            site.authority.start()
+            self.assertEqual(client.until_end(40), [Disconnect(REFUSED)])
+            self.assertEqual(site.broker.readiness()["credentials"]["reason"], "identity_withdrawn")
+            self.assertEqual(site.broker.metric("svc_broker_refusals_total", reason="identity_withdrawn"), 1)
+
+
+class StartTests(SynchronousTestCase):
+    """A start that cannot be."""
+
+    def test_no_authority(self) -> None:
+        """Without a Workload API the start ends in time with the reason."""
+        with ExitStack() as stack:
+            folder: Path = short_folder(stack)
+            broker = RunningBroker(
+                listener={"tls": {"spiffe": True}, "acl": ACL},
+                settings={
+                    "trustDomain": "example.org",
+                    "spiffeSocketPath": f"unix://{folder}/none.sock",
+                    "startTimeout": "1s",
+                },
+                folder=folder,
+            ).launch()
+            self.assertEqual(broker.wait(15), 1)
+            (record,) = broker.records("svc.process.start_failed")
+            self.assertEqual(record["detail_reason"], "workload_api_unavailable")

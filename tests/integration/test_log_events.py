@@ -1,0 +1,574 @@
+"""
+Every event happens for real: processes are driven until each has told it, and each condition of readiness has failed
+and come back. What was said is judged by the published schema when the processes end, see ``tests.peers``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import signal
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Set
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.telemetry.events import EVENTS
+from tests.peers import webapp
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.programs import other_python
+from tests.peers.proxy import RunningProxy
+from tests.peers.strangers import Credentials, Ended, RawConnection
+from tests.peers.waiting import Shared, eventually, free_port, short_folder
+
+_TestT = TypeVar("_TestT", bound=Callable[..., None])
+SIGN = "Svc-Notarization-Level: signRequest\r\n"
+#: What happens in other tests: the event and a module that looks for it.
+ELSEWHERE = {
+    "svc.runtime.failure": "integration/test_twistd_logging.py",
+    "svc.runtime.logs_dropped": "integration/test_log_outlet.py",
+    "svc.runtime.clock_stepped": "integration/test_proxy_clock.py",
+    "svc.store.damaged": "integration/test_proxy_damage.py",
+    "svc.store.set_aside": "integration/test_proxy_damage.py",
+    "svc.store.lies_aside": "integration/test_proxy_damage.py",
+    # A proxy forgets ten minutes after its start at the earliest.
+    "svc.store.pruned": "proxy/test_observers.py",
+    # Neither process has this source; applications embed it.
+    "svc.pq.bundle.updated": "workload/test_pqfile.py",
+    "svc.authority.keys.loaded": "integration/test_authority.py",
+}
+
+
+def tells(*names: str) -> Callable[[_TestT], _TestT]:
+    """Name the events that a test makes happen; ``assert_told`` looks for them."""
+
+    def named(test: _TestT) -> _TestT:
+        test.tells = {f"svc.{name}" for name in names}  # type: ignore[attr-defined]
+        return test
+
+    return named
+
+
+class _Case(SynchronousTestCase):
+    stack: ExitStack
+
+    def assert_told(self, *processes: RunningProxy | RunningAuthority, seconds: float = 5.0) -> None:
+        """Each event of the test stands in the log of one of the processes."""
+        wanted: Set[str] = getattr(self, self._testMethodName).tells
+
+        def missing() -> Set[str]:
+            return wanted - {each["event"]["name"] for process in processes for each in process.records()}
+
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not missing(), seconds)
+        self.assertEqual(set(), missing())
+
+    def assert_condition(self, proxy: RunningProxy, name: str, reason: str | None, *, ready: bool) -> None:
+        """A condition of the page becomes so, and the page's status with it."""
+
+        def so() -> bool:
+            found = proxy.readiness().get(name, {})
+            return (found.get("ok"), found.get("reason")) == (reason is None, reason) and proxy.is_ready() is ready
+
+        eventually(so, 15, f"{name} {reason or 'ok'}, ready {ready}")
+
+
+class RegistryTests(SynchronousTestCase):
+    """These tests against the registry."""
+
+    def test_complete(self) -> None:
+        """Each event of proxy and authority is told by a test below, or by one that is named here and looks for it."""
+        own: set[str] = set()
+        for case in (TrafficTests, StartTests, CredentialTests, AuthorityTests):
+            for name in filter(lambda each: each.startswith("test_"), dir(case)):
+                own |= getattr(getattr(case, name), "tells", set())
+        self.assertEqual(set(), own & set(ELSEWHERE))
+        events = {name for name in EVENTS if not name.startswith("svc.broker.")}
+        self.assertEqual(events, own | set(ELSEWHERE))
+        for name, place in ELSEWHERE.items():
+            text = (Path(__file__).parents[1] / place).read_text()
+            spoken = name in text or f"Event.{EVENTS[name].name}" in text
+            self.assertTrue(spoken, f"{place} does not speak of {name}")
+
+
+class Canned:
+    """
+    An application that answers with octets that a test gave.
+
+    Args:
+        stack: ends it.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.answer = b""
+        self._server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _address = self._server.accept()
+                with connection:
+                    while b"\r\n\r\n" not in connection.recv(65536):
+                        pass
+                    connection.sendall(self.answer)
+
+
+def _make(stack: ExitStack) -> Any:
+    authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
+    canned = Canned(stack)
+    ports = {name: free_port() for name in ("absent", "canned", "tight", "strict")}
+    inbound = {"protocol": "http", "direction": "inbound"}
+    application = f"127.0.0.1:{webapp.start(stack)}"
+    listeners = [
+        {**inbound, "name": "absent", "upstream": f"127.0.0.1:{free_port()}"},
+        {**inbound, "name": "canned", "upstream": f"127.0.0.1:{canned.port}"},
+        {**inbound, "name": "tight", "upstream": application, "limits": {"connections": 1}},
+        {**inbound, "name": "strict", "upstream": application, "notarization": "signRequest"},
+    ]
+    for listener in listeners:
+        listener["listen"] = f"127.0.0.1:{ports[listener['name']]}"  # type: ignore[index]
+    notary = {"receiptsPerSecond": 20, "receiptsBurst": 40}
+    settings = {"accessLog": "on", "workload": {"namespace": "shop", "annotations": {"note": SECRET}}}
+    proxy = RunningProxy(authority, application, listeners=listeners, notary=notary, settings=settings)
+    stack.enter_context(proxy)
+    credentials = Credentials.fetch(authority, short_folder(stack))
+    return SimpleNamespace(proxy=proxy, ports=ports, credentials=credentials, canned=canned)
+
+
+SECRET = "hunter2hunter2"
+SHARED = Shared(_make)
+
+
+class TrafficTests(_Case):
+    """One proxy, and everything that its clients, its application and its disk can do to it."""
+
+    def setUp(self) -> None:
+        found = SHARED.get()
+        self.proxy: RunningProxy = found.proxy
+        self.ports: dict[str, int] = found.ports
+        self.credentials: Credentials = found.credentials
+        self.canned: Canned = found.canned
+
+    def connect(self, listener: str | None = None) -> RawConnection:
+        """Connect with an identity."""
+        port = self.proxy.port if listener is None else self.ports[listener]
+        connection = RawConnection(port, self.credentials)
+        self.addCleanup(connection.close)
+        return connection
+
+    def plainly(self, data: bytes) -> None:
+        """Send octets without TLS."""
+        with RawConnection(self.proxy.port) as connection:
+            connection.send(data)
+            connection.rest()
+
+    @tells("proxy.handshake.failed", "proxy.auth.denied", "proxy.denials.suppressed")
+    def test_strangers(self) -> None:
+        """Who does not speak TLS, and who has no identity."""
+        self.plainly(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        nobody = self.credentials.context()
+        anonymous = type(nobody)(nobody.protocol)
+        anonymous.check_hostname, anonymous.verify_mode = False, 0  # type: ignore[assignment]
+        for _number in range(3):
+            with contextlib.suppress(OSError), RawConnection(self.proxy.port, anonymous) as connection:
+                connection.rest()
+        self.assert_told(self.proxy)
+        denied = self.proxy.records("svc.proxy.auth.denied")[-1]
+        self.assertEqual(("svid_invalid", "certificate_missing"), (denied["reason"], denied["detail_reason"]))
+        self.assertEqual(("shop", "spiffe://example.org/ns/shop/sa/api"), (denied["namespace"], denied["spiffe_id"]))
+
+    @tells(
+        "proxy.request.served",
+        "proxy.request.rejected",
+        "proxy.upstream.failed",
+        "proxy.upstream.misbehaved",
+        "proxy.connection.refused",
+        "notary.overloaded",
+    )
+    def test_requests(self) -> None:
+        """Requests that are served, refused, and fail for the application's or the notary's sake."""
+        self.assertEqual(200, self.connect().request("/bytes/1").status)
+        broken = self.connect()
+        broken.send(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+        self.assertEqual(400, broken.read().status)
+        self.assertEqual(502, self.connect("absent").request("/").status)
+        self.canned.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"
+        self.assertEqual(502, self.connect("canned").request("/").status)
+        first = self.connect("tight")
+        self.assertEqual(200, first.request("/bytes/1").status)
+        with contextlib.suppress(OSError):
+            self.connect("tight").rest()
+        asking = self.connect()
+        eventually(lambda: asking.request("/bytes/1", fields=SIGN).status == 429, 10, "a refusal for the rate")
+        self.assert_told(self.proxy)
+
+    @tells("store.failed", "store.read_only", "store.writable", "notary.record.failed")
+    def test_store(self) -> None:
+        """The disk is full, and has room again; who needs records decides what that means for readiness."""
+        connection = self.connect()
+        for _number in range(30):
+            connection.request("/bytes/1", fields="Svc-Notarization-Level: logRequest\r\n")
+        self.assert_condition(self.proxy, "store", None, ready=True)
+        with self.no_room():
+            eventually(self.refused, 10, "a refusal")
+            self.assert_condition(self.proxy, "store", "notary_unavailable", ready=False)
+            self.assertTrue(self.proxy.readiness()["store"]["required"])
+            self.assertEqual(200, connection.request("/bytes/1").status)
+            self.assertEqual(503, self.connect("strict").request("/bytes/1").status)
+        self.assert_condition(self.proxy, "store", None, ready=True)
+        self.assert_told(self.proxy)
+
+    def refused(self) -> bool:
+        """A request that needs a record is refused; one that was under way may break off."""
+        with contextlib.suppress(Ended), RawConnection(self.proxy.port, self.credentials) as connection:
+            return connection.request("/bytes/1", fields=SIGN).status == 503
+        return False
+
+    @contextmanager
+    def no_room(self) -> Iterator[None]:
+        """Let the log of the database grow no more; there is room for the log of the proxy."""
+        assert self.proxy.process is not None
+        pid = self.proxy.process.pid
+        room = Path(f"{self.proxy.config['notary']['path']}-wal").stat().st_size
+        self.assertGreater(room, 2 * self.proxy.log_path.stat().st_size)
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, hard))
+        try:
+            yield
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+    def reload(self, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Change the file and reload; gives the record of what came of it. The old file is back after the test."""
+        before = json.loads(json.dumps(self.proxy.config))
+
+        def restore() -> None:
+            self.proxy.config = before
+            self.proxy.write_config()
+            self.proxy.signal(signal.SIGHUP)
+            eventually(self.proxy.is_ready, 15, "readiness with the old file")
+
+        self.addCleanup(restore)
+        change(self.proxy.config)
+        return self.reloaded()
+
+    def reloaded(self) -> dict[str, Any]:
+        """Reload what stands in the file; gives the record of what came of it."""
+
+        def told() -> list[dict[str, Any]]:
+            return [each for each in self.proxy.records() if each["event"]["name"].startswith("svc.config.")]
+
+        before = len(told())
+        self.proxy.write_config()
+        self.proxy.signal(signal.SIGHUP)
+        found: list[dict[str, Any]] = eventually(lambda: told()[before:], 15, "the end of the reload")
+        return found[0]
+
+    @tells("config.loaded", "proxy.policy.loaded", "proxy.request.denied")
+    def test_policy(self) -> None:
+        """Another policy is taken over and told, and denies."""
+        done = self.reload(lambda config: config.update(policy={"default": "deny"}))
+        self.assertEqual("svc.config.loaded", done["event"]["name"])
+        self.assertEqual(403, self.connect().request("/bytes/1").status)
+        self.assert_told(self.proxy)
+        self.assertEqual("deny", self.proxy.records("svc.proxy.policy.loaded")[-1]["attributes"]["default"])
+
+    @tells("config.rejected", "proxy.listener.closed", "proxy.listener.failed", "health.changed")
+    def test_listeners(self) -> None:
+        """A reload fails, and somebody took the old port meanwhile: the listener is missing until a reload finds it."""
+        ports, taken = [free_port() for _number in range(25)], socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        tight = self.ports["tight"]
+
+        def change(config: dict[str, Any]) -> None:
+            # Many listeners that open well give the thief the time that it needs.
+            *others, strict = config["listeners"][1:]
+            tight_settings = next(each for each in others if each["name"] == "tight")
+            tight_settings["limits"]["connections"] = 2
+            more = [{**others[0], "name": f"n{number}", "listen": f"127.0.0.1:{ports[number]}"} for number in range(25)]
+            last = {**others[0], "name": "last", "listen": f"127.0.0.1:{taken.getsockname()[1]}"}
+            config["listeners"] = [config["listeners"][0], *others[:-1], *more, last, tight_settings, strict]
+
+        thief = Thief(tight)
+        self.addCleanup(thief.stop)
+        self.assertEqual("svc.config.rejected", self.reload(change)["event"]["name"])
+        self.assert_condition(self.proxy, "listeners", "listen_failed", ready=False)
+        self.assertEqual("not open: tight", self.proxy.readiness()["listeners"]["message"])
+        self.assertEqual(200, self.connect().request("/bytes/1").status)
+        thief.stop()
+        taken.close()
+        self.assertEqual("svc.config.loaded", self.reloaded()["event"]["name"])
+        self.assert_condition(self.proxy, "listeners", None, ready=True)
+        self.assertEqual(200, self.connect("tight").request("/bytes/1").status)
+        self.assert_told(self.proxy)
+
+    def test_secrets(self) -> None:
+        """Whatever clients and application send, and however it fails, none of it stands in a log or on a page."""
+        for head in (
+            f"GET /bytes/1?token={SECRET} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {SECRET}\r\nCookie: s={SECRET}",
+            f"POST /echo HTTP/1.1\r\nHost: a\r\nX-Api-Key: {SECRET}\r\nContent-Length: 14\r\n\r\n{SECRET}",
+            f"GET /bytes/1?{SECRET}#{SECRET} HTTP/1.1\r\nHost: a\r\nAuthorization: {SECRET}",
+            f"GET / HTTP/1.1\r\nHost: a\r\nAuthorization : {SECRET}",
+            f"GET / HTTP/1.1\r\nHost: a\r\n Cookie: {SECRET}",
+            f"GET / HTTP/1.1\r\nHost: a\r\nCookie: {SECRET}\x01",
+            f"GET / HTTP/1.1\r\nHost: {SECRET}@{SECRET}:x",
+            f"GET http://user:{SECRET}@other/ HTTP/1.1\r\nHost: a",
+            f"GET / HTTP/1.1\r\nHost: a\r\nSvc-Notary-Nonce: {SECRET}\r\nSvc-Notarization-Level: {SECRET}",
+            f"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: {SECRET}",
+            f"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {SECRET}",
+            f"CONNECT {SECRET}:443 HTTP/1.1\r\nHost: a",
+            f"GET / HTTP/1.1\r\nHost: a\r\nConnection: Host, {SECRET}",
+            f"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;{SECRET}\r\n{SECRET}\r\n0\r\n",
+            f"GET / HTTP/1.1\r\nHost: a\r\n{SECRET}",
+            f"GET / {SECRET}\r\nHost: a",
+        ):
+            connection = self.connect()
+            connection.send(f"{head}\r\n\r\n".encode())
+            with contextlib.suppress(OSError, ValueError):
+                connection.read()
+            connection.close()
+        for answer in (
+            f"HTTP/1.1 200 {SECRET}\r\nSet-Cookie: {SECRET}\r\nContent-Length: x{SECRET}\r\n\r\n",
+            f"HTTP/1.1 200 OK\r\nSet-Cookie : {SECRET}\r\nContent-Length: 0\r\n\r\n",
+            f"HTTP/1.1 200 OK\r\nTransfer-Encoding: {SECRET}\r\n\r\n",
+            f"{SECRET}\r\n\r\n",
+            f"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{SECRET}",
+        ):
+            self.canned.answer = answer.encode()
+            connection = self.connect("canned")
+            with contextlib.suppress(OSError):
+                connection.request("/")
+            # What comes within a second of the same client with the same reason is counted, not told.
+            time.sleep(0.05)
+        self.plainly(SECRET.encode() + b"\r\n\r\n")
+        time.sleep(1.2)
+        self.assertGreater(len(self.proxy.records("svc.proxy.request.rejected")), 5)
+        pages = [
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read()
+            for port, path in (
+                (self.proxy.admin_port, "/config"),
+                (self.proxy.admin_port, "/readyz"),
+                (self.proxy.metrics_port, "/metrics"),
+            )
+        ]
+        for place, text in zip(
+            ("log", "errors", "config", "readyz", "metrics"),
+            (self.proxy.log, self.proxy.errors, *map(bytes.decode, pages)),
+            strict=True,
+        ):
+            self.assertNotIn(SECRET, text, place)
+        self.assertIn("<left out>", pages[0].decode())
+
+
+class Thief:
+    """
+    Takes a port as soon as its owner lets go of it.
+
+    Args:
+        port: of the loopback address.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.socket()
+        self._port, self._stop = port, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._socket.bind(("127.0.0.1", self._port))
+                self._socket.listen()
+            except OSError:
+                time.sleep(0.001)
+            else:
+                return
+
+    def stop(self) -> None:
+        """Let go of it."""
+        self._stop.set()
+        self._thread.join(5)
+        self._socket.close()
+
+
+class StartTests(_Case):
+    """Proxies that start, end, and do not start."""
+
+    @tells(
+        "runtime.message",
+        "process.started",
+        "process.stopped",
+        "process.start_failed",
+        "proxy.listener.opened",
+        "proxy.policy.default_allow",
+        "proxy.drain.started",
+        "proxy.drain.finished",
+        "admin.drain",
+        "notary.profile.weak",
+        "notary.generation.issued",
+        "notary.generation.failed",
+        "pq.leaf.failed",
+        "store.opened",
+        "store.closed",
+        "workload.source.connected",
+        "workload.svid.updated",
+        "workload.bundle.updated",
+    )
+    def test_lives(self) -> None:
+        """One cannot start for want of a post-quantum leaf; one starts twice on its database, and drains."""
+        with ExitStack() as stack:
+            authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")], pq=False))
+            application = f"127.0.0.1:{webapp.start(stack)}"
+            hybrid = RunningProxy(authority, application, settings={"startTimeout": "2s"})
+            stack.callback(hybrid.stop)
+            hybrid.launch()
+            plain = RunningProxy(authority, application, notary={"profile": "classical"})
+            stack.enter_context(plain)
+            credentials = Credentials.fetch(authority, short_folder(stack))
+            with RawConnection(plain.port, credentials) as connection:
+                self.assertEqual(200, connection.request("/bytes/1", fields=SIGN).status)
+            self.assertEqual(1, hybrid.wait())
+            plain.halt()
+            plain.start()
+            self.assertEqual((202, 403), (self.drain(plain), self.drain(plain, Origin="http://evil.example")))
+            self.assert_condition(plain, "listeners", "draining", ready=False)
+            plain.halt()
+            self.assert_told(plain, hybrid)
+            audits = [each for each in plain.records() if each["event"]["category"] == "audit"]
+            self.assertEqual([1, 1, 2, 3], [each["audit"]["seq"] for each in audits])
+            [begun, refused] = plain.records("svc.admin.drain")
+            self.assertEqual(("success", "failure"), (begun["event"]["outcome"], refused["event"]["outcome"]))
+            self.assertEqual("127.0.0.1", begun["attributes"]["source.address"])
+
+    def drain(self, proxy: RunningProxy, **fields: str) -> int:
+        """Ask for a drain; gives the status."""
+        url = f"http://127.0.0.1:{proxy.admin_port}/drain"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, b"", fields), timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+
+class CredentialTests(_Case):
+    """What issuers do to a proxy."""
+
+    @tells(
+        "pq.leaf.obtained",
+        "workload.source.stale",
+        "proxy.connection.revoked",
+        "workload.identity.changed",
+        "workload.identity.withdrawn",
+        "notary.identity.ended",
+    )
+    def test_issuers(self) -> None:
+        """The post-quantum issuer, the roots, the name and the whole identity come and go."""
+        with ExitStack() as stack:
+            folder = short_folder(stack)
+            python = other_python(folder / "python")
+            own = {"executable": str(python), "ttl": "6s"}
+            guest = entry("/ns/shop/sa/web", ttl="1h")
+            authority = RunningAuthority(entries=[entry("/ns/shop/sa/api", **own), guest], pq=False)
+            stack.enter_context(authority)
+            issuer = self.issuer(stack, authority)
+            notary = {"pqIssuer": f"unix://{folder}/issuer.sock"}
+            issuer.config["pqIssuer"] = {"socket": notary["pqIssuer"]}
+            stack.enter_context(issuer)
+            proxy = RunningProxy(
+                authority,
+                f"127.0.0.1:{webapp.start(stack)}",
+                notary=notary,
+                settings={"withdrawalGrace": "500ms"},
+                python=python,
+            )
+            stack.enter_context(proxy)
+            issuer.kill()
+            self.assert_condition(proxy, "pqIssuer", "pq_issuer_unavailable", ready=True)
+            self.assert_condition(proxy, "credentials", "expired", ready=False)
+            issuer.start()
+            self.assert_condition(proxy, "credentials", None, ready=True)
+            self.assert_condition(proxy, "pqIssuer", None, ready=True)
+            self.roots_change(stack, authority, proxy)
+            self.name_ends(authority, proxy, own, guest)
+            self.assert_told(proxy)
+
+    def issuer(self, stack: ExitStack, authority: RunningAuthority) -> RunningAuthority:
+        """A post-quantum issuer beside an authority."""
+        settings = {"socket": None, "bundleFile": None, "entries": None, "workloadApi": authority.address}
+        issuer = RunningAuthority(settings=settings, entries=[], pq=False)
+        stack.callback(issuer.stop)
+        return issuer
+
+    def roots_change(self, stack: ExitStack, authority: RunningAuthority, proxy: RunningProxy) -> None:
+        """An authority without its former keys comes: nobody whom the old ones vouched for stays."""
+        credentials = Credentials.fetch(authority, short_folder(stack))
+        connection = stack.enter_context(RawConnection(proxy.port, credentials))
+        self.assertEqual(200, connection.request("/bytes/1").status)
+        authority.kill()
+        eventually(lambda: proxy.records("svc.workload.source.stale"), 5)
+        authority.start()
+        self.assertTrue(connection.ended())
+
+    def name_ends(
+        self, authority: RunningAuthority, proxy: RunningProxy, own: dict[str, str], guest: dict[str, object]
+    ) -> None:
+        """The registration entry gets another name, and is deleted."""
+        guest = {**guest, "spiffeID": f"spiffe://example.org{guest['spiffeID']}"}
+        renamed = entry("spiffe://example.org/ns/shop/sa/renamed", **own)
+        for entries in ([renamed, guest], [guest | {"executable": "/bin/true"}]):
+            authority.config["entries"] = entries
+            authority.write_config()
+            if len(entries) == 2:
+                eventually(lambda: proxy.records("svc.workload.identity.changed"), 10)
+        self.assert_condition(proxy, "credentials", "identity_withdrawn", ready=False)
+
+
+class AuthorityTests(_Case):
+    """What an authority tells."""
+
+    @tells(
+        "authority.started",
+        "authority.keys.begun",
+        "authority.svid.issued",
+        "authority.pq_leaf.issued",
+        "authority.refused",
+        "authority.rotated",
+        "authority.federated",
+        "workload.update.rejected",
+        "config.warning",
+    )
+    def test_tells(self) -> None:
+        """It issues, refuses, rotates, federates, and refuses files that are none."""
+        with ExitStack() as stack:
+            other = stack.enter_context(RunningAuthority("other.example", pq=False))
+            folder = short_folder(stack)
+            federated = [
+                {"trustDomain": "other.example", "bundleFile": str(other.bundle_path)},
+                {"trustDomain": "broken.example", "bundleFile": str(folder / "broken.json")},
+            ]
+            (folder / "broken.json").write_text("{}")
+            settings = {"federatesWith": federated, "keys": {"caTtl": "10s"}, "dataDir": str(folder / "keys")}
+            authority = stack.enter_context(
+                RunningAuthority(entries=[entry("/ns/shop/sa/api", ttl="2s", jwtTtl="2s")], settings=settings)
+            )
+            proxy = stack.enter_context(RunningProxy(authority, "127.0.0.1:1"))
+            Credentials.fetch(authority, folder / "id")
+            authority.config["openBundles"] = True
+            authority.config["entries"] = []
+            authority.write_config()
+            eventually(lambda: authority.records("svc.config.warning"), 10)
+            del authority.config["openBundles"]
+            authority.write_config()
+            self.assert_told(authority, proxy, seconds=15)

@@ -1,0 +1,82 @@
+"""The real Prometheus and its ``promtool`` over a proxy that is in use, and the rules of docs/examples/alerts.yaml."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from contextlib import ExitStack
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.metrics_rig import SHARED, page
+from tests.peers.partner import attempt
+from tests.peers.programs import find
+from tests.peers.prometheus import RunningPrometheus, promtool
+from tests.peers.proxy import RunningProxy
+from tests.peers.strangers import RawConnection
+from tests.peers.waiting import TOP, eventually
+
+RULES = TOP / "docs" / "examples" / "alerts.yaml"
+SUCCESS = 'svc_proxy_connections_total{direction="inbound",result="success"}'
+
+
+class ScrapeTests(SynchronousTestCase):
+    """A page after use, read by those who will read it."""
+
+    def setUp(self) -> None:
+        for program in ("prometheus", "promtool"):
+            find(program)
+        self.found = SHARED.get()
+        self.proxy: RunningProxy = self.found.proxy
+        with RawConnection(self.proxy.port, self.found.web) as connection:
+            for level in ("workload", "logRequest", "signRequest"):
+                connection.request("/bytes/10", fields=f"Svc-Notarization-Level: {level}\r\n")
+        self.assertIn(b" 403 ", attempt(self.proxy.port, self.found.partner.svid()))
+        self.assertEqual(b"", attempt(self.proxy.port, None))
+
+    def test_lint(self) -> None:
+        """``promtool check metrics`` has nothing to say, in either format that is offered."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.proxy.metrics_port}/metrics", timeout=5) as answer:
+            text = answer.read()
+        ran = promtool("check", "metrics", data=text)
+        self.assertEqual((0, b"", b""), (ran.returncode, ran.stdout, ran.stderr))
+        # It does say something where there is something to say.
+        self.assertTrue(promtool("check", "metrics", data=text + b"svc_proxy_more 1\n").stderr)
+
+    def test_scrape(self) -> None:
+        """Prometheus finds the proxy up, and answers with what the page says; its rules are loaded."""
+        with ExitStack() as stack:
+            prometheus = RunningPrometheus(stack, self.proxy.metrics_port, RULES)
+            eventually(lambda: list(prometheus.ask("up").values()) == [1.0], 20, "up")
+            shown = {name: value for (name, labels), value in page(self.proxy).items() if not labels}
+            [writable] = prometheus.ask("svc_proxy_notary_writable").values()
+            self.assertEqual(shown["svc_proxy_notary_writable"], writable)
+            [counted] = prometheus.ask(SUCCESS).values()
+            self.assertEqual(
+                self.proxy.metric("svc_proxy_connections_total", direction="inbound", result="success"), counted
+            )
+            [scraped] = prometheus.ask("scrape_samples_scraped").values()
+            self.assertEqual(len(self.proxy.samples()), scraped)
+            named = set(re.findall(r"alert: (\w+)", RULES.read_text()))
+            self.assertEqual(named, prometheus.alerts())
+
+
+class AlertTests(SynchronousTestCase):
+    """The alerting rules that are shipped."""
+
+    def test_rules(self) -> None:
+        """They are well-formed, speak above their thresholds and are silent below."""
+        for command in (
+            ("check", "rules", "--lint-fatal", RULES),
+            ("test", "rules", RULES.with_name("alerts.test.yaml")),
+        ):
+            ran = promtool(*command)
+            self.assertEqual(0, ran.returncode, ran.stdout.decode() + ran.stderr.decode())
+
+    def test_families(self) -> None:
+        """They name families and labels that a proxy shows."""
+        shown = {name for name, _ in page(SHARED.get().proxy)}
+        named = set(re.findall(r"svc_proxy_\w+", "\n".join(re.findall(r"expr: (.*)", RULES.read_text()))))
+        self.assertEqual(set(), named - shown)
+        tested = set(re.findall(r"alertname: (\w+)", RULES.with_name("alerts.test.yaml").read_text()))
+        self.assertEqual(set(re.findall(r"alert: (\w+)", RULES.read_text())), tested)

@@ -1,0 +1,217 @@
+"""The clock of the machine is set by an hour, forward and back, while authority and proxy run under load."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.notary.ids import new_nonce
+from tests.peers import webapp
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.clock import SetClock
+from tests.peers.proxy import RunningProxy
+from tests.peers.strangers import Credentials, Ended, RawConnection
+from tests.peers.waiting import eventually, short_folder
+
+RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
+HOUR, YEAR = 3600, 365 * 86400
+#: The right time again after each error of the clock, and from one error to the other.
+STEPS = (HOUR, 0, -HOUR, HOUR, 0)
+
+
+class Asker(threading.Thread):
+    """Asks on one connection all the time, about a hundred times a second."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        super().__init__(daemon=True)
+        self._connection = RawConnection(port, context)
+        self._over = threading.Event()
+        self.good = 0
+        self.trouble: list[str] = []
+
+    def run(self) -> None:
+        """Ask until told to stop, or until something is wrong."""
+        try:
+            while not self._over.wait(0.01) and not self.trouble:
+                answer = self._connection.request("/bytes/10")
+                if (answer.status, answer.body, answer.get("connection")) != (200, webapp.octets(10), None):
+                    self.trouble.append(f"{answer}")
+                self.good += 1
+        except (OSError, Ended) as error:
+            self.trouble.append(repr(error))
+        self._connection.close()
+
+    def stop(self) -> None:
+        """End."""
+        self._over.set()
+        self.join(10)
+
+
+class _Case(SynchronousTestCase):
+    life = "6h"
+
+    def setUp(self) -> None:
+        self.stack = ExitStack()
+        self.addCleanup(self.stack.close)
+        self.folder = short_folder(self.stack)
+        self.clock = SetClock(self.folder)
+        application = webapp.start(self.stack)
+        with self.clock.for_children():
+            self.authority = self.stack.enter_context(
+                RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl=self.life)
+            )
+            timeouts = {"response": "3s"}
+            self.proxy = RunningProxy(
+                self.authority,
+                f"127.0.0.1:{application}",
+                listener={"timeouts": timeouts},
+                notary={"retention": "90d"},
+            )
+            self.stack.enter_context(self.proxy)
+
+    def credentials(self) -> ssl.SSLContext:
+        """Fetch new credentials. The clock of this process is right, so it cannot judge the server's certificate."""
+        context = Credentials.fetch(self.authority, self.folder / "id").context()
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def is_served(self) -> bool:
+        """Ask on a new connection with new credentials."""
+        try:
+            with RawConnection(self.proxy.port, self.credentials()) as connection:
+                return connection.request("/bytes/10").status == 200
+        except (OSError, Ended):
+            return False
+
+    def receipt_times(self, connection: RawConnection, nonce: str) -> tuple[str, str]:
+        """Fetch a receipt and read when the exchange began and ended."""
+        payload = json.loads(connection.request(RECEIPTS + nonce).body)["payload"]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["svc"]
+        return claims["time"]["received"], claims["time"]["completed"]
+
+    def cpu(self) -> float:
+        """Seconds of processor time of authority and proxy."""
+        found = 0
+        for process in (self.authority.process, self.proxy.process):
+            assert process is not None
+            words = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            found += int(words[11]) + int(words[12])
+        return found / 100
+
+    def assert_step_told(self, seconds: int, turn: int) -> None:
+        """Both processes say by how much the clock was set, once for each time."""
+        for running in (self.authority, self.proxy):
+            told: Any = eventually(
+                lambda running=running: running.records("svc.runtime.clock_stepped")[turn:],
+                5,
+                f"that a step of {seconds} s is told",
+            )
+            self.assertEqual([seconds], [round(each["attributes"]["seconds"]) for each in told])
+
+    def assert_sound(self) -> None:
+        """Nothing unforeseen happened."""
+        self.assertEqual([], self.proxy.records("svc.runtime.failure"))
+        self.assertEqual([], self.authority.records("svc.runtime.failure"))
+        self.assertEqual("", self.proxy.errors)
+
+
+class LongLifeTests(_Case):
+    """SVIDs that outlive the error of the clock."""
+
+    def test_nobody_notices(self) -> None:
+        """
+        No kept connection, wait or deadline is disturbed, new clients are served within seconds, no receipt lies.
+
+        And a start with a clock that is a year ahead forgets no record. One test, since starting costs most.
+        """
+        self._step()
+        self._wait_and_start_again()
+
+    def _step(self) -> None:
+        asker = Asker(self.proxy.port, self.credentials())
+        asker.start()
+        idle = RawConnection(self.proxy.port, self.credentials())
+        self.addCleanup(idle.close)
+        idle.request("/bytes/10")
+        before = 0
+        for turn, offset in enumerate(STEPS):
+            with RawConnection(self.proxy.port, self.credentials()) as slow:
+                nonce = new_nonce(os.urandom(16))
+                wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
+                slow.send(f"GET /slow/1 HTTP/1.1\r\nHost: test\r\n{wishes}\r\n".encode())
+                time.sleep(0.3)
+                self.clock.set(offset)
+                # What runs over the step is answered, and its receipt does not end before it begins.
+                self.assertEqual(b"at last\n", slow.read().body)
+                received, completed = self.receipt_times(slow, nonce)
+                self.assertLessEqual(received, completed)
+            self.assert_step_told(offset - before, turn)
+            eventually(self.is_served, 5, "that a new client is served")
+            self.assertEqual([], asker.trouble)
+            # The processes do what they are asked for, and neither turns in vain.
+            busy = self.cpu()
+            time.sleep(1.0)
+            self.assertLess(self.cpu() - busy, 0.9)
+            before = offset
+        asker.stop()
+        self.assertEqual([], asker.trouble)
+        self.assertGreater(asker.good, 300)
+        self.assertEqual(200, idle.request("/bytes/10").status)
+        for cause in ("idle", "timeout", "reauthorization", "peer_expired", "credentials_expired"):
+            self.assertEqual(0, self.proxy.metric("svc_proxy_connections_closed_total", cause=cause), cause)
+        self.assertTrue(self.proxy.is_ready())
+        self.assert_sound()
+
+    def _wait_and_start_again(self) -> None:
+        nonce = new_nonce(os.urandom(16))
+        with RawConnection(self.proxy.port, self.credentials()) as connection:
+            wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
+            connection.request("/bytes/10", fields=wishes)
+            self.clock.set(-HOUR)
+            time.sleep(0.2)
+            began = time.monotonic()
+            self.assertEqual(504, connection.request("/slow/9").status)
+            self.assertLess(time.monotonic() - began, 6)
+        self.proxy.halt()
+        self.clock.set(YEAR)
+        with self.clock.for_children():
+            self.proxy.start()
+        self.clock.set(0)
+        eventually(self.is_served, 10, "that a new client is served")
+        with RawConnection(self.proxy.port, self.credentials()) as connection:
+            self.assertEqual(200, connection.request(RECEIPTS + nonce).status)
+        self.assertEqual([], self.proxy.records("svc.store.pruned"))
+        self.assert_sound()
+
+
+class ShortLifeTests(_Case):
+    """SVIDs that live ten minutes."""
+
+    life = "10m"
+
+    def test_expired_and_renewed(self) -> None:
+        """What has run out is cut and refused; new credentials come at once, and again when the time is right."""
+        old = self.credentials()
+        with RawConnection(self.proxy.port, old) as kept:
+            kept.request("/bytes/10")
+            self.clock.set(HOUR)
+            self.assertTrue(kept.ended())
+        with self.assertRaises(OSError), RawConnection(self.proxy.port, old) as refused:
+            refused.request("/bytes/10")
+        told = eventually(lambda: self.proxy.records("svc.proxy.auth.denied"), 5, "the refusal")
+        self.assertEqual("expired", told[-1]["detail_reason"])
+        for turn, (before, offset) in enumerate(zip((0, *STEPS), STEPS, strict=False)):
+            self.clock.set(offset)
+            eventually(self.is_served, 6, f"service after a step to {offset}")
+            eventually(self.proxy.is_ready, 6, f"readiness after a step to {offset}")
+            self.assert_step_told(offset - before, turn)
+        self.assert_sound()

@@ -1,0 +1,129 @@
+"""Crowds at the door of the proxy: those that say nothing, and ten thousand that come and go."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.peers import webapp
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.crowd import HALF_HELLO, Silent, crowd
+from tests.peers.proxy import RunningProxy
+from tests.peers.strangers import Credentials
+from tests.peers.waiting import Shared, eventually, short_folder
+
+WARM, MANY = 2_000, 10_000
+
+
+def _make(stack: ExitStack) -> Any:
+    authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
+    proxy = RunningProxy(authority, f"127.0.0.1:{webapp.start(stack)}", listener={"limits": {"connections": 3000}})
+    stack.enter_context(proxy)
+    return SimpleNamespace(proxy=proxy, credentials=Credentials.fetch(authority, short_folder(stack)))
+
+
+SHARED = Shared(_make)
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        found = SHARED.get()
+        self.proxy: RunningProxy = found.proxy
+        self.credentials: Credentials = found.credentials
+
+    def closed(self, cause: str) -> float:
+        """How many connections were closed for a cause."""
+        return self.proxy.metric("svc_proxy_connections_closed_total", cause=cause)
+
+    def seconds_of(self, source: str) -> float:
+        """Connect from an address, ask a question, and say how long that took."""
+        context, began = self.credentials.context(), time.monotonic()
+        plain = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=20, source_address=(source, 0))
+        with context.wrap_socket(plain) as tls:
+            tls.sendall(b"GET /bytes/10 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+            answer = b""
+            while data := tls.recv(65536):
+                answer += data
+        self.assertEqual(b"HTTP/1.1 200 ", answer[:13])
+        return time.monotonic() - began
+
+    def assert_nothing_left(self, descriptors: int) -> None:
+        """Everything that came is gone."""
+        eventually(lambda: self.proxy.descriptors() <= descriptors, 15, f"{descriptors} open descriptors")
+        self.assertEqual(0, self.proxy.metric("svc_proxy_active_connections"))
+
+
+class SilenceTests(_Case):
+    """Connections that hold a door open and do not come in."""
+
+    def test_silent_connections(self) -> None:
+        """Beside 2,000 that say nothing a client is served at once, from elsewhere and from their own address."""
+        before = self.proxy.descriptors()
+        with Silent(self.proxy.port, 2000):
+            for source in ("127.0.0.2", "127.0.0.1"):
+                self.assertLess(self.seconds_of(source), 1.0)
+            self.assertLess(self.proxy.descriptors(), before + 1024 + 50)
+        self.assertGreater(self.closed("waiting_limit"), 900)
+        self.assertTrue(self.proxy.records("svc.proxy.connection.refused"))
+        self.assert_nothing_left(before)
+
+    def test_stalled_handshakes(self) -> None:
+        """Beside 2,000 that stop in the middle of their ClientHello a client from elsewhere is served at once."""
+        before = self.proxy.descriptors()
+        with Silent(self.proxy.port, 2000, first=HALF_HELLO):
+            self.assertLess(self.seconds_of("127.0.0.2"), 1.0)
+        self.assertGreater(self.closed("handshake_limit"), 0)
+        self.assert_nothing_left(before)
+
+    def test_listener_full_of_silence(self) -> None:
+        """Where silence fills the connections of a listener, a client takes the place of the longest one."""
+        config = self.proxy.config["listeners"][0]
+        config["limits"] = {"connections": 50}
+        self.proxy.write_config()
+        self.addCleanup(self._restore)
+        self._reload()
+        with Silent(self.proxy.port, 60):
+            for source in ("127.0.0.2", "127.0.0.1", "127.0.0.2"):
+                self.assertLess(self.seconds_of(source), 1.0)
+
+    def _restore(self) -> None:
+        self.proxy.config["listeners"][0]["limits"] = {"connections": 3000}
+        self.proxy.write_config()
+        self._reload()
+
+    def _reload(self) -> None:
+        loaded = len(self.proxy.records("svc.config.loaded"))
+        self.proxy.signal(signal.SIGHUP)
+        eventually(lambda: len(self.proxy.records("svc.config.loaded")) > loaded, 10, "the reload")
+
+
+class ChurnTests(_Case):
+    """Ten thousand connections."""
+
+    def test_flat(self) -> None:
+        """
+        Whether they are served, reset or leave in the handshake: no descriptor stays, and no memory is lost.
+
+        After the warm-up, which fills caches and pools, another five times as many may cost 4 MiB: less than half a
+        kilobyte each, below the size of anything that a connection owns.
+        """
+        before = self.proxy.descriptors()
+        self.assertEqual(WARM * 0.7, crowd(self.proxy.port, self.credentials, WARM)["served"])
+        eventually(lambda: self.proxy.descriptors() <= before + 16, 15, "that the crowd is gone")
+        warm, _most = self.proxy.memory()
+        ends = crowd(self.proxy.port, self.credentials, MANY)
+        self.assertEqual(
+            {"served": 7000, "reset_in_hello": 1000, "left_without_a_word": 1000, "reset_after_handshake": 1000}, ends
+        )
+        # A few connections to the application are kept.
+        self.assert_nothing_left(before + 16)
+        now, _most = self.proxy.memory()
+        self.assertLess(now - warm, 4.0, f"{warm:.1f} MiB grew to {now:.1f}")
+        self.assertEqual([], self.proxy.records("svc.runtime.failure"))
+        self.assertEqual("", self.proxy.errors)

@@ -1,0 +1,113 @@
+"""
+Judges the receipts that a running proxy serves, as a client that kept nothing but its nonces would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+
+from svc.identity.archive import BundleArchive
+from svc.notary.envelope import Envelope
+from svc.notary.exchange import BodySeen, Outcome
+from svc.notary.ids import receipt_id
+from svc.notary.profile import Profile
+from svc.notary.receiptcheck import verify_receipt
+from svc.notary.receiptclaims import ReceiptClaims
+from svc.notary.statement import StatementEvidence, verify_statement
+from svc.notary.verification import Anchors
+from tests.peers.authority import RunningAuthority
+from tests.peers.strangers import RawConnection
+
+NOTARY = "/.well-known/svc-notary/v1"
+
+
+class Judge:
+    """
+    Holds what a verifier trusts.
+
+    Args:
+        authority: whose roots are trusted.
+    """
+
+    def __init__(self, authority: RunningAuthority) -> None:
+        archive = BundleArchive.parse(authority.archive_path.read_bytes())
+        self._anchors = Anchors(archive.spiffe, archive.pq)
+        self._statements: dict[str, StatementEvidence] = {}
+
+    def receipt(self, connection: RawConnection, nonce: str) -> ReceiptClaims | None:
+        """
+        Fetch a receipt by its nonce and again by its id, and verify it with its statement.
+
+        Args:
+            connection: to the proxy.
+            nonce: of the exchange.
+
+        Returns:
+            What it claims; None where the proxy has none.
+
+        Raises:
+            NotaryError: it does not verify.
+            AssertionError: the proxy answers something else.
+        """
+        found = connection.request(f"{NOTARY}/receipts/by-request/{nonce}")
+        if found.status == 404:
+            return None
+        if found.status != 200:
+            raise AssertionError(f"{found.status} for the receipt of {nonce}")
+        envelope = Envelope.parse(found.body)
+        again = connection.request(f"{NOTARY}/receipts/{receipt_id(envelope.payload)}")
+        if (again.status, again.body) != (200, found.body):
+            raise AssertionError(f"{nonce} has another receipt under its id")
+        named = json.loads(envelope.payload)["svc"]["workloadStatementID"]
+        proof = verify_receipt(
+            envelope,
+            statement=self._statement(connection, named),
+            profile=Profile.HYBRID,
+            anchors=self._anchors,
+            now=datetime.now(UTC),
+            seen=None,
+        )
+        claims = ReceiptClaims.read(proof.claims)
+        if claims.nonce != nonce:
+            raise AssertionError(f"asked for {nonce}, got the receipt of {claims.nonce}")
+        return claims
+
+    def _statement(self, connection: RawConnection, name: str) -> StatementEvidence:
+        known = self._statements.get(name)
+        if known is None:
+            found = connection.request(f"{NOTARY}/statements/{name}")
+            if found.status != 200:
+                raise AssertionError(f"{found.status} for statement {name}, which a receipt names")
+            known = self._statements[name] = verify_statement(
+                found.body,
+                expected_id=name,
+                profile=Profile.HYBRID,
+                anchors=self._anchors,
+                now=datetime.now(UTC),
+                peer=None,
+                unbound_ok=True,
+            )
+        return known
+
+
+def says(claims: ReceiptClaims, status: int, body: bytes) -> bool:
+    """
+    Compare a receipt with a response.
+
+    Args:
+        claims: of the receipt.
+        status: of the response.
+        body: its content, empty where it has none.
+
+    Returns:
+        Whether the receipt tells of exactly this response, released whole.
+    """
+    response = claims.response
+    whole = BodySeen(len(body), hashlib.sha256(body).digest(), True)
+    return (
+        claims.outcome is Outcome.COMPLETE
+        and response is not None
+        and (response.status, response.body) == (status, whole)
+    )

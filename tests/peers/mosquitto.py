@@ -1,0 +1,80 @@
+"""A real Mosquitto on a loopback port, with a configuration made here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.peers.programs import find
+from tests.peers.waiting import answers, eventually, free_port, short_folder
+
+#: What :class:`tests.peers.broker.RunningBroker` is told too, where both are compared.
+INFLIGHT, ALIASES = 20, 10
+
+
+class RunningMosquitto:
+    """
+    One Mosquitto.
+
+    Args:
+        stack: ends it and removes its folder.
+        settings: lines of its configuration beside those made here; a list gives a key several times.
+
+    Attributes:
+        port: where it listens.
+        folder: where its files lie.
+    """
+
+    def __init__(self, stack: ExitStack, settings: Mapping[str, str | Sequence[str]] | None = None) -> None:
+        self._program = find("mosquitto")
+        self.port = free_port()
+        self.folder = short_folder(stack, "svc-mosquitto-")
+        self.log_path = self.folder / "mosquitto.log"
+        lines = [f"listener {self.port} 127.0.0.1", "allow_anonymous true", f"max_inflight_messages {INFLIGHT}"]
+        # Started by root, it works as another user unless told so.
+        lines += ["user root"] if os.geteuid() == 0 else []
+        for key, value in (settings or {}).items():
+            lines += [f"{key} {each}" for each in ([value] if isinstance(value, str) else value)]
+        self._config = self.folder / "mosquitto.conf"
+        self._config.write_text("\n".join(lines) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+        stack.callback(self.stop)
+
+    def start(self) -> RunningMosquitto:
+        """
+        Start it and wait until it answers.
+
+        Returns:
+            Itself.
+        """
+        with Path(self.log_path).open("ab") as log:
+            process = subprocess.Popen(
+                [self._program, "-c", str(self._config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._process = process
+        eventually(lambda: answers(self.port) or process.poll() is not None, 10.0, f"mosquitto at {self.port}")
+        if process.poll() is not None:
+            raise AssertionError(f"mosquitto ended: {self.log_path.read_text(errors='replace')[-2000:]}")
+        return self
+
+    def stop(self) -> None:
+        """End it as an operator does."""
+        self._end("terminate")
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._end("kill")
+
+    def _end(self, how: str) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        getattr(process, how)()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
