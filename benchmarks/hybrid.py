@@ -14,7 +14,8 @@ from typing import Final
 
 from OpenSSL import SSL
 
-from benchmarks.peers import SMALL, Device
+from benchmarks.configurations import SMALL
+from benchmarks.peers import Device
 from svc.transport.binding import lib
 
 GROUPS: Final = ("X25519MLKEM768", "X25519")
@@ -53,7 +54,7 @@ def connections(device: Device, credentials: Path, group: str, seconds: float) -
     _once(context, device.port)
     count, spent = 0, cpu_seconds(device.pid)
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while count == 0 or time.monotonic() < until:
         _once(context, device.port)
         count += 1
     return (cpu_seconds(device.pid) - spent) / count * 1e6

@@ -2,21 +2,22 @@
  * Load for a proxy behind mutual TLS, from one thread, and the CPU time that the proxy spent on it.
  *
  *   load --port N [--tls FOLDER] [--groups LIST] [--mode requests|connects|idle] [--connections N]
- *        [--path PATH] [--warm SECONDS] [--seconds SECONDS] [--watch PID]...
+ *        [--path PATH] [--size OCTETS] [--warm SECONDS] [--seconds SECONDS] [--watch PID]...
  *
  * requests  each connection sends a request, reads the whole answer, and sends the next one
  * connects  each connection is closed in order after one answer, and a new one is opened
  * idle      opens all connections, says {"ready": N}, and holds them until its standard input ends
  *
  * FOLDER holds chain.pem, key.pem and roots.pem; without it the load is plain TCP. What happens while warming up is not
- * counted. CPU time is read from the clocks of the watched processes at both ends of the counted time, so that it
- * belongs to exactly the answers that are counted. The result is one line of JSON.
+ * counted; in mode requests it begins when all connections are open. A machine that is so busy that no answer comes in
+ * SECONDS gets more of them. CPU time is read from the clocks of the watched processes at both ends of the counted time,
+ * so that it belongs to exactly the answers that are counted. The result is one line of JSON.
  *
- * Answers must have a Content-Length; anything else, and any status but 200, is an error and is counted as such.
+ * Answers must have a Content-Length, with --size the given one; anything else, any status but 200, and octets behind an
+ * answer are errors and are counted as such.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,15 +25,13 @@
 #include <openssl/ssl.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { HEAD_LIMIT = 8192, READ_SIZE = 256 * 1024, WATCH_LIMIT = 8, HANDSHAKES_AT_ONCE = 32, EVENTS = 256 };
+#include "measuring.h"
+
+enum { HEAD_LIMIT = 8192, READ_SIZE = 256 * 1024, HANDSHAKES_AT_ONCE = 32, EVENTS = 256, PATIENCE = 15 };
 
 enum mode { REQUESTS, CONNECTS, IDLE };
 enum state { CLOSED, CONNECTING, SHAKING, WAITING, AT_REST };
@@ -54,10 +53,9 @@ static struct {
     int port, connections;
     enum mode mode;
     double warm, seconds;
+    long long size;         /* octets that each body must have; -1 for any */
     const char *tls, *groups, *path;
-    pid_t watched[WATCH_LIMIT];
-    int watching;
-} options = { .connections = 32, .warm = 0.3, .seconds = 1.5, .path = "/" };
+} options = { .connections = 32, .warm = 0.3, .seconds = 1.5, .size = -1, .path = "/" };
 
 static SSL_CTX *context;
 static int events;
@@ -70,34 +68,6 @@ static bool counting;
 static unsigned long long answers, octets, errors, established;
 static double *latencies;
 static size_t latency_count, latency_room;
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + now.tv_nsec * 1e-9;
-}
-
-/* The CPU time of all threads of the watched processes, ended threads included. */
-static double watched_seconds(void)
-{
-    double sum = 0;
-    for (int i = 0; i < options.watching; i++) {
-        clockid_t clock;
-        struct timespec spent;
-        errno = clock_getcpuclockid(options.watched[i], &clock);
-        if (errno != 0 || clock_gettime(clock, &spent) != 0)
-            fail("the CPU clock of a watched process");
-        sum += spent.tv_sec + spent.tv_nsec * 1e-9;
-    }
-    return sum;
-}
 
 static void note_latency(double seconds)
 {
@@ -261,7 +231,7 @@ static bool judge_head(struct connection *c)
         return false;
     c->left = strtoull(length + strlen("\r\ncontent-length:"), NULL, 10);
     c->in_body = true;
-    return true;
+    return options.size < 0 || c->left == (unsigned long long)options.size;
 }
 
 /* Takes octets of one answer; a closed-loop client never has two under way. */
@@ -396,10 +366,15 @@ static void measure(struct connection *connections)
 {
     for (int i = 0; i < options.connections; i++)
         open_connection(&connections[i]);
+    double latest = seconds_now() + PATIENCE;
+    while (options.mode == REQUESTS && established < (unsigned long long)options.connections && seconds_now() < latest)
+        wait_for_events(0.05);
     run_for(options.warm);
     double began = seconds_now(), spent = watched_seconds();
     counting = true;
-    run_for(options.seconds);
+    do
+        run_for(options.seconds);
+    while (answers == 0 && seconds_now() < latest);
     spent = watched_seconds() - spent;
     double elapsed = seconds_now() - began;
     qsort(latencies, latency_count, sizeof *latencies, compared);
@@ -435,7 +410,8 @@ static void read_options(int count, char **words)
         { "groups", required_argument, NULL, 'g' },  { "mode", required_argument, NULL, 'm' },
         { "connections", required_argument, NULL, 'c' }, { "path", required_argument, NULL, 'u' },
         { "warm", required_argument, NULL, 'w' },    { "seconds", required_argument, NULL, 's' },
-        { "watch", required_argument, NULL, 'P' },   { NULL, 0, NULL, 0 },
+        { "watch", required_argument, NULL, 'P' },   { "size", required_argument, NULL, 'b' },
+        { NULL, 0, NULL, 0 },
     };
     int option;
     while ((option = getopt_long(count, words, "", known, NULL)) != -1) {
@@ -445,12 +421,10 @@ static void read_options(int count, char **words)
         case 'g': options.groups = optarg; break;
         case 'c': options.connections = atoi(optarg); break;
         case 'u': options.path = optarg; break;
+        case 'b': options.size = atoll(optarg); break;
         case 'w': options.warm = atof(optarg); break;
         case 's': options.seconds = atof(optarg); break;
-        case 'P':
-            if (options.watching < WATCH_LIMIT)
-                options.watched[options.watching++] = (pid_t)atoi(optarg);
-            break;
+        case 'P': watch(optarg); break;
         case 'm':
             options.mode = strcmp(optarg, "connects") == 0 ? CONNECTS : strcmp(optarg, "idle") == 0 ? IDLE : REQUESTS;
             break;

@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from benchmarks.peers import Device
 from svc.errors import SvcError
 
 SOURCE: Final = Path(__file__).with_name("load.c")
+_HEADER: Final = Path(__file__).with_name("measuring.h")
 #: Group that haproxy's OpenSSL and ours both have, so that both pay for the same key agreement.
 CLASSICAL: Final = "X25519"
 
@@ -29,6 +30,33 @@ class LoadFailed(SvcError):
     hint = "is the C compiler there, and libssl-dev? as root: apt-get install gcc libssl-dev"
 
 
+def build(source: Path, folder: Path, *libraries: str) -> Path:
+    """
+    Build a load generator, or take the one built of the same source.
+
+    Args:
+        source: its one C file.
+        folder: where builds are kept.
+        libraries: options for the linker.
+
+    Returns:
+        The program.
+
+    Raises:
+        LoadFailed: it does not build.
+    """
+    digest = hashlib.sha256(source.read_bytes() + _HEADER.read_bytes()).hexdigest()[:16]
+    program = folder / f"{source.stem}-{digest}"
+    if not program.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["gcc", "-O2", "-Wall", "-o", str(program), str(source), *libraries]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise LoadFailed(what=getattr(error, "stderr", "") or error) from error
+    return program
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """
@@ -37,14 +65,18 @@ class Load:
     Args:
         path: what is asked for.
         connections: how many clients, each with one request at a time.
-        mode: ``requests`` on connections that stay open, ``connects`` with a new connection for each.
+        size: octets that each answer must have; anything else is an error.
         seconds: how long is counted.
+        warm: seconds before that.
+        mode: ``requests`` on connections that stay open, ``connects`` with a new connection for each.
         tls: whether the clients speak TLS.
     """
 
     path: str
     connections: int
+    size: int
     seconds: float
+    warm: float = 0.3
     mode: str = "requests"
     tls: bool = True
 
@@ -58,8 +90,8 @@ class Result:
         answers: complete answers.
         octets: octets of heads and bodies.
         seconds: the time in which they came.
-        cpu: seconds of CPU time that the watched processes spent in that time.
-        errors: connections that broke and answers that were not 200.
+        cpu: seconds of CPU time that the device spent in that time.
+        errors: connections that broke, and answers that were not 200 or not of the expected size.
         p50: median seconds from request to complete answer.
         p90: its 90th percentile.
         p99: its 99th percentile.
@@ -103,25 +135,16 @@ class LoadGenerator:
         Raises:
             LoadFailed: it does not build.
         """
-        digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-        program = folder / f"load-{digest}"
-        if not program.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            command = ["gcc", "-O2", "-Wall", "-o", str(program), str(SOURCE), "-lssl", "-lcrypto"]
-            try:
-                subprocess.run(command, check=True, capture_output=True, text=True)
-            except (OSError, subprocess.CalledProcessError) as error:
-                raise LoadFailed(what=getattr(error, "stderr", "") or error) from error
+        program = build(SOURCE, folder, "-lssl", "-lcrypto")
         return cls(program, credentials)
 
-    def run(self, load: Load, port: int, watch: Sequence[int]) -> Result:
+    def run(self, load: Load, device: Device) -> Result:
         """
         Measure.
 
         Args:
             load: what to do.
-            port: where, on 127.0.0.1.
-            watch: the processes whose CPU time counts.
+            device: to whom.
 
         Returns:
             The result.
@@ -129,12 +152,12 @@ class LoadGenerator:
         Raises:
             LoadFailed: it did not run to its end, or nothing was answered.
         """
-        command = self._command(port, load.mode, load.connections, tls=load.tls)
-        command += ["--path", load.path, "--seconds", str(load.seconds)]
-        for pid in watch:
-            command += ["--watch", str(pid)]
+        command = self._command(device.port, load.mode, load.connections, tls=load.tls)
+        command += ["--path", load.path, "--size", str(load.size)]
+        command += ["--seconds", str(load.seconds), "--warm", str(load.warm)]
+        command += ["--watch", str(device.pid)]
         done = subprocess.run(
-            command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=load.seconds + 30
+            command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=load.seconds + 60
         )
         if done.returncode != 0:
             raise LoadFailed(what=done.stderr.strip() or f"status {done.returncode}")

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.configurations import BULK, BULK_SIZE, SMALL, SMALL_SIZE
 from benchmarks.hybrid import GROUPS, connections
-from benchmarks.load import Load, LoadGenerator, Result
-from benchmarks.peers import BULK, LEVELS, SMALL, Device, Stage
+from benchmarks.load import Load, LoadGenerator
+from benchmarks.peers import LEVELS, Device, Stage
 from benchmarks.rows import Row, less_is_better, more_is_better
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+#: How many times cheaper than these a request through our proxy has to be.
+_MUST: Final = {"caddy": 1.0, "twisted.web": 6.0, "aiohttp": 4.0, "mitmproxy": 25.0}
 #: Budgets in ms for what a level adds to the median time of a request.
 _LEVEL_BUDGETS: Final = {"workload": 0.05, "logRequest": 0.3, "signRequest": 2.0}
 
@@ -31,16 +34,19 @@ class Extent:
     Args:
         rounds: how often everything is measured.
         seconds: how long each measurement counts.
+        warm: seconds before that.
         idle: how many idle connections memory is measured with.
     """
 
     rounds: int
     seconds: float
+    warm: float
     idle: int
 
 
-FULL: Final = Extent(rounds=5, seconds=1.5, idle=2000)
-QUICK: Final = Extent(rounds=2, seconds=0.6, idle=500)
+FULL: Final = Extent(rounds=5, seconds=1.5, warm=0.3, idle=2000)
+#: A smoke run: every row, rough figures.
+QUICK: Final = Extent(rounds=1, seconds=0.15, warm=0.1, idle=200)
 
 
 class Measurement:
@@ -52,13 +58,22 @@ class Measurement:
         load: the load generator.
         extent: how long it takes.
         say: tells a person how far it is.
+        extras: starts more devices that are measured with small requests only.
     """
 
-    def __init__(self, stage: Stage, load: LoadGenerator, extent: Extent, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        load: LoadGenerator,
+        extent: Extent,
+        say: Callable[[str], None],
+        extras: Callable[[], list[Device]] = list,
+    ) -> None:
         self._stage = stage
         self._load = load
         self._extent = extent
         self._say = say
+        self._extras = extras
         self._figures: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def run(self) -> list[Row]:
@@ -71,11 +86,12 @@ class Measurement:
         memory = self._memory()
         haproxy, haproxy_out = self._stage.haproxy()
         ours = self._stage.proxy()
-        web = self._stage.twisted_web()
+        caddy = self._stage.caddy()
+        others = [self._stage.twisted_web(), *self._extras()]
         direct = Device("direct", self._stage.plain_port, ours["none"].pid, tls=False)
         for number in range(self._extent.rounds):
             self._say(f"round {number + 1} of {self._extent.rounds}")
-            self._small([haproxy, ours["none"], ours["workload"], web, haproxy_out, ours["outbound"]])
+            self._small([haproxy, ours["none"], ours["workload"], caddy, *others, haproxy_out, ours["outbound"]])
             self._bulk([haproxy, ours["none"]])
             self._connects([haproxy, ours["none"]])
             self._single([direct, haproxy, *(ours[level] for level in LEVELS)])
@@ -83,35 +99,36 @@ class Measurement:
             for group in GROUPS:
                 cost = connections(ours["none"], self._stage.credentials, group, self._extent.seconds)
                 self._figures["key agreement", group].append(cost)
-        return [*self._rows(), *memory]
+        return [*self._rows([each.name for each in others]), *memory]
 
     # -- One round -----------------------------------------------------------------------------------------------------
 
-    def _measured(self, device: Device, load: Load) -> Result:
-        return self._load.run(load, device.port, [device.pid])
+    def _small_load(self, clients: int, *, tls: bool = True, mode: str = "requests") -> Load:
+        return Load(SMALL, clients, SMALL_SIZE, self._extent.seconds, self._extent.warm, mode=mode, tls=tls)
 
     def _small(self, devices: list[Device]) -> None:
         for device in devices:
-            result = self._measured(device, Load(SMALL, 32, self._extent.seconds, tls=device.tls))
+            result = self._load.run(self._small_load(32, tls=device.tls), device)
             self._figures["small", device.name].append(result.cpu / result.answers * 1e6)
 
     def _bulk(self, devices: list[Device]) -> None:
         for device in devices:
-            result = self._measured(device, Load(BULK, 4, self._extent.seconds))
+            load = Load(BULK, 4, BULK_SIZE, self._extent.seconds, self._extent.warm)
+            result = self._load.run(load, device)
             self._figures["bulk", device.name].append(result.octets / result.cpu / 1e6)
 
     def _connects(self, devices: list[Device]) -> None:
         for device in devices:
-            result = self._measured(device, Load(SMALL, 8, self._extent.seconds, mode="connects"))
+            result = self._load.run(self._small_load(8, mode="connects"), device)
             self._figures["connects", device.name].append(result.cpu / result.answers * 1e6)
 
     def _single(self, devices: list[Device]) -> None:
         for device in devices:
-            result = self._measured(device, Load(SMALL, 1, self._extent.seconds, tls=device.tls))
+            result = self._load.run(self._small_load(1, tls=device.tls), device)
             self._figures["single", device.name].append(result.p50 * 1e3)
 
     def _receipts(self, device: Device) -> None:
-        result = self._measured(device, Load(SMALL, 32, self._extent.seconds))
+        result = self._load.run(self._small_load(32), device)
         self._figures["receipts", "cpu"].append(result.answers / result.cpu)
         self._figures["receipts", "wall"].append(result.answers / result.seconds)
 
@@ -121,7 +138,7 @@ class Measurement:
         """Idle connections and the process itself, each in a fresh process that has served a little."""
         self._say(f"memory with {self._extent.idle} idle connections")
         haproxy, ours = self._stage.haproxy()[0], self._stage.proxy()["none"]
-        base = _resident(ours.pid) / 1e6
+        base = resident(ours.pid) / 1e6
         sizes = [self._idle_size(device) / 1e3 for device in (ours, haproxy)]
         self._stage.end(haproxy)
         self._stage.end(ours)
@@ -131,11 +148,11 @@ class Measurement:
         ]
 
     def _idle_size(self, device: Device) -> float:
-        self._load.run(Load(SMALL, 32, 0.5), device.port, [device.pid])
-        before = _resident(device.pid)
+        self._load.run(self._small_load(32), device)
+        before = resident(device.pid)
         with self._load.idle(device.port, self._extent.idle):
-            time.sleep(1.0)
-            return (_resident(device.pid) - before) / self._extent.idle
+            time.sleep(0.5)
+            return max(resident(device.pid) - before, _PAGE) / self._extent.idle
 
     # -- The result ----------------------------------------------------------------------------------------------------
 
@@ -147,16 +164,19 @@ class Measurement:
         rounds = zip(self._of("single", name), self._of("single", to), strict=True)
         return [max(mine - other, 0.001) for mine, other in rounds]
 
-    def _rows(self) -> list[Row]:
+    def _rows(self, others: list[str]) -> list[Row]:
         request, connection = "us CPU/request", "us CPU/connection"
         small, bulk, connects = (lambda name, what=what: self._of(what, name) for what in ("small", "bulk", "connects"))
-        none = "ours, none"
+        none, workload = "ours, none", "ours, workload"
         rows = [
-            less_is_better("HTTP inbound, none", "haproxy", small(none), small("haproxy"), request, 0.33),
-            less_is_better(
-                "HTTP inbound, workload", "haproxy", small("ours, workload"), small("haproxy"), request, 0.33
-            ),
-            less_is_better("HTTP inbound, none", "twisted.web", small(none), small("twisted.web"), request, 6.0),
+            less_is_better(f"HTTP inbound, {level}", "haproxy", small(ours), small("haproxy"), request, 0.33)
+            for level, ours in (("none", none), ("workload", workload))
+        ]
+        rows += [
+            less_is_better("HTTP inbound, workload", peer, small(workload), small(peer), request, _MUST[peer])
+            for peer in ("caddy", *others)
+        ]
+        rows += [
             less_is_better(
                 "HTTP outbound", "haproxy", small("ours, outbound"), small("haproxy outbound"), request, 0.45
             ),
@@ -188,6 +208,14 @@ class Measurement:
         ]
 
 
-def _resident(pid: int) -> int:
-    """The resident set of a process, in octets."""
+def resident(pid: int) -> int:
+    """
+    Tell how much of a process is in memory.
+
+    Args:
+        pid: the process.
+
+    Returns:
+        Its resident set, in octets.
+    """
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE

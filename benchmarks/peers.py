@@ -1,9 +1,7 @@
 """
 Everything that is measured, on one machine: an authority, an application, our proxy, and its peers.
 
-Owns their configuration files and processes. All devices under test do the same work: terminate mutual TLS 1.3 with the
-same SVID and without tickets, put ``X-Forwarded-Client-Cert`` into each request, and pool connections to nginx. Knows
-nothing of loads and figures.
+Owns their processes; :mod:`benchmarks.configurations` says what they do. Knows nothing of loads and figures.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,26 +20,21 @@ from typing import Final
 from cryptography.hazmat.primitives.serialization import Encoding
 from spiffe import WorkloadApiClient
 
+from benchmarks import configurations
+from benchmarks.configurations import BULK_SIZE, IDENTITY, TRUST_DOMAIN, Ground
 from svc.errors import SvcError
 from svc.quickstart.processes import Running, answers_tcp, answers_unix, free_port
 
-TRUST_DOMAIN: Final = "bench.example"
-IDENTITY: Final = f"spiffe://{TRUST_DOMAIN}/ns/bench/sa/workload"
-SMALL: Final = "/small"
-BULK: Final = "/bulk"
-SMALL_SIZE: Final = 200
-BULK_SIZE: Final = 4 * 1024 * 1024
 LEVELS: Final = ("none", "workload", "logRequest", "signRequest")
 _BIN: Final = Path(sys.executable).parent
-_MOST_CONNECTIONS: Final = 8000
-_START_SECONDS: Final = 30.0
+START_SECONDS: Final = 30.0
 
 
 class PeerMissing(SvcError):
     """{program} is not installed"""
 
     reason = "peer_missing"
-    hint = "as root: apt-get install haproxy nginx-light; bin/benchmark does it where it can"
+    hint = "as root: apt-get install haproxy caddy nginx-light mosquitto; bin/bench does it where it can"
 
 
 class BundleMissing(SvcError):
@@ -79,9 +72,17 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[Running] = []
-        self.credentials = folder / "credentials"
-        self.plain_port = free_port()
-        self._tls_port = free_port()
+        self._ground = Ground(folder, plain=free_port(), tls=free_port())
+
+    @property
+    def credentials(self) -> Path:
+        """The folder of the clients' credentials."""
+        return self._ground.credentials
+
+    @property
+    def plain_port(self) -> int:
+        """Where the application listens without TLS."""
+        return self._ground.plain
 
     def start(self) -> None:
         """
@@ -123,7 +124,7 @@ class Stage:
             "entries": [entry],
         }
         config = self._write("authority.yaml", json.dumps(settings))
-        command = [*_twistd(), "svc-authority", "--config", str(config)]
+        command = [*twistd(), "svc-authority", "--config", str(config)]
         self._start("authority", command, lambda: answers_unix(socket) and answers_unix(pq_socket))
 
     def _export(self) -> None:
@@ -145,12 +146,9 @@ class Stage:
 
     def _nginx(self) -> None:
         (self._folder / "bulk").write_bytes(os.urandom(BULK_SIZE))
-        config = self._write(
-            "nginx.conf",
-            _NGINX.format(folder=self._folder, plain=self.plain_port, tls=self._tls_port, body="x" * SMALL_SIZE),
-        )
-        command = [_program("nginx"), "-e", str(self._folder / "nginx.err"), "-c", str(config)]
-        self._start("nginx", command, lambda: answers_tcp(self.plain_port) and answers_tcp(self._tls_port))
+        config = self._write("nginx.conf", configurations.nginx(self._ground))
+        command = [program("nginx"), "-e", str(self._folder / "nginx.err"), "-c", str(config)]
+        self._start("nginx", command, lambda: answers_tcp(self._ground.plain) and answers_tcp(self._ground.tls))
 
     # -- The devices ---------------------------------------------------------------------------------------------------
 
@@ -162,82 +160,46 @@ class Stage:
             Its inbound and its outbound side.
         """
         inbound, outbound = free_port(), free_port()
-        config = self._write(
-            f"haproxy-{inbound}.cfg",
-            _HAPROXY.format(
-                mutual_tls=_MUTUAL_TLS.format(folder=self.credentials),
-                identity=IDENTITY,
-                most=_MOST_CONNECTIONS,
-                inbound=inbound,
-                outbound=outbound,
-                plain=self.plain_port,
-                tls=self._tls_port,
-            ),
-        )
+        config = self._write(f"haproxy-{inbound}.cfg", configurations.haproxy(self._ground, inbound, outbound))
         running = self._start(
             f"haproxy-{inbound}",
-            [_program("haproxy"), "-db", "-f", str(config)],
+            [program("haproxy"), "-db", "-f", str(config)],
             lambda: answers_tcp(inbound) and answers_tcp(outbound),
         )
         return Device("haproxy", inbound, running.pid), Device("haproxy outbound", outbound, running.pid, tls=False)
 
-    def proxy(self) -> dict[str, Device]:
+    def caddy(self) -> Device:
+        """
+        Start caddy on one core.
+
+        Returns:
+            The device.
+        """
+        port = free_port()
+        config = self._write("caddy.json", json.dumps(configurations.caddy(self._ground, port)))
+        command = ["env", "GOMAXPROCS=1", f"HOME={self._folder}", program("caddy"), "run", "--config", str(config)]
+        running = self._start("caddy", command, lambda: answers_tcp(port))
+        return Device("caddy", port, running.pid)
+
+    def proxy(self, *, options: Sequence[str] = ()) -> dict[str, Device]:
         """
         Start our proxy with one listener for each level of notarization and one outbound listener.
+
+        Args:
+            options: more options of ``twistd``.
 
         Returns:
             Its sides by level, and ``outbound``.
         """
         ports = {level: free_port() for level in LEVELS}
         outbound, admin = free_port(), free_port()
-        config = self._write(f"proxy-{admin}.yaml", json.dumps(self._proxy_settings(ports, outbound, admin)))
-        command = [*_twistd(), "svc-proxy", "--config", str(config)]
+        settings = configurations.proxy(self._ground, ports, outbound, admin, free_port())
+        config = self._write(f"proxy-{admin}.yaml", json.dumps(settings))
+        command = [*twistd(), *options, "svc-proxy", "--config", str(config)]
         running = self._start(f"proxy-{admin}", command, lambda: _is_ready(admin))
         devices = {level: Device(f"ours, {level}", port, running.pid) for level, port in ports.items()}
         devices["outbound"] = Device("ours, outbound", outbound, running.pid, tls=False)
         return devices
-
-    def _proxy_settings(self, ports: dict[str, int], outbound: int, admin: int) -> dict[str, object]:
-        limits = {"connections": _MOST_CONNECTIONS}
-        listeners: list[dict[str, object]] = [
-            {
-                "name": level,
-                "protocol": "http",
-                "direction": "inbound",
-                "listen": f"127.0.0.1:{port}",
-                "upstream": f"127.0.0.1:{self.plain_port}",
-                "notarization": level,
-                "limits": limits,
-            }
-            for level, port in ports.items()
-        ]
-        listeners.append(
-            {
-                "name": "outbound",
-                "protocol": "http",
-                "direction": "outbound",
-                "listen": f"127.0.0.1:{outbound}",
-                "upstream": f"127.0.0.1:{self._tls_port}",
-                "peer": IDENTITY,
-                "limits": limits,
-            }
-        )
-        return {
-            "trustDomain": TRUST_DOMAIN,
-            "spiffeSocketPath": f"unix://{self._folder}/agent.sock",
-            "metricsAddr": f"127.0.0.1:{free_port()}",
-            "adminAddr": f"127.0.0.1:{admin}",
-            "notary": {
-                "path": str(self._folder / f"notary-{admin}.db"),
-                "pqIssuer": f"unix://{self._folder}/pq.sock",
-                # The default allows each client 200 a second; here one client is the whole load.
-                "receiptsPerSecond": 100_000,
-                "receiptsBurst": 1_000_000,
-            },
-            "workload": {"namespace": "bench", "serviceAccount": "workload"},
-            "policy": {"default": "allow"},
-            "listeners": listeners,
-        }
 
     def twisted_web(self) -> Device:
         """
@@ -246,18 +208,31 @@ class Stage:
         Returns:
             The device.
         """
-        port = free_port()
         script = Path(__file__).with_name("twistedweb.py")
-        command = [sys.executable, str(script), str(port), str(self.plain_port), str(self.credentials)]
-        running = self._start("twisted-web", command, lambda: answers_tcp(port))
-        return Device("twisted.web", port, running.pid)
+        return self.script("twisted.web", [sys.executable, str(script)])
+
+    def script(self, name: str, command: Sequence[str]) -> Device:
+        """
+        Start a reverse proxy that takes its port, the application's port and the folder of the credentials.
+
+        Args:
+            name: as the table calls it.
+            command: the program with its first arguments.
+
+        Returns:
+            The device.
+        """
+        port = free_port()
+        arguments = [str(port), str(self._ground.plain), str(self.credentials)]
+        running = self._start(name, [*command, *arguments], lambda: answers_tcp(port))
+        return Device(name, port, running.pid)
 
     # -- Processes -----------------------------------------------------------------------------------------------------
 
     def _start(self, name: str, command: list[str], ready: Callable[[], bool]) -> Running:
         running = Running.start(name, command, self._folder)
         self._processes.append(running)
-        running.wait_until(ready, _START_SECONDS)
+        running.wait_until(ready, START_SECONDS)
         return running
 
     def _write(self, name: str, text: str) -> Path:
@@ -266,11 +241,29 @@ class Stage:
         return path
 
 
-def _twistd() -> list[str]:
+def twistd() -> list[str]:
+    """
+    Say how a service of ours is started.
+
+    Returns:
+        The argument list up to the name of the plugin.
+    """
     return [str(_BIN / "twistd"), "--nodaemon", "--pidfile="]
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """
+    Find a program, also where Debian keeps those of administrators.
+
+    Args:
+        name: its name.
+
+    Returns:
+        Its path.
+
+    Raises:
+        PeerMissing: it is not installed.
+    """
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if found is None:
         raise PeerMissing(program=name)
@@ -283,66 +276,3 @@ def _is_ready(admin: int) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
-
-
-_NGINX: Final = """\
-daemon off;
-master_process off;
-pid {folder}/nginx.pid;
-error_log {folder}/nginx.err;
-worker_rlimit_nofile 16384;
-events {{ worker_connections 8192; }}
-http {{
-    access_log off;
-    sendfile on;
-    tcp_nopush on;
-    keepalive_timeout 600s;
-    keepalive_requests 1000000000;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxied;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    server {{
-        listen 127.0.0.1:{plain} backlog=4096;
-        listen 127.0.0.1:{tls} ssl backlog=4096;
-        ssl_certificate {folder}/credentials/chain.pem;
-        ssl_certificate_key {folder}/credentials/key.pem;
-        ssl_client_certificate {folder}/credentials/roots.pem;
-        ssl_verify_client on;
-        ssl_verify_depth 4;
-        ssl_protocols TLSv1.3;
-        ssl_session_tickets off;
-        default_type text/plain;
-        location = /small {{ return 200 "{body}"; }}
-        location = /bulk {{ root {folder}; }}
-    }}
-}}
-"""
-
-_MUTUAL_TLS: Final = "ssl crt {folder}/both.pem ca-file {folder}/roots.pem verify required alpn http/1.1"
-_HAPROXY: Final = """\
-global
-    nbthread 1
-    maxconn {most}
-    tune.ssl.cachesize 0
-    ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets
-    ssl-default-server-options ssl-min-ver TLSv1.3 no-tls-tickets
-defaults
-    mode http
-    timeout connect 5s
-    timeout client 120s
-    timeout server 120s
-    http-reuse always
-frontend inbound
-    bind 127.0.0.1:{inbound} backlog 4096 {mutual_tls} curves X25519
-    http-request set-header X-Forwarded-Client-Cert By={identity};URI={identity}
-    default_backend application
-backend application
-    server nginx 127.0.0.1:{plain}
-frontend outbound
-    bind 127.0.0.1:{outbound} backlog 4096
-    default_backend remote
-backend remote
-    server nginx 127.0.0.1:{tls} {mutual_tls}
-"""

@@ -1,5 +1,5 @@
 """
-``bin/benchmark``: everything in one run, a table and JSON rows on standard output, progress on standard error.
+``bin/bench``: everything in one run, a table on standard output, progress on standard error.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from OpenSSL import SSL
 
+from benchmarks.brokers import Brokers
+from benchmarks.extras import start as start_extras
 from benchmarks.load import CLASSICAL, LoadGenerator
 from benchmarks.measure import FULL, QUICK, Measurement
+from benchmarks.mqtt import MQTT_FULL, MQTT_QUICK, MqttMeasurement
+from benchmarks.mqttload import MqttLoadGenerator
 from benchmarks.peers import Stage
+from benchmarks.profile import Profile
 from benchmarks.rows import Row, table
 from svc.errors import SvcError
 from svc.transport.selection import choose_tls_protocol, choose_transports
@@ -42,6 +49,8 @@ def surroundings() -> dict[str, object]:
         "transports": [choose_tls_protocol().selected, choose_transports().selected],
         "haproxy": _first_line(["haproxy", "-v"]),
         "nginx": _first_line(["nginx", "-v"]),
+        "caddy": _first_line(["caddy", "version"]),
+        "mosquitto": _first_line(["mosquitto", "-h"]),
         "kernel": platform.release(),
         "cpus": os.cpu_count(),
         "load": [round(each, 2) for each in os.getloadavg()],
@@ -65,22 +74,40 @@ def _allow_many_files() -> None:
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bin/benchmark",
-        description="Measure the HTTP proxy and its peers in turn, in one run of about three minutes.",
+        prog="bin/bench",
+        description="Measure the HTTP proxy, the MQTT broker and their peers in turn, in a run of about four minutes.",
     )
-    parser.add_argument("--quick", action="store_true", help="one minute: fewer and shorter rounds")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: every row in 25 seconds, rough figures")
+    parser.add_argument("--mqtt", action="store_true", help="the rows of the MQTT broker only, in about a minute")
+    parser.add_argument("--all", action="store_true", help="also aiohttp, mitmproxy and amqtt, from PyPI")
+    parser.add_argument("--profile", action="store_true", help="tell where the time of a request goes, nothing else")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows and the surroundings to a file")
     return parser.parse_args(arguments)
 
 
 def _show(rows: list[Row], around: dict[str, object], file: Path | None) -> None:
     print(table(rows))
-    print()
-    for row in rows:
-        print(json.dumps(row.as_json()))
     if file is not None:
-        document = {"surroundings": around, "rows": [row.as_json() for row in rows]}
+        document = {"rows": [row.as_json() for row in rows], "surroundings": around}
         file.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _prepared(stage: Stage, say: Callable[[str], None]) -> LoadGenerator:
+    say("starting an authority and nginx")
+    stage.start()
+    return LoadGenerator.build(_BUILD, stage.credentials)
+
+
+def _http(stage: Stage, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+    load = _prepared(stage, say)
+    extras = partial(start_extras, stage, _BUILD, say) if options.all else list
+    return Measurement(stage, load, QUICK if options.quick else FULL, say, extras).run()
+
+
+def _mqtt(brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+    extent = MQTT_QUICK if options.quick else MQTT_FULL
+    environments = _BUILD if options.all else None
+    return MqttMeasurement(brokers, MqttLoadGenerator(_BUILD), extent, say, environments).run()
 
 
 def main(arguments: list[str]) -> int:
@@ -97,29 +124,33 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
 
     def say(text: str) -> None:
-        print(f"benchmark {time.monotonic() - began:5.1f} s  {text}", file=sys.stderr, flush=True)
+        print(f"bench {time.monotonic() - began:5.1f} s  {text}", file=sys.stderr, flush=True)
 
     _allow_many_files()
     folder = Path(tempfile.mkdtemp(prefix="svc-bench-"))
-    stage = Stage(folder)
+    stage, brokers = Stage(folder), Brokers(folder)
     around = surroundings()
     try:
-        say("starting an authority and nginx")
-        stage.start()
-        load = LoadGenerator.build(_BUILD, stage.credentials)
-        rows = Measurement(stage, load, QUICK if options.quick else FULL, say).run()
+        if options.profile:
+            print(Profile(stage, _prepared(stage, say), folder, say).run())
+        else:
+            rows = [] if options.mqtt else _http(stage, options, say)
+            # The brokers alone have the machine.
+            stage.stop()
+            rows += _mqtt(brokers, options, say)
+            _show(rows, around, options.json)
     except SvcError as error:
-        print(f"benchmark: {error}", file=sys.stderr)
-        print(f"           {error.advice() or f'the logs are in {folder}'}", file=sys.stderr)
+        print(f"bench: {error}", file=sys.stderr)
+        print(f"       {error.advice() or f'the logs are in {folder}'}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("benchmark: interrupted", file=sys.stderr)
+        print("bench: interrupted", file=sys.stderr)
         return 1
     finally:
         stage.stop()
+        brokers.stop()
     shutil.rmtree(folder, ignore_errors=True)
     say("done")
-    _show(rows, around, options.json)
     return 0
 
 

@@ -1,0 +1,248 @@
+"""
+The configuration files of everything that is measured, as values and text.
+
+All of them do the same work: terminate mutual TLS 1.3 with the same SVID and without tickets, put
+``X-Forwarded-Client-Cert`` into each request, and pool connections to nginx. Knows no processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TRUST_DOMAIN: Final = "bench.example"
+IDENTITY: Final = f"spiffe://{TRUST_DOMAIN}/ns/bench/sa/workload"
+#: What nginx answers: a few octets made by itself, and a file.
+SMALL: Final = "/small"
+BULK: Final = "/bulk"
+SMALL_SIZE: Final = 200
+BULK_SIZE: Final = 4 * 1024 * 1024
+_MOST_CONNECTIONS: Final = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """
+    What all configurations share.
+
+    Args:
+        folder: of the run; the credentials are in ``credentials``.
+        plain: the port of the application.
+        tls: the port of the application behind mutual TLS.
+    """
+
+    folder: Path
+    plain: int
+    tls: int
+
+    @property
+    def credentials(self) -> Path:
+        """The folder of ``chain.pem``, ``key.pem``, ``both.pem`` and ``roots.pem``."""
+        return self.folder / "credentials"
+
+
+def nginx(ground: Ground) -> str:
+    """
+    Write the application.
+
+    Args:
+        ground: what all share.
+
+    Returns:
+        The text of ``nginx.conf``.
+    """
+    return _NGINX.format(folder=ground.folder, plain=ground.plain, tls=ground.tls, body="x" * SMALL_SIZE)
+
+
+def haproxy(ground: Ground, inbound: int, outbound: int) -> str:
+    """
+    Write haproxy with one thread.
+
+    Args:
+        ground: what all share.
+        inbound: its port with mutual TLS.
+        outbound: its port without.
+
+    Returns:
+        The text of ``haproxy.cfg``.
+    """
+    return _HAPROXY.format(
+        mutual_tls=_MUTUAL_TLS.format(folder=ground.credentials),
+        identity=IDENTITY,
+        most=_MOST_CONNECTIONS,
+        inbound=inbound,
+        outbound=outbound,
+        plain=ground.plain,
+        tls=ground.tls,
+    )
+
+
+def caddy(ground: Ground, inbound: int) -> dict[str, object]:
+    """
+    Write caddy.
+
+    Args:
+        ground: what all share.
+        inbound: its port with mutual TLS.
+
+    Returns:
+        Its JSON configuration.
+    """
+    own = {"certificate": str(ground.credentials / "chain.pem"), "key": str(ground.credentials / "key.pem")}
+    mutual_tls = {
+        # The SVID names no host, so it is chosen by a tag.
+        "certificate_selection": {"any_tag": ["own"]},
+        "client_authentication": {
+            "trusted_ca_certs_pem_files": [str(ground.credentials / "roots.pem")],
+            "mode": "require_and_verify",
+        },
+        "protocol_min": "tls1.3",
+        "curves": ["x25519"],
+        "alpn": ["http/1.1"],
+    }
+    forward = {
+        "handler": "reverse_proxy",
+        "headers": {"request": {"set": {"X-Forwarded-Client-Cert": [f"By={IDENTITY};URI={IDENTITY}"]}}},
+        "upstreams": [{"dial": f"127.0.0.1:{ground.plain}"}],
+    }
+    server = {
+        "listen": [f"127.0.0.1:{inbound}"],
+        "automatic_https": {"disable": True},
+        "protocols": ["h1"],
+        # Clients send no name of a host in TLS.
+        "strict_sni_host": False,
+        "tls_connection_policies": [mutual_tls],
+        "routes": [{"handle": [forward]}],
+    }
+    return {
+        "admin": {"disabled": True},
+        "storage": {"module": "file_system", "root": str(ground.folder / "caddy")},
+        "logging": {"logs": {"default": {"level": "WARN"}}},
+        "apps": {
+            "tls": {
+                "certificates": {"load_files": [{**own, "tags": ["own"]}]},
+                "session_tickets": {"disabled": True},
+            },
+            "http": {"servers": {"bench": server}},
+        },
+    }
+
+
+def proxy(ground: Ground, levels: dict[str, int], outbound: int, admin: int, metrics: int) -> dict[str, object]:
+    """
+    Write our proxy: one inbound listener for each level of notarization, and one outbound listener.
+
+    Args:
+        ground: what all share.
+        levels: the inbound ports by level.
+        outbound: the outbound port.
+        admin: the port that tells readiness.
+        metrics: the port of the metrics.
+
+    Returns:
+        The settings.
+    """
+    limits = {"connections": _MOST_CONNECTIONS}
+    listeners: list[dict[str, object]] = [
+        {
+            "name": level,
+            "protocol": "http",
+            "direction": "inbound",
+            "listen": f"127.0.0.1:{port}",
+            "upstream": f"127.0.0.1:{ground.plain}",
+            "notarization": level,
+            "limits": limits,
+        }
+        for level, port in levels.items()
+    ]
+    listeners.append(
+        {
+            "name": "outbound",
+            "protocol": "http",
+            "direction": "outbound",
+            "listen": f"127.0.0.1:{outbound}",
+            "upstream": f"127.0.0.1:{ground.tls}",
+            "peer": IDENTITY,
+            "limits": limits,
+        }
+    )
+    return {
+        "trustDomain": TRUST_DOMAIN,
+        "spiffeSocketPath": f"unix://{ground.folder}/agent.sock",
+        "metricsAddr": f"127.0.0.1:{metrics}",
+        "adminAddr": f"127.0.0.1:{admin}",
+        "notary": {
+            "path": str(ground.folder / f"notary-{admin}.db"),
+            "pqIssuer": f"unix://{ground.folder}/pq.sock",
+            # The default allows each client 200 a second; here one client is the whole load.
+            "receiptsPerSecond": 100_000,
+            "receiptsBurst": 1_000_000,
+        },
+        "workload": {"namespace": "bench", "serviceAccount": "workload"},
+        "policy": {"default": "allow"},
+        "listeners": listeners,
+    }
+
+
+_NGINX: Final = """\
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx.err;
+worker_rlimit_nofile 16384;
+events {{ worker_connections 8192; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_timeout 600s;
+    keepalive_requests 1000000000;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxied;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{plain} backlog=4096;
+        listen 127.0.0.1:{tls} ssl backlog=4096;
+        ssl_certificate {folder}/credentials/chain.pem;
+        ssl_certificate_key {folder}/credentials/key.pem;
+        ssl_client_certificate {folder}/credentials/roots.pem;
+        ssl_verify_client on;
+        ssl_verify_depth 4;
+        ssl_protocols TLSv1.3;
+        ssl_session_tickets off;
+        default_type text/plain;
+        location = /small {{ return 200 "{body}"; }}
+        location = /bulk {{ root {folder}; }}
+    }}
+}}
+"""
+
+_MUTUAL_TLS: Final = "ssl crt {folder}/both.pem ca-file {folder}/roots.pem verify required alpn http/1.1"
+_HAPROXY: Final = """\
+global
+    nbthread 1
+    maxconn {most}
+    tune.ssl.cachesize 0
+    ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets
+    ssl-default-server-options ssl-min-ver TLSv1.3 no-tls-tickets
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 120s
+    timeout server 120s
+    http-reuse always
+frontend inbound
+    bind 127.0.0.1:{inbound} backlog 4096 {mutual_tls} curves X25519
+    http-request set-header X-Forwarded-Client-Cert By={identity};URI={identity}
+    default_backend application
+backend application
+    server nginx 127.0.0.1:{plain}
+frontend outbound
+    bind 127.0.0.1:{outbound} backlog 4096
+    default_backend remote
+backend remote
+    server nginx 127.0.0.1:{tls} {mutual_tls}
+"""
