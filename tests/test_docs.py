@@ -1,42 +1,27 @@
-"""The documentation against the code: keys, examples, reasons and links that it names are there."""
+"""The documentation against the code: generated parts are fresh; keys, examples, reasons and links are there."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
-from pydantic import BaseModel
 from twisted.trial.unittest import SynchronousTestCase
 
+from docs.generator import reasons
+from docs.generator.configuration import FILES
+from docs.generator.contents import stale
+from docs.generator.pages import COMMAND, PageBroken, filled
 from svc.notary import errors, refusals
 from svc.notary.errors import NotaryError
-from svc.proxy.config import (
-    ContainerSettings,
-    LimitSettings,
-    ListenerSettings,
-    NotarySettings,
-    PolicySettings,
-    ProxySettings,
-    TimeoutSettings,
-    WorkloadSettings,
-)
 from svc.proxy.errors import ProxyError
 from svc.settings import parse
-from svc.workload.authority.config import AuthoritySettings
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-#: Sections of docs/configuration.md and the models whose keys they list.
-SECTIONS: dict[str, tuple[type[BaseModel], ...]] = {
-    "## Top level": (ProxySettings, PolicySettings),
-    "## `notary`": (NotarySettings,),
-    "## `workload`": (WorkloadSettings, ContainerSettings),
-    "## `listeners[]`": (ListenerSettings,),
-    "### `listeners[].limits`": (LimitSettings,),
-    "### `listeners[].timeouts`": (TimeoutSettings,),
-}
 #: Reasons of proofs and keys, which no verification of a statement or receipt gives, and roots of trees.
 ELSEWHERE = {
     "notary_refused",
@@ -51,14 +36,16 @@ ELSEWHERE = {
 }
 
 
-def section(page: str, title: str) -> str:
-    """The text below a heading, up to the next one."""
-    return re.split(r"^#{2,3} ", page.split(f"\n{title}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
-
-
 def yaml_blocks(page: str) -> Iterator[str]:
     """The YAML examples of a page."""
     yield from re.findall(r"^```yaml\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+
+
+def file_of(text: str) -> str:
+    """Which configuration file a YAML example is a whole one of; empty where it is none."""
+    if re.search(r"^listeners:", text, flags=re.MULTILINE):
+        return "broker" if text.startswith("# broker.yaml\n") else "proxy"
+    return "authority" if re.search(r"^(workloadApi|socket):", text, flags=re.MULTILINE) else ""
 
 
 def slug(heading: str) -> str:
@@ -72,40 +59,45 @@ def anchors(page: Path) -> set[str]:
     return {slug(heading) for heading in re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)}
 
 
+class GeneratedTests(SynchronousTestCase):
+    """What ``docs.generator`` writes: tables, schemas, diagrams."""
+
+    def test_nothing_is_stale(self) -> None:
+        """Every generated part and file is what the code says now."""
+        found = stale()
+        self.assertEqual(found, [], f"refresh the documentation and commit it: {COMMAND}")
+
+    def test_a_part_that_nobody_makes_is_an_error(self) -> None:
+        """A page cannot hold a part that is never refreshed, and no part can lose one of its comments."""
+        for text, words in (
+            ("<!-- generated: x -->\n<!-- end: x -->\n", "nobody makes"),
+            ("<!-- generated: x -->\n", "no end"),
+            ("<!-- end: x -->\n", "no beginning"),
+            ("<!-- generated: x -->\n<!-- end: y -->\n", "no end"),
+        ):
+            with self.assertRaisesRegex(PageBroken, words):
+                filled(text, {})
+
+    def test_only_the_part_changes(self) -> None:
+        """What people wrote around a generated part stays."""
+        page = "before\n<!-- generated: x -->\nold\n<!-- end: x -->\nafter\n"
+        self.assertEqual(filled(page, {"x": lambda: "new\n"}), page.replace("old", "new"))
+
+
 class ConfigurationTests(SynchronousTestCase):
-    """docs/configuration.md."""
-
-    def test_every_key_has_its_row(self) -> None:
-        """Each key of each model stands in its section, in code marks."""
-        page = (DOCS / "configuration.md").read_text()
-        for title, models in SECTIONS.items():
-            text = section(page, title)
-            for model in models:
-                for key in model.model_fields:
-                    self.assertRegex(text, rf"`(policy\.)?{key}(\[\])?[`.]", f"{title}: {key} is not described")
-
-    def test_no_row_is_about_a_key_that_is_gone(self) -> None:
-        """Each key in the first column of a table is one of the code."""
-        page = (DOCS / "configuration.md").read_text()
-        for title, models in SECTIONS.items():
-            known = {key for model in models for key in model.model_fields}
-            for row in re.findall(r"^\| (`.*?) \|", section(page, title), flags=re.MULTILINE):
-                for key in re.findall(r"`([^`]+)`", row):
-                    self.assertIn(key.removeprefix("policy.").removesuffix("[]"), known, title)
+    """Configuration files in the documentation."""
 
     def test_examples_are_valid(self) -> None:
         """Every whole example of a configuration passes the validator that the processes use."""
-        proxies = authorities = 0
+        seen: Counter[str] = Counter()
         for path in PAGES:
             for text in yaml_blocks(path.read_text()):
-                if re.search(r"^listeners:", text, flags=re.MULTILINE):
-                    parse(text, ProxySettings, str(path))
-                    proxies += 1
-                elif re.search(r"^(workloadApi|socket):", text, flags=re.MULTILINE):
-                    parse(text, AuthoritySettings, str(path))
-                    authorities += 1
-        self.assertGreaterEqual(proxies, 2)
-        self.assertGreaterEqual(authorities, 2)
+                if name := file_of(text):
+                    parse(text, FILES[name], str(path))
+                    seen[name] += 1
+        self.assertGreaterEqual(seen["proxy"], 2)
+        self.assertGreaterEqual(seen["authority"], 2)
+        self.assertGreaterEqual(seen["broker"], 1)
 
 
 class ReasonTests(SynchronousTestCase):
@@ -125,6 +117,100 @@ class ReasonTests(SynchronousTestCase):
         own = {each.reason for each in ProxyError.__subclasses__()} - {"method_not_allowed", "not_found"}
         self.assertGreater(len(own), 10)
         self.assertEqual({word for word in own if f"`{word}`" not in pages}, set())
+
+
+class AllReasonsTests(SynchronousTestCase):
+    """docs/reasons.md, which is generated."""
+
+    def rows(self) -> dict[str, list[str]]:
+        """The cells of each row by the reason."""
+        lines = re.findall(
+            r"^\| `([a-z0-9_]+)` \|(.*)\|$",
+            (DOCS / "reasons.md").read_text().split("<!-- end: reasons -->")[0],
+            flags=re.MULTILINE,
+        )
+        return {reason: [cell.strip() for cell in re.split(r"(?<!\\)\|", rest)] for reason, rest in lines}
+
+    def test_every_error_has_its_row(self) -> None:
+        """Each class stands in the row of its reason, with its sentence and its codes; each row says what to do."""
+        rows = self.rows()
+        classes = reasons.classes()
+        self.assertEqual(set(rows), set(classes))
+        self.assertGreater(len(rows), 150)
+        for reason, found in classes.items():
+            _word, sentences, http, exits, advice = rows[reason]
+            self.assertNotEqual(advice, "", reason)
+            for error in found:
+                sentence = " ".join((error.__doc__ or "").strip().split("\n\n")[0].split())
+                self.assertIn(sentence.replace("|", "\\|"), sentences, reason)
+                self.assertIn(str(error.http_status), http.split(", "), reason)
+                self.assertIn(str(error.exit_status), exits.split(", "), reason)
+
+    def test_metric_words(self) -> None:
+        """What a handshake can be refused for bears the word of the metric, and nothing does that it does not count."""
+        words = {reason: cells[0] for reason, cells in self.rows().items()}
+        self.assertEqual(words["expired"], "`svid_invalid`")
+        self.assertEqual(words["policy_deny"], "`policy_deny`")
+        self.assertEqual(words["store_corrupt"], "")
+        self.assertLessEqual(set(words.values()), {"", "`svid_invalid`", "`policy_deny`"})
+
+    def test_advice_is_asked_for(self) -> None:
+        """A new error without a hint, and advice on an error that is gone, are mistakes that the generator names."""
+        for name, advice in (("upstream_closed", None), ("no_such_reason", "x")):
+            given = {**reasons.ADVICE, name: advice}
+            with self.assertRaisesRegex(PageBroken, name):
+                reasons.reasons({key: value for key, value in given.items() if value is not None})
+
+
+class ArchitectureTests(SynchronousTestCase):
+    """docs/architecture.md against the contract that import-linter enforces."""
+
+    def test_every_package_has_its_row(self) -> None:
+        """The packages of each layer stand in the table, with the number of their line, and no others do."""
+        setup = ConfigParser()
+        setup.read(ROOT / "setup.cfg")
+        layers = setup["importlinter:contract:layers"]["layers"].strip().split("\n")
+        wanted = {
+            (f"svc.{name.strip()}", str(len(layers) - 1 - number))
+            for number, line in enumerate(layers)
+            for name in line.split("|")
+        }
+        found = {
+            (name, number)
+            for number, names in re.findall(
+                r"^\| (\d) \| (.*?) \|", (DOCS / "architecture.md").read_text(), re.MULTILINE
+            )
+            for name in re.findall(r"`(svc\.\w+)`", names)
+        }
+        self.assertEqual(found, wanted)
+
+
+class SecurityTests(SynchronousTestCase):
+    """docs/security.md names the tests of its claims."""
+
+    def test_every_test_that_is_named_is_there(self) -> None:
+        """Each name leads to a module, a class or a method."""
+        names = re.findall(
+            r"`(tests(?:\.\w+)+)`", (DOCS / "security.md").read_text() + (DOCS / "architecture.md").read_text()
+        )
+        self.assertGreater(len(names), 20)
+        for name in names:
+            self.assertTrue(self.there(name), name)
+
+    def there(self, name: str) -> bool:
+        """Look for a test without running anything of it."""
+        parts = name.split(".")
+        for count in range(len(parts), 0, -1):
+            path = ROOT.joinpath(*parts[:count])
+            source = path.with_suffix(".py")
+            if path.is_dir() and count == len(parts):
+                return True
+            if source.exists():
+                text = source.read_text()
+                return all(
+                    re.search(rf"^\s*(?:async )?(?:class|def) {part}\b", text, re.MULTILINE) for part in parts[count:]
+                )
+        return False
 
 
 class LinkTests(SynchronousTestCase):

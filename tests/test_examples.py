@@ -1,48 +1,137 @@
-"""The programs of docs/examples: what the documentation shows runs here, in memory, with real certificates and TLS."""
+"""
+The programs of docs/examples, as they stand: real processes with identities of a real authority.
+
+What they are made of is tested in ``tests.embedding``.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
-import os
-from datetime import UTC, datetime, timedelta
+import re
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IProtocolFactory
-from twisted.internet.testing import MemoryReactorClock
-from twisted.test.iosim import FakeTransport, IOPump, connect
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.client import Agent
-from twisted.web.resource import Resource
-from twisted.web.server import Request, Site
 
 from svc.errors import SvcError
-from svc.identity import BundleArchive, parse_matcher
+from svc.identity import BundleArchive
 from svc.notary.evidence import EvidenceFile
-from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
-from svc.notary.pqproof import PqLeaf
-from svc.notary.profile import Profile
-from svc.notary.refusals import IdMismatch, StatementMissing
-from svc.testing.ca import TestAuthority
-from svc.testing.workload import MemorySource
-from svc.transport.addresses import parse_address
-from svc.transport.creators import client_creator, server_creator
-from svc.transport.endpoints import MutualTlsClientEndpoint, MutualTlsServerEndpoint
-from svc.transport.errors import PeerIdentityUnexpected, TransportError
+from tests.embedding.network import AUTHORITY, NOW, PQ_AUTHORITY, generation
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.programs import svc
+from tests.peers.proxy import environment
+from tests.peers.waiting import TOP, Shared, answers, eventually, free_port, short_folder
 
-EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
-NOW = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
-DOMAIN = "prod.example.org"
-AUTHORITY = TestAuthority(DOMAIN, now=NOW)
-PQ_AUTHORITY = TestAuthority(DOMAIN, now=NOW, algorithm="ML-DSA-65")
-SOMEWHERE = IPv4Address("TCP", "127.0.0.1", 7000)
-PAGE = b"<p>the page</p>"
+EXAMPLES = TOP / "docs" / "examples"
+OWN = "spiffe://prod.example.org/ns/demo/sa/greeter"
+ANYBODY = "spiffe://prod.example.org/*"
+
+
+class Programs:
+    """An authority, and the two servers of the documentation."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.folder = short_folder(stack)
+        self.authority = stack.enter_context(
+            RunningAuthority("prod.example.org", entries=[entry("/ns/demo/sa/greeter")], folder=self.folder)
+        )
+        self._stack = stack
+        self.greeter = f"127.0.0.1:{free_port()}"
+        self.site = f"127.0.0.1:{free_port()}"
+        self.web = f"127.0.0.1:{free_port()}"
+        self.database = self.folder / "notary" / "notary.db"
+        agent, pq = self.authority.address, self.authority.pq_address
+        interface, port = self.web.split(":")
+        string = f"spiffe:{port}:interface={interface}:agent={self.authority.socket_path}:allow=prod.example.org/*"
+        self.notarized = self.serve("notarized.py", agent, pq, self.site, self.database)
+        self.serve("greeter.py", agent, self.greeter, ANYBODY)
+        self.serve("-m", "twisted", "web", "--listen", string, "--path", EXAMPLES)
+        for address in (self.greeter, self.site, self.web):
+            eventually(partial(answers, int(address.split(":")[1])), 20, address)
+
+    def serve(self, *command: str | Path) -> subprocess.Popen[bytes]:
+        """Start a server that runs as long as the authority."""
+        process = self.start(*command)
+        self._stack.callback(self.end, process)
+        return process
+
+    def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
+        """Start a server; who does ends it."""
+        return subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            cwd=EXAMPLES,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def end(self, process: subprocess.Popen[bytes]) -> int:
+        """End a server as an operator does."""
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait(15)
+
+
+def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment(),
+    )
+
+
+PROGRAMS = Shared(Programs)
+#: A client that says somebody else calls; ``svc curl`` refuses to.
+FORGER = """
+import sys
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import react
+from svc.embedding import Workload
+
+class Forger(Protocol):
+    def __init__(self):
+        self.answer, self.ended = b"", Deferred()
+    def connectionMade(self):
+        name = b"URI=spiffe://prod.example.org/ns/admin/sa/root"
+        lines = [b"X-Forwarded-Client-Cert: By=x;Hash=x;" + name, b"X_Forwarded_Client_Cert: By=x;Hash=x;" + name]
+        self.transport.write(b"\\r\\n".join([b"GET / HTTP/1.1", b"Host: a", b"Connection: close", *lines, b"", b""]))
+    def dataReceived(self, data):
+        self.answer += data
+    def connectionLost(self, reason):
+        self.ended.callback(None)
+
+async def main(reactor, agent, address, server):
+    workload = await Workload.open(agent, reactor=reactor)
+    forger = await workload.client_endpoint(address, expect=server).connect(Factory.forProtocol(Forger))
+    await forger.ended
+    print(forger.answer.decode().replace(chr(13), ""), end="")
+
+react(lambda reactor: Deferred.fromCoroutine(main(reactor, *sys.argv[1:])))
+"""
+#: The same site for somebody else.
+CHOOSY = (
+    (EXAMPLES / "notarized.py")
+    .read_text()
+    .replace('"spiffe://prod.example.org/*"', '"spiffe://prod.example.org/ns/demo/sa/x"')
+)
 
 
 def example(name: str) -> ModuleType:
@@ -54,181 +143,129 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def source(path: str) -> MemorySource:
-    """Credentials of a workload."""
-    return MemorySource(AUTHORITY.svid(path), AUTHORITY.bundles())
+class PageTests(SynchronousTestCase):
+    """What the page shows."""
 
+    def test_each_program_stands_in_the_page(self) -> None:
+        """docs/embedding.md and docs/broker.md show every program as it is, and no other."""
+        page = "".join((TOP / "docs" / f"{name}.md").read_text() for name in ("embedding", "broker"))
+        shown = set(re.findall(r"^```python\n(\"\"\"\n.*?)^```", page, flags=re.MULTILINE | re.DOTALL))
+        self.assertEqual(shown, {path.read_text() for path in EXAMPLES.glob("*.py")})
 
-def now() -> datetime:
-    """The time of these tests."""
-    return NOW
-
-
-def generation(path: str = "/ns/demo/sa/web") -> Generation:
-    """What a proxy in front of that workload holds."""
-    svid = AUTHORITY.svid(path)
-    chain, key = PQ_AUTHORITY.pq_leaf(svid)
-    assert not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey)
-    facts = WorkloadFacts.explicit(host_name="host")
-    return Generation.issue(svid, PqLeaf(chain, key, svid.not_after), facts, Profile.HYBRID, NOW, os.urandom)
-
-
-class Network:
-    """A reactor without sockets; what listens and what connects are joined by hand."""
-
-    def __init__(self) -> None:
-        self.reactor = MemoryReactorClock()
-        self.pumps: list[IOPump] = []
-
-    def join(self) -> None:
-        """Join each new connection attempt with the one listener, and carry octets until nothing moves."""
-        factory: IProtocolFactory = self.reactor.tcpServers[0][1]
-        while self.reactor.tcpClients:
-            attempt: IProtocolFactory = self.reactor.tcpClients.pop(0)[2]
-            server, client = factory.buildProtocol(SOMEWHERE), attempt.buildProtocol(SOMEWHERE)
-            self.pumps.append(
-                connect(server, FakeTransport(server, True), client, FakeTransport(client, False), greet=False)
-            )
-        self.carry()
-
-    def carry(self) -> None:
-        """Carry octets until nothing moves."""
-        moved = True
-        while moved:
-            moved = False
-            for pump in self.pumps:
-                moved = bool(pump.pump()) or moved
-            self.reactor.advance(0)
-
-
-class ProgramsTests(SynchronousTestCase):
-    """All of them."""
+    def test_each_program_is_short(self) -> None:
+        """About thirty lines of code: more would show that the library lacks something."""
+        for path in sorted(EXAMPLES.glob("*.py")):
+            text = path.read_text()
+            start = ast.parse(text).body[0].end_lineno or 0
+            lines = [line for line in text.splitlines()[start:] if line.strip()]
+            self.assertLessEqual(len(lines), 32, path.name)
 
     def test_each_program_imports_without_side_effects(self) -> None:
         """Importing a program runs nothing, and each has a docstring that says how to call it."""
         names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-        self.assertEqual(names, ["evidence", "greeting", "site", "statement"])
+        self.assertEqual(names, ["brokered", "evidence", "greeter", "guest", "notarized", "statement"])
         for name in names:
             module = example(name)
             self.assertIn(f"python docs/examples/{name}.py", module.__doc__ or "")
             self.assertTrue(callable(module.main))
 
 
-class GreetingTests(SynchronousTestCase):
-    """A protocol of one's own behind mutual TLS."""
+class OwnProtocolTests(SynchronousTestCase):
+    """A protocol of one's own."""
 
-    def greet(self, caller: str, expected: str) -> Deferred[str]:
-        """Let a workload ask for a greeting."""
-        greeting, network = example("greeting"), Network()
-        self.successResultOf(greeting.serve(network.reactor, source("/ns/demo/sa/greeter"), "127.0.0.1:7000", now))
-        asked = Deferred.fromCoroutine(
-            greeting.ask(network.reactor, source(caller), "127.0.0.1:7000", expected, now),
+    def setUp(self) -> None:
+        """Let them run."""
+        self.programs: Programs = PROGRAMS.get()
+        self.agent, self.pq = self.programs.authority.address, self.programs.authority.pq_address
+
+    def test_the_statement_of_a_guest_is_verified(self) -> None:
+        """The guest's statement goes over the connection and is believed, post-quantum signature and all."""
+        found = run("guest.py", self.agent, self.pq, self.programs.greeter, OWN)
+        self.assertEqual((found.returncode, found.stdout), (0, f"welcome, {OWN}, post-quantum: True\n"), found.stderr)
+
+    def test_another_greeter_is_not_spoken_to(self) -> None:
+        """A server with another identity than the expected one sees no statement."""
+        found = run("guest.py", self.agent, self.pq, self.programs.greeter, f"{OWN}-2")
+        self.assertEqual((found.returncode, found.stdout), (1, ""))
+        self.assertIn(f"is {OWN}; expected {OWN}-2 (identity_unexpected)", found.stderr)
+
+    def test_an_endpoint_string_serves_any_program(self) -> None:
+        """twistd's own web server listens as a workload by its endpoint string alone."""
+        found = svc(
+            "curl", "--spiffe-socket-path", self.agent, "--validate=false", f"https://{self.programs.web}/guest.py"
         )
-        network.join()
-        return asked
-
-    def test_a_guest_is_greeted_by_its_identity(self) -> None:
-        """The server names the verified caller and the group of the connection."""
-        greeting = self.successResultOf(self.greet("/ns/demo/sa/guest", f"spiffe://{DOMAIN}/ns/demo/sa/greeter"))
-        self.assertIn(f"welcome, spiffe://{DOMAIN}/ns/demo/sa/guest;", greeting)
-        self.assertIn("X25519MLKEM768", greeting)
-
-    def test_another_server_is_not_asked(self) -> None:
-        """A server with another identity than the expected one ends the attempt."""
-        failure = self.failureResultOf(self.greet("/ns/demo/sa/guest", f"spiffe://{DOMAIN}/ns/demo/sa/other"))
-        self.assertIsInstance(failure.value, PeerIdentityUnexpected)
-
-    def test_a_stranger_is_refused_in_the_handshake(self) -> None:
-        """Who is not on the list gets a TLS alert and no greeting."""
-        failure = self.failureResultOf(self.greet("/ns/elsewhere/sa/x", f"spiffe://{DOMAIN}/ns/demo/sa/greeter"))
-        self.assertIsInstance(failure.value, TransportError)
+        self.assertEqual(found.stdout, (EXAMPLES / "guest.py").read_bytes(), found.stderr)
 
 
-class SiteTests(SynchronousTestCase):
-    """A twisted.web site behind mutual TLS."""
+class NotarizedTests(SynchronousTestCase):
+    """A site behind the notary, in one process."""
 
-    def test_a_resource_knows_its_caller(self) -> None:
-        """The page tells the verified identity of the client."""
-        site, statement, network = example("site"), example("statement"), Network()
-        self.successResultOf(site.serve(network.reactor, source("/ns/demo/sa/web"), "127.0.0.1:7443", now))
-        creator = client_creator(source("/ns/demo/sa/fe"), clock=now, expected=parse_matcher(f"spiffe://{DOMAIN}/*"))
-        endpoint = MutualTlsClientEndpoint(network.reactor, parse_address("127.0.0.1:7443"), creator)
-        agent = Agent.usingEndpointFactory(network.reactor, statement.OneConnection(endpoint))
-        asked = agent.request(b"GET", b"http://127.0.0.1:7443/")
-        network.join()
-        body = statement.Body.of(self.successResultOf(asked))
-        network.carry()
-        self.assertEqual(self.successResultOf(body), f"spiffe://{DOMAIN}/ns/demo/sa/fe\n".encode())
+    def setUp(self) -> None:
+        """Let it run."""
+        self.programs: Programs = PROGRAMS.get()
+        self.agent = self.programs.authority.address
+        self.url = f"https://{self.programs.site}/"
 
+    def curl(self, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+        """Ask as people do."""
+        return svc("curl", "--spiffe-socket-path", self.agent, "--expect-id", OWN, *arguments)
 
-class _Notarized(Resource):
-    """What svc-proxy answers: a page that names its statement, and the statement."""
-
-    isLeaf = True
-
-    def __init__(self, made: Generation, *, named: bool = True, served: Generation | None = None) -> None:
-        super().__init__()
-        self._made = made
-        self._named = named
-        self._served = served or made
-
-    def render_GET(self, request: Request) -> bytes:
-        """Answer."""
-        identifier = self._made.statement.id
-        if request.path == f"/.well-known/svc-notary/v1/statements/{identifier}".encode():
-            return self._served.statement.envelope.serialize()
-        if self._named:
-            request.setHeader(b"svc-workload-id", identifier.encode())
-        return PAGE
-
-
-class _PqRoots:
-    """The content of a PQ bundle file."""
-
-    bundles = PQ_AUTHORITY.bundles()
-
-
-class StatementTests(SynchronousTestCase):
-    """Verifying the statement of a peer in one's own program."""
-
-    def ask(self, made: Generation, page: Resource) -> Deferred[Any]:
-        """Ask a server that presents the SVID of a generation."""
-        statement, network = example("statement"), Network()
-        creator = server_creator(MemorySource(made.svid, AUTHORITY.bundles()), clock=now)
-        endpoint = MutualTlsServerEndpoint(network.reactor, parse_address("127.0.0.1:8443"), creator)
-        self.successResultOf(endpoint.listen(Site(page, reactor=network.reactor)))
-        asked = Deferred.fromCoroutine(
-            statement.ask(network.reactor, source("/ns/demo/sa/fe"), _PqRoots, "https://127.0.0.1:8443/", now)
+    def test_a_client_program_believes_it(self) -> None:
+        """The client example verifies the statement of the site."""
+        found = run("statement.py", self.agent, self.url, ANYBODY)
+        self.assertRegex(
+            found.stdout, rf"\A200, 52 octets from {OWN}\nstatement [\w-]{{43}}, post-quantum: True\n\Z", found.stderr
         )
-        network.join()
-        return asked
 
-    def test_a_statement_of_this_connection_is_accepted(self) -> None:
-        """Page and evidence come back, both signatures verified."""
-        made = generation()
-        page, evidence = self.successResultOf(self.ask(made, _Notarized(made)))
-        self.assertEqual(page, PAGE)
-        self.assertEqual(str(evidence.subject), f"spiffe://{DOMAIN}/ns/demo/sa/web")
-        self.assertEqual((evidence.id, evidence.bound, evidence.post_quantum), (made.statement.id, True, True))
+    def test_statement_and_receipt_verify(self) -> None:
+        """``svc curl`` verifies both before it shows the page, and the evidence holds offline."""
+        evidence = self.programs.folder / "evidence.json"
+        found = self.curl("-n", "signRequest", "-o", "json", "--save-evidence", evidence, self.url)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        document = json.loads(found.stdout)
+        self.assertEqual((document["verification"]["ok"], document["verification"]["postQuantum"]), (True, True))
+        judged = run("evidence.py", evidence, self.programs.authority.archive_path)
+        self.assertIn(f"consistent, time asserted: {OWN}, receipt ", judged.stdout, judged.stderr)
+        self.assertIn(", complete\n", judged.stdout)
 
-    def test_a_page_without_statement_is_refused(self) -> None:
-        """Nothing is believed without a statement."""
-        made = generation()
-        failure = self.failureResultOf(self.ask(made, _Notarized(made, named=False)))
-        self.assertIsInstance(failure.value, StatementMissing)
+    def test_the_reserved_path_is_the_notarys(self) -> None:
+        """The site never sees it, though its resource answers every path."""
+        found = self.curl("--validate=false", f"{self.url}.well-known/svc-notary")
+        self.assertEqual(json.loads(found.stdout)["issuer"], OWN)
 
-    def test_a_statement_of_a_neighbour_is_refused(self) -> None:
-        """A statement that another workload signed has another identifier."""
-        made = generation()
-        neighbour = generation("/ns/demo/sa/neighbour")
-        failure = self.failureResultOf(self.ask(made, _Notarized(made, served=neighbour)))
-        self.assertIsInstance(failure.value, IdMismatch)
+    def test_a_forged_caller_is_not_believed(self) -> None:
+        """What a client writes into the field that names callers never reaches the site."""
+        asked = subprocess.run(
+            [sys.executable, "-c", FORGER, self.agent, self.programs.site, ANYBODY],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+            env=environment(),
+        )
+        self.assertTrue(asked.stdout.startswith("HTTP/1.1 200 OK"), asked.stdout)
+        self.assertTrue(asked.stdout.endswith(f"\n\nhello, {OWN}\n"), asked.stdout)
 
-    def test_a_neighbour_cannot_pass_off_its_own_statement(self) -> None:
-        """A valid statement of another workload does not fit the key of the connection."""
-        made, neighbour = generation(), generation("/ns/demo/sa/neighbour")
-        failure = self.failureResultOf(self.ask(made, _Notarized(neighbour)))
-        self.assertEqual(getattr(failure.value, "reason", None), "subject_mismatch")
+    def test_who_is_not_allowed_is_refused(self) -> None:
+        """A verified caller that ``allow`` does not name gets 403 of the notary, and the site never hears of it."""
+        address = f"127.0.0.1:{free_port()}"
+        issuer, database = self.programs.authority.pq_address, self.programs.folder / "choosy.db"
+        choosy = self.programs.start("-c", CHOOSY, self.agent, issuer, address, database)
+        self.addCleanup(self.programs.end, choosy)
+        eventually(partial(answers, int(address.split(":")[1])), 20, address)
+        found = self.curl("--validate=false", "-i", f"https://{address}/")
+        self.assertIn(b"403 Forbidden", found.stdout, found.stderr)
+        self.assertIn(b'"code":"policy_deny"', found.stdout)
+
+    def test_it_ends_in_order(self) -> None:
+        """SIGTERM ends the program with status 0, its database closed; a port that is taken is told by its reason."""
+        second = run("notarized.py", self.agent, self.programs.authority.pq_address, self.programs.site, "other.db")
+        self.assertEqual(second.returncode, 1)
+        self.assertIn("(listen_failed)", second.stderr)
+        again = PROGRAMS.get()
+        self.assertEqual(again.end(again.notarized), 0)
+        self.assertFalse(Path(f"{again.database}-wal").exists())
+        Shared.end()
 
 
 class EvidenceTests(SynchronousTestCase):

@@ -1,1 +1,1 @@
-bin/benchmark measures the HTTP proxy against haproxy and twisted.web in one run; docs/performance.md tells what it found.
+bin/bench measures the HTTP proxy against haproxy, caddy and twisted.web in one run and says where the time goes; docs/benchmarks.md tells what it found.

@@ -1,0 +1,1 @@
+"""The documentation; a package only so that ``python -m docs.generator`` finds the generator."""

@@ -1,0 +1,191 @@
+"""The keys of the configuration files: a table for each mapping, and a JSON Schema for editors."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Le, MaxLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from docs.generator.docstrings import attribute_docstrings
+from docs.generator.pages import PageBroken, table
+from svc.broker.config import BrokerSettings
+from svc.proxy.config import ProxySettings
+from svc.settings import Written
+from svc.workload.authority.config import AuthoritySettings
+
+FILES: dict[str, type[BaseModel]] = {"proxy": ProxySettings, "authority": AuthoritySettings, "broker": BrokerSettings}
+
+
+def models(root: type[BaseModel]) -> list[type[BaseModel]]:
+    """
+    List the mappings of a file.
+
+    Args:
+        root: the model of the whole file.
+
+    Returns:
+        The models, the root first, each once.
+    """
+    found = [root]
+    for model in found:
+        for field in model.model_fields.values():
+            found.extend(each for each in _models_in(field.annotation) if each not in found)
+    return found
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
+
+
+def keys(model: type[BaseModel]) -> str:
+    """
+    Write the table of one mapping.
+
+    Args:
+        model: its model.
+
+    Returns:
+        The table.
+
+    Raises:
+        PageBroken: a key has no description.
+    """
+    rows = []
+    for name, field in model.model_fields.items():
+        kind = _kind(field.annotation, field.metadata)
+        rows.append((f"`{name}`", kind, _default(field), description(model, name)))
+    return table(("key", "type and limits", "default", "meaning"), rows)
+
+
+def description(model: type[BaseModel], name: str) -> str:
+    """
+    Find what a key means.
+
+    Args:
+        model: the mapping.
+        name: the key.
+
+    Returns:
+        The text.
+
+    Raises:
+        PageBroken: there is none.
+    """
+    found = attribute_docstrings(model).get(name)
+    if not found:
+        raise PageBroken(f"{model.__module__}.{model.__name__}.{name} has no description: write a string below it")
+    return found
+
+
+def _kind(annotation: Any, metadata: list[Any]) -> str:
+    annotation, metadata = _unwrapped(annotation, metadata)
+    written = _written(metadata)
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if written is not None:
+        kind = written.kind
+    elif origin is Literal:
+        kind = ", ".join(f"`{each}`" for each in inner)
+    elif origin is tuple:
+        kind = f"list: {_kind(inner[0], [])}"
+    elif origin is dict:
+        kind = "mapping of texts"
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        kind = "mapping"
+    else:
+        kind = {bool: "`true`, `false`", int: "whole number", str: "text"}[annotation]
+    bounds = _bounds(metadata, str if written is None else written.show)
+    return f"{kind}, {bounds}" if bounds else kind
+
+
+def _bounds(metadata: list[Any], show: Any) -> str:
+    low = next((each.ge for each in metadata if isinstance(each, Ge)), None)
+    high = next((each.le for each in metadata if isinstance(each, Le)), None)
+    longest = next((each.max_length for each in metadata if isinstance(each, MaxLen)), None)
+    if low is not None and high is not None:
+        return f"{show(low)} to {show(high)}"
+    if low is not None or high is not None:
+        raise PageBroken("a number with one bound only")
+    return f"at most {longest} characters" if longest is not None else ""
+
+
+def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
+    """Take ``Annotated`` and ``| None`` off."""
+    metadata = list(metadata)
+    while True:
+        origin, inner = get_origin(annotation), get_args(annotation)
+        if origin is Annotated:
+            annotation, metadata = inner[0], [*annotation.__metadata__, *metadata]
+        elif origin in (Union, types.UnionType) and type(None) in inner and len(inner) == 2:
+            annotation = next(each for each in inner if each is not type(None))
+        else:
+            return annotation, metadata
+
+
+def _written(metadata: list[Any]) -> Written | None:
+    found = [each for each in metadata if isinstance(each, Written)]
+    return found[-1] if found else None
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ("", (), {}):
+        return "none"
+    if isinstance(value, BaseModel):
+        given = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
+        return f"`{json.dumps(given)}`" if given else "see there"
+    return f"`{_shown(field, value)}`"
+
+
+def _shown(field: FieldInfo, value: Any) -> str:
+    written = _written(_unwrapped(field.annotation, field.metadata)[1])
+    if written is not None:
+        return written.show(value)
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def schema(file: str) -> str:
+    """
+    Write the JSON Schema of a configuration file.
+
+    Args:
+        file: ``proxy``, ``authority`` or ``broker``.
+
+    Returns:
+        The document.
+    """
+    root = FILES[file]
+    document = root.model_json_schema()
+    for model in models(root):
+        part = document if model is root else document["$defs"][model.__name__]
+        part.pop("title", None)
+        part["description"] = " ".join((model.__doc__ or "").split())
+        for name, field in model.model_fields.items():
+            _describe(part["properties"][name], model, name, field)
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"https://svc.internal/schemas/{file}.config.json",
+        "title": f"Configuration of svc-{file}",
+    }
+    return json.dumps({**head, **document}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _describe(part: dict[str, Any], model: type[BaseModel], name: str, field: FieldInfo) -> None:
+    part.pop("title", None)
+    part.pop("default", None)
+    part["description"] = description(model, name).replace("*Together*", "Together")
+    if field.is_required():
+        return
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, str | bool | int | float) and not isinstance(value, BaseModel):
+        written = _written(_unwrapped(field.annotation, field.metadata)[1])
+        part["default"] = value if written is None else written.show(value).strip('"')

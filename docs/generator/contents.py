@@ -1,0 +1,103 @@
+"""Which page holds what, and the comparison of what is there with what should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from docs.generator import configuration, diagrams, interface, limits
+from docs.generator.pages import DOCS, TOP, Maker, PageBroken, filled, part_names
+from docs.generator.reasons import reasons
+
+
+def makers() -> dict[str, Maker]:
+    """
+    List everything that can stand in a page.
+
+    Returns:
+        What makes each part, by its name.
+    """
+    found: dict[str, Maker] = {
+        "bounds": limits.bounds,
+        "lifetimes": limits.lifetimes,
+        "key agreement": limits.agreement,
+        "redacted headers": limits.redacted,
+        "layers": diagrams.layers,
+        "steps of a record": diagrams.recorded_steps,
+        "life of an exchange": diagrams.exchange,
+        "life of a source": diagrams.source,
+    }
+    for file, root in configuration.FILES.items():
+        for model in configuration.models(root):
+            name = f"keys of {model.__name__}"
+            # Where two files call a mapping alike, the later one says whose it is.
+            name = f"keys of {file} {model.__name__}" if name in found else name
+            found[name] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
+    for package in interface.PACKAGES:
+        found[f"names of {package}"] = lambda package=package: interface.names(package)  # type: ignore[misc]
+    found["reasons"] = reasons
+    return found
+
+
+def files() -> dict[Path, Maker]:
+    """
+    List the files that are generated as a whole.
+
+    Returns:
+        What makes each.
+    """
+    return {
+        DOCS / "schemas" / f"{name}.config.json": lambda name=name: configuration.schema(name)  # type: ignore[misc]
+        for name in configuration.FILES
+    }
+
+
+def wanted() -> dict[Path, str]:
+    """
+    Make everything.
+
+    Returns:
+        Each file with a generated part, as it should be.
+
+    Raises:
+        PageBroken: a part is made that stands on no page, or stands there and is not made.
+    """
+    known, used = makers(), set[str]()
+    found = {path: make() for path, make in files().items()}
+    for path in sorted(DOCS.glob("*.md")):
+        text = path.read_text()
+        names = part_names(text)
+        used.update(names)
+        if names:
+            found[path] = filled(text, known)
+    if missing := set(known) - used:
+        raise PageBroken(
+            f"on no page: {', '.join(sorted(missing))}; add <!-- generated: NAME --> and <!-- end: NAME -->"
+        )
+    return found
+
+
+def stale() -> list[str]:
+    """
+    Compare.
+
+    Returns:
+        The files that differ from what they should be, relative to the top folder.
+    """
+    return [
+        str(path.relative_to(TOP)) for path, text in wanted().items() if not path.exists() or path.read_text() != text
+    ]
+
+
+def write_all() -> list[str]:
+    """
+    Refresh.
+
+    Returns:
+        The files that changed, relative to the top folder.
+    """
+    changed = stale()
+    for path, text in wanted().items():
+        if str(path.relative_to(TOP)) in changed:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return changed

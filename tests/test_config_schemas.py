@@ -1,0 +1,246 @@
+"""The JSON Schemas of the configuration files against the validator that the processes use."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from twisted.trial.unittest import SynchronousTestCase
+
+from docs.generator.configuration import FILES, models
+from svc import strictyaml
+from svc.settings import parse_duration, parse_size, show_duration, show_size
+from tests.test_docs import PAGES, file_of, yaml_blocks
+
+SCHEMAS = Path(__file__).parent.parent / "docs" / "schemas"
+PROXY: dict[str, Any] = {
+    "trustDomain": "prod.example.org",
+    "notary": {"profile": "classical", "retention": "90d", "readers": ["spiffe://prod.example.org/ns/audit/*"]},
+    "listeners": [
+        {
+            "name": "web",
+            "protocol": "http",
+            "direction": "inbound",
+            "listen": "0.0.0.0:8443",
+            "upstream": "127.0.0.1:8080",
+            "limits": {"head": "16KiB", "connections": 10},
+        }
+    ],
+}
+#: Where, what, and whether it is taken. Rules between keys are not the schema's.
+CHANGES: list[tuple[tuple[str | int, ...], Any, bool]] = [
+    (("trustDomain",), "Prod.example.org", False),
+    (("trustDomain",), 7, False),
+    (("spiffeSocketPath",), "unix:///run/agent.sock", True),
+    (("spiffeSocketPath",), "/run/agent.sock", False),
+    (("spiffeHint",), None, True),
+    (("metricsAddr",), "0", True),
+    (("metricsAddr",), "", True),
+    (("metricsAddr",), 0, True),
+    (("metricsAddr",), ":9092", True),
+    (("metricsAddr",), "9092", False),
+    (("accessLog",), "on", True),
+    (("accessLog",), True, False),
+    (("startTimeout",), "10", False),
+    (("startTimeout",), "1.5s", True),
+    (("startTimeout",), 10, False),
+    (("notary", "retention"), "1w", False),
+    (("notary", "queue"), 65536, True),
+    (("notary", "queue"), 65537, False),
+    (("notary", "queue"), 0, False),
+    (("notary", "queue"), "5", False),
+    (("notary", "redactQuery"), "yes", False),
+    (("notary", "readers"), "spiffe://prod.example.org/x", False),
+    (("notary", "readers", 0), "https://prod.example.org/x", False),
+    (("notary", "unknown"), 1, False),
+    (("policy",), {"default": "allow"}, True),
+    (("policy",), {"files": []}, False),
+    (("listeners",), [], False),
+    (("listeners", 0, "protocol"), "mqtt", False),
+    (("listeners", 0, "name"), "-web", False),
+    (("listeners", 0, "listen"), "[::1]:8443", True),
+    (("listeners", 0, "listen"), 8443, False),
+    (("listeners", 0, "upstream"), "unix:///run/app.sock", True),
+    (("listeners", 0, "upstream"), "app", False),
+    (("listeners", 0, "limits", "head"), "16K", False),
+    (("listeners", 0, "limits", "body"), "16MiB", True),
+    (("listeners", 0, "limits", "connections"), 0, False),
+    (("workload",), {"labels": {"a": "b"}, "containers": [{"name": "a", "image": "b"}]}, True),
+    (("workload",), {"containers": [{"name": "a"}]}, False),
+    (("workload",), {"labels": {"a": 1}}, False),
+]
+BROKER: dict[str, Any] = {
+    "trustDomain": "prod.example.org",
+    "persistence": {"path": "broker.db"},
+    "limits": {"packet": "256KiB"},
+    "listeners": [
+        {
+            "name": "devices",
+            "listen": "0.0.0.0:8883",
+            "tls": {"spiffe": True},
+            "acl": [{"who": "spiffe://prod.example.org/*", "publish": ["a/+"], "subscribe": ["#"]}],
+        }
+    ],
+}
+BROKER_CHANGES: list[tuple[tuple[str | int, ...], Any, bool]] = [
+    (("listeners",), [], False),
+    (("listeners", 0, "name"), "-x", False),
+    (("listeners", 0, "connections"), 0, False),
+    (("listeners", 0, "proxyProtocol"), "v1", False),
+    (("listeners", 0, "proxyProtocol"), "v2", True),
+    (("listeners", 0, "tls", "keyExchange"), "require", True),
+    (("listeners", 0, "tls", "keyExchange"), "always", False),
+    (("listeners", 0, "tls", "cert"), "x.pem", False),
+    (("listeners", 0, "acl", 0, "who"), "https://x", False),
+    (("listeners", 0, "acl", 0, "publish"), "a", False),
+    (("listeners", 0, "acl", 0, "publish", 0), "", False),
+    (("limits", "packet"), 262144, False),
+    (("limits", "aliases"), 0, True),
+    (("limits", "received"), 65536, False),
+    (("limits", "keepAlive"), "10", False),
+    (("persistence",), None, True),
+    (("persistence",), {}, False),
+    (("adminAddr",), "", True),
+    (("users",), [], False),
+]
+_TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict, "null": type(None)}
+
+
+def accepts(part: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
+    """Judge a value by the keywords of JSON Schema that these schemas use; another keyword is an error."""
+    known = {"$schema", "$id", "$defs", "title", "description", "default"}
+    return all(_keyword(name, part, value, root) for name in part if name not in known)
+
+
+def _keyword(name: str, part: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
+    wanted = part[name]
+    if name == "$ref":
+        return accepts(root["$defs"][wanted.removeprefix("#/$defs/")], value, root)
+    if name == "anyOf":
+        return any(accepts(each, value, root) for each in wanted)
+    if name == "type":
+        return isinstance(value, _TYPES[wanted]) and not (wanted == "integer" and isinstance(value, bool))
+    if name in ("enum", "const"):
+        choices = wanted if name == "enum" else [wanted]
+        return any(value == each and type(value) is type(each) for each in choices)
+    if name == "pattern":
+        return not isinstance(value, str) or re.search(wanted, value) is not None
+    if name in ("minimum", "maximum"):
+        return not isinstance(value, int) or (value >= wanted if name == "minimum" else value <= wanted)
+    if name in ("minItems", "items"):
+        if not isinstance(value, list):
+            return True
+        return len(value) >= wanted if name == "minItems" else all(accepts(wanted, each, root) for each in value)
+    if name == "maxLength":
+        return not isinstance(value, str) or len(value) <= wanted
+    if name == "required":
+        return isinstance(value, dict) and all(each in value for each in wanted)
+    if name == "properties":
+        return not isinstance(value, dict) or all(
+            accepts(wanted[key], each, root) for key, each in value.items() if key in wanted
+        )
+    if name == "additionalProperties":
+        if not isinstance(value, dict):
+            return True
+        others = [each for key, each in value.items() if key not in part.get("properties", {})]
+        return not others if wanted is False else all(accepts(wanted, each, root) for each in others)
+    raise AssertionError(f"the schema uses {name}, which this test does not know")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Read a schema."""
+    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.config.json").read_text())
+    return found
+
+
+def changed(whole: dict[str, Any], place: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    """Change one value of a whole configuration."""
+    document: Any = copy.deepcopy(whole)
+    here = document
+    for step in place[:-1]:
+        here = here[step]
+    here[place[-1]] = value
+    return document  # type: ignore[no-any-return]
+
+
+class SchemaTests(SynchronousTestCase):
+    """Editors and processes agree."""
+
+    def test_editor_and_process_agree(self) -> None:
+        """What one key may hold is judged alike by the schema and by the validator."""
+        for file, whole, changes in (("proxy", PROXY, CHANGES), ("broker", BROKER, BROKER_CHANGES)):
+            for place, value, good in [((), whole, True), *changes]:
+                document = changed(whole, place, value) if place else whole
+                self.assertEqual(self.valid(file, document), good, f"validator: {place} {value!r}")
+                self.assertEqual(accepts(schema(file), document, schema(file)), good, f"schema: {place} {value!r}")
+
+    def valid(self, file: str, document: dict[str, Any]) -> bool:
+        """Ask the validator."""
+        try:
+            FILES[file].model_validate(document)
+        except ValidationError:
+            return False
+        return True
+
+    def test_examples_of_the_pages_pass(self) -> None:
+        """No editor complains of a whole example of the documentation."""
+        judged = []
+        for path in PAGES:
+            for text in yaml_blocks(path.read_text()):
+                if name := file_of(text):
+                    self.assertTrue(accepts(schema(name), strictyaml.loads(text), schema(name)), f"{path.name}: {text}")
+                    judged.append(name)
+        self.assertEqual(set(judged), set(FILES))
+
+    def test_defaults_are_written_as_in_the_file(self) -> None:
+        """A default that an editor puts in is valid there and changes nothing."""
+        seen = 0
+        for file, root in FILES.items():
+            for model in models(root):
+                document = schema(file)
+                part = document if model is root else document["$defs"][model.__name__]
+                for name, field in part["properties"].items():
+                    if "default" in field:
+                        self.assertEqual(self.read(model, name, field["default"]), model.model_fields[name].default)
+                        seen += 1
+        self.assertGreater(seen, 30)
+
+    def read(self, model: type[BaseModel], name: str, value: Any) -> Any:
+        """Let the validator read one value."""
+        field = model.model_fields[name]
+        return TypeAdapter(Annotated[field.annotation, field]).validate_python(value, strict=True)
+
+    def test_every_key_is_described(self) -> None:
+        """An editor has a sentence for each key."""
+        for file, root in FILES.items():
+            document = schema(file)
+            parts = [document, *document["$defs"].values()]
+            self.assertEqual(len(parts), len(models(root)))
+            for part in parts:
+                for name, field in part["properties"].items():
+                    self.assertTrue(field["description"], name)
+
+
+class WrittenTests(SynchronousTestCase):
+    """Values are written as they are read."""
+
+    @given(st.sampled_from([1, 60, 3600, 86400]), st.integers(1, 400))
+    def test_durations(self, unit: int, number: int) -> None:
+        """A duration that is written and read again is the same."""
+        self.assertEqual(parse_duration(show_duration(float(unit * number))), unit * number)
+
+    @given(st.integers(0, 2**40))
+    def test_sizes(self, octets: int) -> None:
+        """A size that is written and read again is the same."""
+        self.assertEqual(parse_size(show_size(octets)), octets)
+
+    def test_the_largest_unit_is_taken(self) -> None:
+        """People read 90d, not 7776000s."""
+        self.assertEqual([show_duration(each) for each in (7776e3, 3600.0, 90.0, 0.25)], ["90d", "1h", "90s", "250ms"])
+        self.assertEqual([show_size(each) for each in (32768, 2**20, 1000, 0)], ["32KiB", "1MiB", "1000B", "0B"])
