@@ -248,10 +248,8 @@ class SocketTests(_Case):
         self.assertEqual(43, len(answer.get("svc-workload-id") or ""))
         self.assertEqual(b"\x81\x05early", connection.exactly(7))
         sent = webapp.octets(4 * MIB)
-        with ThreadPoolExecutor(1) as thread:
-            got = thread.submit(connection.exactly, len(sent))
-            connection.send(sent)
-            self.assertEqual(hashlib.sha256(sent).digest(), hashlib.sha256(got.result(30)).digest())
+        got = connection.both_ways(sent, len(sent))
+        self.assertEqual(hashlib.sha256(sent).digest(), hashlib.sha256(got).digest())
 
     def test_end(self) -> None:
         """When the client of a socket goes, the application's side goes too."""

@@ -6,9 +6,11 @@ Owns credentials as files, one raw connection, and reading of responses with an 
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -260,6 +262,43 @@ class RawConnection:
         data = b"".join(parts)
         self._buffer = data[count:]
         return data[:count]
+
+    def both_ways(self, data: bytes, count: int) -> bytes:
+        """
+        Write and read at the same time, in one thread: OpenSSL allows a connection one call at a time.
+
+        Args:
+            data: octets to write.
+            count: how many to read.
+
+        Returns:
+            The octets read.
+
+        Raises:
+            Ended: there were fewer.
+            TimeoutError: neither direction moved in time.
+        """
+        got, unsent = bytearray(self._buffer), memoryview(data)
+        seconds = self.socket.gettimeout()
+        self.socket.setblocking(False)
+        try:
+            while unsent or len(got) < count:
+                moved = 0
+                with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+                    moved = self.socket.send(unsent[: 256 * 1024]) if unsent else 0
+                    unsent = unsent[moved:]
+                with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+                    part = self.socket.recv(256 * 1024)
+                    if not part:
+                        raise Ended(f"{count - len(got)} octets are missing")
+                    got += part
+                    moved += len(part)
+                if not moved and not any(select.select([self.socket], [self.socket] if unsent else [], [], seconds)):
+                    raise TimeoutError(f"{len(unsent)} octets unsent, {count - len(got)} missing")
+        finally:
+            self.socket.settimeout(seconds)
+        self._buffer = bytes(got[count:])
+        return bytes(got[:count])
 
     def line(self) -> bytes:
         """
