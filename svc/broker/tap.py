@@ -14,13 +14,13 @@ from svc import __version__
 from svc.broker.config import BrokerSettings
 from svc.settings import load
 from svc.transport.reactor import run_timers_evenly
-from svc.workload.process import EpollOptions, config_parameters, end_in_order, end_with_failure
+from svc.workload.process import ProcessOptions, config_parameters, end_in_order, end_with_failure
 
 if TYPE_CHECKING:
     from svc.broker.service import BrokerService
 
 
-class Options(EpollOptions):
+class Options(ProcessOptions):
     """What ``twistd svc-broker`` takes."""
 
     longdesc = "An embedded MQTT 3.1.1 and 5.0 broker for one machine, with access by SPIFFE identity."

@@ -17,14 +17,14 @@ from svc.proxy.config import ProxySettings
 from svc.proxy.stores import check_driver
 from svc.settings import load
 from svc.transport.reactor import run_timers_evenly
-from svc.workload.process import EpollOptions, config_parameters, end_in_order, end_with_failure
+from svc.workload.process import ProcessOptions, config_parameters, end_in_order, end_with_failure
 
 if TYPE_CHECKING:
     from svc.proxy.assembly import Assembly
     from svc.proxy.service import ProxyService
 
 
-class Options(EpollOptions):
+class Options(ProcessOptions):
     """What ``twistd svc-proxy`` takes."""
 
     longdesc = "Terminates SPIFFE mTLS in front of an application, authorizes by identity and notarizes requests."

@@ -30,9 +30,9 @@ _SettingsT = TypeVar("_SettingsT")
 _YOUNG_OBJECTS: Final = 5000
 
 
-class EpollOptions(Options):
+class ProcessOptions(Options):
     """
-    The options of a plugin that runs on our epoll reactor; a subclass says which file it reads and how.
+    The options of a plugin; a subclass says which file it reads and how.
 
     After parsing, ``settings`` holds the configuration, and the reactor is installed unless ``--reactor`` chose one.
     """
@@ -55,6 +55,10 @@ class EpollOptions(Options):
         """
         raise NotImplementedError
 
+    def install_reactor(self) -> None:
+        """Install the reactor that the process runs on: our epoll reactor, unless a subclass takes another one."""
+        install()
+
     def opt_version(self) -> None:
         """Print the version and exit."""
         print(f"svc {__version__}")
@@ -71,7 +75,7 @@ class EpollOptions(Options):
             sys.exit(0)
         # twistd parses the options of a plugin before anything imports a reactor; with --reactor it has chosen one.
         if "twisted.internet.reactor" not in sys.modules:
-            install()
+            self.install_reactor()
 
 
 def config_parameters(path: str) -> list[list[str | None]]:
