@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.workload.authority.tap import Options
 
 TOP = Path(__file__).parents[3]
-RIGHT = "trustDomain: prod.example\nentries: []\n"
+RIGHT = "trustDomain: prod.example\nsocket: unix:///run/svc/agent.sock\n"
 #: Parses options as twistd does, and tells which reactor that installed.
 PROGRAM = """
 import sys
