@@ -7,12 +7,12 @@ client says is taken by :mod:`svc.broker.client`.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from svc.broker.access import Guard, Principal
+from svc.broker.deadlines import Deadlines
 from svc.broker.errors import (
     AuthenticationMethodRefused,
     ClientIdRefused,
@@ -110,8 +110,8 @@ class Hub:
         self.retained: Final = RetainedMessages(self.limits.retained, self.limits.retained_octets)
         self.sessions: Final[dict[str, Session]] = {}
         self._random_name = random_name
-        self._deadlines: list[tuple[float, str]] = []
-        self._retained_expiry: list[tuple[float, str]] = []
+        self.session_deadlines: Final = Deadlines()
+        self.retained_deadlines: Final = Deadlines()
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
         """
@@ -270,10 +270,12 @@ class Hub:
         self._schedule(session)
 
     def _schedule(self, session: Session) -> None:
-        if session.will_due is not None:
-            heapq.heappush(self._deadlines, (session.will_due, session.client_id))
+        """Set when something is to be done about a session without a connection: its will, or its end."""
+        due = [] if session.will_due is None else [session.will_due]
         if session.expiry is not None and session.ended is not None:
-            heapq.heappush(self._deadlines, (session.ended + session.expiry, session.client_id))
+            due.append(session.ended + session.expiry)
+        if due:
+            self.session_deadlines.set(session.client_id, min(due))
 
     def end_session(self, session: Session) -> None:
         """
@@ -291,6 +293,7 @@ class Hub:
         session.claim = None
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+            self.session_deadlines.drop(session.client_id)
         self.journal.session_ended(session.client_id)
 
     def _publish_will(self, session: Session) -> None:
@@ -339,10 +342,16 @@ class Hub:
             return
         if not message.topic.startswith(OWN_TOPICS):
             self.journal.retained(message)
-        if message.expires is not None:
-            heapq.heappush(self._retained_expiry, (message.expires, message.topic))
+        self._retained_until(message)
+
+    def _retained_until(self, message: Message) -> None:
+        if message.expires is None:
+            self.retained_deadlines.drop(message.topic)
+        else:
+            self.retained_deadlines.set(message.topic, message.expires)
 
     def _unretain(self, topic: str) -> None:
+        self.retained_deadlines.drop(topic)
         if self.retained.forget(topic) is not None and not topic.startswith(OWN_TOPICS):
             self.journal.unretained(topic)
 
@@ -415,16 +424,12 @@ class Hub:
     def tick(self) -> None:
         """Do what is due: wills, ends of sessions, retained messages of no use; to be called about once a second."""
         now = self.now()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, client_id = heapq.heappop(self._deadlines)
+        for client_id in self.session_deadlines.due(now):
             session = self.sessions.get(client_id)
             if session is not None and session.outlet is None:
                 self._judge(session, now)
-        while self._retained_expiry and self._retained_expiry[0][0] <= now:
-            _, topic = heapq.heappop(self._retained_expiry)
-            message = self.retained.at(topic)
-            if message is not None and message.expired(now):
-                self._unretain(topic)
+        for topic in self.retained_deadlines.due(now):
+            self._unretain(topic)
 
     def _judge(self, session: Session, now: float) -> None:
         if session.expiry is not None and session.ended is not None and session.ended + session.expiry <= now:
@@ -432,6 +437,7 @@ class Hub:
         elif session.will_due is not None and session.will_due <= now:
             self._publish_will(session)
             self.journal.session(session.record())
+            self._schedule(session)
 
     # Restart.
 
@@ -448,8 +454,8 @@ class Hub:
         for message in remains.retained:
             if message.expired(now) or not self.retained.keep(message):
                 self.journal.unretained(message.topic)
-            elif message.expires is not None:
-                heapq.heappush(self._retained_expiry, (message.expires, message.topic))
+            else:
+                self._retained_until(message)
         for restored in remains.sessions:
             record = restored.record
             session = self._make_session(record.client_id, record.owner)
