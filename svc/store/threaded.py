@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReactorTime
 from zope.interface import implementer
 
+from svc.store.ending import BoundedEnd
 from svc.store.errors import StoreBusy, StoreClosed, StoreError, StoreLate, StoreStuck
 from svc.store.interface import Entity, INotaryStore, Operation, SilentStoreObserver, StoreObserver
 from svc.store.lanes import Lane, ThreadLane
@@ -87,8 +88,7 @@ class ThreadedStore(ABC):
         self._write_lane: Lane[WriteJob] | None = None
         self._read_lane: Lane[Get] | None = None
         self._lanes_open = 0
-        self._closed: Deferred[None] = Deferred()
-        self._closing: IDelayedCall | None = None
+        self._ending = BoundedEnd(reactor, commit_timeout, self._stuck)
 
     def _start_writing(self, loop: WriteLoop) -> Lane[WriteJob]:
         """Start the writer's thread."""
@@ -273,11 +273,11 @@ class ThreadedStore(ABC):
         read_lane, self._read_lane = self._read_lane, None
         if write_lane is None or read_lane is None:
             return succeed(None)
-        self._closing = self._reactor.callLater(self._commit_timeout, self._stuck)
+        ended = self._ending.begin()
         # The reader first: whoever closes the last connection takes the log with him.
         read_lane.stop()
         write_lane.stop()
-        return self._closed
+        return ended
 
     def _put(self, row: Row) -> Deferred[None]:
         if self._write_lane is None:
@@ -330,16 +330,15 @@ class ThreadedStore(ABC):
         for put in late:
             put.done.errback(StoreLate(seconds=self._commit_timeout))
 
-    def _stuck(self) -> None:
+    def _stuck(self) -> StoreError:
         """Wait no more for threads that do not end; they end with the process."""
-        self._closing = None
         if self._lateness is not None:
             self._lateness.cancel()
             # Every record was put before the end began, so each has had its time.
             self._judge_lateness()
         stuck = StoreStuck(seconds=self._commit_timeout)
         self._observer.db_error("close", "db", str(stuck))
-        self._closed.errback(stuck)
+        return stuck
 
     def _deliver(self, settlements: Sequence[Settlement]) -> None:
         self._reactor.callFromThread(_settle, settlements)
@@ -419,11 +418,9 @@ class ThreadedStore(ABC):
     def closed(self) -> None:
         """Count a thread that is about to end."""
         self._lanes_open -= 1
-        if self._lanes_open == 0 and self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
+        if self._lanes_open == 0 and self._ending.awaited:
             self.show_writable(False)
-            self._closed.callback(None)
+            self._ending.come()
 
 
 def _settle(settlements: Sequence[Settlement]) -> None:
