@@ -66,7 +66,8 @@ class TlsSettings(Settings):
     spiffe: bool = False
     """Mutual TLS 1.3: the broker's X.509-SVID, and that of each client."""
     certificate: str | None = None
-    """PEM file with the server's certificate and its chain, for clients without an identity. *Together*: with `key`."""
+    """PEM file with the server's certificate and its chain, for clients without an identity. A renewed pair is taken
+    over while the broker runs. *Together*: with `key`."""
     key: str | None = None
     """PEM file with its private key."""
     keyExchange: Literal["default", "require"] = "default"
@@ -100,9 +101,9 @@ class ListenerSettings(Settings):
     connections: int = Field(default=10_000, ge=1, le=1_000_000)
     """Open connections; further ones are closed at once."""
     handshakes: int = Field(default=256, ge=1, le=65536)
-    """TLS handshakes at the same time."""
+    """TLS handshakes at the same time, from their first octet on."""
     proxyProtocol: Literal["off", "v2"] = "off"
-    """`v2`: every connection begins with a PROXY protocol version 2 header. *Together*: with `tls.spiffe` only."""
+    """`v2`: every connection begins with a PROXY protocol version 2 header. *Together*: with `tls` only."""
 
     @model_validator(mode="after")
     def _guarded(self) -> Self:
@@ -112,8 +113,8 @@ class ListenerSettings(Settings):
         if not plain and self.acl is None:
             raise ValueError("acl, the rules of access: without them nobody may do anything")
         spiffe = self.tls is not None and self.tls.spiffe
-        if self.proxyProtocol == "v2" and not spiffe:
-            raise ValueError("tls.spiffe beside proxyProtocol: v2")
+        if self.proxyProtocol == "v2" and plain:
+            raise ValueError("tls beside proxyProtocol: v2")
         for rule in self.acl or ():
             if spiffe and rule.who == ANONYMOUS:
                 raise ValueError("matchers in acl: every client of this listener has an identity")

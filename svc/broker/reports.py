@@ -6,7 +6,8 @@ its database.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
@@ -218,14 +219,21 @@ class BrokerMetrics(Collector):
         store: what its database did, where it has one.
     """
 
-    def __init__(self, hub: Hub, store: StoreReports | None = None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        store: StoreReports | None = None,
+        certificates: Callable[[], Sequence[tuple[str, datetime]]] = tuple,
+    ) -> None:
         self._hub = hub
         self._store = store
+        certificates: says when the certificates of listeners end.
 
     def collect(self) -> Iterable[Metric]:
         """
         Read the numbers.
 
+        self._certificates = certificates
         Returns:
             The families.
         """
@@ -263,6 +271,14 @@ class BrokerMetrics(Collector):
 
 
 def _of_store(store: StoreReports) -> Iterable[Metric]:
+        ends = GaugeMetricFamily(
+            "svc_broker_certificate_not_after_seconds",
+            "When the certificate of a listener ends, in seconds since 1970 UTC.",
+            labels=["listener"],
+        )
+        for listener, not_after in self._certificates():
+            ends.add_metric([listener], not_after.timestamp())
+        yield ends
     yield GaugeMetricFamily(
         "svc_broker_store_accepting", "1 while what must last is taken, 0 while it is refused.", value=store.accepting
     )

@@ -1,7 +1,8 @@
 """
 The running broker: from the configuration to listeners, and back to nothing in order.
 
-Owns what starts when: the journal, the broker, the Workload API where it is needed, the listeners; ready is said last.
+Owns what starts when: the pages, the journal, the broker, the Workload API where it is needed, the listeners; ready is
+said last.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import MultiService, Service
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.broker.access import Everything, Guard, Principal, Rule, Rules
 from svc.broker.broker import Broker, anonymous, verified
+from svc.broker.certificates import Certificates
 from svc.broker.config import ANONYMOUS, BrokerSettings, LimitSettings, ListenerSettings
 from svc.broker.connection import ConnectionTerms
 from svc.broker.hub import HubLimits
 from svc.broker.journal import Remains
+from svc.broker.persistence.errors import PersistenceStuck
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.broker.reports import BrokerMetrics, BrokerReports, StoreReports
@@ -35,18 +38,19 @@ from svc.broker.standing import Standing
 from svc.errors import SvcError
 from svc.identity import TrustDomain
 from svc.identity.matchers import parse_matcher
+from svc.store.errors import StoreError
 from svc.telemetry.admin import admin_root
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 from svc.telemetry.server import HttpService, metrics_service
 from svc.transport.addresses import TcpAddress
-from svc.transport.certificates import certificate_factory
+from svc.transport.certificates import CertificateCreator
 from svc.transport.creators import server_creator
-from svc.transport.endpoints import MutualTlsServerEndpoint, PlainServerEndpoint
+from svc.transport.endpoints import CertificateServerEndpoint, MutualTlsServerEndpoint, PlainServerEndpoint
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit
 from svc.wire.mqtt import Limits
-from svc.workload.process import settle_memory
+from svc.workload.process import resting_collector, settle_memory
 from svc.workload.source import WorkloadSource
 
 CONDITIONS: Final = ("credentials", "listeners")
@@ -165,6 +169,8 @@ class BrokerService(Service):
         self._journal: SqliteJournal | None = None
         self._source = self._make_source()
         self._pages = MultiService()
+        self._certificates = Certificates(reactor)
+        self._certificates.setServiceParent(self._pages)
         self._broker: Broker | None = None
         self._standing: Standing | None = None
         self._sweeping = LoopingCall(self._sweep)
@@ -191,39 +197,57 @@ class BrokerService(Service):
 
     async def _start(self) -> None:
         settings = self.settings
-        guard = ListenerGuard({each.name: rules_of(each) for each in settings.listeners})
-        remains = self._open_journal()
-        self._broker = Broker(
-            self._reactor,
-            guard,
-            limits=hub_limits(settings.limits),
-            terms=connection_terms(settings.limits),
-            journal=self._journal,
-            remains=remains,
-            reporter=self._reports,
-            wall=time.time,
-        )
-        self._open_pages(self._broker)
+        registry = self._open_pages()
+        self._broker = broker = await self._make_broker()
+        registry.register(BrokerMetrics(broker.hub, self._store, self._certificates.ends))
         await self._await_credentials()
-        self._broker.startService()
+        broker.startService()
         for each in settings.listeners:
-            await self._open(self._broker, each)
+            await self._open(broker, each)
         self._health.holds("listeners")
         settle_memory()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
-    def _open_journal(self) -> Remains | None:
-        if self.settings.persistence is None or self._store is None:
-            return None
-        path = self.settings.persistence.path
-        self._journal, remains = open_journal(path, reactor=self._reactor, observer=self._store)
-        self._store.opened(len(remains.sessions), len(remains.retained))
-        return remains
+    async def _make_broker(self) -> Broker:
+        """Make the broker on what its database kept, in whose thread it is made."""
+        settings, store = self.settings, self._store
+        if settings.persistence is None or store is None:
+            return self._broker_on(None, None)
+        self._health.fails("store", "starting", "the database is being read")
+        with resting_collector():
+            self._journal, broker = await open_journal(
+                settings.persistence.path,
+                self._broker_on,
+                reactor=self._reactor,
+                observer=store,
+                timeout=settings.startTimeout,
+            )
+        store.opened(len(broker.hub.sessions), len(broker.hub.retained))
+        return broker
+
+    def _broker_on(self, journal: SqliteJournal | None, remains: Remains | None) -> Broker:
+        settings = self.settings
+        return Broker(
+            self._reactor,
+            ListenerGuard({each.name: rules_of(each) for each in settings.listeners}),
+            limits=hub_limits(settings.limits),
+            terms=connection_terms(settings.limits),
+            journal=journal,
+            remains=remains,
+            reporter=self._reports,
+            wall=time.time,
+        )
 
     async def _close_journal(self) -> None:
         journal, self._journal = self._journal, None
-        if journal is not None and self._store is not None:
+        if journal is None or self._store is None:
+            return
+        try:
             await journal.close()
+        except StoreError:
+            # The journal has told why. Nothing that was acknowledged is lost, and still the end was not in order.
+            self._fatal()
+        else:
             self._store.closed()
 
     async def _await_credentials(self) -> None:
@@ -263,54 +287,55 @@ class BrokerService(Service):
         else:
             self._health.holds("credentials")
 
-    def _open_pages(self, broker: Broker) -> None:
+    def _open_pages(self) -> CollectorRegistry:
         registry = CollectorRegistry()
-        registry.register(BrokerMetrics(broker.hub, self._store))
         settings = self.settings
         pages = admin_root(self._health, config=lambda: settings.model_dump(mode="json"))
         metrics_service(str(settings.metricsAddr or ""), registry, reactor=self._reactor).setServiceParent(self._pages)
         HttpService(str(settings.adminAddr or ""), pages, reactor=self._reactor).setServiceParent(self._pages)
         self._pages.startService()
+        return registry
 
     async def _open(self, broker: Broker, settings: ListenerSettings) -> None:
-        address = TcpAddress(settings.listen.host, settings.listen.port)
-        connections = connection_limit(settings.connections)
-        tls = settings.tls
-        if tls is not None and tls.spiffe:
-            assert self._source is not None  # noqa: S101 (there is one where a listener needs it)
-            creator = server_creator(
-                self._source, clock=_utc_now, alpn=(b"mqtt",), groups=tls.keyExchange, observer=self._reports
-            )
-            endpoint: Any = MutualTlsServerEndpoint(
-                self._reactor,
-                address,
-                creator,
-                connections=connections,
-                handshakes=handshake_limit(settings.handshakes),
-                timeouts=Timeouts(handshake=self.settings.limits.connect),
-                observer=self._reports,
-                proxy_protocol=settings.proxyProtocol == "v2",
-            )
-            factory: Any = broker.factory(verified(settings.name))
-        else:
-            endpoint = PlainServerEndpoint(self._reactor, address, connections=connections, observer=self._reports)
-            factory = broker.factory(anonymous(settings.name))
-            if tls is not None:
-                factory = certificate_factory(factory, tls.certificate or "", tls.key or "")
+        endpoint = self._endpoint(settings)
+        who = verified if _is_spiffe(settings) else anonymous
         try:
-            port = await endpoint.listen(factory)
+            port = await endpoint.listen(broker.factory(who(settings.name)))
         except CannotListenError as error:
             what = getattr(error.socketError, "strerror", None) or str(error.socketError)
             raise BrokerListenFailed(name=settings.name, address=str(settings.listen), what=what) from error
         self.ports[settings.name] = port
-        host = port.getHost()
+        host: Any = port.getHost()
         attributes = {"listener": settings.name, "address": f"{host.host}:{host.port}"}
         emit(self.log, Event.LISTENER_OPENED, attributes=attributes)
 
+    def _endpoint(self, settings: ListenerSettings) -> IStreamServerEndpoint:
+        address = TcpAddress(settings.listen.host, settings.listen.port)
+        options: dict[str, Any] = {"connections": connection_limit(settings.connections), "observer": self._reports}
+        tls = settings.tls
+        if tls is None:
+            return PlainServerEndpoint(self._reactor, address, **options)
+        options["handshakes"] = handshake_limit(settings.handshakes)
+        options["timeouts"] = Timeouts(handshake=self.settings.limits.connect)
+        options["proxy_protocol"] = settings.proxyProtocol == "v2"
+        if tls.spiffe:
+            assert self._source is not None  # noqa: S101 (there is one where a listener needs it)
+            identity = server_creator(self._source, clock=_utc_now, alpn=(b"mqtt",), groups=tls.keyExchange)
+            return MutualTlsServerEndpoint(self._reactor, address, identity, **options)
+        certificate = CertificateCreator(tls.certificate or "", tls.key or "")
+        self._certificates.add(settings.name, certificate)
+        return CertificateServerEndpoint(self._reactor, address, certificate, **options)
+
+    def renew_certificates(self) -> None:
+        """Look at once whether the certificates of listeners were renewed."""
+        self._certificates.renew()
+
     def _start_failed(self, failure: Failure) -> None:
-        if not self.running:
-            return
         error = failure.value
+        if not self.running:
+            if isinstance(error, PersistenceStuck):
+                self._fatal()
+            return
         if isinstance(error, SvcError):
             emit(self.log, Event.PROCESS_START_FAILED, detail_reason=error.reason, detail=f"{error}; {error.advice()}")
         else:
@@ -319,7 +344,7 @@ class BrokerService(Service):
 
     def stopService(self) -> Deferred[None]:
         """
-        End in order: no new clients, goodbye to those that are there, the pages, the database last.
+        End in order: no new clients, goodbye to those that are there, the database, the pages last.
 
         Returns:
             Fires when all is closed.
@@ -334,23 +359,32 @@ class BrokerService(Service):
     async def _stop(self) -> None:
         if self._starting is not None:
             self._starting.cancel()
+            # A thread that opens the database lets go of it first.
+            await self._starting
         if self._sweeping.running:
             self._sweeping.stop()
         self._health.fails("listeners", "draining", "the listeners take no connections any more")
         for name, port in list(self.ports.items()):
             await maybeDeferred(port.stopListening)
             emit(self.log, Event.LISTENER_CLOSED, attributes={"listener": name})
-        for service in (self._broker, self._source, self._pages):
-            if service is not None and service.running:
-                ended: Deferred[object] = maybeDeferred(service.stopService)
-                await ended.addErrback(self._not_ended)
-        # Last: the ends of the connections are to be kept too.
-        await self._close_journal()
+        for end in (
+            lambda: _stopped(self._broker),
+            lambda: _stopped(self._source),
+            # Behind the broker: the ends of the connections are to be kept too.
+            lambda: Deferred.fromCoroutine(self._close_journal()),
+            lambda: _stopped(self._pages),
+        ):
+            ended: Deferred[object] = maybeDeferred(end)
+            await ended.addErrback(self._not_ended)
         self._reports.close()
         emit(self.log, Event.PROCESS_STOPPED)
 
     def _not_ended(self, failure: Failure) -> None:
         self.log.failure("a part of the broker did not end in order", failure)
+
+
+def _stopped(service: Service | None) -> Deferred[object]:
+    return maybeDeferred(service.stopService) if service is not None and service.running else succeed(None)
 
 
 def _is_spiffe(settings: ListenerSettings) -> bool:

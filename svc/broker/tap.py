@@ -6,7 +6,8 @@ Owns what an operator sees of a bad configuration: one line a problem, exit stat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import signal
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
 
@@ -50,8 +51,9 @@ def makeService(options: Options) -> IService:
     observer, outlet = process_log(Origin("broker", __version__), options.parent or {}, options["log-format"])
     run_timers_evenly(reactor)
     root = LoggedService(observer, outlet)
-    _broker(options["settings"], reactor, outlet).setServiceParent(root)
-    reactor.callWhenRunning(end_in_order, reactor)
+    broker = _broker(options["settings"], reactor, outlet)
+    broker.setServiceParent(root)
+    reactor.callWhenRunning(_on_signals, reactor, broker)
     return root
 
 
@@ -60,3 +62,9 @@ def _broker(settings: BrokerSettings, reactor: object, outlet: object) -> Broker
     from svc.broker.service import BrokerService
 
     return BrokerService(settings, reactor, lambda: end_with_failure(reactor, outlet))  # type: ignore[arg-type]
+
+
+def _on_signals(reactor: Any, broker: BrokerService) -> None:
+    """Look for renewed certificates on SIGHUP, which would end the process otherwise; end on SIGTERM in order."""
+    signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(broker.renew_certificates))
+    end_in_order(reactor)

@@ -154,6 +154,20 @@ class Event(Enum):
     BROKER_CLIENT_REFUSED = ("svc.broker.client.refused", _SECURITY, _WARN, "failure", "client not admitted")
     BROKER_CLIENT_BROKEN = ("svc.broker.client.broken", _SECURITY, _WARN, "failure", "connection of a client ended")
     BROKER_ACCESS_DENIED = ("svc.broker.access.denied", _SECURITY, _WARN, "failure", "no rule of access allows it")
+    BROKER_CERTIFICATE_RENEWED = (
+        "svc.broker.certificate.renewed",
+        _SECURITY,
+        _INFO,
+        "success",
+        "new certificate of a listener in use",
+    )
+    BROKER_CERTIFICATE_REJECTED = (
+        "svc.broker.certificate.rejected",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "new certificate of a listener not usable, the old one stays",
+    )
     BROKER_STORE_OPENED = ("svc.broker.store.opened", _OPERATIONAL, _INFO, "success", "broker's database opened")
     BROKER_STORE_CLOSED = ("svc.broker.store.closed", _OPERATIONAL, _INFO, "success", "broker's database closed")
     BROKER_STORE_FAILED = ("svc.broker.store.failed", _OPERATIONAL, _ERROR, "failure", "broker's database failed")

@@ -1,20 +1,31 @@
 """
 TLS with a certificate of the server alone, for clients that have no identity.
 
-Owns the context that is made from two PEM files. Peers with SPIFFE identities are served by
-:mod:`svc.transport.creators`.
+Owns the context that is made from two PEM files, and whether the files hold another pair than the one in use. When they
+are looked at is the business of others. Peers with SPIFFE identities are served by :mod:`svc.transport.creators`.
 """
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from OpenSSL import SSL, crypto
-from twisted.internet.interfaces import IProtocolFactory
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.ssl import CertificateOptions, TLSVersion
-from twisted.protocols.tls import TLSMemoryBIOFactory
+from zope.interface import implementer
 
+from svc.transport.creators import Creator, settle
 from svc.transport.errors import TransportError
+from svc.transport.observer import ConnectionObserver
+
+if TYPE_CHECKING:
+    from twisted.protocols.tls import TLSMemoryBIOProtocol
+
+_MARKER: Final = b"-----BEGIN CERTIFICATE-----"
 
 
 class CertificateUnusable(TransportError):
@@ -22,46 +33,122 @@ class CertificateUnusable(TransportError):
 
     reason = "certificate_unusable"
     hint = "both are PEM files; the key belongs to the first certificate of the file, its chain follows"
+    certificate: str
+    key: str
+    what: str
 
 
-def certificate_factory(factory: IProtocolFactory, certificate: str, key: str) -> IProtocolFactory:
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """What two files held at one moment."""
+
+    stamps: tuple[object, ...]
+    context: SSL.Context
+    not_after: datetime
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class CertificateCreator(Creator):
     """
-    Serve TLS 1.2 and 1.3 with a certificate; clients show none.
+    Creates the server side of TLS 1.2 and 1.3 with a certificate; clients show none.
 
     Args:
-        factory: builds the protocol of each connection.
         certificate: PEM file with the certificate and its chain.
         key: PEM file with its private key.
-
-    Returns:
-        The factory, for a :class:`svc.transport.endpoints.PlainServerEndpoint`.
+        observer: told of handshakes.
 
     Raises:
         CertificateUnusable: a file is absent, not readable, no PEM, or the key is of another certificate.
     """
-    try:
-        chain = _certificates(Path(certificate).read_bytes())
-        private = crypto.load_privatekey(crypto.FILETYPE_PEM, Path(key).read_bytes(), lambda _rw: b"")
-        options = CertificateOptions(
-            privateKey=private,
-            certificate=chain[0],
-            extraCertChain=chain[1:],
-            raiseMinimumTo=TLSVersion.TLSv1_2,
-        )
-        context = options.getContext()
-        context.check_privatekey()
-    except OSError as error:
-        raise CertificateUnusable(certificate=certificate, key=key, what=error.strerror or "unreadable") from error
-    except (SSL.Error, crypto.Error, ValueError, TypeError) as error:
-        raise CertificateUnusable(certificate=certificate, key=key, what="it is no PEM or they do not match") from error
-    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-    context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_RENEGOTIATION)
-    return TLSMemoryBIOFactory(options, False, factory)
+
+    role = "server"
+
+    def __init__(self, certificate: str, key: str, *, observer: ConnectionObserver | None = None) -> None:
+        super().__init__("default", observer)
+        self._certificate = certificate
+        self._key = key
+        self._pair = self._read(self._stamps())
+
+    @property
+    def not_after(self) -> datetime:
+        """When the certificate in use ends, aware UTC."""
+        return self._pair.not_after
+
+    def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """
+        Create the TLS state of one accepted connection.
+
+        Args:
+            tlsProtocol: the protocol that will drive it.
+
+        Returns:
+            The connection.
+        """
+        return SSL.Connection(self._pair.context, None)
+
+    def judged(self, connection: SSL.Connection, address: str) -> None:
+        """
+        Accept everybody; see :meth:`svc.transport.creators.Creator.judged`.
+
+        Args:
+            connection: one that this creator has made.
+            address: the client's address.
+        """
+
+    def renew(self) -> bool:
+        """
+        Take what the files hold now for new connections, where they were written since they were last read.
+
+        Returns:
+            Whether another pair is in use now.
+
+        Raises:
+            CertificateUnusable: the files cannot be used; the pair of before stays, and the next call tries again.
+        """
+        stamps = self._stamps()
+        if stamps == self._pair.stamps:
+            return False
+        self._pair = self._read(stamps)
+        return True
+
+    def _stamps(self) -> tuple[object, ...]:
+        """What changes when somebody writes, replaces or links one of the files anew."""
+        try:
+            return tuple(_stamp(os.stat(path)) for path in (self._certificate, self._key))
+        except OSError as error:
+            raise self._unusable(error.strerror or "unreadable") from error
+
+    def _read(self, stamps: tuple[object, ...]) -> _Pair:
+        # The stamps are older than what is read: a file that is written meanwhile differs at the next look.
+        try:
+            chain = _certificates(Path(self._certificate).read_bytes())
+            key = crypto.load_privatekey(crypto.FILETYPE_PEM, Path(self._key).read_bytes(), lambda _rw: b"")
+            options = CertificateOptions(
+                privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2
+            )
+            context = options.getContext()
+            context.check_privatekey()
+        except OSError as error:
+            raise self._unusable(error.strerror or "unreadable") from error
+        except (SSL.Error, crypto.Error, ValueError, TypeError) as error:
+            raise self._unusable("it is no PEM or they do not match") from error
+        settle(context, self.groups)
+        return _Pair(stamps, context, _end(chain[0]))
+
+    def _unusable(self, what: str) -> CertificateUnusable:
+        return CertificateUnusable(certificate=self._certificate, key=self._key, what=what)
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _end(certificate: crypto.X509) -> datetime:
+    return certificate.to_cryptography().not_valid_after_utc
 
 
 def _certificates(pem: bytes) -> list[crypto.X509]:
-    marker = b"-----BEGIN CERTIFICATE-----"
-    found = [crypto.load_certificate(crypto.FILETYPE_PEM, marker + part) for part in pem.split(marker)[1:]]
+    found = [crypto.load_certificate(crypto.FILETYPE_PEM, _MARKER + part) for part in pem.split(_MARKER)[1:]]
     if not found:
         raise ValueError("no certificate")
     return found

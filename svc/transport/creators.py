@@ -1,8 +1,8 @@
 """
 TLS connections under a SPIFFE identity: what Twisted asks for one connection at a time.
 
-Owns the TLS settings and one OpenSSL context per SVID, kept until the source has another object. TLS 1.3 only, no
-tickets, no session cache, no key log. Who the peer is, is judged in ``verification``.
+Owns what every creator is asked, the TLS settings, and one OpenSSL context per SVID, kept until the source has another
+object. TLS 1.3 only, no tickets, no session cache, no key log. Who the peer is, is judged in ``verification``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from svc.identity.matchers import Matcher
 from svc.identity.svid import X509Svid
 from svc.transport.addresses import TcpAddress
 from svc.transport.binding import lib
-from svc.transport.errors import CredentialsMissing, CredentialsUnusable
-from svc.transport.groups import GroupPolicy, apply_groups, check_groups
+from svc.transport.errors import CredentialsMissing, CredentialsUnusable, PeerSvidInvalid, PqRequired
+from svc.transport.evidence import PeerEvidence
+from svc.transport.groups import GroupPolicy, apply_groups, check_groups, iana_name, is_hybrid
 from svc.transport.observer import ConnectionObserver, NullObserver, Role
 from svc.transport.verification import (
     Authorize,
@@ -37,7 +38,15 @@ from svc.transport.verification import (
 if TYPE_CHECKING:
     from twisted.protocols.tls import TLSMemoryBIOProtocol
 
-__all__ = ["ClientCreator", "Creator", "ServerCreator", "TlsIdentity", "client_creator", "server_creator"]
+__all__ = [
+    "ClientCreator",
+    "Creator",
+    "IdentityCreator",
+    "ServerCreator",
+    "TlsIdentity",
+    "client_creator",
+    "server_creator",
+]
 
 HTTP_1_1 = (b"http/1.1",)
 
@@ -46,9 +55,82 @@ class NoProtocolInCommon(SSL.Error):
     """Raised inside the ALPN callback, so that OpenSSL sends ``no_application_protocol`` (RFC 7301, 3.2)."""
 
 
+def settle(context: SSL.Context, groups: GroupPolicy) -> None:
+    """
+    Give a context what holds for every TLS connection here, whoever shows which certificate.
+
+    Args:
+        context: a context that has no connection yet.
+        groups: the key agreement policy.
+
+    Raises:
+        HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
+    """
+    # Tickets cost up to a third of a handshake, and a resumed session would skip the judgement of the peer.
+    context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    # Without it OpenSSL still sends two tickets that name no session; only some bindings can say "none".
+    set_num_tickets = getattr(lib, "SSL_CTX_set_num_tickets", None)
+    if set_num_tickets is not None:
+        set_num_tickets(context._context, 0)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    # The fast path writes whole chunks: SSL_write then takes all or reports an error.
+    context.clear_mode(lib.SSL_MODE_ENABLE_PARTIAL_WRITE)
+    apply_groups(context, groups)
+
+
 class Creator:
     """
-    What server and client creators share: settings, and the context of the current SVID.
+    What makes the TLS connections of one side, and says who is at the other end of one.
+
+    Args:
+        groups: the key agreement policy.
+        observer: told of this creator's handshakes.
+
+    Attributes:
+        role: ``server`` or ``client``.
+        groups: the key agreement policy.
+        observer: told of this creator's handshakes.
+
+    Raises:
+        HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
+    """
+
+    role: ClassVar[Role]
+
+    def __init__(self, groups: GroupPolicy, observer: ConnectionObserver | None) -> None:
+        check_groups(groups)
+        self.groups = groups
+        self.observer: ConnectionObserver = observer if observer is not None else NullObserver()
+
+    def ready(self) -> None:
+        """
+        Make sure that a connection can be created now.
+
+        Raises:
+            TransportError: it cannot; the class says why.
+        """
+
+    def judged(self, connection: SSL.Connection, address: str) -> PeerEvidence | None:
+        """
+        Say what a complete handshake proved.
+
+        Args:
+            connection: one that this creator has made.
+            address: the peer's address.
+
+        Returns:
+            The evidence, or None where peers show nothing.
+
+        Raises:
+            TransportError: the peer is not accepted.
+        """
+        raise NotImplementedError
+
+
+class IdentityCreator(Creator):
+    """
+    What server and client creators under an identity share: settings, and the context of the current SVID.
 
     Args:
         rules: what the peer must satisfy; its source gives our credentials too.
@@ -57,25 +139,19 @@ class Creator:
         observer: told of this creator's handshakes.
 
     Attributes:
-        role: ``server`` or ``client``.
-        groups: the key agreement policy.
         alpn: the protocols spoken.
-        observer: told of this creator's handshakes.
 
     Raises:
         HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
     """
 
-    role: ClassVar[Role]
     _method: ClassVar[int]
 
     def __init__(
         self, rules: PeerRules, *, alpn: Sequence[bytes], groups: GroupPolicy, observer: ConnectionObserver | None
     ) -> None:
-        check_groups(groups)
-        self.groups = groups
+        super().__init__(groups, observer)
         self.alpn = tuple(alpn)
-        self.observer: ConnectionObserver = observer if observer is not None else NullObserver()
         self._rules = rules
         self._cached: tuple[X509Svid, object, SSL.Context] | None = None
 
@@ -88,6 +164,38 @@ class Creator:
             CredentialsUnusable: OpenSSL refuses the SVID's chain or key.
         """
         self._current()
+
+    def judged(self, connection: SSL.Connection, address: str) -> PeerEvidence:
+        """
+        Say who the verified peer is; see :meth:`Creator.judged`.
+
+        Args:
+            connection: one that this creator has made, its handshake complete.
+            address: the peer's address.
+
+        Returns:
+            The evidence, which the connection keeps.
+
+        Raises:
+            TransportError: there is none, or not of the key agreement that is required.
+        """
+        if not isinstance(connection, VerifiedConnection):
+            raise PeerSvidInvalid(address=address, alert="", detail="internal_error", cause="it was never judged")
+        verification = connection.verification
+        if verification.evidence is None or verification.refusal is not None:
+            raise verification.error(address)
+        group = iana_name(connection.get_group_name())
+        if self.groups == "require" and not is_hybrid(group):
+            raise PqRequired(address=address, alert="")
+        connection.peer_evidence = PeerEvidence(
+            svid=verification.evidence,
+            group=group,
+            cipher=connection.get_cipher_name() or "unknown",
+            tls_version=connection.get_protocol_version_name().removeprefix("TLSv"),
+            post_quantum=is_hybrid(group),
+            own_svid=connection.own_svid,
+        )
+        return connection.peer_evidence
 
     def _current(self) -> tuple[X509Svid, SSL.Context]:
         source = self._rules.source
@@ -103,17 +211,7 @@ class Creator:
         context = SSL.Context(self._method)
         context.set_min_proto_version(SSL.TLS1_3_VERSION)
         context.set_max_proto_version(SSL.TLS1_3_VERSION)
-        # Tickets cost up to a third of a handshake, and a resumed session would skip the judgement of the peer.
-        context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
-        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-        # Without it OpenSSL still sends two tickets that name no session; only some bindings can say "none".
-        set_num_tickets = getattr(lib, "SSL_CTX_set_num_tickets", None)
-        if set_num_tickets is not None:
-            set_num_tickets(context._context, 0)
-        context.set_mode(SSL.MODE_RELEASE_BUFFERS)
-        # The fast path writes whole chunks: SSL_write then takes all or reports an error.
-        context.clear_mode(lib.SSL_MODE_ENABLE_PARTIAL_WRITE)
-        apply_groups(context, self.groups)
+        settle(context, self.groups)
         demand_verified_peer(context)
         self._set_alpn(context)
         _present(context, svid)
@@ -128,7 +226,7 @@ class Creator:
 
 
 @implementer(IOpenSSLServerConnectionCreator)
-class ServerCreator(Creator):
+class ServerCreator(IdentityCreator):
     """Creates the server side of mutual TLS; a client must present an SVID."""
 
     role = "server"
@@ -163,7 +261,7 @@ class ServerCreator(Creator):
 
 
 @implementer(IOpenSSLClientConnectionCreator)
-class ClientCreator(Creator):
+class ClientCreator(IdentityCreator):
     """
     Creates the client side of mutual TLS.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred, execute
@@ -32,10 +32,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.transport.addresses import Address, TcpAddress, UnixAddress, parse_address
-from svc.transport.creators import Creator
+from svc.transport.certificates import CertificateCreator
+from svc.transport.creators import Creator, IdentityCreator
 from svc.transport.eager import BACKLOG, connect_tcp, listen_tcp
 from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
-from svc.transport.handshake import MutualTlsFactory, VerifiedTls, address_text
+from svc.transport.handshake import TlsFactory, TlsProtocol, address_text
 from svc.transport.limits import Limit, Timeouts, handshake_limit, waiting_limit
 from svc.transport.observer import ConnectionObserver, NullObserver
 from svc.transport.places import Places
@@ -44,6 +45,7 @@ from svc.transport.selection import choose_tls_protocol, choose_transports
 
 __all__ = [
     "Address",
+    "CertificateServerEndpoint",
     "MutualTlsClientEndpoint",
     "MutualTlsServerEndpoint",
     "PlainClientEndpoint",
@@ -54,6 +56,8 @@ __all__ = [
 ]
 
 CONNECT_TIMEOUT = 30.0
+
+_CreatorT = TypeVar("_CreatorT", bound=Creator)
 
 
 @implementer(IStreamServerEndpoint)
@@ -121,14 +125,14 @@ class PlainServerEndpoint:
 
 
 @implementer(IStreamServerEndpoint)
-class MutualTlsServerEndpoint:
+class TlsServerEndpoint(Generic[_CreatorT]):
     """
-    Listens with mutual TLS; the given factory builds protocols for verified clients only.
+    Listens with TLS; the given factory builds protocols for those clients only that the creator accepts.
 
     Args:
         reactor: the reactor.
         address: where to listen.
-        creator: the server's TLS settings and identity.
+        creator: the server's TLS settings and what it shows.
         connections: bounds the open connections (TCP only), or None.
         handshakes: bounds the handshakes that run at once; may be shared. A limit of its own by default.
         waiting: bounds the clients that have said nothing yet; may be shared. A limit of its own by default.
@@ -143,7 +147,7 @@ class MutualTlsServerEndpoint:
         self,
         reactor: Any,
         address: Address,
-        creator: Creator,
+        creator: _CreatorT,
         *,
         connections: Limit | None = None,
         handshakes: Places | None = None,
@@ -151,7 +155,7 @@ class MutualTlsServerEndpoint:
         timeouts: Timeouts | None = None,
         observer: ConnectionObserver | None = None,
         backlog: int = BACKLOG,
-        tls_protocol: type[VerifiedTls] | None = None,
+        tls_protocol: type[TlsProtocol] | None = None,
         proxy_protocol: bool = False,
     ) -> None:
         self._reactor = reactor
@@ -176,13 +180,12 @@ class MutualTlsServerEndpoint:
         Start listening.
 
         Args:
-            protocolFactory: builds the protocol of each verified connection; ``peer_evidence(self.transport)`` in
-                ``connectionMade`` says who it is.
+            protocolFactory: builds the protocol of each connection whose client is accepted.
 
         Returns:
             Fires with the port, or fails with ``CannotListenError``.
         """
-        factory: IProtocolFactory = MutualTlsFactory(
+        factory: IProtocolFactory = TlsFactory(
             self._creator,
             protocolFactory,
             clock=self._reactor,
@@ -204,6 +207,23 @@ class MutualTlsServerEndpoint:
 
     def _header_refused(self, reason: str, transport: Any) -> None:
         self._observer.connection_refused(reason, address_text(transport.getPeer()))
+
+
+class MutualTlsServerEndpoint(TlsServerEndpoint[IdentityCreator]):
+    """
+    Listens with mutual TLS; the given factory builds protocols for verified clients only.
+
+    ``peer_evidence(self.transport)`` in their ``connectionMade`` says who it is. For the arguments see
+    :class:`TlsServerEndpoint`; the creator is one of :func:`svc.transport.creators.server_creator`.
+    """
+
+
+class CertificateServerEndpoint(TlsServerEndpoint[CertificateCreator]):
+    """
+    Listens with TLS for clients who have no identity; see :class:`TlsServerEndpoint`.
+
+    It holds places and times of handshakes as where both sides show who they are.
+    """
 
 
 @implementer(IStreamClientEndpoint)
@@ -304,14 +324,14 @@ class MutualTlsClientEndpoint:
         self,
         reactor: Any,
         address: Address,
-        creator: Creator,
+        creator: IdentityCreator,
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
         timeouts: Timeouts | None = None,
         handshakes: Places | None = None,
         observer: ConnectionObserver | None = None,
         bind_address: tuple[str, int] | None = None,
-        tls_protocol: type[VerifiedTls] | None = None,
+        tls_protocol: type[TlsProtocol] | None = None,
     ) -> None:
         self._reactor = reactor
         self._creator = creator
@@ -345,11 +365,11 @@ class MutualTlsClientEndpoint:
         ).begin(self._plain)
 
 
-class _VerifiedAttempt(MutualTlsFactory):
+class _VerifiedAttempt(TlsFactory):
     """One outgoing connection up to the verified peer."""
 
     _result: Deferred[IProtocol] | None
-    _tls: VerifiedTls | None = None
+    _tls: TlsProtocol | None = None
 
     def begin(self, endpoint: PlainClientEndpoint) -> Deferred[IProtocol]:
         result: Deferred[IProtocol] = Deferred(self._cancel)
@@ -358,7 +378,7 @@ class _VerifiedAttempt(MutualTlsFactory):
         self._connecting.addErrback(self._not_connected)
         return result
 
-    def buildProtocol(self, addr: Any) -> VerifiedTls | None:  # type: ignore[override]
+    def buildProtocol(self, addr: Any) -> TlsProtocol | None:  # type: ignore[override]
         self._tls = super().buildProtocol(addr)
         return self._tls
 

@@ -1,9 +1,10 @@
 """
 The life of a TLS connection around its data: handshake first, application after, and an end that comes in time.
 
-Owns the order in which things happen. Twisted connects the application's protocol before the handshake; here it is
-built only once the peer is verified, so a peer that fails is never given to a protocol. Knows nothing of how data is
-encrypted (``fasttls`` or Twisted) or of sockets.
+Owns the order in which things happen, and the places and the time that a handshake may take. Twisted connects the
+application's protocol before the handshake; here it is built only once the handshake is complete and the creator has
+judged the peer, so a peer that fails is never given to a protocol. Knows nothing of how data is encrypted (``fasttls``
+or Twisted) or of sockets, and not by what a peer is judged.
 """
 
 from __future__ import annotations
@@ -32,19 +33,14 @@ from svc.transport.errors import (
     CredentialsMissing,
     HandshakeLimitReached,
     HandshakeTimeout,
-    PeerSvidInvalid,
-    PqRequired,
     TransportError,
     WaitingLimitReached,
 )
-from svc.transport.evidence import PeerEvidence
 from svc.transport.failures import handshake_error, is_truncation
 from svc.transport.fasttls import FastDataPath
-from svc.transport.groups import iana_name, is_hybrid
 from svc.transport.limits import Timeouts
 from svc.transport.observer import ConnectionObserver
 from svc.transport.places import Places, give_up_place, source_of
-from svc.transport.verification import VerifiedConnection
 
 _FLUSH_SIZE = 2**17
 _READ_SIZE = 2**15
@@ -79,9 +75,9 @@ def _value(failure: Failure) -> BaseException:
 
 @implementer(IHandshakeListener)
 class _Antechamber(Protocol):
-    """What a TLS connection is connected to until its peer is verified: it takes no data."""
+    """What a TLS connection is connected to until its peer is judged: it takes no data."""
 
-    def __init__(self, tls: VerifiedTls) -> None:
+    def __init__(self, tls: TlsProtocol) -> None:
         self.tls = tls
 
     def handshakeCompleted(self) -> None:
@@ -91,15 +87,15 @@ class _Antechamber(Protocol):
         self.tls.lost_before_handshake(reason)
 
 
-class VerifiedTls(TLSMemoryBIOProtocol):
+class TlsProtocol(TLSMemoryBIOProtocol):
     """
-    A TLS connection that connects its application's protocol after the peer is verified.
+    A TLS connection that connects its application's protocol after the peer is judged.
 
     Twisted's private names used here exist on every release in the supported range; ``selection`` checks those of the
     data path.
     """
 
-    factory: MutualTlsFactory
+    factory: TlsFactory
     transport: Any
     _tlsConnection: Any
     _failure: TransportError | None = None
@@ -110,7 +106,7 @@ class VerifiedTls(TLSMemoryBIOProtocol):
     _read_closed = False
     _write_closed = False
 
-    def __init__(self, factory: MutualTlsFactory, address: IAddress) -> None:
+    def __init__(self, factory: TlsFactory, address: IAddress) -> None:
         super().__init__(factory, _Antechamber(self), False)
         self._address = address
 
@@ -177,16 +173,17 @@ class VerifiedTls(TLSMemoryBIOProtocol):
         self.abortConnection()
 
     def got_handshake(self) -> None:
-        """The handshake is complete: take the evidence, then build and connect the application's protocol."""
+        """The handshake is complete: judge the peer, then build and connect the application's protocol."""
         factory = self.factory
         try:
-            evidence = self._take_evidence()
+            evidence = factory.creator.judged(self._tlsConnection, address_text(self._address))
         except TransportError as error:
             self._failure = error
             self.abortConnection()
             return
         self._end_handshake()
-        factory.observer.handshake_done(factory.role, factory.clock.seconds() - self._started, evidence)
+        if evidence is not None:
+            factory.observer.handshake_done(factory.role, factory.clock.seconds() - self._started, evidence)
         try:
             protocol = factory.wrappedFactory.buildProtocol(self._address)
             if protocol is None:
@@ -200,26 +197,6 @@ class VerifiedTls(TLSMemoryBIOProtocol):
             raise
         factory.established(protocol)
 
-    def _take_evidence(self) -> PeerEvidence:
-        connection, address = self._tlsConnection, address_text(self._address)
-        if not isinstance(connection, VerifiedConnection):
-            raise PeerSvidInvalid(address=address, alert="", detail="internal_error", cause="it was never judged")
-        verification = connection.verification
-        if verification.evidence is None or verification.refusal is not None:
-            raise verification.error(address)
-        group = iana_name(connection.get_group_name())
-        if self.factory.groups == "require" and not is_hybrid(group):
-            raise PqRequired(address=address, alert="")
-        connection.peer_evidence = PeerEvidence(
-            svid=verification.evidence,
-            group=group,
-            cipher=connection.get_cipher_name() or "unknown",
-            tls_version=connection.get_protocol_version_name().removeprefix("TLSv"),
-            post_quantum=is_hybrid(group),
-            own_svid=connection.own_svid,
-        )
-        return connection.peer_evidence
-
     def _end_handshake(self) -> None:
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
@@ -230,7 +207,7 @@ class VerifiedTls(TLSMemoryBIOProtocol):
 
     def lost_before_handshake(self, reason: Failure) -> None:
         """
-        The connection ended before the peer was verified.
+        The connection ended before its peer was accepted.
 
         Args:
             reason: why.
@@ -348,8 +325,8 @@ class VerifiedTls(TLSMemoryBIOProtocol):
             self._close_timer = None
 
 
-class StockVerifiedTls(VerifiedTls):
-    """The verified TLS connection on Twisted's own data path."""
+class StockTlsProtocol(TlsProtocol):
+    """The TLS connection on Twisted's own data path."""
 
     def _flushSendBIO(self) -> None:
         # Twisted reads at most 32 KiB at a time, less than a handshake flight with a long ML-DSA chain.
@@ -362,17 +339,17 @@ class StockVerifiedTls(VerifiedTls):
             self.transport.write(data)
 
 
-class FastVerifiedTls(FastDataPath, VerifiedTls):
-    """The verified TLS connection on the fast data path."""
+class FastTlsProtocol(FastDataPath, TlsProtocol):
+    """The TLS connection on the fast data path."""
 
 
-class MutualTlsFactory(TLSMemoryBIOFactory):
+class TlsFactory(TLSMemoryBIOFactory):
     """
-    Puts mutual TLS before a factory whose protocols see verified peers only.
+    Puts TLS before a factory whose protocols see those peers only that the creator accepts.
 
     Args:
-        creator: creates the TLS connections.
-        wrapped_factory: builds the protocol of each verified connection.
+        creator: creates the TLS connections and judges their peers.
+        wrapped_factory: builds the protocol of each connection whose peer was accepted.
         clock: the reactor, for timeouts.
         protocol: the TLS protocol class; see ``selection``.
         timeouts: how long the peer may take.
@@ -383,6 +360,7 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
     Attributes:
         role: ``server`` or ``client``.
         groups: the key agreement policy.
+        creator: the creator.
         protocols: the open connections.
     """
 
@@ -394,7 +372,7 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         wrapped_factory: IProtocolFactory,
         *,
         clock: IReactorTime,
-        protocol: type[VerifiedTls],
+        protocol: type[TlsProtocol],
         timeouts: Timeouts | None = None,
         handshakes: Places | None = None,
         waiting: Places | None = None,
@@ -409,9 +387,9 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         self.handshakes = handshakes
         self.waiting = waiting
         self.observer = observer if observer is not None else creator.observer
-        self._creator = creator
+        self.creator = creator
 
-    def buildProtocol(self, addr: Any) -> VerifiedTls | None:  # type: ignore[override]
+    def buildProtocol(self, addr: Any) -> TlsProtocol | None:  # type: ignore[override]
         """
         Admit a TCP connection to the handshake.
 
@@ -423,7 +401,7 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         """
         protocol = self._protocol_class(self, addr)
         try:
-            self._creator.ready()
+            self.creator.ready()
             if self.handshakes is not None and self.role == "client":
                 # A client speaks first. A server's place is taken by what its client says.
                 self.handshakes.enter(protocol, source_of(addr), self.clock.seconds())
@@ -444,7 +422,7 @@ class MutualTlsFactory(TLSMemoryBIOFactory):
         """
 
     def declined(self) -> None:
-        """The application's factory built no protocol for a verified peer; for subclasses."""
+        """The application's factory built no protocol for an accepted peer; for subclasses."""
 
     def failed(self, error: BaseException) -> None:
         """

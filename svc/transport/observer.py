@@ -30,6 +30,8 @@ class ConnectionObserver(Protocol):
         """
         The handshake is complete and the peer verified; its protocol is connected next.
 
+        Not called where peers show nothing: there is nobody to tell of.
+
         Args:
             role: which side this process is.
             seconds: the time since ``handshake_started``.

@@ -18,7 +18,7 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 
 from svc.transport import eager, fasttls
 from svc.transport.binding import lib
-from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls, VerifiedTls
+from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 
 ENVIRONMENT: Final = "SVC_TRANSPORT"
 
@@ -35,7 +35,7 @@ class TlsChoice:
     """
 
     selected: Literal["fast", "stock"]
-    protocol: type[VerifiedTls]
+    protocol: type[TlsProtocol]
     missing: tuple[str, ...]
 
 
@@ -73,8 +73,8 @@ def choose_tls_protocol(environ: Mapping[str, str] = os.environ, *, binding: Any
     missing += [f"tls.{name}" for name in fasttls.REQUIRED_PROTOCOL if not hasattr(TLSMemoryBIOProtocol, name)]
     missing += [f"Connection.{name}" for name in _absent_on_connection()]
     if missing or environ.get(ENVIRONMENT) == "stock":
-        return TlsChoice("stock", StockVerifiedTls, tuple(missing))
-    return TlsChoice("fast", FastVerifiedTls, ())
+        return TlsChoice("stock", StockTlsProtocol, tuple(missing))
+    return TlsChoice("fast", FastTlsProtocol, ())
 
 
 def choose_transports(environ: Mapping[str, str] = os.environ) -> TcpChoice:

@@ -97,6 +97,14 @@ class RefusedTests(SynchronousTestCase):
         plain = "listeners: [{name: a, listen: 'localhost:1', acl: [{who: 'spiffe://a.b/*', publish: ['#']}]}]"
         self.refused(plain, "listeners[0]", "who: anonymous")
 
+    def test_proxy_protocol(self) -> None:
+        """The header stands before TLS, by identity or by certificate, and not before plain MQTT."""
+        for tls, who in (("spiffe: true", "'spiffe://a.b/*'"), ("certificate: /c, key: /k", "anonymous")):
+            keys = f"listen: ':1', proxyProtocol: v2, tls: {{{tls}}}, acl: [{{who: {who}}}]"
+            (listener,) = parse(f"trustDomain: a.b\nlisteners: [{{name: a, {keys}}}]", BrokerSettings).listeners
+            self.assertEqual(listener.proxyProtocol, "v2")
+        self.refused(PLAIN.replace("'}]", "', proxyProtocol: v2}]"), "listeners[0]", "tls beside proxyProtocol: v2")
+
     def test_values(self) -> None:
         """Each bad value is named with what was expected."""
         self.refused("listeners: []", "configuration", "at least one listener")

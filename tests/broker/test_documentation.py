@@ -34,7 +34,7 @@ class MetricsTests(SynchronousTestCase):
         for counted in (rig.hub.statistics.drops, rig.hub.statistics.refused, rig.hub.statistics.denied):
             counted["x"] = 1
         store = StoreReports(Health(("store",), now=lambda: datetime.now(UTC)))
-        found = BrokerMetrics(rig.hub, store).collect()
+        found = BrokerMetrics(rig.hub, store, lambda: [("x", datetime.now(UTC))]).collect()
         return {f"{each.name}_total" if each.type == "counter" else each.name: each for each in found}
 
     def test_every_family_has_its_row(self) -> None:

@@ -15,7 +15,7 @@ from svc.proxy.observers import ListenerObserver, Reports
 from svc.telemetry.labels import Role
 from svc.testing.workload import MemorySource
 from svc.transport.creators import server_creator
-from svc.transport.handshake import FastVerifiedTls, MutualTlsFactory
+from svc.transport.handshake import FastTlsProtocol, TlsFactory
 from tests.proxy.rig import Rig
 from tests.transport.pairs import CLIENT_ADDRESS, NOW, Applications, Pair
 
@@ -46,7 +46,7 @@ class InsideTests(SynchronousTestCase):
 
     def refused_by(self, role: Role, judge: Callable[[Any], None]) -> None:
         """Let one side judge the other badly, and its observer hear of it."""
-        pair = Pair(FastVerifiedTls, **{f"{role}_options": {"authorize": judge}}).connect()  # type: ignore[arg-type]
+        pair = Pair(FastTlsProtocol, **{f"{role}_options": {"authorize": judge}}).connect()  # type: ignore[arg-type]
         [told] = (pair.server_observer if role == "server" else pair.client_observer).failed
         self.observer(role).handshake_failed(*cast(Any, told))
 
@@ -75,7 +75,7 @@ class InsideTests(SynchronousTestCase):
 
     def test_other_group(self) -> None:
         """A group whose name the library cannot say is other, and not post-quantum."""
-        pair = Pair(FastVerifiedTls).connect()
+        pair = Pair(FastTlsProtocol).connect()
         for role, observer in (("server", pair.server_observer), ("client", pair.client_observer)):
             [(_, seconds, evidence)] = observer.done
             unnamed = cast(Any, type(evidence))(**{**vars(evidence), "group": "unknown", "post_quantum": False})
@@ -87,7 +87,7 @@ class InsideTests(SynchronousTestCase):
         """A connection that comes before there is an SVID is refused; the real proxy listens only when it has one."""
         observer = self.observer("server")
         creator = server_creator(MemorySource(), clock=lambda: NOW, observer=observer)
-        factory = MutualTlsFactory(creator, Applications(), clock=self.rig.clock, protocol=FastVerifiedTls)
+        factory = TlsFactory(creator, Applications(), clock=self.rig.clock, protocol=FastTlsProtocol)
         self.assertIsNone(factory.buildProtocol(CLIENT_ADDRESS))
         closed = self.value("connections_closed_total", protocol="http", cause="credentials_missing")
         self.assertEqual(1, closed)

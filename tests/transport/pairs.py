@@ -17,8 +17,9 @@ from zope.interface import implementer
 from svc.identity import parse_matcher
 from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
-from svc.transport.creators import client_creator, server_creator
-from svc.transport.handshake import MutualTlsFactory, VerifiedTls
+from svc.transport.certificates import CertificateCreator
+from svc.transport.creators import Creator, client_creator, server_creator
+from svc.transport.handshake import TlsFactory, TlsProtocol
 from svc.transport.limits import Timeouts
 from svc.transport.places import Places
 
@@ -174,7 +175,7 @@ class Pair:
 
     def __init__(
         self,
-        tls: type[VerifiedTls],
+        tls: type[TlsProtocol],
         *,
         client_source: MemorySource | None = None,
         server_source: MemorySource | None = None,
@@ -186,11 +187,12 @@ class Pair:
         handshakes: Places | None = None,
         waiting: Places | None = None,
         client_connection: Any = None,
+        by_certificate: CertificateCreator | None = None,
     ) -> None:
         self.clock = Clock()
         self.server_observer, self.client_observer = Recording(), Recording()
         self.server_factory, self.client_factory = Applications(), Applications()
-        server = server_creator(
+        server: Creator = by_certificate or server_creator(
             server_source or source("/server"),
             clock=clock_now,
             observer=self.server_observer,
@@ -204,10 +206,15 @@ class Pair:
             **(client_options or {}),
         )
         options: dict[str, Any] = {"clock": self.clock, "protocol": tls, "timeouts": timeouts}
-        self.server_tls_factory = MutualTlsFactory(
-            server, self.server_factory, handshakes=handshakes, waiting=waiting, **options
+        self.server_tls_factory = TlsFactory(
+            server,
+            self.server_factory,
+            handshakes=handshakes,
+            waiting=waiting,
+            observer=self.server_observer,
+            **options,
         )
-        self.client_tls_factory = MutualTlsFactory(client, self.client_factory, **options)
+        self.client_tls_factory = TlsFactory(client, self.client_factory, **options)
         self.server_wire, self.client_wire = Wire("server"), Wire("client")
         self.server = self.server_tls_factory.buildProtocol(CLIENT_ADDRESS)
         self.client = self.client_tls_factory.buildProtocol(SERVER_ADDRESS)

@@ -10,14 +10,14 @@ from OpenSSL import SSL, crypto
 from svc.testing.ca import chain_pem, key_pem
 from svc.testing.workload import MemorySource
 from svc.transport.errors import TransportError
-from svc.transport.handshake import VerifiedTls
+from svc.transport.handshake import TlsProtocol
 from tests.transport.pairs import Pair, Wire
 
 
 class HandshakeCase:
     """What holds on every data path."""
 
-    tls: ClassVar[type[VerifiedTls]]
+    tls: ClassVar[type[TlsProtocol]]
 
     def pair(self, **options: Any) -> Pair:
         return Pair(self.tls, **options).connect()

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.transport.fasttls import BUFFER_SIZE
-from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls, VerifiedTls
+from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 from svc.transport.limits import Timeouts
 from tests.transport.pairs import Application, Pair, Producer
 
@@ -18,7 +18,7 @@ from tests.transport.pairs import Application, Pair, Producer
 class ClosingTestsMixin:
     """What holds on every data path."""
 
-    tls: ClassVar[type[VerifiedTls]]
+    tls: ClassVar[type[TlsProtocol]]
 
     def pair(self, **options: Any) -> Pair:
         return Pair(self.tls, **options).connect()
@@ -220,10 +220,10 @@ class HalfClosing(Application):
 class FastClosingTests(ClosingTestsMixin, SynchronousTestCase):
     """The end on the fast data path."""
 
-    tls = FastVerifiedTls
+    tls = FastTlsProtocol
 
 
 class StockClosingTests(ClosingTestsMixin, SynchronousTestCase):
     """The end on Twisted's own data path."""
 
-    tls = StockVerifiedTls
+    tls = StockTlsProtocol

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.transport.errors import HandshakeFailed
 from svc.transport.fasttls import BUFFER_SIZE, WRITE_SIZE
-from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls, VerifiedTls
+from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 from tests.transport.pairs import Application, Pair, Producer
 
 PARTIAL_WRITE = SSL._lib.SSL_MODE_ENABLE_PARTIAL_WRITE
@@ -29,7 +29,7 @@ def pattern(size: int, seed: int = 0) -> bytes:
 class DataPathTestsMixin:
     """What holds on every data path."""
 
-    tls: ClassVar[type[VerifiedTls]]
+    tls: ClassVar[type[TlsProtocol]]
 
     def pair(self, **options: Any) -> Pair:
         return Pair(self.tls, **options).connect()
@@ -288,7 +288,7 @@ class _Scheduled:
 class FastDataPathTests(DataPathTestsMixin, SynchronousTestCase):
     """The fast data path."""
 
-    tls = FastVerifiedTls
+    tls = FastTlsProtocol
 
     @settings(max_examples=30, deadline=None)
     @given(to_server=SIZES, to_client=SIZES, chunks=CHUNKS)
@@ -342,7 +342,7 @@ class FastDataPathTests(DataPathTestsMixin, SynchronousTestCase):
 class StockDataPathTests(DataPathTestsMixin, SynchronousTestCase):
     """Twisted's own data path."""
 
-    tls = StockVerifiedTls
+    tls = StockTlsProtocol
 
     @settings(max_examples=30, deadline=None)
     @given(to_server=SIZES, to_client=SIZES, chunks=CHUNKS)

@@ -61,9 +61,9 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
 
     def establish(self) -> Pair:
         """TCP is connected; carry the handshake with the server."""
-        from svc.transport.handshake import FastVerifiedTls
+        from svc.transport.handshake import FastTlsProtocol
 
-        pair = Pair(FastVerifiedTls, server_source=self.server_source)
+        pair = Pair(FastTlsProtocol, server_source=self.server_source)
         pair.client = self.reactor.tcpClients[0][2].buildProtocol(PEER)
         return pair.connect()
 

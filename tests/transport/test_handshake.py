@@ -18,7 +18,7 @@ from svc.transport.errors import (
     PqRequired,
 )
 from svc.transport.evidence import peer_evidence
-from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls
+from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol
 from svc.transport.limits import Timeouts, handshake_limit, waiting_limit
 from tests.transport.pairs import AUTHORITY, Application, Pair, Wire, source
 from tests.transport.strangers import HandshakeCase, Stranger
@@ -153,10 +153,10 @@ class HandshakeTestsMixin(HandshakeCase):
         credentials = source("/server")
         pair = self.pair(server_source=credentials)
         first = pair.server.getHandle().get_context()
-        again = pair.server_tls_factory._creator.serverConnectionForTLS(pair.server).get_context()
+        again = pair.server_tls_factory.creator.serverConnectionForTLS(pair.server).get_context()
         self.assertIs(first, again)
         credentials.rotate(AUTHORITY.svid("/server"), AUTHORITY.bundles())
-        rotated = pair.server_tls_factory._creator.serverConnectionForTLS(pair.server)
+        rotated = pair.server_tls_factory.creator.serverConnectionForTLS(pair.server)
         self.assertIsNot(rotated.get_context(), first)
         self.assertIs(rotated.own_svid, credentials.svid)
         pair.client_app.transport.write(b"still here")
@@ -313,10 +313,10 @@ class HandshakeTestsMixin(HandshakeCase):
 class FastHandshakeTests(HandshakeTestsMixin, SynchronousTestCase):
     """The handshake on the fast data path."""
 
-    tls = FastVerifiedTls
+    tls = FastTlsProtocol
 
 
 class StockHandshakeTests(HandshakeTestsMixin, SynchronousTestCase):
     """The handshake on Twisted's own data path."""
 
-    tls = StockVerifiedTls
+    tls = StockTlsProtocol

@@ -20,7 +20,7 @@ from svc.transport.errors import (
     TransportError,
 )
 from svc.transport.evidence import peer_evidence
-from svc.transport.handshake import FastVerifiedTls, StockVerifiedTls
+from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol
 from tests.transport.pairs import AUTHORITY, NOW, Pair, days, source
 from tests.transport.strangers import HandshakeCase, Stranger
 
@@ -277,13 +277,13 @@ class VerificationTestsMixin(HandshakeCase):
 class FastVerificationTests(VerificationTestsMixin, SynchronousTestCase):
     """The judgement of peers on the fast data path."""
 
-    tls = FastVerifiedTls
+    tls = FastTlsProtocol
 
 
 class StockVerificationTests(VerificationTestsMixin, SynchronousTestCase):
     """The judgement of peers on Twisted's own data path."""
 
-    tls = StockVerifiedTls
+    tls = StockTlsProtocol
 
 
 def _sent(alert: str) -> str:
@@ -296,7 +296,7 @@ class PeerSvidInvalidTests(SynchronousTestCase):
     def test_the_cause_is_kept_and_shown(self) -> None:
         """The sentence names the address and what is wrong; the precise error is the cause."""
         errors: list[TransportError] = []
-        pair = Pair(FastVerifiedTls, client_source=MemorySource(FOREIGN.svid(), AUTHORITY.bundles()))
+        pair = Pair(FastTlsProtocol, client_source=MemorySource(FOREIGN.svid(), AUTHORITY.bundles()))
         pair.server_tls_factory.failed = errors.append
         pair.connect()
         [error] = errors
