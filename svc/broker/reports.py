@@ -217,6 +217,7 @@ class BrokerMetrics(Collector):
     Args:
         hub: the core.
         store: what its database did, where it has one.
+        certificates: says when the certificates of listeners end.
     """
 
     def __init__(
@@ -227,13 +228,12 @@ class BrokerMetrics(Collector):
     ) -> None:
         self._hub = hub
         self._store = store
-        certificates: says when the certificates of listeners end.
+        self._certificates = certificates
 
     def collect(self) -> Iterable[Metric]:
         """
         Read the numbers.
 
-        self._certificates = certificates
         Returns:
             The families.
         """
@@ -266,11 +266,6 @@ class BrokerMetrics(Collector):
             for word, number in sorted(found.items()):
                 family.add_metric([word], number)
             yield family
-        if self._store is not None:
-            yield from _of_store(self._store)
-
-
-def _of_store(store: StoreReports) -> Iterable[Metric]:
         ends = GaugeMetricFamily(
             "svc_broker_certificate_not_after_seconds",
             "When the certificate of a listener ends, in seconds since 1970 UTC.",
@@ -279,6 +274,11 @@ def _of_store(store: StoreReports) -> Iterable[Metric]:
         for listener, not_after in self._certificates():
             ends.add_metric([listener], not_after.timestamp())
         yield ends
+        if self._store is not None:
+            yield from _of_store(self._store)
+
+
+def _of_store(store: StoreReports) -> Iterable[Metric]:
     yield GaugeMetricFamily(
         "svc_broker_store_accepting", "1 while what must last is taken, 0 while it is refused.", value=store.accepting
     )
