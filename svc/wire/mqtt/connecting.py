@@ -17,6 +17,7 @@ from svc.wire.mqtt.properties import written
 from svc.wire.mqtt.reading import Reading
 
 PROTOCOL_NAME: Final = b"MQTT"
+_VERSIONS: Final[dict[int, Version]] = {version.value: version for version in Version}
 
 _RESERVED: Final = 0x01
 _CLEAN: Final = 0x02
@@ -31,7 +32,7 @@ def read_connect(reading: Reading) -> Connect:
     Read CONNECT.
 
     Args:
-        reading: stands at its protocol name; its version is set on the way.
+        reading: stands at its protocol name; its ``v5`` is set on the way.
 
     Returns:
         The packet.
@@ -44,10 +45,10 @@ def read_connect(reading: Reading) -> Connect:
     cursor = reading.cursor
     if cursor.binary() != PROTOCOL_NAME:
         raise VersionUnsupported
-    try:
-        reading.version = Version(cursor.u8())
-    except ValueError:
-        raise VersionUnsupported from None
+    version = _VERSIONS.get(cursor.u8())
+    if version is None:
+        raise VersionUnsupported
+    reading.v5 = version is Version.V5
     flags = cursor.u8()
     _judge_flags(reading, flags)
     keep_alive = cursor.u16()
@@ -59,7 +60,7 @@ def read_connect(reading: Reading) -> Connect:
     will = _will(reading, flags) if flags & _WILL else None
     username = cursor.text() if flags & _USERNAME else None
     password = cursor.binary() if flags & _PASSWORD else None
-    return Connect(client_id, reading.version, clean, keep_alive, will, username, password, properties)
+    return Connect(client_id, version, clean, keep_alive, will, username, password, properties)
 
 
 def _judge_flags(reading: Reading, flags: int) -> None:

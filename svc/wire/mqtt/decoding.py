@@ -44,6 +44,7 @@ from svc.wire.mqtt.reading import DEFAULT_LIMITS, Limits, Reading
 from svc.wire.mqtt.scanner import Frame
 from svc.wire.mqtt.topics import SHARE, name_defect
 
+_V5: Final = Version.V5
 _SUBSCRIBED: Final = frozenset({0, 1, 2, SUBSCRIPTION_REFUSED})
 
 
@@ -66,9 +67,10 @@ def decode(
     Raises:
         MqttError: the class says what is wrong and with which reason code it is answered.
     """
-    kind = PacketType(frame.first >> 4)
-    cursor = Cursor(kind.name, data, frame.body, frame.end)
-    packet = _READERS[kind](Reading(kind, frame.first & 0x0F, cursor, sender, version, limits))
+    first, _, body, end = frame
+    kind, name, reader = _KINDS[first >> 4]
+    cursor = Cursor(name, data, body, end)
+    packet = reader(Reading(kind, first & 0x0F, cursor, sender, version is _V5, limits))
     cursor.finished()
     return packet
 
@@ -79,7 +81,7 @@ def _connack(reading: Reading) -> Connack:
         raise reading.cursor.malformed("a reserved acknowledge flag is set")
     present = flags == 1
     if reading.v5:
-        code = reading.reason(REASONS[PacketType.CONNACK])
+        code = reading.reason(REASONS[reading.kind])
     else:
         code = reading.cursor.u8()
         if code > max(ReturnCode):
@@ -157,7 +159,7 @@ def _bound(reading: Reading, count: int) -> None:
 def _suback(reading: Reading) -> Suback:
     packet_id = reading.packet_id()
     properties = reading.properties("SUBACK")
-    allowed = REASONS[PacketType.SUBACK] if reading.v5 else _SUBSCRIBED
+    allowed = REASONS[reading.kind] if reading.v5 else _SUBSCRIBED
     codes = _codes(reading, allowed)
     if not codes:
         raise reading.violation("it answers no subscription")
@@ -189,7 +191,7 @@ def _unsuback(reading: Reading) -> Unsuback:
     if not reading.v5:
         return Unsuback(packet_id)
     properties = reading.properties("UNSUBACK")
-    codes = _codes(reading, REASONS[PacketType.UNSUBACK])
+    codes = _codes(reading, REASONS[reading.kind])
     if not codes:
         raise reading.violation("it answers no topic filter")
     return Unsuback(packet_id, codes, properties)
@@ -238,3 +240,5 @@ _READERS: Final[dict[PacketType, Callable[[Reading], Packet]]] = {
     PacketType.DISCONNECT: _disconnect,
     PacketType.AUTH: _auth,
 }
+#: By number, with its name: a member of an enumeration and its name are looked up by a call each time.
+_KINDS: Final = {kind.value: (kind, kind.name, reader) for kind, reader in _READERS.items()}

@@ -33,6 +33,10 @@ from svc.wire.mqtt.properties import Place, written
 from svc.wire.mqtt.reading import Limits
 from svc.wire.mqtt.scanner import MAX_HEADER, walk
 
+#: A member of an enumeration is looked up by a call each time.
+_V5: Final = Version.V5
+_PUBLISH: Final = PacketType.PUBLISH << 4
+
 
 def encode(packet: Packet, version: Version, sender: Sender) -> bytes:
     """
@@ -90,11 +94,11 @@ def checked(packet: Packet, version: Version, sender: Sender) -> bytes:
 
 
 def _publish(packet: Publish, version: Version, sender: Sender) -> tuple[int, bytes]:
-    first = PacketType.PUBLISH << 4 | packet.dup << 3 | packet.qos << 1 | packet.retain
+    first = _PUBLISH | packet.dup << 3 | packet.qos << 1 | packet.retain
     head = text(packet.topic)
     if packet.qos:
         head += packet.packet_id.to_bytes(2, "big")
-    if version is Version.V5:
+    if version is _V5:
         head += written(packet.properties, "PUBLISH", sender)
     return first, head + packet.payload
 
@@ -105,7 +109,7 @@ def _connect(packet: Connect, _version: Version, _sender: Sender) -> bytes:
 
 def _connack(packet: Connack, version: Version, sender: Sender) -> bytes:
     body = bytes((packet.session_present, packet.code))
-    return body + written(packet.properties, "CONNACK", sender) if version is Version.V5 else body
+    return body + written(packet.properties, "CONNACK", sender) if version is _V5 else body
 
 
 def _acknowledgement(packet: Acknowledgement, version: Version, sender: Sender) -> bytes:
@@ -118,14 +122,14 @@ def _disconnect(packet: Disconnect, version: Version, sender: Sender) -> bytes:
 
 def _explained(packet: Acknowledgement | Disconnect, version: Version, sender: Sender) -> bytes:
     """Write reason code and properties, both left out where they say nothing."""
-    if version is not Version.V5 or not (packet.code or packet.properties):
+    if version is not _V5 or not (packet.code or packet.properties):
         return b""
     code = bytes((packet.code,))
     return code + written(packet.properties, cast(Place, packet.type.name), sender) if packet.properties else code
 
 
 def _auth(packet: Auth, version: Version, sender: Sender) -> bytes:
-    if version is not Version.V5:
+    if version is not _V5:
         raise ValueError("MQTT 3.1.1 has no such packet")
     if not (packet.code or packet.properties):
         return b""
@@ -133,7 +137,7 @@ def _auth(packet: Auth, version: Version, sender: Sender) -> bytes:
 
 
 def _subscribe(packet: Subscribe, version: Version, sender: Sender) -> bytes:
-    v5 = version is Version.V5
+    v5 = version is _V5
     head = packet.packet_id.to_bytes(2, "big") + (written(packet.properties, "SUBSCRIBE", sender) if v5 else b"")
     return head + b"".join(text(each.filter) + bytes((_options(each, v5),)) for each in packet.subscriptions)
 
@@ -146,17 +150,17 @@ def _options(subscription: Subscription, v5: bool) -> int:
 
 
 def _suback(packet: Suback, version: Version, sender: Sender) -> bytes:
-    properties = written(packet.properties, "SUBACK", sender) if version is Version.V5 else b""
+    properties = written(packet.properties, "SUBACK", sender) if version is _V5 else b""
     return packet.packet_id.to_bytes(2, "big") + properties + bytes(packet.codes)
 
 
 def _unsubscribe(packet: Unsubscribe, version: Version, sender: Sender) -> bytes:
-    properties = written(packet.properties, "UNSUBSCRIBE", sender) if version is Version.V5 else b""
+    properties = written(packet.properties, "UNSUBSCRIBE", sender) if version is _V5 else b""
     return packet.packet_id.to_bytes(2, "big") + properties + b"".join(map(text, packet.filters))
 
 
 def _unsuback(packet: Unsuback, version: Version, sender: Sender) -> bytes:
-    if version is not Version.V5:
+    if version is not _V5:
         return packet.packet_id.to_bytes(2, "big")
     return packet.packet_id.to_bytes(2, "big") + written(packet.properties, "UNSUBACK", sender) + bytes(packet.codes)
 

@@ -14,6 +14,7 @@ from svc.wire.mqtt.errors import MalformedPacket
 
 MAX_VARIABLE: Final = 268_435_455
 MAX_TEXT: Final = 65_535
+_ONE_OCTET: Final = [bytes((value,)) for value in range(0x80)]
 
 #: What a text should not hold, and a receiver may refuse (section 1.5.4): controls and code points that are no
 #: characters. U+0000 must be refused. Lone surrogates are no UTF-8 at all.
@@ -50,10 +51,10 @@ def variable(value: int) -> bytes:
     Raises:
         ValueError: the value does not fit.
     """
-    if value < 0x80:
-        if value < 0:
-            raise ValueError("a variable byte integer is not negative")
-        return bytes((value,))
+    if 0 <= value < 0x80:
+        return _ONE_OCTET[value]
+    if value < 0:
+        raise ValueError("a variable byte integer is not negative")
     octets = bytearray()
     while value:
         value, low = value >> 7, value & 0x7F
@@ -164,7 +165,11 @@ class Cursor:
 
     def u16(self) -> int:
         """Read a two byte integer (section 1.5.2); raises MalformedPacket as :meth:`octets` does."""
-        return int.from_bytes(self.octets(2), "big")
+        begin = self.position
+        if begin + 2 > self.end:
+            raise self.malformed("it ends in the middle of a value")
+        self.position = begin + 2
+        return self._data[begin] << 8 | self._data[begin + 1]
 
     def u32(self) -> int:
         """Read a four byte integer (section 1.5.3); raises MalformedPacket as :meth:`octets` does."""
@@ -180,19 +185,30 @@ class Cursor:
         Raises:
             MalformedPacket: it has more than four octets, more than needed [MQTT-1.5.5-1], or is cut short.
         """
-        value = 0
-        for shift in (0, 7, 14, 21):
+        value = self.u8()
+        if value < 0x80:
+            return value
+        value &= 0x7F
+        for shift in (7, 14, 21):
             octet = self.u8()
             value |= (octet & 0x7F) << shift
             if octet < 0x80:
-                if octet == 0 and shift:
+                if octet == 0:
                     raise self.malformed("a variable byte integer is longer than needed")
                 return value
         raise self.malformed("a variable byte integer has more than four octets")
 
     def binary(self) -> bytes:
         """Read binary data (section 1.5.6); raises MalformedPacket as :meth:`octets` does."""
-        return self.octets(self.u16())
+        # Nearly every value is one of these, so it is read by this one call.
+        begin = self.position + 2
+        if begin > self.end:
+            raise self.malformed("it ends in the middle of a value")
+        stop = begin + (self._data[begin - 2] << 8 | self._data[begin - 1])
+        if stop > self.end:
+            raise self.malformed("it ends in the middle of a value")
+        self.position = stop
+        return self._data[begin:stop]
 
     def text(self) -> str:
         """
@@ -206,7 +222,7 @@ class Cursor:
                 character or a code point that is no character.
         """
         try:
-            value = self.binary().decode("utf-8")
+            value = self.binary().decode()
         except UnicodeDecodeError:
             raise self.malformed("a text is not UTF-8") from None
         if not fit(value):

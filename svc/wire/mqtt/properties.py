@@ -1,14 +1,15 @@
 """
 The properties of MQTT 5.0 (section 2.2.2): which there are, what they hold, where they may stand.
 
-One table is the rule for reading, writing and judging. Will properties count as a packet of their own here.
+One table is the rule for reading, writing and judging, and its rows are reached by what is present: a packet pays for
+the properties that it has. Will properties count as a packet of their own here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from svc.wire.mqtt.codes import Sender
 from svc.wire.mqtt.errors import (
@@ -38,13 +39,15 @@ Place = Literal[
     "DISCONNECT",
     "AUTH",
 ]
-Value = int | str | bytes
+Value = int | str | bytes | tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Properties:
     """
     The properties of one packet; None is absent.
+
+    An instance holds what is present alone; the class has the values of what is absent.
 
     Args:
         payload_format: 1 where the payload is UTF-8.
@@ -104,29 +107,57 @@ class Properties:
     subscription_identifiers: tuple[int, ...] = ()
     user: tuple[tuple[str, str], ...] = ()
 
+    if not TYPE_CHECKING:  # A type checker sees the initialiser of a dataclass.
+
+        def __init__(self, **members: Value | tuple[Value, ...] | None) -> None:
+            if not members.keys() <= _RANKS.keys():
+                raise TypeError(f"there are no properties {', '.join(members.keys() - _RANKS.keys())}")
+            vars(self).update({name: value for name, value in members.items() if value is not None and value != ()})
+
+    def replaced(self, **members: Value | tuple[Value, ...] | None) -> Properties:
+        """
+        Make the same properties but for some, as :func:`dataclasses.replace` does, at the cost of what is present.
+
+        Args:
+            members: the new values; None and an empty tuple are absent.
+
+        Returns:
+            The properties.
+        """
+        return Properties(**{**vars(self), **members})
+
     def __repr__(self) -> str:
         """Show what is present; authentication data are a secret."""
-        shown = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value is not None and value != ():
-                shown.append(f"{each.name}={'...' if each.name == 'authentication_data' else repr(value)}")
+        shown = (
+            f"{name}={'...' if name == 'authentication_data' else repr(vars(self)[name])}"
+            for name in sorted(vars(self), key=_RANKS.__getitem__)
+        )
         return f"Properties({', '.join(shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same properties are present with the same values."""
+        return vars(self) == vars(other) if isinstance(other, Properties) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Agree with equality."""
+        return hash(frozenset(vars(self).items()))
 
     def __bool__(self) -> bool:
         """Whether any property is present."""
-        return self is not NONE and self != NONE
+        return bool(vars(self))
 
 
-class _Kind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Kind:
     """How a value stands on the wire."""
 
     read: Callable[[Cursor], Value]
-    write: Callable[[int], bytes] | Callable[[str], bytes] | Callable[[bytes], bytes]
+    write: Callable[[Any], bytes]
 
 
-class _Property(NamedTuple):
-    """One row of the table: identifier, member of Properties, kind, places, lowest and highest value."""
+@dataclass(frozen=True, slots=True)
+class _Property:
+    """One row of the table: an integer from low to high, a text, octets, or where it is repeated a tuple."""
 
     identifier: int
     member: str
@@ -134,6 +165,7 @@ class _Property(NamedTuple):
     places: frozenset[Place]
     low: int = 0
     high: int = MAX_VARIABLE
+    repeated: bool = False
 
 
 def _integer(octets: int) -> Callable[[int], bytes]:
@@ -143,12 +175,21 @@ def _integer(octets: int) -> Callable[[int], bytes]:
     return write
 
 
+def _read_pair(cursor: Cursor) -> tuple[str, str]:
+    return cursor.text(), cursor.text()
+
+
+def _write_pair(pair: tuple[str, str]) -> bytes:
+    return text(pair[0]) + text(pair[1])
+
+
 _U8: Final = _Kind(Cursor.u8, _integer(1))
 _U16: Final = _Kind(Cursor.u16, _integer(2))
 _U32: Final = _Kind(Cursor.u32, _integer(4))
 _VARIABLE: Final = _Kind(Cursor.variable, variable)
 _TEXT: Final = _Kind(Cursor.text, text)
 _BINARY: Final = _Kind(Cursor.binary, binary)
+_PAIR: Final = _Kind(_read_pair, _write_pair)
 
 _MAX_U32: Final = 0xFFFFFFFF
 _MESSAGE: Final[frozenset[Place]] = frozenset({"PUBLISH", "WILL"})
@@ -186,10 +227,28 @@ _TABLE: Final = (
     _Property(0x28, "wildcard_subscription_available", _U8, _CONNACK, high=1),
     _Property(0x29, "subscription_identifier_available", _U8, _CONNACK, high=1),
     _Property(0x2A, "shared_subscription_available", _U8, _CONNACK, high=1),
+    _Property(0x0B, "subscription_identifiers", _VARIABLE, frozenset({"PUBLISH", "SUBSCRIBE"}), repeated=True),
+    _Property(0x26, "user", _PAIR, frozenset(get_args(Place)), repeated=True),
 )
-_BY_IDENTIFIER: Final = {row.identifier: row for row in _TABLE}
-_SUBSCRIPTION_IDENTIFIER: Final = 0x0B
-_USER: Final = 0x26
+#: The order in which properties are judged and written.
+_RANKS: Final = {row.member: rank for rank, row in enumerate(_TABLE)}
+#: The rows, reached by what is present: by member, and by packet and identifier.
+_BY_MEMBER: Final = {row.member: row for row in _TABLE}
+_BY_PLACE: Final[dict[Place, dict[int, _Property]]] = {
+    place: {row.identifier: row for row in _TABLE if place in row.places} for place in get_args(Place)
+}
+_REPEATED: Final = tuple(row.member for row in _TABLE if row.repeated)
+#: What is judged by more than its lowest and highest value.
+_JUDGED: Final = frozenset(
+    {
+        "topic_alias",
+        "response_topic",
+        "subscription_identifiers",
+        "authentication_data",
+        "session_expiry",
+        "server_reference",
+    }
+)
 #: No property at all; what packets of MQTT 3.1.1 have.
 NONE: Final = Properties()
 
@@ -218,41 +277,49 @@ def read(cursor: Cursor, place: Place, sender: Sender, limit: int) -> Properties
         return NONE
     if length > cursor.left:
         raise cursor.malformed("its properties are longer than the packet")
-    inner = Cursor(place, cursor.octets(length), 0, length)
-    found: dict[str, Value] = {}
-    user: list[tuple[str, str]] = []
-    subscriptions: list[int] = []
+    properties = object.__new__(Properties)
+    _read_all(Cursor(place, cursor.octets(length), 0, length), place, limit, vars(properties))
+    _judge(properties, place, sender)
+    return properties
+
+
+def _read_all(cursor: Cursor, place: Place, limit: int, present: dict[str, Any]) -> None:
+    rows = _BY_PLACE[place]
     count = 0
-    while inner.left:
+    while cursor.position < cursor.end:
         count += 1
         if count > limit:
             raise QuotaExceeded(packet=place, limit=limit, items="properties")
-        identifier = inner.variable()
-        if identifier == _USER:
-            user.append((inner.text(), inner.text()))
-        elif identifier == _SUBSCRIPTION_IDENTIFIER and place in ("PUBLISH", "SUBSCRIBE"):
-            subscriptions.append(inner.variable())
+        identifier = cursor.variable()
+        row = rows.get(identifier)
+        if row is None:
+            raise cursor.malformed(f"the property 0x{identifier:02x} does not belong there")
+        if row.repeated:
+            present.setdefault(row.member, []).append(row.kind.read(cursor))
+        elif row.member in present:
+            raise ProtocolViolation(packet=place, defect=f"the property {row.member} stands twice")
         else:
-            _read_one(inner, identifier, place, found)
-    made = Properties(**found, subscription_identifiers=tuple(subscriptions), user=tuple(user))  # type: ignore[arg-type]
-    _judge(made, place, sender)
-    return made
-
-
-def _read_one(cursor: Cursor, identifier: int, place: Place, found: dict[str, Value]) -> None:
-    row = _BY_IDENTIFIER.get(identifier)
-    if row is None or place not in row.places:
-        raise cursor.malformed(f"the property 0x{identifier:02x} does not belong there")
-    if row.member in found:
-        raise ProtocolViolation(packet=place, defect=f"the property {row.member} stands twice")
-    found[row.member] = row.kind.read(cursor)
+            present[row.member] = row.kind.read(cursor)
+    for member in _REPEATED:
+        if member in present:
+            present[member] = tuple(present[member])
 
 
 def _judge(properties: Properties, place: Place, sender: Sender) -> None:
-    for row in _TABLE:
-        value = getattr(properties, row.member)
-        if isinstance(value, int) and not row.low <= value <= row.high:
-            raise ProtocolViolation(packet=place, defect=f"the property {row.member} must not be {value}")
+    present = vars(properties)
+    wrong = []
+    for member, value in present.items():
+        if isinstance(value, int) and not (row := _BY_MEMBER[member]).low <= value <= row.high:
+            wrong.append(member)
+    if wrong:
+        first = min(wrong, key=_RANKS.__getitem__)
+        raise ProtocolViolation(packet=place, defect=f"the property {first} must not be {present[first]}")
+    # Most packets have none of these, and are done.
+    if not _JUDGED.isdisjoint(present):
+        _judge_more(properties, place, sender)
+
+
+def _judge_more(properties: Properties, place: Place, sender: Sender) -> None:
     if properties.topic_alias == 0:
         raise TopicAliasInvalid(alias=0)
     if properties.response_topic is not None and (defect := name_defect(properties.response_topic)):
@@ -292,23 +359,20 @@ def written(properties: Properties, place: Place, sender: Sender) -> bytes:
     Raises:
         Unencodable: a property does not belong there or has a value that is not allowed.
     """
-    if not properties:
+    present = vars(properties)
+    if not present:
         return b"\x00"
     try:
         _judge(properties, place, sender)
     except MqttError as error:
         raise Unencodable(packet=place, defect=str(error)) from error
     parts: list[bytes] = []
-    for row in _TABLE:
-        value = getattr(properties, row.member)
-        if value is None:
-            continue
+    for member in sorted(present, key=_RANKS.__getitem__):
+        row, value = _BY_MEMBER[member], present[member]
         if place not in row.places:
-            raise Unencodable(packet=place, defect=f"the property {row.member} does not belong there")
-        parts.append(bytes((row.identifier,)) + row.kind.write(value))
-    if properties.subscription_identifiers and place not in ("PUBLISH", "SUBSCRIBE"):
-        raise Unencodable(packet=place, defect="subscription identifiers do not belong there")
-    parts += [bytes((_SUBSCRIPTION_IDENTIFIER,)) + variable(each) for each in properties.subscription_identifiers]
-    parts += [bytes((_USER,)) + text(name) + text(value) for name, value in properties.user]
+            who = "subscription identifiers do" if row.repeated else f"the property {member} does"
+            raise Unencodable(packet=place, defect=f"{who} not belong there")
+        head, write = variable(row.identifier), row.kind.write
+        parts += [head + write(each) for each in value] if row.repeated else (head, write(value))
     block = b"".join(parts)
     return variable(len(block)) + block

@@ -1,9 +1,9 @@
 """
 Messages and their acknowledgements in their usual form, read at a glance.
 
-Nearly all that flows is PUBLISH without properties and acknowledgements of four octets. Whatever is not exactly of that
-form, or not whole, is left to :mod:`svc.wire.mqtt.decoding`, which alone refuses: this module accepts a part of what
-that accepts and reads it in the same way, which tests hold it to.
+Nearly all that flows is PUBLISH and acknowledgements of four octets. Whatever is not of that form, or not whole, is
+left to :mod:`svc.wire.mqtt.decoding`, which alone refuses: this module accepts a part of what that accepts and reads
+it in the same way, which tests hold it to. Properties are read by the table that both have.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from svc.wire.mqtt.codes import PacketType
+from svc.wire.mqtt.codes import PacketType, Sender
+from svc.wire.mqtt.errors import MqttError
 from svc.wire.mqtt.packets import Acknowledgement, Packet, Publish, QoS
+from svc.wire.mqtt.primitives import Cursor
+from svc.wire.mqtt.properties import NONE, Properties, read
 from svc.wire.mqtt.reading import Limits
 
 #: Topic names of printable ASCII without wildcards; one pass, whatever they hold.
@@ -36,15 +39,16 @@ _PUBLISHES: Final[dict[int, tuple[QoS, bool, bool]]] = {
 }
 
 
-def packet_at(data: bytes, position: int, limits: Limits, v5: bool) -> tuple[Packet, int] | None:
+def packet_at(data: bytes, position: int, limits: Limits, v5: bool, sender: Sender) -> tuple[Packet, int] | None:
     """
-    Read a message without properties, or an acknowledgement of four octets.
+    Read a message, or an acknowledgement of four octets.
 
     Args:
         data: the octets; one at ``position`` at least.
         position: where the packet starts.
         limits: what it may use.
         v5: whether the connection speaks MQTT 5.0.
+        sender: who sent it.
 
     Returns:
         The packet and where it ends, or None where it takes a closer look.
@@ -67,7 +71,7 @@ def packet_at(data: bytes, position: int, limits: Limits, v5: bool) -> tuple[Pac
         return None
     rest = name + (data[body] << 8 | data[body + 1])
     # A topic has fewer levels than octets.
-    if rest > end or rest - name >= limits.levels or _TOPIC.fullmatch(data, name, rest) is None:
+    if rest > end or rest - name >= limits.levels or (rest > name and _TOPIC.fullmatch(data, name, rest) is None):
         return None
     topic = data[name:rest].decode("ascii")
     qos, retain, dup = flags
@@ -79,12 +83,26 @@ def packet_at(data: bytes, position: int, limits: Limits, v5: bool) -> tuple[Pac
         rest += 2
         if not packet_id:
             return None
+    properties = NONE
     if v5:
-        # The length of its properties.
-        if rest >= end or data[rest]:
+        if rest < end and not data[rest]:
+            rest += 1
+        elif (block := _properties(data, rest, end, limits, sender)) is not None:
+            properties, rest = block
+        else:
             return None
-        rest += 1
-    return Publish(topic, data[rest:end], qos, retain, dup, packet_id), end
+    if not topic and properties.topic_alias is None:
+        return None
+    return Publish(topic, data[rest:end], qos, retain, dup, packet_id, properties), end
+
+
+def _properties(data: bytes, position: int, end: int, limits: Limits, sender: Sender) -> tuple[Properties, int] | None:
+    cursor = Cursor("PUBLISH", data, position, end)
+    try:
+        properties = read(cursor, "PUBLISH", sender, limits.properties)
+    except MqttError:
+        return None
+    return properties, cursor.position
 
 
 def _acknowledgement(data: bytes, position: int) -> tuple[Packet, int] | None:

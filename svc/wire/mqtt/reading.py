@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from svc.wire.mqtt.codes import PacketType, Sender, Version
+from svc.wire.mqtt.codes import PacketType, Sender
 from svc.wire.mqtt.errors import ProtocolViolation, QuotaExceeded
 from svc.wire.mqtt.primitives import Cursor
 from svc.wire.mqtt.properties import NONE, Place, Properties, read
@@ -48,7 +48,7 @@ class Reading:
         flags: the lower half of its first octet.
         cursor: its body.
         sender: who sent it.
-        version: the version of the connection; None before CONNECT.
+        v5: whether the connection speaks MQTT 5.0; CONNECT says so on the way.
         limits: what it may use.
     """
 
@@ -56,13 +56,8 @@ class Reading:
     flags: int
     cursor: Cursor
     sender: Sender
-    version: Version | None
+    v5: bool
     limits: Limits
-
-    @property
-    def v5(self) -> bool:
-        """Whether the connection speaks MQTT 5.0."""
-        return self.version is Version.V5
 
     def violation(self, defect: str) -> ProtocolViolation:
         """Make the error for what is well-formed and not allowed."""

@@ -9,6 +9,7 @@ accepted: type, flags and length are judged as soon as they are there.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from svc.wire.mqtt.codes import FLAGGED, SENT_BY, PacketType, Sender, Version
@@ -55,6 +56,7 @@ class Decoder:
         self._buffer = bytearray()
         self._needed = 0
         self._closed = False
+        self._welcome = _welcome(sender, version, False)
 
     def feed(self, data: bytes) -> list[Packet | Refused]:
         """
@@ -91,11 +93,13 @@ class Decoder:
         position, end = 0, len(data)
         while position < end:
             # A packet of the usual form is known to be allowed once the first one has come.
-            if self._opened and (read := self._glance(data, position, self._limits, self._v5)) is not None:
+            if self._opened and (read := self._glance(data, position, self._limits, self._v5, self._sender)):
                 events.append(read[0])
                 position = read[1]
                 continue
-            self._admit(data[position])
+            first = data[position]
+            if first not in self._welcome and (error := _unwelcome(first, self._sender, self.version, self._opened)):
+                raise error
             found = frame_at(data, position, self._limits.packet)
             if isinstance(found, int):
                 self._needed = found
@@ -104,30 +108,44 @@ class Decoder:
             position = found.end
         return position
 
-    def _admit(self, first: int) -> None:
-        """Judge the first octet of a packet, before anything of it is kept."""
-        number = first >> 4
-        if number == 0 or (number == PacketType.AUTH and self.version is not Version.V5):
-            raise MalformedPacket(packet=f"type {number}", defect="the type is reserved")
-        kind = PacketType(number)
-        if kind is not PacketType.PUBLISH and first & 0x0F != (2 if kind in FLAGGED else 0):
-            raise MalformedPacket(packet=kind.name, defect="a reserved flag of its first octet is set")
-        if kind not in SENT_BY[self._sender]:
-            raise ProtocolViolation(packet=kind.name, defect=f"a {self._sender} does not send it")
-        if kind is PacketType.DISCONNECT and self._sender == "server" and self.version is Version.V311:
-            raise ProtocolViolation(packet=kind.name, defect="a server of MQTT 3.1.1 does not send it")
-        opening = _OPENING[self._sender]
-        if self._opened and kind is opening:
-            raise ProtocolViolation(packet=kind.name, defect="it may stand at the beginning only")
-        if not self._opened and kind is not opening and not (kind is PacketType.AUTH and self._sender == "server"):
-            raise ProtocolViolation(packet=kind.name, defect=f"the first packet must be {opening.name}")
-
     def _decoded(self, data: bytes, frame: Frame) -> Packet:
         packet = decode(data, frame, self._sender, self.version, self._limits)
+        if not self._opened:
+            self._open(packet)
+        if self._v5 and not frame.minimal:
+            raise MalformedPacket(packet=packet.type.name, defect="its remaining length is longer than needed")
+        return packet
+
+    def _open(self, packet: Packet) -> None:
+        """Take what the first packet says; a server may send AUTH before it."""
         if isinstance(packet, Connect):
             self.version = packet.version
             self._v5 = packet.version is Version.V5
-        self._opened = self._opened or packet.type is _OPENING[self._sender]
-        if self.version is Version.V5 and not frame.minimal:
-            raise MalformedPacket(packet=packet.type.name, defect="its remaining length is longer than needed")
-        return packet
+        self._opened = packet.type is _OPENING[self._sender]
+        self._welcome = _welcome(self._sender, self.version, self._opened)
+
+
+@cache
+def _welcome(sender: Sender, version: Version | None, opened: bool) -> frozenset[int]:
+    """List the first octets of packets that may come."""
+    return frozenset(first for first in range(256) if _unwelcome(first, sender, version, opened) is None)
+
+
+def _unwelcome(first: int, sender: Sender, version: Version | None, opened: bool) -> MqttError | None:
+    """Judge the first octet of a packet, before anything of it is kept."""
+    number = first >> 4
+    if number == 0 or (number == PacketType.AUTH and version is not Version.V5):
+        return MalformedPacket(packet=f"type {number}", defect="the type is reserved")
+    kind = PacketType(number)
+    if kind is not PacketType.PUBLISH and first & 0x0F != (2 if kind in FLAGGED else 0):
+        return MalformedPacket(packet=kind.name, defect="a reserved flag of its first octet is set")
+    if kind not in SENT_BY[sender]:
+        return ProtocolViolation(packet=kind.name, defect=f"a {sender} does not send it")
+    if kind is PacketType.DISCONNECT and sender == "server" and version is Version.V311:
+        return ProtocolViolation(packet=kind.name, defect="a server of MQTT 3.1.1 does not send it")
+    opening = _OPENING[sender]
+    if opened and kind is opening:
+        return ProtocolViolation(packet=kind.name, defect="it may stand at the beginning only")
+    if not opened and kind is not opening and not (kind is PacketType.AUTH and sender == "server"):
+        return ProtocolViolation(packet=kind.name, defect=f"the first packet must be {opening.name}")
+    return None

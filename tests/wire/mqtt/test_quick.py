@@ -14,6 +14,7 @@ from svc.wire.mqtt import (
     Limits,
     Packet,
     PacketType,
+    Properties,
     Publish,
     Refused,
     Sender,
@@ -32,7 +33,13 @@ TOPICS = st.sampled_from(
     + [b"/" * 5, b"a" * 130, b"~!\"$%&'()*,-./"]
 )
 COUNTS = st.sampled_from([b"\x00\x01", b"\x00\x00", b"\xff\xff", b"\x12", b""])
-PROPERTIES = st.sampled_from([b"\x00", b"", b"\x02\x01\x01", b"\x03\x23\x00\x01", b"\x80\x00", b"\x05"])
+MEMBERS = st.sampled_from(
+    [b"\x01\x01", b"\x01\x02", b"\x02\x00\x00\x00\x05", b"\x03\x00\x01c", b"\x08\x00\x01r", b"\x08\x00\x01#"]
+    + [b"\x09\x00\x02\x00\x01", b"\x23\x00\x01", b"\x23\x00\x00", b"\x0b\x05", b"\x0b\x00", b"\x26\x00\x01n\x00\x01v"]
+    + [b"\x11\x00\x00\x00\x01", b"\x81\x00", b"\x7f", b"\x03\x00\x01\xff", b"\x03\x00\x09c"]
+)
+BLOCKS = st.lists(MEMBERS, max_size=4).map(b"".join).map(lambda block: variable(len(block)) + block)
+PROPERTIES = st.sampled_from([b"\x00", b"", b"\x02\x01\x01", b"\x03\x23\x00\x01", b"\x80\x00", b"\x05"]) | BLOCKS
 PAYLOADS = st.sampled_from([b"", b"x", b"x" * 100, b"x" * 130, b"\x00\x01"]) | st.binary(max_size=4)
 SMALL = Limits(packet=120, properties=2, levels=5, filters=3)
 
@@ -93,7 +100,7 @@ class SlowDecoder(Decoder):
     """Reads nothing at a glance."""
 
     @staticmethod
-    def _glance(data: bytes, position: int, limits: Limits, v5: bool) -> None:
+    def _glance(data: bytes, position: int, limits: Limits, v5: bool, sender: Sender) -> None:
         return None
 
 
@@ -134,7 +141,7 @@ class TakenTests(SynchronousTestCase):
     """That usual packets do take the short way, or all of the above would prove nothing."""
 
     def test_usual(self) -> None:
-        """Messages without properties and acknowledgements of four octets are read at a glance in both versions."""
+        """Messages and acknowledgements of four octets are read at a glance in both versions."""
         kinds = (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
         usual: list[Packet] = [Acknowledgement(kind, 0x1234) for kind in kinds]
         for payload in (b"", b"x" * 100, b"x" * 200, b"x" * 16_000):
@@ -144,8 +151,26 @@ class TakenTests(SynchronousTestCase):
         for version in Version:
             for packet in usual:
                 octets = encode(packet, version, "client")
-                read = packet_at(b"??" + octets + b"?", 2, Limits(), version is Version.V5)
+                read = packet_at(b"??" + octets + b"?", 2, Limits(), version is Version.V5, "client")
                 self.assertEqual(read, (packet, 2 + len(octets)), version)
+
+    def test_properties(self) -> None:
+        """So are messages with properties, and those with an alias in place of a topic."""
+        several = Properties(message_expiry=5, response_topic="a/b", user=(("n", "v"), ("n", "w")))
+        for packet in (
+            Publish("t", b"x" * 200, properties=several),
+            Publish("t", b"", 2, packet_id=7, properties=Properties(content_type="")),
+            Publish("", b"x", properties=Properties(topic_alias=1)),
+        ):
+            octets = encode(packet, Version.V5, "client")
+            self.assertEqual(packet_at(octets + b"?", 0, Limits(), True, "client"), (packet, len(octets)))
+
+    def test_who_sent_it(self) -> None:
+        """What a client must not send is left to the decoder that refuses it."""
+        packet = Publish("t", b"", properties=Properties(subscription_identifiers=(1,)))
+        octets = encode(packet, Version.V5, "server")
+        self.assertEqual(packet_at(octets, 0, Limits(), True, "server"), (packet, len(octets)))
+        self.assertIsNone(packet_at(octets, 0, Limits(), True, "client"))
 
     def test_decoder(self) -> None:
         """A decoder asks for it once the connection is open, and not before."""
@@ -153,7 +178,7 @@ class TakenTests(SynchronousTestCase):
 
         class Noting(Decoder):
             @staticmethod
-            def _glance(data: bytes, position: int, limits: Limits, v5: bool) -> None:
+            def _glance(data: bytes, position: int, limits: Limits, v5: bool, sender: Sender) -> None:
                 asked.append(position)
 
         first = opening("client", 5)
