@@ -180,7 +180,8 @@ class BrokerSettings(Settings):
     spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
     """The SPIFFE Workload API, where a listener has `tls.spiffe`."""
     startTimeout: Wait = 60.0
-    """How long the start waits for the first SVID; then the process ends with status 1 and the reason."""
+    """How long the start waits for the first SVID, and while the database is read for a disk that gives nothing; then
+    the process ends with status 1 and the reason."""
     metricsAddr: OptionalAddress = HostPort("", PORT_BROKER_METRICS)
     """`/metrics`; `"0"` or `""` disables."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_BROKER_ADMIN)

@@ -179,6 +179,11 @@ class StoreReports:
             self._refused = False
             emit(self.log, Event.BROKER_STORE_ACCEPTS)
 
+    def left_behind(self, operations: int, octets: int) -> None:
+        """The end has come before all was durable."""
+        attributes: dict[str, str | int | float | bool] = {"operations": operations, "octets": octets}
+        emit(self.log, Event.BROKER_STORE_LEFT_BEHIND, attributes=attributes)
+
     # svc.store.interface.StoreObserver
 
     def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:

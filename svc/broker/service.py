@@ -1,7 +1,8 @@
 """
 The running broker: from the configuration to listeners, and back to nothing in order.
 
-Owns what starts when: the journal, the broker, the Workload API where it is needed, the listeners; ready is said last.
+Owns what starts when: the pages, the journal, the broker, the Workload API where it is needed, the listeners; ready is
+said last.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import MultiService, Service
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.task import LoopingCall
@@ -28,6 +29,7 @@ from svc.broker.config import ANONYMOUS, BrokerSettings, LimitSettings, Listener
 from svc.broker.connection import ConnectionTerms
 from svc.broker.hub import HubLimits
 from svc.broker.journal import Remains
+from svc.broker.persistence.errors import PersistenceStuck
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.broker.reports import BrokerMetrics, BrokerReports, StoreReports
@@ -36,6 +38,7 @@ from svc.broker.standing import Standing
 from svc.errors import SvcError
 from svc.identity import TrustDomain
 from svc.identity.matchers import parse_matcher
+from svc.store.errors import StoreError
 from svc.telemetry.admin import admin_root
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -47,7 +50,7 @@ from svc.transport.creators import server_creator
 from svc.transport.endpoints import CertificateServerEndpoint, MutualTlsServerEndpoint, PlainServerEndpoint
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit
 from svc.wire.mqtt import Limits
-from svc.workload.process import settle_memory
+from svc.workload.process import resting_collector, settle_memory
 from svc.workload.source import WorkloadSource
 
 CONDITIONS: Final = ("credentials", "listeners")
@@ -194,39 +197,57 @@ class BrokerService(Service):
 
     async def _start(self) -> None:
         settings = self.settings
-        guard = ListenerGuard({each.name: rules_of(each) for each in settings.listeners})
-        remains = self._open_journal()
-        self._broker = Broker(
-            self._reactor,
-            guard,
-            limits=hub_limits(settings.limits),
-            terms=connection_terms(settings.limits),
-            journal=self._journal,
-            remains=remains,
-            reporter=self._reports,
-            wall=time.time,
-        )
-        self._open_pages(self._broker)
+        registry = self._open_pages()
+        self._broker = broker = await self._make_broker()
+        registry.register(BrokerMetrics(broker.hub, self._store, self._certificates.ends))
         await self._await_credentials()
-        self._broker.startService()
+        broker.startService()
         for each in settings.listeners:
-            await self._open(self._broker, each)
+            await self._open(broker, each)
         self._health.holds("listeners")
         settle_memory()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
-    def _open_journal(self) -> Remains | None:
-        if self.settings.persistence is None or self._store is None:
-            return None
-        path = self.settings.persistence.path
-        self._journal, remains = open_journal(path, reactor=self._reactor, observer=self._store)
-        self._store.opened(len(remains.sessions), len(remains.retained))
-        return remains
+    async def _make_broker(self) -> Broker:
+        """Make the broker on what its database kept, in whose thread it is made."""
+        settings, store = self.settings, self._store
+        if settings.persistence is None or store is None:
+            return self._broker_on(None, None)
+        self._health.fails("store", "starting", "the database is being read")
+        with resting_collector():
+            self._journal, broker = await open_journal(
+                settings.persistence.path,
+                self._broker_on,
+                reactor=self._reactor,
+                observer=store,
+                timeout=settings.startTimeout,
+            )
+        store.opened(len(broker.hub.sessions), len(broker.hub.retained))
+        return broker
+
+    def _broker_on(self, journal: SqliteJournal | None, remains: Remains | None) -> Broker:
+        settings = self.settings
+        return Broker(
+            self._reactor,
+            ListenerGuard({each.name: rules_of(each) for each in settings.listeners}),
+            limits=hub_limits(settings.limits),
+            terms=connection_terms(settings.limits),
+            journal=journal,
+            remains=remains,
+            reporter=self._reports,
+            wall=time.time,
+        )
 
     async def _close_journal(self) -> None:
         journal, self._journal = self._journal, None
-        if journal is not None and self._store is not None:
+        if journal is None or self._store is None:
+            return
+        try:
             await journal.close()
+        except StoreError:
+            # The journal has told why. Nothing that was acknowledged is lost, and still the end was not in order.
+            self._fatal()
+        else:
             self._store.closed()
 
     async def _await_credentials(self) -> None:
@@ -266,14 +287,14 @@ class BrokerService(Service):
         else:
             self._health.holds("credentials")
 
-    def _open_pages(self, broker: Broker) -> None:
+    def _open_pages(self) -> CollectorRegistry:
         registry = CollectorRegistry()
-        registry.register(BrokerMetrics(broker.hub, self._store, self._certificates.ends))
         settings = self.settings
         pages = admin_root(self._health, config=lambda: settings.model_dump(mode="json"))
         metrics_service(str(settings.metricsAddr or ""), registry, reactor=self._reactor).setServiceParent(self._pages)
         HttpService(str(settings.adminAddr or ""), pages, reactor=self._reactor).setServiceParent(self._pages)
         self._pages.startService()
+        return registry
 
     async def _open(self, broker: Broker, settings: ListenerSettings) -> None:
         endpoint = self._endpoint(settings)
@@ -310,9 +331,11 @@ class BrokerService(Service):
         self._certificates.renew()
 
     def _start_failed(self, failure: Failure) -> None:
-        if not self.running:
-            return
         error = failure.value
+        if not self.running:
+            if isinstance(error, PersistenceStuck):
+                self._fatal()
+            return
         if isinstance(error, SvcError):
             emit(self.log, Event.PROCESS_START_FAILED, detail_reason=error.reason, detail=f"{error}; {error.advice()}")
         else:
@@ -321,7 +344,7 @@ class BrokerService(Service):
 
     def stopService(self) -> Deferred[None]:
         """
-        End in order: no new clients, goodbye to those that are there, the pages, the database last.
+        End in order: no new clients, goodbye to those that are there, the database, the pages last.
 
         Returns:
             Fires when all is closed.
@@ -334,25 +357,34 @@ class BrokerService(Service):
         return waiting
 
     async def _stop(self) -> None:
+        self._health.fails("listeners", "draining", "the listeners take no connections any more")
         if self._starting is not None:
             self._starting.cancel()
+            # A thread that opens the database lets go of it first.
+            await self._starting
         if self._sweeping.running:
             self._sweeping.stop()
-        self._health.fails("listeners", "draining", "the listeners take no connections any more")
         for name, port in list(self.ports.items()):
             await maybeDeferred(port.stopListening)
             emit(self.log, Event.LISTENER_CLOSED, attributes={"listener": name})
-        for service in (self._broker, self._source, self._pages):
-            if service is not None and service.running:
-                ended: Deferred[object] = maybeDeferred(service.stopService)
-                await ended.addErrback(self._not_ended)
-        # Last: the ends of the connections are to be kept too.
-        await self._close_journal()
+        for end in (
+            lambda: _stopped(self._broker),
+            lambda: _stopped(self._source),
+            # Behind the broker: the ends of the connections are to be kept too.
+            lambda: Deferred.fromCoroutine(self._close_journal()),
+            lambda: _stopped(self._pages),
+        ):
+            ended: Deferred[object] = maybeDeferred(end)
+            await ended.addErrback(self._not_ended)
         self._reports.close()
         emit(self.log, Event.PROCESS_STOPPED)
 
     def _not_ended(self, failure: Failure) -> None:
         self.log.failure("a part of the broker did not end in order", failure)
+
+
+def _stopped(service: Service | None) -> Deferred[object]:
+    return maybeDeferred(service.stopService) if service is not None and service.running else succeed(None)
 
 
 def _is_spiffe(settings: ListenerSettings) -> bool:

@@ -170,6 +170,13 @@ class Event(Enum):
     )
     BROKER_STORE_OPENED = ("svc.broker.store.opened", _OPERATIONAL, _INFO, "success", "broker's database opened")
     BROKER_STORE_CLOSED = ("svc.broker.store.closed", _OPERATIONAL, _INFO, "success", "broker's database closed")
+    BROKER_STORE_LEFT_BEHIND = (
+        "svc.broker.store.left_behind",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "ended before everything was durable",
+    )
     BROKER_STORE_FAILED = ("svc.broker.store.failed", _OPERATIONAL, _ERROR, "failure", "broker's database failed")
     BROKER_STORE_REFUSES = (
         "svc.broker.store.refuses",

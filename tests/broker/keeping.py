@@ -5,23 +5,30 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.broker.access import Rule, Rules
 from svc.broker.journal import Remains
-from svc.broker.persistence.groups import GroupLimits
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.identity.matchers import parse_matcher
 from svc.store.errors import StoreError
 from svc.store.schema import BUSY_SECONDS
 from svc.store.threaded import StoreReactor
-from tests.broker.rig import Rig
+from svc.wire.mqtt import Properties
+from tests.broker.rig import Peer, Rig
 from tests.store.doubles import RecordingObserver
 
+Made = TypeVar("Made")
+
+LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
+TABLES = ("session", "subscription", "message", "delivery", "received", "retained")
 EVERYBODY = Rules((Rule(None, ("#",), ("#",)), Rule(parse_matcher("spiffe://example.org/*"), ("#",), ("#",))))
 
 
@@ -77,10 +84,15 @@ class Notes(RecordingObserver):
     def __init__(self) -> None:
         super().__init__()
         self.troubles: list[str | None] = []
+        self.left: list[tuple[int, int]] = []
 
     def accepting_changed(self, trouble: StoreError | None) -> None:
         """Keep the reason."""
         self.troubles.append(None if trouble is None else trouble.reason)
+
+    def left_behind(self, operations: int, octets: int) -> None:
+        """Keep it."""
+        self.left.append((operations, octets))
 
 
 class Quick(sqlite3.Connection):
@@ -112,9 +124,9 @@ class Quick(sqlite3.Connection):
         return super().execute(sql, *arguments)
 
 
-def quick_connect(path: str) -> sqlite3.Connection:
+def quick_connect(path: str, kind: type[Quick] = Quick) -> sqlite3.Connection:
     """Connect as the product does, without waiting for the disk."""
-    return sqlite3.connect(path, BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=Quick)
+    return sqlite3.connect(path, BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=kind)
 
 
 def broken(code: int) -> sqlite3.OperationalError:
@@ -142,25 +154,43 @@ class Kept:
         self.journal: SqliteJournal
 
     def begin(self) -> Remains:
-        """Open it."""
+        """Open it; give what it kept."""
+        return self._opened(lambda _journal, remains: remains)
+
+    def rig(self, clock: float | None = None, **more: Any) -> Rig:
+        """Open it and make a core over it."""
+
+        def make(journal: SqliteJournal, remains: Remains) -> Rig:
+            rig = Rig(EVERYBODY, journal=journal, **more)
+            if clock is not None:
+                rig.clock.now = clock
+            rig.hub.restore(remains)
+            return rig
+
+        return self._opened(make)
+
+    def opening(self, make: Callable[[SqliteJournal, Remains], Made]) -> Deferred[tuple[SqliteJournal, Made]]:
+        """Begin to open it; ``lane`` is the thread that does it."""
 
         def lane(*arguments: Any) -> HandLane:
             self.lane = HandLane(*arguments)
             return self.lane
 
         self.reactor = HandReactor()
-        self.journal, remains = open_journal(
-            self.path, reactor=self.reactor, observer=self.notes, lanes=lane, **self.more
-        )
-        return remains
+        return open_journal(self.path, make, reactor=self.reactor, observer=self.notes, lanes=lane, **self.more)
 
-    def rig(self, remains: Remains, clock: Any = None, **more: Any) -> Rig:
-        """Make a core over it."""
-        rig = Rig(EVERYBODY, journal=self.journal, **more)
-        if clock is not None:
-            rig.clock.now = clock
-        rig.hub.restore(remains)
-        return rig
+    def _opened(self, make: Callable[[SqliteJournal, Remains], Made]) -> Made:
+        results: list[tuple[SqliteJournal, Made]] = []
+        failures: list[Failure] = []
+        self.opening(make).addCallbacks(results.append, failures.append)
+        opening = self.lane
+        for _turn in ("it works", "it ends"):
+            opening.run()
+            self.reactor.deliver()
+        for failure in failures:
+            failure.raiseException()
+        [(self.journal, made)] = results
+        return made
 
     def round(self) -> None:
         """End a round of the reactor."""
@@ -204,4 +234,31 @@ class Kept:
         return int(count)
 
 
-__all__ = ["GroupLimits", "HandLane", "HandReactor", "Kept", "Notes", "Quick", "broken", "quick_connect"]
+class KeptCase(SynchronousTestCase):
+    """A database, a core over it, and a hand on the thread."""
+
+    more: dict[str, Any] = {}
+
+    def setUp(self) -> None:
+        """Begin with an empty database."""
+        self.kept = Kept(self.mktemp(), **self.more)
+        self.rig = self.kept.rig()
+        self.addCleanup(self.kept.crash)
+        self.addCleanup(setattr, Quick, "error", None)
+        self.addCleanup(setattr, Quick, "after", False)
+
+    def lasting(self, client_id: str, *filters: Any, **more: Any) -> Peer:
+        """Connect a client whose session lasts; it and its subscriptions are safe."""
+        peer = self.rig.connect(client_id, read_answer=False, **{**LASTING, **more})
+        self.kept.settle()
+        if filters:
+            peer.subscribes(*filters)
+            self.kept.settle()
+        peer.take()
+        return peer
+
+    def again(self) -> Rig:
+        """Crash and begin anew, at the same time of day."""
+        self.kept.crash()
+        self.rig = self.kept.rig(self.rig.clock.now)
+        return self.rig

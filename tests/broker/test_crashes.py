@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.mkdtemp()
         self.kept = Kept(self.folder)
-        self.rig = self.kept.rig(self.kept.begin())
+        self.rig = self.kept.rig()
         self.publishers = {name: Link(HonestClient(name, version)) for name, version in PUBLISHERS.items()}
         self.subscribers = {name: Link(HonestClient(name, version)) for name, (version, _) in SUBSCRIBERS.items()}
         self.links = {**self.publishers, **self.subscribers}
@@ -202,7 +202,7 @@ class Machine(RuleBasedStateMachine):
             self.kept.crash()
         Quick.error = None
         now = self.rig.clock.now
-        self.rig = self.kept.rig(self.kept.begin(), now)
+        self.rig = self.kept.rig(now)
         for link in self.links.values():
             link.connect(self.rig)
 

@@ -84,6 +84,12 @@ class StoreReportsTests(SynchronousTestCase):
         self.assertEqual(self.value("svc_broker_store_commit_seconds_sum"), 0.75)
         self.assertEqual(self.told(), [])
 
+    def test_left_behind(self) -> None:
+        """What is not durable at the end is told by number and size."""
+        self.store.left_behind(3, 1500)
+        self.assertEqual(self.told(), [Event.BROKER_STORE_LEFT_BEHIND])
+        self.assertEqual(self.events[0]["svc_attributes"], {"operations": 3, "octets": 1500})
+
     def test_damage(self) -> None:
         """Damage, what was set aside and what lies aside are told with their paths."""
         self.store.damaged("/b.db")

@@ -12,6 +12,7 @@ from svc.store.errors import (
     StoreForeign,
     StoreInUse,
     StoreLate,
+    StoreStuck,
     StoreUnavailable,
     StoreVersionUnsupported,
 )
@@ -37,6 +38,22 @@ class PersistenceLate(StoreLate):
 
     reason = "mqtt_store_late"
     hint = "look at what its disk waits for; nothing is acknowledged meanwhile"
+
+
+class PersistenceStuck(StoreStuck):
+    """the broker's database {path} was not closed within {seconds} s"""
+
+    reason = "mqtt_store_late"
+    hint = "nothing that was acknowledged is lost; look at what its disk waits for"
+    path: str
+
+
+class PersistenceSilent(StoreLate):
+    """the broker's database {path} was opened for {seconds} s and its disk gave nothing"""
+
+    reason = "mqtt_store_late"
+    hint = "look at what its disk waits for; one that is slow and no more needs a longer startTimeout"
+    path: str
 
 
 class PersistenceDamaged(StoreCorrupt):

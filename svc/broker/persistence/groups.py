@@ -18,9 +18,16 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from svc.broker.persistence.errors import PersistenceBusy, PersistenceDamaged, PersistenceLate, PersistenceUnavailable
+from svc.broker.persistence.errors import (
+    PersistenceBusy,
+    PersistenceDamaged,
+    PersistenceLate,
+    PersistenceStuck,
+    PersistenceUnavailable,
+)
 from svc.broker.persistence.operations import Kind, Operation, Parameters
 from svc.broker.persistence.writer import Outcome, Task
+from svc.store.ending import BoundedEnd
 from svc.store.errors import StoreError
 from svc.store.interface import Entity, SilentStoreObserver, StoreObserver
 from svc.store.lanes import Lane
@@ -40,7 +47,7 @@ class GroupLimits:
             stands still for longer does not fill the memory.
         octets: of operations that wait before nothing new is taken.
         retry: seconds between attempts to write again.
-        late: seconds that a group may take before nothing new is taken.
+        late: seconds that a group may take before nothing new is taken, and that the end may take.
     """
 
     operations: int = 100_000
@@ -55,11 +62,17 @@ class JournalObserver(StoreObserver, Protocol):
     def accepting_changed(self, trouble: StoreError | None) -> None:
         """Nothing new is taken because of ``trouble``, or something is taken again."""
 
+    def left_behind(self, operations: int, octets: int) -> None:
+        """The end has come, and so much of what was recorded is not known to be durable; none was acknowledged."""
+
 
 class SilentJournalObserver(SilentStoreObserver):
     """A :class:`JournalObserver` that does nothing."""
 
     def accepting_changed(self, trouble: StoreError | None) -> None:
+        """Do nothing."""
+
+    def left_behind(self, operations: int, octets: int) -> None:
         """Do nothing."""
 
 
@@ -128,7 +141,7 @@ class Groups:
         self._limits = limits
         self._make_lane = lanes
         self._lane: Lane[Task] | None = None
-        self._closed: Deferred[None] = Deferred()
+        self._ending = BoundedEnd(reactor, limits.late, self._stuck)
         # The group that grows, the one that is not durable yet, and those who are being called.
         self._growing = _Group()
         self._current: _Group | None = None
@@ -146,13 +159,15 @@ class Groups:
 
     def start(self, detail: str = "") -> None:
         """
-        Start the thread.
+        Start the thread. What was recorded before is the first group.
 
         Args:
             detail: why the writer is degraded from the beginning, where it is.
         """
         self._degraded, self._detail = self._writer.degraded, detail
         self._lane = self._make_lane("svc-broker-store", self._work, self._end)
+        if self._growing.operations:
+            self._round = self._reactor.callLater(0, self._round_over)
         self._judge()
         if self._degraded:
             self._schedule_retry()
@@ -204,7 +219,8 @@ class Groups:
         Make durable what waits, where that is possible, and let go of the database.
 
         Returns:
-            Fires when it is closed. Whoever still waits is not called any more.
+            Fires when it is closed. Whoever still waits is not called any more. Where the disk hangs it fails with
+            PersistenceStuck after ``limits.late`` seconds; the thread ends with the process then.
         """
         lane, self._lane = self._lane, None
         if lane is None:
@@ -218,8 +234,9 @@ class Groups:
         operations = [operation for group in groups for operation in group.operations]
         if operations:
             lane.submit(Task(operations, sum(each.weight for each in groups), self._degraded))
+        ended = self._ending.begin()
         lane.stop()
-        return self._closed
+        return ended
 
     # One group after the other.
 
@@ -248,6 +265,7 @@ class Groups:
     def _settled(self, outcome: Outcome) -> None:
         """Take what the thread says of the task that it was given."""
         if self._lane is None:
+            self._settled_at_the_end(outcome.stored)
             return
         self._working = False
         for detail in outcome.refusals:
@@ -267,6 +285,14 @@ class Groups:
         if self._degraded:
             self._schedule_retry()
         self._call()
+
+    def _settled_at_the_end(self, stored: bool) -> None:
+        """Count what is safe: the task that ran when the end began was of one group, the last one is of all."""
+        if stored:
+            self._current = None
+            if not self._working:
+                self._growing = _Group()
+        self._working = False
 
     def _call(self) -> None:
         calling = self._calling
@@ -356,6 +382,21 @@ class Groups:
         self._reactor.callFromThread(self._ended, refused is not None)
 
     def _ended(self, refused: bool) -> None:
+        if not self._ending.awaited:
+            return
         if refused:
             self._observer.db_error("close", "db")
-        self._closed.callback(None)
+        self._tell_what_is_left()
+        self._ending.come()
+
+    def _stuck(self) -> StoreError:
+        """Wait no more for a thread that does not end."""
+        stuck = PersistenceStuck(path=self.path, seconds=self._limits.late)
+        self._observer.db_error("close", "db", str(stuck))
+        self._tell_what_is_left()
+        return stuck
+
+    def _tell_what_is_left(self) -> None:
+        operations, octets = self.waiting
+        if operations:
+            self._observer.left_behind(operations, octets)

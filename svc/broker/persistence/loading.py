@@ -1,19 +1,29 @@
-"""What a start finds in the broker's database."""
+"""What a start finds in the broker's database; blocks, and says after each slice that it goes on."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Final
 
 from svc.broker.journal import Delivery, Remains, Restored, SessionRecord, Stage
 from svc.broker.message import Message
 from svc.errors import SvcError
 from svc.wire.mqtt import Properties, Subscription, Version, Will
 from svc.wire.mqtt.primitives import Cursor
-from svc.wire.mqtt.properties import Place, read
+from svc.wire.mqtt.properties import NONE, Place, read
 
 #: Properties of one stored packet; what was taken in kept a lower limit.
-PROPERTIES = 100_000
+PROPERTIES: Final = 100_000
+#: Rows between two looks at whether anybody still waits.
+SLICE: Final = 1000
+
+_STAGES: Final = {int(each): each for each in Stage}
+#: The properties of most messages.
+_NOTHING: Final = b"\x00"
+
+Going = Callable[[], None]
 
 
 class Unreadable(Exception):
@@ -36,12 +46,13 @@ class Found:
     last_delivery: int
 
 
-def load(connection: sqlite3.Connection) -> Found:
+def load(connection: sqlite3.Connection, going: Going = lambda: None) -> Found:
     """
     Read everything.
 
     Args:
         connection: to the database.
+        going: called before each slice of rows; what it raises ends the reading.
 
     Returns:
         Sessions and retained messages; the references of messages are counted.
@@ -51,35 +62,31 @@ def load(connection: sqlite3.Connection) -> Found:
         sqlite3.Error: the database refuses.
     """
     try:
-        return _loaded(connection)
+        return _loaded(connection, going)
     except (LookupError, ValueError, TypeError, AttributeError, SvcError) as error:
         raise Unreadable(f"{type(error).__name__} at the start") from error
 
 
-def _loaded(connection: sqlite3.Connection) -> Found:
-    messages = {row[0]: _message(row) for row in connection.execute("SELECT * FROM message")}
-    sessions = {row[0]: Restored(_record(row)) for row in connection.execute("SELECT * FROM session ORDER BY rowid")}
-    for client_id, topic_filter, *options, identifier in connection.execute("SELECT * FROM subscription"):
+def _loaded(connection: sqlite3.Connection, going: Going) -> Found:
+    def rows(sql: str) -> Iterator[Any]:
+        cursor = connection.execute(sql)
+        while found := cursor.fetchmany(SLICE):
+            going()
+            yield from found
+
+    messages = {row[0]: _message(row) for row in rows("SELECT * FROM message")}
+    sessions = {row[0]: Restored(_record(row)) for row in rows("SELECT * FROM session ORDER BY rowid")}
+    for client_id, topic_filter, *options, identifier in rows("SELECT * FROM subscription"):
         qos, no_local, as_published, handling = options
         subscription = Subscription(topic_filter, qos, bool(no_local), bool(as_published), handling)
         sessions[client_id].subscriptions.append((subscription, identifier))
-    for client_id, packet_id in connection.execute("SELECT * FROM received"):
+    for client_id, packet_id in rows("SELECT * FROM received"):
         sessions[client_id].received.append(packet_id)
     last_delivery = 0
-    for number, client_id, message, *rest in connection.execute("SELECT * FROM delivery ORDER BY number"):
-        qos, retain, identifiers, stage, packet_id = rest
-        delivery = Delivery(
-            _referred(messages[message]),
-            qos,
-            bool(retain),
-            tuple(map(int, identifiers.split())),
-            Stage(stage),
-            packet_id,
-            number,
-        )
-        sessions[client_id].deliveries.append(delivery)
+    for number, client_id, message, *rest in rows("SELECT * FROM delivery ORDER BY number"):
+        sessions[client_id].deliveries.append(_delivery(number, _referred(messages[message]), *rest))
         last_delivery = number
-    retained = [_referred(messages[message]) for _topic, message in connection.execute("SELECT * FROM retained")]
+    retained = [_referred(messages[message]) for _topic, message in rows("SELECT * FROM retained")]
     if not all(each.references for each in messages.values()):
         raise LookupError("a message that nobody waits for")
     return Found(Remains(list(sessions.values()), retained), max(messages, default=0), last_delivery)
@@ -88,6 +95,13 @@ def _loaded(connection: sqlite3.Connection) -> Found:
 def _referred(message: Message) -> Message:
     message.references += 1
     return message
+
+
+def _delivery(
+    number: int, message: Message, qos: Any, retain: Any, identifiers: str, stage: int, packet_id: int
+) -> Delivery:
+    found = tuple(map(int, identifiers.split())) if identifiers != "" else ()
+    return Delivery(message, qos, bool(retain), found, _STAGES[stage], packet_id, number)
 
 
 def _message(row: tuple[object, ...]) -> Message:
@@ -106,6 +120,8 @@ def _record(row: tuple[object, ...]) -> SessionRecord:
 
 
 def _properties(octets: object, place: Place) -> Properties:
+    if octets == _NOTHING:
+        return NONE
     if not isinstance(octets, bytes):
         raise TypeError("no octets")
     return read(Cursor(place, octets, 0, len(octets)), place, "client", PROPERTIES)

@@ -1,0 +1,170 @@
+"""What becomes durable together, and who is called when."""
+
+from __future__ import annotations
+
+from svc.broker.persistence.errors import PersistenceStuck
+from svc.broker.persistence.groups import ROW
+from svc.broker.persistence.operations import Kind
+from svc.broker.persistence.writer import condensed
+from svc.wire.mqtt import PacketType
+from tests.broker.keeping import KeptCase
+
+PUBACK = PacketType.PUBACK
+
+
+class GroupTests(KeptCase):
+    """What becomes durable together, and who is called when."""
+
+    def test_one_round_is_one_group(self) -> None:
+        """What one round records is one transaction; what comes while it is written is the next one."""
+        subscriber, publisher = self.lasting("s", "t"), self.lasting("p")
+        subscriber.loses()
+        self.kept.settle()
+        before = len(self.kept.notes.commits)
+        for number in (1, 2, 3):
+            publisher.publishes("t", b"m", 1, number)
+        self.kept.round()
+        self.assertEqual(len(self.kept.lane.tasks), 1)
+        publisher.publishes("t", b"m", 1, 4)
+        publisher.publishes("t", b"m", 1, 5)
+        self.kept.round()
+        self.assertEqual(len(self.kept.lane.tasks), 1)
+        self.kept.lane.run()
+        self.assertEqual(publisher.take(), [])
+        self.kept.reactor.deliver()
+        self.assertEqual([each.packet_id for each in publisher.take()], [1, 2, 3])
+        self.kept.commit()
+        self.assertEqual([each.packet_id for each in publisher.take()], [4, 5])
+        self.assertEqual(self.kept.notes.commits[before:], [6, 4])
+
+    def test_at_once_where_nothing_waits(self) -> None:
+        """Whoever asks when all is durable is called at once."""
+        called: list[int] = []
+        self.kept.journal.safe(lambda: called.append(1))
+        self.assertEqual(called, [1])
+
+    def test_order_of_calls(self) -> None:
+        """Calls keep the order in which they were asked for, by another call too, and one that fails stops no other."""
+        journal, called = self.kept.journal, []
+
+        def first() -> None:
+            called.append("first")
+            journal.safe(lambda: called.append("asked by first"))
+            raise RuntimeError("a defect")
+
+        journal.received("c", 1)
+        journal.safe(first)
+        journal.safe(lambda: called.append("second"))
+        self.kept.round()
+        journal.safe(lambda: called.append("third"))
+        journal.received("c", 2)
+        journal.safe(lambda: called.append("next group"))
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+        self.assertEqual(called, ["first", "second", "third"])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.kept.commit()
+        self.assertEqual(called, ["first", "second", "third", "next group", "asked by first"])
+
+    def test_asked_while_called(self) -> None:
+        """Where nothing is recorded meanwhile, whoever is asked for by a call comes behind those who wait."""
+        journal, called = self.kept.journal, []
+        journal.received("c", 1)
+        journal.safe(lambda: journal.safe(lambda: called.append("later")))
+        journal.safe(lambda: called.append("sooner"))
+        self.kept.settle()
+        self.assertEqual(called, ["sooner", "later"])
+
+    def test_close_writes_what_waits(self) -> None:
+        """At the end what was handed over and what was not becomes durable, whatever the thread has said."""
+        self.lasting("s", "t").loses()
+        publisher = self.lasting("p")
+        publisher.publishes("t", b"1", 1, 1)
+        self.kept.round()
+        publisher.publishes("t", b"2", 1, 2)
+        self.kept.close()
+        self.assertEqual((self.kept.rows("message"), self.kept.rows("delivery")), (2, 2))
+        self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
+        self.kept.begin()
+
+    def test_came_and_went(self) -> None:
+        """What was acknowledged before its group was written is not written."""
+        subscriber, publisher = self.lasting("s", "t"), self.lasting("p")
+        publisher.publishes("t", b"1", 1, 1)
+        subscriber.answers(PUBACK, 1)
+        kinds = [kind for kind, _rows in condensed(self.kept.journal._groups._growing.operations)]
+        self.assertEqual(kinds, [])
+        self.kept.settle()
+        self.assertEqual([each.packet_id for each in publisher.take()], [1])
+
+    def test_condensed(self) -> None:
+        """A delivery that is new is written as it is at the end, one that is not is changed once."""
+        row = (7, "c", 3, 1, 0, "", 0, 0)
+        operations = [(Kind.DELIVERY_CHANGED, (5, 1, 9)), (Kind.DELIVERY, row), (Kind.DELIVERY_CHANGED, (7, 1, 4))]
+        operations += [(Kind.DELIVERY_CHANGED, (5, 2, 9)), (Kind.RECEIVED, ("c", 1)), (Kind.RELEASED, ("c", 1))]
+        self.assertEqual(
+            list(condensed(operations)),  # type: ignore[arg-type]
+            [
+                (Kind.DELIVERY, [(7, "c", 3, 1, 0, "", 1, 4)]),
+                (Kind.DELIVERY_CHANGED, [(5, 2, 9)]),
+                (Kind.RECEIVED, [("c", 1)]),
+                (Kind.RELEASED, [("c", 1)]),
+            ],
+        )
+
+
+class EndTests(KeptCase):
+    """A disk that hangs at the end."""
+
+    def setUp(self) -> None:
+        """A publisher whose messages wait for somebody who is away."""
+        super().setUp()
+        self.lasting("s", "t").loses()
+        self.publisher = self.lasting("p")
+        self.kept.settle()
+
+    def published(self, packet_id: int) -> None:
+        """Publish a message of a thousand octets: two operations."""
+        self.publisher.publishes("t", bytes(1000), 1, packet_id)
+
+    def test_given_up(self) -> None:
+        """The end comes after ten seconds, and says how much nobody knows to be durable; later it is no matter."""
+        self.published(1)
+        ended = self.kept.journal.close()
+        self.kept.reactor.advance(9.9)
+        self.assertNoResult(ended)
+        self.kept.reactor.advance(0.1)
+        error = self.failureResultOf(ended, PersistenceStuck).value
+        self.assertIn("was not closed within 10.0 s", str(error))
+        self.assertEqual(self.kept.notes.left, [(2, 1000 + len("t") + 256 + 2 * ROW)])
+        self.assertEqual(self.kept.notes.errors, [("close", "db")])
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+        self.assertEqual(len(self.kept.notes.left), 1)
+        self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
+
+    def test_what_is_safe_does_not_count(self) -> None:
+        """A group that became durable while the end was awaited is not among what is left behind."""
+        self.published(1)
+        self.kept.round()
+        self.published(2)
+        self.published(3)
+        ended = self.kept.journal.close()
+        last = self.kept.lane.tasks.pop()
+        self.kept.lane.stopped = False
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+        self.kept.lane.tasks.append(last)
+        self.kept.reactor.advance(10)
+        self.failureResultOf(ended, PersistenceStuck)
+        self.assertEqual([operations for operations, _octets in self.kept.notes.left], [4])
+        self.assertEqual(self.publisher.take(), [])
+
+    def test_in_time(self) -> None:
+        """An end in time leaves nothing behind, whatever the thread was doing when it began."""
+        self.published(1)
+        self.kept.round()
+        self.published(2)
+        self.kept.close()
+        self.assertEqual((self.kept.notes.left, self.kept.rows("delivery")), ([], 2))
+        self.assertEqual(self.kept.reactor.getDelayedCalls(), [])

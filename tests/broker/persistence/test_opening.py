@@ -1,0 +1,136 @@
+"""The file of the broker's database: whose it is, what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.broker.message import Message
+from svc.store.errors import StoreError
+from tests.broker.keeping import LASTING, Kept
+
+
+class OpeningTests(SynchronousTestCase):
+    """The file."""
+
+    def setUp(self) -> None:
+        """A database that holds something."""
+        self.kept = Kept(self.mktemp())
+        rig = self.kept.rig()
+        peer = rig.connect("s", **LASTING)
+        self.kept.settle()
+        peer.subscribes("t")
+        peer.loses()
+        rig.hub.publish(Message("t", b"m", 1))
+        self.kept.settle()
+        self.kept.crash()
+
+    def refused(self) -> StoreError:
+        """Give why it cannot be opened; nothing is left locked."""
+        with self.assertRaises(StoreError) as caught:
+            self.kept.begin()
+        return caught.exception
+
+    def sql(self, *statements: str) -> None:
+        """Change it by hand."""
+        connection = sqlite3.connect(self.kept.path, isolation_level=None)
+        for each in statements:
+            connection.execute(each)
+        connection.close()
+
+    def test_modes(self) -> None:
+        """The file is its owner's alone, and so is the folder that was made for it."""
+        self.assertEqual(os.stat(self.kept.path).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(os.path.dirname(self.kept.path)).st_mode & 0o777, 0o700)
+
+    def test_in_use(self) -> None:
+        """A second broker is refused while the first one runs, and has done no harm."""
+        self.kept.begin()
+        other = Kept(os.path.dirname(os.path.dirname(self.kept.path)))
+        with self.assertRaises(StoreError) as caught:
+            other.begin()
+        self.assertEqual(caught.exception.reason, "store_in_use")
+        self.assertIn("persistence.path", caught.exception.advice())
+        self.kept.crash()
+        self.assertEqual(len(list(self.kept.begin().sessions)), 1)
+
+    def test_newer(self) -> None:
+        """A newer schema is refused, and stays."""
+        self.sql("PRAGMA user_version = 99")
+        error = self.refused()
+        self.assertEqual(error.reason, "unsupported_version")
+        self.assertIn("the broker's database", str(error))
+        self.sql("PRAGMA user_version = 1")
+        self.kept.begin()
+
+    def test_of_another_program(self) -> None:
+        """A database of another program, the notary's too, is refused, and stays."""
+        for mark in (0, 0x73766E31):
+            self.sql(f"PRAGMA application_id = {mark}")
+            error = self.refused()
+            self.assertEqual(error.reason, "store_foreign")
+            self.assertIn("persistence.path", error.advice())
+
+    def test_damaged(self) -> None:
+        """A damaged file is set aside and the start fails once; the next one begins anew and says so."""
+        with open(self.kept.path, "r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * 4096)
+        error = self.refused()
+        self.assertEqual(error.reason, "store_corrupt")
+        self.assertIn("is set aside as", str(error))
+        self.assertIn("the broker's database", str(error))
+        self.assertEqual(list(self.kept.begin().sessions), [])
+        self.assertEqual([each[0] for each in self.kept.notes.damage], ["set aside", "lies aside"])
+
+    def test_rows_that_cannot_be(self) -> None:
+        """Rows that contradict each other or hold nonsense are refused, and stay: nothing is guessed."""
+        for damage, repair in (
+            ("UPDATE delivery SET client_id = 'x'", "UPDATE delivery SET client_id = 's'"),
+            ("UPDATE delivery SET message = 99", "UPDATE delivery SET message = 1"),
+            ("UPDATE delivery SET stage = 7", "UPDATE delivery SET stage = 0"),
+            ("UPDATE delivery SET identifiers = 'x'", "UPDATE delivery SET identifiers = ''"),
+            ("UPDATE message SET properties = x'05'", "UPDATE message SET properties = x'00'"),
+            ("UPDATE message SET properties = ''", "UPDATE message SET properties = x'00'"),
+            ("UPDATE session SET version = 3", "UPDATE session SET version = 5"),
+            ("UPDATE subscription SET client_id = 'x'", "UPDATE subscription SET client_id = 's'"),
+            ("INSERT INTO received VALUES ('x', 1)", "DELETE FROM received"),
+            ("INSERT INTO retained VALUES ('x', 99)", "DELETE FROM retained"),
+            (
+                "INSERT INTO message SELECT 99, topic, payload, 1, 0, x'00', '', NULL FROM message",
+                "DELETE FROM message WHERE number = 99",
+            ),
+        ):
+            self.sql(damage)
+            error = self.refused()
+            self.assertEqual(error.reason, "store_corrupt", damage)
+            self.sql(repair)
+        self.assertEqual(len(list(self.kept.begin().sessions)), 1)
+
+    def test_no_folder(self) -> None:
+        """A place where nothing can be made is one clear error."""
+        self.kept.path = "/proc/nowhere/broker.db"
+        error = self.refused()
+        self.assertEqual(error.reason, "mqtt_store_unavailable")
+        self.assertIn("the broker's database /proc/nowhere/broker.db cannot be used", str(error))
+
+    def test_no_room_for_the_reserve(self) -> None:
+        """A start without room for the reserve delivers what is there, and takes something new when there is room."""
+        self.kept.more["reserve_size"] = 1 << 60
+        remains = self.kept.begin()
+        self.assertEqual(len(list(remains.sessions)), 1)
+        self.assertFalse(self.kept.journal.accepting)
+        self.assertEqual(self.kept.notes.troubles[-1], "mqtt_store_unavailable")
+        self.kept.journal._groups._writer._reserve.size = 4096  # type: ignore[attr-defined]
+        self.kept.reactor.advance(1)
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+        self.assertTrue(self.kept.journal.accepting)
+
+    def test_empty(self) -> None:
+        """A new database holds nothing."""
+        kept = Kept(self.mktemp())
+        remains = kept.begin()
+        self.assertEqual((list(remains.sessions), list(remains.retained)), ([], []))

@@ -1,0 +1,200 @@
+"""What is kept comes back after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from svc.wire.mqtt import (
+    Acknowledgement,
+    PacketType,
+    Properties,
+    Publish,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+    Will,
+)
+from tests.broker.keeping import LASTING, TABLES, KeptCase
+
+PUBREC, PUBREL, PUBCOMP = PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+ALICE = "spiffe://example.org/a"
+
+
+class RestoreTests(KeptCase):
+    """What comes back."""
+
+    def test_nothing_is_left_over(self) -> None:
+        """When all is delivered, released, unsubscribed and over, every table is empty; a message is stored once."""
+        one, two, publisher = self.lasting("one", "t"), self.lasting("two", "t"), self.lasting("p")
+        one.loses()
+        two.loses()
+        publisher.publishes("t", b"kept", 2, 5, retain=True)
+        self.kept.settle()
+        counts = {table: self.kept.rows(table) for table in TABLES}
+        expected = {"session": 3, "subscription": 2, "message": 1, "delivery": 2, "received": 1, "retained": 1}
+        self.assertEqual(counts, expected)
+        rig = self.again()
+        publisher = self.lasting("p")
+        publisher.answers(PUBREL, 5)
+        publisher.publishes("t", b"", retain=True)
+        for name in ("one", "two"):
+            peer = rig.connect(name, **LASTING)
+            self.kept.settle()
+            peer.answers(PUBREC, 1)
+            self.kept.settle()
+            peer.answers(PUBCOMP, 1)
+            peer.says(Unsubscribe(9, ["t"]))
+            peer.loses()
+        publisher.loses()
+        rig.passes(3600)
+        self.kept.settle()
+        self.assertEqual({table: self.kept.rows(table) for table in TABLES}, dict.fromkeys(TABLES, 0))
+
+    def test_everything_of_a_message(self) -> None:
+        """A message comes back with its properties, its age, the identifiers of the subscriptions and its flags."""
+        subscription = Subscription("t/#", 2, retain_as_published=True)
+        away = self.rig.connect("s", **LASTING)
+        self.kept.settle()
+        away.says(Subscribe(1, [subscription], Properties(subscription_identifiers=(77,))))
+        away.loses()
+        publisher = self.lasting("p")
+        properties = Properties(
+            payload_format=1,
+            message_expiry=100,
+            content_type="text/plain",
+            response_topic="answer/here",
+            correlation_data=b"\x00\xff",
+            user=(("a", "1"), ("a", "2"), ("b", "é")),
+        )
+        publisher.publishes("t/é", b"\x00payload", 2, 5, retain=True, properties=properties)
+        self.kept.settle()
+        rig = self.again()
+        rig.clock.now += 40
+        back = rig.connect("s", **LASTING)
+        self.kept.settle()
+        (message,) = back.messages
+        self.assertEqual(
+            (message.topic, message.payload, message.qos, message.retain), ("t/é", b"\x00payload", 2, True)
+        )
+        self.assertEqual(message.properties, replace(properties, message_expiry=60, subscription_identifiers=(77,)))
+        fresh = rig.connect("fresh")
+        self.kept.settle()
+        _suback, kept = fresh.subscribes("t/é")
+        assert isinstance(kept, Publish)
+        self.assertEqual((kept.payload, kept.retain), (b"\x00payload", True))
+
+    def test_stages(self) -> None:
+        """Each delivery goes on where it was: unsent, sent with its identifier, released."""
+        away = self.lasting("s", "t", properties=Properties(session_expiry=3600, receive_maximum=2))
+        publisher = self.lasting("p")
+        for number in (1, 2, 3):
+            publisher.publishes("t", b"%d" % number, 2, number)
+        self.kept.settle()
+        away.answers(PUBREC, 2)
+        self.kept.settle()
+        rig = self.again()
+        back = rig.connect("s", **LASTING)
+        self.kept.settle()
+        self.assertEqual(
+            back.take()[1:],
+            [
+                Publish("t", b"1", 2, dup=True, packet_id=1),
+                Acknowledgement(PUBREL, 2),
+                Publish("t", b"3", 2, packet_id=3),
+            ],
+        )
+
+    def test_sessions(self) -> None:
+        """Subscriptions with their options, owner, version, expiry and will come back; a fleeting session does not."""
+        options = Subscription("$share/g/t", 1), Subscription("n", 2, True, True, 2)
+        will = Will("will", b"gone", 1, True, Properties(will_delay=5, content_type="x"))
+        self.lasting("kept", *options, who=ALICE, will=will)
+        self.lasting("old", "u", version=Version.V311, properties=Properties())
+        fleeting = self.rig.connect("fleeting")
+        fleeting.subscribes("f")
+        self.kept.settle()
+        rig = self.again()
+        sessions = rig.hub.sessions
+        self.assertEqual(set(sessions), {"kept", "old"})
+        session = sessions["kept"]
+        self.assertEqual(sorted(session.subscriptions), ["$share/g/t", "n"])
+        self.assertEqual([each for each, _identifier in session.subscriptions.values()], [*options])
+        self.assertEqual((session.owner, session.expiry, session.will), (ALICE, 3600, will))
+        self.assertEqual(sessions["old"].version, Version.V311)
+        self.assertEqual(rig.connect("kept", **LASTING).error.reason, "mqtt_session_owned")  # type: ignore[union-attr]
+        rig.passes(5)
+        message = rig.hub.retained.at("will")
+        assert message is not None
+        self.assertEqual((message.payload, message.properties.content_type), (b"gone", "x"))
+
+    def test_expiry_goes_on(self) -> None:
+        """Time that passed while nothing ran counts."""
+        self.lasting("s").loses()
+        self.kept.settle()
+        self.rig.clock.now += 3599
+        self.assertIn("s", self.again().hub.sessions)
+        self.rig.clock.now += 1
+        self.assertNotIn("s", self.again().hub.sessions)
+        self.kept.settle()
+        self.assertEqual(self.kept.rows("session"), 0)
+
+    def test_will_once(self) -> None:
+        """A will that was published is not published again by a crash after it, nor lost by one before it."""
+        self.lasting("w", "will")
+        self.lasting("c", will=Will("will", b"gone", 1)).loses()
+        self.again()
+        self.rig.passes(1)
+        self.assertEqual(self.rig.hub.sessions["w"].waiting, 1)
+        self.kept.settle()
+        self.again()
+        self.rig.passes(1)
+        self.assertEqual(self.rig.hub.sessions["w"].waiting, 1)
+
+    def test_end_of_a_session(self) -> None:
+        """A session that ends takes what it had sent and received with it."""
+        self.lasting("p").publishes("t", b"m", 2, 5)
+        self.lasting("s", "t").loses()
+        self.lasting("p", clean_start=True).publishes("t", b"m", 1, 6)
+        self.kept.settle()
+        self.assertEqual((self.kept.rows("received"), self.kept.rows("delivery")), (0, 1))
+        self.rig.connect("s", clean_start=True)
+        self.kept.settle()
+        counts = [self.kept.rows(table) for table in TABLES]
+        self.assertEqual(counts, [1, 0, 0, 0, 0, 0])
+
+    def test_retained_once_more(self) -> None:
+        """The last retained message of a topic comes back, and the ones before it are gone."""
+        publisher = self.lasting("p")
+        for payload in (b"1", b"2", b"3"):
+            publisher.publishes("t", payload, 1, retain=True)
+            self.kept.settle()
+        self.assertEqual(self.kept.rows("message"), 1)
+        message = self.again().hub.retained.at("t")
+        assert message is not None
+        self.assertEqual(message.payload, b"3")
+        self.lasting("p").publishes("t", b"", retain=True)
+        self.kept.settle()
+        self.assertEqual((self.kept.rows("message"), len(self.again().hub.retained)), (0, 0))
+
+    def test_numbers_go_on(self) -> None:
+        """What is recorded after a start takes no row of what was there."""
+        self.lasting("s", "t").loses()
+        self.lasting("p").publishes("t", b"1", 1)
+        self.kept.settle()
+        self.again()
+        self.lasting("p").publishes("t", b"2", 1)
+        self.kept.settle()
+        self.again()
+        self.assertEqual(self.rig.hub.sessions["s"].waiting, 2)
+
+    def test_what_the_start_records(self) -> None:
+        """That a crash cut a connection is recorded while the core is made, and durable with the first group."""
+        self.lasting("s")
+        self.rig.clock.now += 5
+        rig = self.again()
+        self.assertEqual(self.kept.journal.waiting[0], 1)
+        self.kept.commit()
+        self.assertEqual(self.kept.journal.waiting[0], 0)
+        rig.clock.now += 100
+        self.assertEqual(self.again().hub.sessions["s"].ended, rig.clock.now - 100)

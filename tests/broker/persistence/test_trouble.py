@@ -1,0 +1,239 @@
+"""A database that refuses, is slow, full or damaged while it is in use."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import replace
+
+from svc.broker.persistence.groups import ROW, GroupLimits
+from svc.wire.mqtt import Acknowledgement, PacketType, ReasonCode, Subscription
+from tests.broker.keeping import TABLES, KeptCase, Quick, broken
+
+PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
+
+
+class TroubleTests(KeptCase):
+    """A database that refuses."""
+
+    def setUp(self) -> None:
+        """A subscriber that is away, and a publisher."""
+        super().setUp()
+        self.lasting("s", "t").loses()
+        self.publisher = self.lasting("p")
+        self.kept.notes.troubles.clear()
+
+    def fails(self, code: int = sqlite3.SQLITE_FULL, *, after: bool = False) -> None:
+        """Let commits fail."""
+        Quick.error, Quick.after = broken(code), after
+
+    def mends(self) -> None:
+        """Let them succeed, and the next attempt come."""
+        Quick.error = None
+        self.kept.reactor.advance(1)
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+
+    def test_nothing_is_acknowledged(self) -> None:
+        """While commits fail nothing is acknowledged; when they succeed again everything is, without a new start."""
+        for code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            self.kept.notes.troubles.clear()
+            self.kept.notes.errors.clear()
+            self.fails(code)
+            self.publisher.publishes("t", b"m", 1, 1)
+            for _second in range(3):
+                self.kept.commit()
+                self.kept.reactor.advance(1)
+            self.assertEqual(self.publisher.take(), [])
+            self.assertFalse(self.kept.journal.accepting)
+            quota = Acknowledgement(PUBACK, 2, ReasonCode.QUOTA_EXCEEDED)
+            self.assertEqual(self.publisher.publishes("t", b"m", 1, 2), [quota])
+            self.assertGreaterEqual(len(self.kept.notes.errors), 3)
+            self.mends()
+            self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 1)])
+            self.assertEqual(self.kept.notes.troubles, ["mqtt_store_unavailable", None])
+            self.assertTrue(self.kept.journal.accepting)
+        self.assertEqual(self.again().hub.sessions["s"].waiting, 4)
+
+    def test_crash_while_it_fails(self) -> None:
+        """What was not acknowledged may be gone after a crash; what was is there."""
+        self.publisher.publishes("t", b"safe", 1, 1)
+        self.kept.settle()
+        self.fails()
+        self.assertEqual(self.publisher.publishes("t", b"unsafe", 1, 2), [Acknowledgement(PUBACK, 1)])
+        self.kept.commit()
+        self.assertEqual(self.publisher.take(), [])
+        Quick.error = None
+        self.assertEqual(self.again().hub.sessions["s"].waiting, 1)
+
+    def test_committed_and_denied(self) -> None:
+        """A group that is durable although the commit failed is written again without harm."""
+        self.fails(sqlite3.SQLITE_IOERR, after=True)
+        self.publisher.publishes("t", b"m", 2, 1, retain=True)
+        self.lasting_session_ends()
+        self.kept.commit()
+        self.assertEqual(self.publisher.take(), [])
+        self.mends()
+        self.assertEqual(self.publisher.take(), [Acknowledgement(PUBREC, 1)])
+        counts = {table: self.kept.rows(table) for table in TABLES}
+        expected = {"session": 2, "subscription": 1, "message": 1, "delivery": 1, "received": 1, "retained": 1}
+        self.assertEqual(counts, expected)
+
+    def lasting_session_ends(self) -> None:
+        """A session and its subscription come and go within the group."""
+        journal = self.kept.journal
+        peer = self.rig.hub.sessions["s"]
+        journal.session(replace(peer.record(), client_id="brief"))
+        journal.subscribed("brief", Subscription("x"), None)
+        journal.session_ended("brief")
+
+    def test_what_waits_is_bounded(self) -> None:
+        """Operations wait up to their limit; at it nothing new is taken, and again when half of them are gone."""
+        self.kept.crash()
+        self.kept.more["limits"] = GroupLimits(operations=8)
+        self.rig = self.kept.rig(self.rig.clock.now)
+        self.publisher = self.lasting("p")
+        for number in (1, 2):
+            self.publisher.publishes("t", b"m", 1, number)
+        self.kept.round()
+        self.publisher.publishes("t", b"m", 1, 3)
+        self.kept.journal.received("p", 9)
+        self.assertEqual(self.kept.journal.waiting[0], 7)
+        self.assertTrue(self.kept.journal.accepting)
+        self.kept.journal.released("p", 9)
+        self.assertEqual(self.kept.journal.waiting[0], 8)
+        self.assertFalse(self.kept.journal.accepting)
+        quota = Acknowledgement(PUBACK, 4, ReasonCode.QUOTA_EXCEEDED)
+        self.assertEqual(self.publisher.publishes("t", b"m", 1, 4), [quota])
+        self.kept.commit()
+        self.assertFalse(self.kept.journal.accepting)
+        self.kept.commit()
+        self.assertTrue(self.kept.journal.accepting)
+        self.assertEqual(self.kept.notes.troubles, [None, "mqtt_store_busy", None])
+
+    def test_octets_that_wait_are_bounded(self) -> None:
+        """Octets of messages wait up to their limit."""
+        self.kept.crash()
+        size = 1000 + len("t") + 256
+        limit = 2 * (size + 2 * ROW)
+        self.kept.more["limits"] = GroupLimits(octets=limit)
+        self.rig = self.kept.rig(self.rig.clock.now)
+        self.publisher = self.lasting("p")
+        self.publisher.publishes("t", bytes(1000), 1, 1)
+        self.publisher.publishes("t", bytes(999), 1, 2)
+        self.assertTrue(self.kept.journal.accepting)
+        self.kept.settle()
+        self.publisher.publishes("t", bytes(1000), 1, 3)
+        self.publisher.publishes("t", bytes(1000), 1, 4)
+        self.assertFalse(self.kept.journal.accepting)
+
+    def test_late(self) -> None:
+        """A disk that does not answer for ten seconds is noticed, and again when it does."""
+        self.publisher.publishes("t", b"m", 1, 1)
+        self.kept.round()
+        self.kept.reactor.advance(9.9)
+        self.assertTrue(self.kept.journal.accepting)
+        self.kept.reactor.advance(0.2)
+        self.assertFalse(self.kept.journal.accepting)
+        self.kept.commit()
+        self.assertTrue(self.kept.journal.accepting)
+        self.assertEqual(self.kept.notes.troubles, ["mqtt_store_late", None])
+        self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 1)])
+
+    def test_asked_how_it_is_while_something_comes(self) -> None:
+        """An attempt that has nothing to write does not make safe what is recorded while it runs."""
+        self.fails()
+        self.publisher.publishes("t", b"m", 1, 1)
+        self.kept.commit()
+        Quick.error = None
+        groups = self.kept.journal._groups
+        self.kept.reactor.advance(1)
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+        self.publisher.take()
+        groups._degraded = True
+        groups._try_again()
+        self.publisher.publishes("t", b"m", 1, 2)
+        self.kept.round()
+        self.assertEqual(len(self.kept.lane.tasks), 1)
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+        self.assertEqual(self.publisher.take(), [])
+        self.kept.settle()
+        self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 2)])
+
+    def test_damage(self) -> None:
+        """A database that is found damaged takes nothing more; the next start looks at all of it."""
+        self.fails(sqlite3.SQLITE_CORRUPT)
+        self.publisher.publishes("t", b"m", 1, 1)
+        self.kept.commit()
+        Quick.error = None
+        for _second in range(3):
+            self.kept.reactor.advance(1)
+            self.kept.lane.run()
+            self.kept.reactor.deliver()
+        self.assertEqual(self.publisher.take(), [])
+        self.assertEqual(self.kept.notes.damage, [("damaged", self.kept.path)])
+        self.assertEqual(self.kept.notes.troubles, ["store_corrupt"])
+        self.assertEqual(os.path.getsize(f"{self.kept.path}.reserve"), 2)
+        self.assertEqual(self.again().hub.sessions["s"].waiting, 0)
+
+    def test_defect_in_the_thread(self) -> None:
+        """What the thread did not foresee does not end it: it is trouble like any other."""
+        Quick.error = sqlite3.OperationalError()
+        self.kept.journal.received(object(), 1)  # type: ignore[arg-type]
+        Quick.error = None
+        self.kept.commit()
+        self.assertFalse(self.kept.journal.accepting)
+        self.assertEqual(self.kept.notes.troubles, ["mqtt_store_unavailable"])
+
+    def test_close_while_it_fails(self) -> None:
+        """The end waits for no disk that refuses, writes nothing that stands on what is missing, and says so."""
+        self.fails()
+        self.publisher.publishes("t", b"m", 1, 1)
+        self.kept.commit()
+        self.publisher.publishes("t", b"m", 1, 2)
+        self.kept.close()
+        Quick.error = None
+        self.assertEqual([operations for operations, _octets in self.kept.notes.left], [2])
+        self.assertEqual((self.kept.rows("message"), self.kept.rows("delivery")), (0, 0))
+        self.kept.begin()
+
+    def test_close_when_it_is_well_again(self) -> None:
+        """What was refused before is written at the end, before what came after it."""
+        self.fails()
+        self.publisher.publishes("t", b"m", 1, 1)
+        self.kept.commit()
+        self.publisher.publishes("t", b"m", 1, 2)
+        self.rig.hub.end_session(self.rig.hub.sessions["s"])
+        Quick.error = None
+        self.kept.close()
+        self.assertEqual([self.kept.rows(table) for table in TABLES], [1, 0, 0, 0, 0, 0])
+        self.kept.begin()
+
+
+class ReserveTests(KeptCase):
+    """Space that is kept back for a full disk."""
+
+    more = {"reserve_size": 1 << 20}
+
+    def blocks(self) -> int:
+        """Count the blocks of the reserve."""
+        return os.stat(f"{self.kept.path}.reserve").st_blocks
+
+    def test_given_back(self) -> None:
+        """When the disk is full what runs still becomes safe, nothing new is taken, and both change back with room."""
+        self.lasting("s", "t").loses()
+        publisher = self.lasting("p")
+        publisher.publishes("t", b"m", 1, 1)
+        self.assertGreater(self.blocks(), 0)
+        Quick.error, Quick.times = broken(sqlite3.SQLITE_FULL), 1
+        self.kept.commit()
+        self.assertEqual(publisher.take(), [Acknowledgement(PUBACK, 1)])
+        self.assertFalse(self.kept.journal.accepting)
+        self.assertEqual(self.blocks(), 0)
+        self.kept.reactor.advance(1)
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+        self.assertTrue(self.kept.journal.accepting)
+        self.assertGreater(self.blocks(), 0)

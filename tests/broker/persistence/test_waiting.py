@@ -1,0 +1,166 @@
+"""The opening of the broker's database in its thread, and when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.broker.journal import Remains
+from svc.broker.persistence.errors import PersistenceSilent, PersistenceStuck
+from svc.broker.persistence.journal import SqliteJournal
+from tests.broker.keeping import LASTING, Kept, Quick, quick_connect
+
+
+def all_of(_journal: SqliteJournal, remains: Remains) -> list[str]:
+    """Walk through what was kept, as a core does."""
+    return [each.record.client_id for each in remains.sessions]
+
+
+class OpeningCase(SynchronousTestCase):
+    """A database with one session."""
+
+    def setUp(self) -> None:
+        """Make it, and end it."""
+        self.kept = Kept(self.mktemp())
+        self.kept.rig().connect("s", **LASTING)
+        self.kept.settle()
+        self.kept.crash()
+        self.kept.notes.errors.clear()
+
+    def opening(self, make: Any = all_of) -> Deferred[Any]:
+        """Begin to open it."""
+        return self.kept.opening(make)
+
+    def work(self) -> None:
+        """Let the thread work once, and the reactor take what it says."""
+        self.kept.lane.run()
+        self.kept.reactor.deliver()
+
+    def assert_let_go(self) -> None:
+        """Nothing is locked, no timer is left, and what was there is there."""
+        self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
+        self.assertEqual([each.record.client_id for each in self.kept.begin().sessions], ["s"])
+
+
+class ThreadTests(OpeningCase):
+    """Who does what."""
+
+    def test_handed_over(self) -> None:
+        """The thread reads and makes; the reactor takes it, and from then on the journal takes something."""
+        made: list[SqliteJournal] = []
+        opened = self.opening(lambda journal, remains: made.append(journal) or all_of(journal, remains))
+        opening = self.kept.lane
+        self.assertEqual(made, [])
+        opening.run()
+        [journal] = made
+        self.assertNoResult(opened)
+        self.assertFalse(journal.accepting)
+        self.kept.reactor.deliver()
+        self.assertEqual(self.successResultOf(opened), (journal, ["s"]))
+        self.assertTrue(journal.accepting)
+        self.assertTrue(opening.stopped)
+        self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
+
+    def test_what_cannot_be_made(self) -> None:
+        """What the maker raises is told as it is, and nothing stays locked."""
+
+        def make(_journal: SqliteJournal, _remains: Remains) -> None:
+            raise KeyError("a defect")
+
+        opened = self.opening(make)
+        self.work()
+        self.failureResultOf(opened, KeyError)
+        self.assert_let_go()
+
+
+class CancellationTests(OpeningCase):
+    """Nobody waits any more: the process is to end."""
+
+    def assert_cancelled(self, opened: Deferred[Any]) -> None:
+        """It ends when the thread has let go, and no sooner."""
+        self.assertNoResult(opened)
+        self.work()
+        self.work()
+        self.failureResultOf(opened, CancelledError)
+        self.assertEqual(self.kept.notes.errors, [])
+        self.assert_let_go()
+
+    def test_before_it_is_read(self) -> None:
+        """The thread reads nothing more."""
+        made: list[object] = []
+        opened = self.opening(lambda _journal, remains: made.append(remains))
+        opened.cancel()
+        self.assert_cancelled(opened)
+        self.assertEqual(made, [])
+
+    def test_while_it_is_made(self) -> None:
+        """Whoever walks through the sessions is stopped."""
+        walked: list[object] = []
+
+        def make(_journal: SqliteJournal, remains: Remains) -> None:
+            opened.cancel()
+            walked.extend(remains.sessions)
+
+        opened = self.opening(make)
+        self.kept.lane.run()
+        self.assert_cancelled(opened)
+        self.assertEqual(walked, [])
+
+    def test_before_it_is_handed_over(self) -> None:
+        """What was opened just then is closed again, in the thread."""
+        opened = self.opening()
+        self.kept.lane.run()
+        opened.cancel()
+        self.kept.reactor.deliver()
+        self.assert_cancelled(opened)
+
+    def test_disk_that_hangs(self) -> None:
+        """A thread that does not let go is waited for as long as for a commit."""
+        opened = self.opening()
+        opened.cancel()
+        self.kept.reactor.advance(9.9)
+        self.assertNoResult(opened)
+        self.kept.reactor.advance(0.1)
+        self.failureResultOf(opened, PersistenceStuck)
+        self.assertEqual(self.kept.notes.errors, [("close", "db")])
+        self.work()
+        self.work()
+        self.assert_let_go()
+
+
+class SilenceTests(OpeningCase):
+    """A disk that gives nothing."""
+
+    def test_given_up(self) -> None:
+        """After a minute the start fails and says why; the thread lets go if it ever comes back."""
+        opened = self.opening()
+        self.kept.reactor.advance(59.9)
+        self.assertNoResult(opened)
+        self.kept.reactor.advance(0.1)
+        error = self.failureResultOf(opened, PersistenceSilent).value
+        self.assertEqual(error.reason, "mqtt_store_late")
+        self.assertIn("startTimeout", error.advice())
+        self.assertEqual(self.kept.notes.errors, [("init", "db")])
+        self.work()
+        self.work()
+        self.assert_let_go()
+
+    def test_slow(self) -> None:
+        """One that gives something all the time is waited for, however long it takes."""
+        seconds: Iterator[float] = iter((50.0, 40.0))
+
+        class Slow(Quick):
+            def execute(slow, sql: str, *arguments: Any) -> sqlite3.Cursor:  # type: ignore[override]  # noqa: N805
+                if sql.startswith(("SELECT * FROM message", "SELECT * FROM received")):
+                    self.kept.reactor.advance(next(seconds))
+                return super().execute(sql, *arguments)
+
+        self.kept.more["connect"] = lambda path: quick_connect(path, Slow)
+        opened = self.opening()
+        self.work()
+        self.assertEqual(self.successResultOf(opened)[1], ["s"])
+        self.assertEqual(self.kept.reactor.seconds(), 90.0)

@@ -1,0 +1,194 @@
+"""The disk under the broker's database hangs: the pages answer, the process ends, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, Subscribe, Subscription
+from tests.peers.broker import RunningBroker
+from tests.peers.hanging import HangingDisk
+from tests.peers.mqttclient import RawClient
+from tests.peers.proxy import environment
+from tests.peers.waiting import eventually, short_folder
+
+LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
+SECRET = "a/topic/of/somebody"
+#: The ten seconds of the product, and what a busy machine adds.
+BOUND = 20.0
+
+EMBEDDING = """
+import sys
+from twisted.internet import defer, task
+from svc.broker import Broker, Everything, open_journal
+from svc.broker.message import Message
+
+async def main(reactor):
+    make = lambda journal, remains: Broker(reactor, Everything(), journal=journal, remains=remains)
+    journal, broker = await open_journal(sys.argv[1], make, reactor=reactor)
+    print("opened", flush=True)
+    sys.stdin.readline()
+    broker.publish("t", b"m", 1, retain=True)
+    try:
+        await journal.close()
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+
+task.react(lambda reactor: defer.Deferred.fromCoroutine(main(reactor)))
+"""
+
+
+class HangingBroker(RunningBroker):
+    """A broker on a disk that may hang."""
+
+    def __init__(self, stack: ExitStack, **settings: Any) -> None:
+        folder = short_folder(stack)
+        self.disk = HangingDisk(stack, folder)
+        super().__init__(persistence={"path": str(folder / "kept" / "broker.db")}, settings=settings)
+        stack.callback(self.stop)
+        stack.callback(self.disk.go_on)
+
+    def command(self, *options: str) -> list[str]:
+        """Start it there."""
+        return self.disk.command(super().command(*options))
+
+
+class HangingCase(SynchronousTestCase):
+    """One broker."""
+
+    def setUp(self) -> None:
+        """It is not started yet."""
+        self.stack = ExitStack()
+        self.addCleanup(self.stack.close)
+
+    def broker(self, **settings: Any) -> HangingBroker:
+        """Make it."""
+        return HangingBroker(self.stack, **settings)
+
+    def terminated(self, broker: RunningBroker) -> tuple[int, float]:
+        """End it as an operator does; give its status and how long that took."""
+        began = time.monotonic()
+        broker.signal(signal.SIGTERM)
+        status = broker.wait(BOUND * 2)
+        return status, time.monotonic() - began
+
+
+class EndTests(HangingCase):
+    """The end."""
+
+    def test_bounded(self) -> None:
+        """SIGTERM ends the process within the time of a commit, with status 1 and a word of what is not durable."""
+        broker = self.broker()
+        broker.start()
+        publisher = self.stack.enter_context(RawClient(broker.port))
+        publisher.connect("p")
+        with RawClient(broker.port) as away:
+            away.connect("s", **LASTING)
+            away.send(Subscribe(1, [Subscription(SECRET, 1)]))
+            away.receive()
+        publisher.send(Publish(SECRET, b"safe", 1, packet_id=1))
+        self.assertEqual(publisher.receive(), Acknowledgement(PacketType.PUBACK, 1))
+        broker.disk.hang()
+        publisher.send(Publish(SECRET, b"unsafe", 1, packet_id=2))
+        eventually(lambda: broker.disk.waiting, 10, "a commit that hangs")
+        began = time.monotonic()
+        broker.signal(signal.SIGTERM)
+        eventually(lambda: broker.readiness()["listeners"]["reason"] == "draining", 5, "an end that has begun")
+        self.assertEqual(broker.page("/livez")[0], 200)
+        self.assertEqual(broker.wait(BOUND * 2), 1)
+        self.assertLess(time.monotonic() - began, BOUND)
+        self.judge_words(broker)
+        broker.disk.go_on()
+        broker.start()
+        with RawClient(broker.port) as back:
+            self.assertTrue(back.connect("s", **LASTING).session_present)
+            self.assertIn(b"safe", [each.payload for each in back.sync() if isinstance(each, Publish)])
+
+    def judge_words(self, broker: RunningBroker) -> None:
+        """What the log says of it, and what it does not say."""
+        (left,) = broker.records("svc.broker.store.left_behind")
+        self.assertGreaterEqual(left["attributes"]["operations"], 2)
+        self.assertGreater(left["attributes"]["octets"], len(b"unsafe"))
+        (failed,) = broker.records("svc.broker.store.failed")
+        self.assertEqual(failed["attributes"]["op"], "close")
+        self.assertIn("was not closed within 10.0 s", failed["detail"])
+        self.assertEqual(broker.records("svc.broker.store.closed"), [])
+        self.assertEqual(len(broker.records("svc.process.stopped")), 1)
+        self.assertNotIn(SECRET, broker.log)
+
+    def test_of_a_program_that_embeds(self) -> None:
+        """The end of the journal fails, and the interpreter does not wait for its thread."""
+        folder = short_folder(self.stack)
+        disk = HangingDisk(self.stack, folder)
+        command = disk.command([sys.executable, "-c", EMBEDDING, str(folder / "kept" / "broker.db")])
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
+        ) as process:
+            self.stack.callback(process.kill)
+            assert process.stdout is not None
+            self.assertEqual(process.stdout.readline(), "opened\n")
+            disk.hang()
+            began = time.monotonic()
+            said, _ = process.communicate("go on\n", timeout=BOUND * 2)
+            self.assertLess(time.monotonic() - began, BOUND)
+        self.assertEqual((said, process.returncode), ("PersistenceStuck\n", 0))
+
+
+class StartTests(HangingCase):
+    """The start."""
+
+    def launched(self, **settings: Any) -> HangingBroker:
+        """Start one whose disk hangs from the beginning."""
+        broker = self.broker(**settings)
+        broker.disk.hang()
+        broker.launch()
+        eventually(lambda: broker.disk.waiting and broker.page("/livez")[0] == 200, 20, "pages, and a start that hangs")
+        status, _page = broker.page("/readyz")
+        store = broker.readiness()["store"]
+        self.assertEqual((status, store["ok"], store["reason"]), (503, False, "starting"))
+        return broker
+
+    def test_given_up(self) -> None:
+        """A disk that gives nothing for ``startTimeout`` ends the start with status 1 and the reason."""
+        broker = self.launched(startTimeout="2s")
+        self.assertEqual(broker.wait(BOUND), 1)
+        (failed,) = broker.records("svc.process.start_failed")
+        self.assertEqual(failed["detail_reason"], "mqtt_store_late")
+        self.assertIn("its disk gave nothing", failed["detail"])
+        broker.disk.go_on()
+        broker.start()
+
+    def test_well_again(self) -> None:
+        """A disk that was slow and no more is no trouble: the broker starts."""
+        broker = self.launched()
+        broker.disk.go_on()
+        eventually(broker.is_ready, 20, "a broker that is ready")
+        self.assertTrue(broker.readiness()["store"]["ok"])
+        self.assertEqual(self.terminated(broker)[0], 0)
+
+    def test_ended_meanwhile(self) -> None:
+        """SIGTERM while the database is opened ends in order: the thread lets go of it, and the status is 0."""
+        broker = self.launched()
+        broker.signal(signal.SIGTERM)
+        eventually(lambda: broker.readiness()["listeners"]["reason"] == "draining", 5, "an end that has begun")
+        broker.disk.go_on()
+        self.assertEqual(broker.wait(BOUND), 0)
+        self.assertEqual(len(broker.records("svc.process.stopped")), 1)
+        names = {each["event"]["name"] for each in broker.records()}
+        self.assertEqual(names & {"svc.broker.store.opened", "svc.process.start_failed"}, set())
+        broker.start()
+
+    def test_ended_while_it_hangs(self) -> None:
+        """Where the disk goes on hanging, SIGTERM ends the process within the time of a commit, with status 1."""
+        broker = self.launched()
+        status, seconds = self.terminated(broker)
+        self.assertEqual(status, 1)
+        self.assertLess(seconds, BOUND)
+        (failed,) = broker.records("svc.broker.store.failed")
+        self.assertEqual(failed["attributes"]["op"], "close")
