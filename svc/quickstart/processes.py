@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -20,6 +21,9 @@ from typing import Final, TypedDict
 from svc.errors import SvcError
 
 _END_SECONDS: Final = 10.0
+#: Above those of well-known services, below those that Linux gives to outgoing connections.
+_PORTS: Final = range(20_000, 32_000)
+_GIVEN: Final[set[int]] = set()
 
 
 class ProcessEnded(SvcError):
@@ -159,14 +163,21 @@ def answers_unix(path: Path) -> bool:
 
 def free_port() -> int:
     """
-    Find a loopback port that nobody uses.
+    Find a loopback port that nobody uses and that the kernel gives to no outgoing connection.
 
     Returns:
-        The port.
+        The port, which this process is given only once: whoever got it may not listen there yet.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _GIVEN:
+            _GIVEN.add(port)
+            return port
 
 
 class Machine:
