@@ -1,8 +1,8 @@
 """
 What one connected client says, and what it is answered.
 
-Owns what lasts as long as a connection: the terms, the client's topic aliases. Pure. Before CONNACK there is no client:
-see :func:`greet`.
+Owns what lasts as long as a connection: the terms, the aliases that the client gives to topics. Pure. Before CONNACK
+there is no client: see :func:`greet`.
 """
 
 from __future__ import annotations
@@ -142,6 +142,7 @@ class Client:
             connect.version,
             properties.receive_maximum or 65_535,
             properties.maximum_packet_size,
+            min(properties.topic_alias_maximum or 0, hub.limits.session.aliases),
         )
         session.attach(outlet, terms)
         hub.statistics.accepted += 1

@@ -147,7 +147,7 @@ class LimitSettings(Settings):
     subscriptions: int = Field(default=1000, ge=1, le=100_000)
     """Subscriptions of one session."""
     aliases: int = Field(default=100, ge=0, le=65535)
-    """Topic aliases of one client."""
+    """Topic aliases of one client, and towards it; 0 switches both off."""
     retained: int = Field(default=100_000, ge=0, le=10_000_000)
     """Retained messages; further ones are not kept, and counted."""
     retainedOctets: Size = 256 * 1024 * 1024

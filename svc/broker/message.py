@@ -11,11 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from svc.wire.mqtt import Properties, Publish, QoS, Version, encode
-from svc.wire.mqtt.primitives import text, variable
+from svc.wire.mqtt.primitives import Cursor, text, variable
 from svc.wire.mqtt.properties import NONE, written
 
 #: A member of an enumeration is looked up by a call each time, which shows where every delivery does it.
 _V5: Final = Version.V5
+#: The bits of the fixed header that hold the quality of service.
+_QOS: Final = 0x06
+_NO_TOPIC: Final = b"\x00\x00"
+#: The identifier of the property Topic Alias.
+_ALIAS: Final = b"\x23"
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +51,7 @@ class Message:
     references: int = 0
     _parts: dict[Version, tuple[bytes, bytes]] | None = field(default=None, init=False, repr=False)
     _whole: dict[tuple[Version, bool], bytes] | None = field(default=None, init=False, repr=False)
+    _aliased: tuple[bytes, int, bool, bytes] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def from_publish(cls, packet: Publish, topic: str, publisher: str, now: float) -> Message:
@@ -119,6 +125,26 @@ class Message:
         first = bytes((0x30 | dup << 3 | qos << 1 | retain,)) + variable(len(head) + 2 + len(rest))
         return b"".join((first, head, packet_id.to_bytes(2, "big"), rest))
 
+    def with_alias(self, octets: bytes, alias: int, *, named: bool) -> bytes:
+        """
+        Put a topic alias into a packet (section 3.3.2.3.4).
+
+        Args:
+            octets: what :meth:`octets` gave for a receiver of MQTT 5.0.
+            alias: 1 to 65,535, of the receiver's connection.
+            named: False where the alias stands for the topic already, so that the topic is left out.
+
+        Returns:
+            The whole packet. Receivers of the same packet that know the topic by the same alias share this one too.
+        """
+        last = self._aliased
+        if last is not None and last[0] is octets and last[1] == alias and last[2] is named:
+            return last[3]
+        made = _with_alias(octets, alias, named)
+        if not octets[0] & _QOS:
+            self._aliased = octets, alias, named, made
+        return made
+
     def _at_most_once(self, version: Version, retain: bool) -> bytes:
         head, rest = self._cut(version)
         octets = b"".join((bytes((0x30 | retain,)), variable(len(head) + len(rest)), head, rest))
@@ -144,3 +170,20 @@ class Message:
         left = None if self.expires is None else max(0, int(self.expires - now))
         properties = replace(self.properties, message_expiry=left, subscription_identifiers=identifiers)
         return Publish(self.topic, self.payload, qos, retain, dup, packet_id, properties)
+
+
+def _with_alias(octets: bytes, alias: int, named: bool) -> bytes:
+    begin = 2
+    while octets[begin - 1] >= 0x80:
+        begin += 1
+    end = begin + 2 + (octets[begin] << 8 | octets[begin + 1])
+    # With QoS 1 and 2 the packet identifier stands between topic and properties.
+    behind = end + 2 if octets[0] & _QOS else end
+    size, rest = octets[behind], behind + 1
+    if size >= 0x80:
+        cursor = Cursor("PUBLISH", octets, behind, len(octets))
+        size, rest = cursor.variable(), cursor.position
+    head = octets[begin:behind] if named else _NO_TOPIC + octets[end:behind]
+    added = variable(size + 3) + _ALIAS + alias.to_bytes(2, "big")
+    length = variable(len(head) + len(added) + len(octets) - rest)
+    return b"".join((octets[:1], length, head, added, octets[rest:]))

@@ -17,11 +17,13 @@ class Terms:
         version: the protocol level.
         receive_maximum: messages with QoS above 0 that may be unacknowledged at once.
         packet: octets of the largest packet; None is no limit.
+        aliases: the highest topic alias that it is sent; 0 is none.
     """
 
     version: Version
     receive_maximum: int = 65_535
     packet: int | None = None
+    aliases: int = 0
 
 
 class Outlet(Protocol):

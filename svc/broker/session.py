@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from svc.broker.aliases import TopicAliases
 from svc.broker.incoming import NOT_FOUND, Incoming
 from svc.broker.journal import Delivery, Journal, SessionRecord, Stage
 from svc.broker.message import Message
@@ -62,7 +63,7 @@ class SessionLimits:
         octets: octets that they take together.
         received: QoS 1 and 2 messages of the client in progress; announced as Receive Maximum.
         subscriptions: subscriptions.
-        aliases: topic aliases of the client; announced as Topic Alias Maximum.
+        aliases: topic aliases of the client, announced as Topic Alias Maximum, and at most as many towards it.
     """
 
     queued: int = 1000
@@ -118,6 +119,7 @@ class Session(Incoming):
         self._queued: deque[Delivery] = deque()
         self._inflight: dict[int, Delivery] = {}
         self._again: dict[int, Delivery] = {}
+        self._aliases: TopicAliases | None = None
         self._octets = 0
         self._last_id = 0
 
@@ -192,6 +194,8 @@ class Session(Incoming):
             now: seconds since 1970 UTC.
         """
         self._outlet = None
+        # The next connection knows none of them: what is sent again there carries its topic anew [MQTT-3.3.2-7].
+        self._aliases = None
         self.ended = now
 
     def eased(self, now: float) -> None:
@@ -322,13 +326,31 @@ class Session(Incoming):
         identifiers: tuple[int, ...],
         now: float,
     ) -> bool:
+        terms = self._terms
         octets = message.octets(
-            self._terms.version, qos, retain=retain, dup=dup, packet_id=packet_id, identifiers=identifiers, now=now
+            terms.version, qos, retain=retain, dup=dup, packet_id=packet_id, identifiers=identifiers, now=now
         )
-        if self._terms.packet is not None and len(octets) > self._terms.packet:
+        if terms.aliases:
+            return self._put_by_alias(outlet, message, octets)
+        if terms.packet is not None and len(octets) > terms.packet:
             self._observer.dropped("too_large")
             return False
         outlet.write(octets)
+        self._observer.sent(len(octets))
+        return True
+
+    def _put_by_alias(self, outlet: Outlet, message: Message, octets: bytes) -> bool:
+        terms, aliases = self._terms, self._aliases
+        if aliases is None:
+            aliases = self._aliases = TopicAliases(terms.aliases)
+        octets, introduced = aliases.applied(message, octets, terms.packet)
+        if terms.packet is not None and len(octets) > terms.packet:
+            self._observer.dropped("too_large")
+            return False
+        outlet.write(octets)
+        if introduced:
+            # Not sooner: what was too large has told the client nothing.
+            aliases.introduced(message.topic, introduced)
         self._observer.sent(len(octets))
         return True
 
