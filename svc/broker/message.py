@@ -7,7 +7,7 @@ know who receives it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from svc.wire.mqtt import Properties, Publish, QoS, Version, encode
@@ -73,7 +73,7 @@ class Message:
             if properties.message_expiry is not None:
                 expires = now + properties.message_expiry
             if (properties.topic_alias, properties.message_expiry, properties.will_delay) != (None, None, None):
-                properties = replace(properties, topic_alias=None, message_expiry=None, will_delay=None)
+                properties = properties.replaced(topic_alias=None, message_expiry=None, will_delay=None)
         return cls(topic, packet.payload, packet.qos, packet.retain, properties, publisher, expires)
 
     @property
@@ -168,7 +168,7 @@ class Message:
         self, qos: QoS, retain: bool, dup: bool, packet_id: int, identifiers: tuple[int, ...], now: float
     ) -> Publish:
         left = None if self.expires is None else max(0, int(self.expires - now))
-        properties = replace(self.properties, message_expiry=left, subscription_identifiers=identifiers)
+        properties = self.properties.replaced(message_expiry=left, subscription_identifiers=identifiers)
         return Publish(self.topic, self.payload, qos, retain, dup, packet_id, properties)
 
 
