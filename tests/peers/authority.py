@@ -24,9 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.peers.waiting import PATIENCE, TOP
 from tests.telemetry.schema import judge_log
-
-TOP = Path(__file__).resolve().parents[2]
 
 
 class AuthorityFailed(Exception):
@@ -46,18 +45,6 @@ def entry(path: str, **keys: object) -> dict[str, object]:
     """
     made: dict[str, object] = {"spiffeID": path, "uid": os.geteuid(), **keys}
     return {name: value for name, value in made.items() if value is not None}
-
-
-def free_port() -> int:
-    """
-    Find a TCP port that nobody uses.
-
-    Returns:
-        Its number.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class RunningAuthority:
@@ -130,9 +117,10 @@ class RunningAuthority:
             event: only records of this event.
 
         Returns:
-            The JSON records.
+            The JSON records; a line that is still being written is left out.
         """
-        found = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        lines = self.log.splitlines(keepends=True)
+        found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
         return [each for each in found if event is None or each["event"]["name"] == event]
 
     def write_config(self) -> None:
@@ -155,7 +143,7 @@ class RunningAuthority:
             str(self.config_path),
         ]
 
-    def start(self, *, seconds: float = 20.0) -> RunningAuthority:
+    def start(self, *, seconds: float = PATIENCE) -> RunningAuthority:
         """
         Start it and wait until it serves.
 
@@ -219,10 +207,10 @@ class RunningAuthority:
             return None
         process.send_signal(number)
         try:
-            status = process.wait(10)
+            status = process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            status = process.wait(10)
+            status = process.wait(60)
         judge_log(self.log_path, self._log_begins, killed=status == -signal.SIGKILL)
         return status
 

@@ -59,7 +59,7 @@ def crowd(port: int, credentials: Credentials, count: int, processes: int = 2) -
     running = [subprocess.Popen(command, cwd=TOP, env=environment(), stdout=subprocess.PIPE) for _ in range(processes)]
     found: Counter[str] = Counter()
     for each in running:
-        output, _ = each.communicate(timeout=120)
+        output, _ = each.communicate(timeout=600)
         found.update(json.loads(output))
     return found
 
@@ -84,7 +84,7 @@ class Silent:
 
     def __enter__(self) -> Silent:
         for _number in range(self._count):
-            plain = socket.create_connection(self._address, timeout=10, source_address=(self._source, 0))
+            plain = socket.create_connection(self._address, timeout=60, source_address=(self._source, 0))
             self._sockets.append(plain)
             if self._first:
                 try:
@@ -110,7 +110,7 @@ class _Member:
 
     def come(self, number: int) -> str:
         """Make a connection of the kind that its number says."""
-        plain = socket.create_connection(self._address, timeout=30)
+        plain = socket.create_connection(self._address, timeout=60)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         kind = number % 10
         if kind == 7:

@@ -45,7 +45,7 @@ class Application:
             def do_GET(self) -> None:
                 application.asked.append(self.path)
                 if self.path == "/held":
-                    application.gate.wait(20)
+                    application.gate.wait(60)
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(BODY)))
                 self.end_headers()
@@ -109,7 +109,7 @@ class Breakable(RunningProxy):
     def serve(self) -> None:
         """Fork it and wait until it serves."""
         self.begin()
-        eventually(lambda: self.readiness().get("listeners", {}).get("ok"), 20, "an open listener")
+        eventually(lambda: self.readiness().get("listeners", {}).get("ok"), 60, "an open listener")
 
     def stop(self) -> None:
         """End it and remove its folder."""

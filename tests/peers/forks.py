@@ -120,7 +120,7 @@ class Forks:
         self.living.add(pid)
         return ForkedProxy(self, pid, log)
 
-    def wait(self, pid: int, number: signal.Signals | None = None, seconds: float = 20.0) -> int | None:
+    def wait(self, pid: int, number: signal.Signals | None = None, seconds: float = 60.0) -> int | None:
         """
         Wait until a proxy ends or stops.
 
@@ -141,7 +141,7 @@ class Forks:
         except ForkFailed:
             os.kill(pid, signal.SIGKILL)
             self.living.discard(pid)
-            self._answer(20.0)
+            self._answer(60.0)
             raise
         if "stopped" in answer:
             return None

@@ -106,7 +106,7 @@ class Liar:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        self._server.stop(0).wait(5)
+        self._server.stop(0).wait(60)
 
     def _stream(self, _request: bytes, context: Any) -> Iterator[bytes]:
         self.calls += 1

@@ -55,7 +55,7 @@ class RunningMosquitto:
                 [self._program, "-c", str(self._config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self._process = process
-        eventually(lambda: answers(self.port) or process.poll() is not None, 10.0, f"mosquitto at {self.port}")
+        eventually(lambda: answers(self.port) or process.poll() is not None, 60, f"mosquitto at {self.port}")
         if process.poll() is not None:
             raise AssertionError(f"mosquitto ended: {self.log_path.read_text(errors='replace')[-2000:]}")
         return self
@@ -74,7 +74,7 @@ class RunningMosquitto:
             return
         getattr(process, how)()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(60)

@@ -45,7 +45,7 @@ class RawClient:
         ended: whether the broker has closed the connection.
     """
 
-    def __init__(self, port: int, version: Version = Version.V5, *, tls: Any = None, seconds: float = 10.0) -> None:
+    def __init__(self, port: int, version: Version = Version.V5, *, tls: Any = None, seconds: float = 60.0) -> None:
         self.version = version
         self.ended = False
         self._seconds = seconds

@@ -170,7 +170,7 @@ def attempt(
     settings = context(SSL.TLS_CLIENT_METHOD, svid, groups)
     if alpn:
         settings.set_alpn_protos(list(alpn))
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
         # A timeout of Python would make the descriptor non-blocking under OpenSSL.
         plain.settimeout(None)
         connection = SSL.Connection(settings, plain)
@@ -240,7 +240,7 @@ class PeerServer:
         plain.sendall(b"220 this is not the server you look for\r\n")
 
     def _silent(self, plain: socket.socket) -> None:
-        self._over.wait(10)
+        self._over.wait(60)
 
     def _retry(self, plain: socket.socket) -> None:
         """Ask for x448 in a HelloRetryRequest (RFC 8446, section 4.1.4)."""

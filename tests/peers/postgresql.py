@@ -16,7 +16,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +25,7 @@ import psycopg
 from twisted.trial.unittest import SkipTest
 
 from svc.store.postgresql.address import DatabaseAddress
-from tests.peers.waiting import eventually, free_port, short_folder
+from tests.peers.waiting import eventually, free_port, runs, short_folder
 
 #: The role that the proxy is; owns the database.
 ROLE = "svc"
@@ -150,14 +149,14 @@ class RunningPostgres:
                 start_new_session=True,
                 **self._as_user(),
             )
-        eventually(self._answers, 20, "a connection to the server")
+        eventually(self._answers, 60, "a connection to the server")
 
     def kill(self) -> None:
         """End it as the loss of its machine does: every process of it at once, nothing said, nothing written."""
         process, self._process = self._process, None
         if process is not None:
             self._signal_all(process, signal.SIGKILL)
-            process.wait(20)
+            process.wait(60)
             (self._data / "postmaster.pid").unlink(missing_ok=True)
 
     def crash(self) -> None:
@@ -205,7 +204,7 @@ class RunningPostgres:
         Returns:
             How many there were.
         """
-        query = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{ROLE}'"
+        query = f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = '{ROLE}'"
         return len(self.admin(query))
 
     def standby(self, stack: ExitStack) -> RunningPostgres:
@@ -224,7 +223,7 @@ class RunningPostgres:
         """From now on a commit waits until the standby has it."""
         self.admin("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         followed = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-        eventually(lambda: self.admin(followed) == [(1,)], 10, "a synchronous standby")
+        eventually(lambda: self.admin(followed) == [(1,)], 60, "a synchronous standby")
 
     def promote(self) -> None:
         """Let it take writes."""
@@ -257,7 +256,7 @@ class RunningPostgres:
 
     def _run(self, program: str, *arguments: str | Path) -> None:
         command = [self._programs / program, *arguments]
-        done = subprocess.run(command, capture_output=True, check=False, timeout=60, **self._as_user())
+        done = subprocess.run(command, capture_output=True, check=False, timeout=180, **self._as_user())
         if done.returncode:
             raise AssertionError(f"{program}: {done.stderr.decode(errors='replace')[-2000:]}")
 
@@ -268,7 +267,7 @@ class RunningPostgres:
         command += ["-addext", "subjectAltName=DNS:localhost"]
         if shutil.which("openssl") is None:
             raise SkipTest("openssl is missing: apt-get install openssl")
-        subprocess.run(command, capture_output=True, check=True, timeout=30)
+        subprocess.run(command, capture_output=True, check=True, timeout=180)
         key.chmod(0o600)
         if self._user is not None:
             os.chown(key, self._user.pw_uid, self._user.pw_gid)
@@ -292,6 +291,7 @@ class RunningPostgres:
         if number is signal.SIGKILL:
             # Stopped first, it can start no further child.
             process.send_signal(signal.SIGSTOP)
+            eventually(lambda: _stands(process), what="a server that stands still")
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         if process.poll() is None and children.exists():
             pids += [int(each) for each in children.read_text().split()]
@@ -301,15 +301,7 @@ class RunningPostgres:
             except ProcessLookupError:
                 continue
         if number is signal.SIGKILL:
-            self._until_gone(pids[1:])
-
-    @staticmethod
-    def _until_gone(pids: Sequence[int]) -> None:
-        deadline = time.monotonic() + 10
-        while any(_runs(pid) for pid in pids):
-            if time.monotonic() > deadline:
-                raise AssertionError("children of the server live on")
-            time.sleep(0.005)
+            eventually(lambda: not any(runs(pid) for pid in pids[1:]), what="the end of the server's children")
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
@@ -317,17 +309,17 @@ class RunningPostgres:
             return
         process.send_signal(number)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             self._signal_all(process, signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+def _stands(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it was stopped, or has ended."""
+    if process.poll() is not None:
+        return True
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
 
 
 def _unprivileged() -> pwd.struct_passwd:

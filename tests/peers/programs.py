@@ -43,7 +43,7 @@ def find(name: str) -> str:
 
 
 def run(
-    command: Sequence[str | Path], *, data: bytes = b"", seconds: float = 60.0, **settings: str
+    command: Sequence[str | Path], *, data: bytes = b"", seconds: float = 180.0, **settings: str
 ) -> subprocess.CompletedProcess[bytes]:
     """
     Run a program to its end.
@@ -67,7 +67,7 @@ def run(
     )
 
 
-def svc(*arguments: str | Path, seconds: float = 60.0, **settings: str) -> subprocess.CompletedProcess[bytes]:
+def svc(*arguments: str | Path, seconds: float = 180.0, **settings: str) -> subprocess.CompletedProcess[bytes]:
     """
     Run the command line of this checkout.
 

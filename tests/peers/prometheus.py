@@ -74,7 +74,7 @@ class RunningPrometheus:
         """
         url = f"http://127.0.0.1:{self.port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 found = json.loads(answer.read())["data"]["result"]
         except OSError:
             return {}
@@ -87,6 +87,6 @@ class RunningPrometheus:
         Returns:
             Their names.
         """
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/rules", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/rules", timeout=60) as answer:
             groups = json.loads(answer.read())["data"]["groups"]
         return {rule["name"] for group in groups for rule in group["rules"]}

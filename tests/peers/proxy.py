@@ -28,7 +28,7 @@ from typing import Any
 
 from svc.transport.selection import ENVIRONMENT
 from tests.peers.authority import RunningAuthority
-from tests.peers.waiting import TOP, free_port
+from tests.peers.waiting import PATIENCE, TOP, free_port
 from tests.telemetry.schema import judge_log
 
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)\Z")
@@ -114,7 +114,7 @@ class RunningProxy:
         self.config: dict[str, Any] = {
             "trustDomain": authority.trust_domain,
             "spiffeSocketPath": authority.address,
-            "startTimeout": "15s",
+            "startTimeout": "60s",
             "drainTimeout": "5s",
             "metricsAddr": f"127.0.0.1:{self.metrics_port}",
             "adminAddr": f"127.0.0.1:{self.admin_port}",
@@ -174,7 +174,7 @@ class RunningProxy:
             )
         return self
 
-    def start(self, *, seconds: float = 20.0) -> RunningProxy:
+    def start(self, *, seconds: float = PATIENCE) -> RunningProxy:
         """
         Start it and wait until it is ready.
 
@@ -199,7 +199,7 @@ class RunningProxy:
             time.sleep(0.02)
         return self
 
-    def wait(self, seconds: float = 20.0) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """
         Wait until it ends by itself.
 
@@ -252,10 +252,10 @@ class RunningProxy:
             return None
         process.send_signal(number)
         try:
-            status = process.wait(20)
+            status = process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            status = process.wait(10)
+            status = process.wait(60)
         judge_log(self.log_path, self._log_begins, killed=status == -signal.SIGKILL)
         return status
 
@@ -295,7 +295,7 @@ class RunningProxy:
             Status and content; status 0 where nothing answers.
         """
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=60) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -328,7 +328,7 @@ class RunningProxy:
         Returns:
             Name, labels and value of each sample.
         """
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = []
         for line in text.splitlines():

@@ -197,9 +197,7 @@ class RunningSpire:
             self.add(each)
         ours = [each for each in self._entries if len(each.selectors) == 1]
         if ours:
-            eventually(
-                lambda: {each.path for each in ours} <= set(self.served()), 20.0, "the agent serving its entries"
-            )
+            eventually(lambda: {each.path for each in ours} <= set(self.served()), 60, "the agent serving its entries")
         return self
 
     def start_server(self) -> None:
@@ -288,7 +286,7 @@ class RunningSpire:
         """
         try:
             with WorkloadApiClient(self.address) as client:
-                return [each.spiffe_id.path for each in client.fetch_x509_svids(timeout=5.0)]
+                return [each.spiffe_id.path for each in client.fetch_x509_svids(timeout=30.0)]
         except PySpiffeError:
             return []
 
@@ -378,7 +376,7 @@ class RunningSpire:
             SpireFailed: it refused.
         """
         command = [str(self._programs / "spire-server"), *arguments, "-socketPath", str(self.folder / "api.sock")]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
         if ran.returncode != 0:
             raise SpireFailed(f"{' '.join(arguments)}: {ran.stdout}{ran.stderr}")
         return ran.stdout
@@ -430,7 +428,7 @@ class RunningSpire:
             return path.exists() and subprocess.run(ask, capture_output=True, check=False).returncode == 0
 
         try:
-            eventually(healthy, 30.0, f"a healthy {name}")
+            eventually(healthy, 60, f"a healthy {name}")
         except NotInTime as error:
             raise SpireFailed(f"{name} is not healthy: {self.log(name)[-2000:]}") from error
 
@@ -440,7 +438,7 @@ class RunningSpire:
             return
         process.send_signal(number)
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(60)

@@ -148,7 +148,7 @@ class _Visit:
         # Read nothing either: only the end of the connection is waited for.
         end = select.poll()
         end.register(self._socket, select.POLLRDHUP)
-        end.poll(30_000)
+        end.poll(60_000)
 
     def _drop(self, said: bytes) -> None:
         self._socket.sendall(said)

@@ -55,7 +55,7 @@ class Credentials:
         """
         folder.mkdir(parents=True, exist_ok=True)
         with WorkloadApiClient(authority.address) as client:
-            context = client.fetch_x509_context(timeout=10.0)
+            context = client.fetch_x509_context(timeout=60.0)
         svid = context.default_svid
         if path is not None:
             svid = next(each for each in context.x509_svids if each.spiffe_id.path == path)
@@ -168,7 +168,7 @@ class RawConnection:
     """
 
     def __init__(
-        self, port: int, credentials: Credentials | ssl.SSLContext | None = None, seconds: float = 20.0
+        self, port: int, credentials: Credentials | ssl.SSLContext | None = None, seconds: float = 60.0
     ) -> None:
         self._plain = socket.create_connection(("127.0.0.1", port), timeout=seconds)
         self._plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -28,7 +28,7 @@ class _Wire:
 
     def __init__(self, client: HonestClient, port: int) -> None:
         self.client = client
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._decoder = Decoder("server", client.version)
         self.says([client.connect()])

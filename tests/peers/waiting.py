@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 TOP = Path(__file__).resolve().parents[2]
+#: How long a test waits for what comes at once on an idle machine; a busy one lets a process stand still for seconds.
+PATIENCE = 60.0
 _T = TypeVar("_T")
 _PICK = random.SystemRandom()
+_GIVEN: set[int] = set()
 
 
 class NotInTime(AssertionError):
     """What a test waited for did not happen in time."""
 
 
-def eventually(ask: Callable[[], _T], seconds: float = 10.0, what: str = "the condition") -> _T:
+def eventually(ask: Callable[[], _T], seconds: float = PATIENCE, what: str = "the condition") -> _T:
     """
     Ask until the answer is true.
 
@@ -52,10 +55,12 @@ def free_port() -> int:
     Find a loopback port that nobody uses and that the kernel gives to no outgoing connection.
 
     Returns:
-        Its number.
+        Its number, which this process is given only once: whoever got it may not listen there yet.
     """
     while True:
         port = _PICK.randrange(20000, 32000)
+        if port in _GIVEN:
+            continue
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 continue
@@ -64,6 +69,7 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        _GIVEN.add(port)
         return port
 
 
@@ -80,6 +86,22 @@ def answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def runs(pid: int) -> bool:
+    """
+    Ask whether a process runs; one that has ended and that nobody has waited for does not.
+
+    Args:
+        pid: the process.
+
+    Returns:
+        True where it runs, or is stopped.
+    """
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def short_folder(stack: ExitStack, prefix: str = "svc-it-") -> Path:

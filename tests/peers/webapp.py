@@ -264,13 +264,13 @@ def serve(stack: ExitStack, command: list[str], port: int) -> subprocess.Popen[b
     def end() -> None:
         process.terminate()
         try:
-            process.wait(5)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(5)
+            process.wait(60)
 
     stack.callback(end)
-    eventually(lambda: answers(port) or process.poll() is not None, 20.0, f"{command[0]} at {port}")
+    eventually(lambda: answers(port) or process.poll() is not None, 60, f"{command[0]} at {port}")
     if process.poll() is not None:
         raise AssertionError(f"{command} ended with status {process.returncode}")
     return process
