@@ -28,7 +28,7 @@ from tests.peers.authority import RunningAuthority, entry
 from tests.peers.programs import other_python
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, Ended, RawConnection
-from tests.peers.waiting import Shared, eventually, free_port, short_folder
+from tests.peers.waiting import PATIENCE, Shared, eventually, free_port, short_folder
 
 _TestT = TypeVar("_TestT", bound=Callable[..., None])
 SIGN = "Svc-Notarization-Level: signRequest\r\n"
@@ -61,7 +61,7 @@ def tells(*names: str) -> Callable[[_TestT], _TestT]:
 class _Case(SynchronousTestCase):
     stack: ExitStack
 
-    def assert_told(self, *processes: RunningProxy | RunningAuthority, seconds: float = 5.0) -> None:
+    def assert_told(self, *processes: RunningProxy | RunningAuthority, seconds: float = PATIENCE) -> None:
         """Each event of the test stands in the log of one of the processes."""
         wanted: Set[str] = getattr(self, self._testMethodName).tells
 
@@ -79,7 +79,7 @@ class _Case(SynchronousTestCase):
             found = proxy.readiness().get(name, {})
             return (found.get("ok"), found.get("reason")) == (reason is None, reason) and proxy.is_ready() is ready
 
-        eventually(so, 15, f"{name} {reason or 'ok'}, ready {ready}")
+        eventually(so, 60, f"{name} {reason or 'ok'}, ready {ready}")
 
 
 class RegistryTests(SynchronousTestCase):
@@ -138,7 +138,7 @@ def _make(stack: ExitStack) -> Any:
     ]
     for listener in listeners:
         listener["listen"] = f"127.0.0.1:{ports[listener['name']]}"  # type: ignore[index]
-    notary = {"receiptsPerSecond": 20, "receiptsBurst": 40}
+    notary = {"receiptsPerSecond": 2, "receiptsBurst": 40}
     settings = {"accessLog": "on", "workload": {"namespace": "shop", "annotations": {"note": SECRET}}}
     proxy = RunningProxy(authority, application, listeners=listeners, notary=notary, settings=settings)
     stack.enter_context(proxy)
@@ -210,7 +210,7 @@ class TrafficTests(_Case):
         with contextlib.suppress(OSError):
             self.connect("tight").rest()
         asking = self.connect()
-        eventually(lambda: asking.request("/bytes/1", fields=SIGN).status == 429, 10, "a refusal for the rate")
+        eventually(lambda: asking.request("/bytes/1", fields=SIGN).status == 429, 60, "a refusal for the rate")
         self.assert_told(self.proxy)
 
     @tells("store.failed", "store.read_only", "store.writable", "notary.record.failed")
@@ -221,7 +221,7 @@ class TrafficTests(_Case):
             connection.request("/bytes/1", fields="Svc-Notarization-Level: logRequest\r\n")
         self.assert_condition(self.proxy, "store", None, ready=True)
         with self.no_room():
-            eventually(self.refused, 10, "a refusal")
+            eventually(self.refused, 60, "a refusal")
             self.assert_condition(self.proxy, "store", "notary_unavailable", ready=False)
             self.assertTrue(self.proxy.readiness()["store"]["required"])
             self.assertEqual(200, connection.request("/bytes/1").status)
@@ -257,7 +257,7 @@ class TrafficTests(_Case):
             self.proxy.config = before
             self.proxy.write_config()
             self.proxy.signal(signal.SIGHUP)
-            eventually(self.proxy.is_ready, 15, "readiness with the old file")
+            eventually(self.proxy.is_ready, 60, "readiness with the old file")
 
         self.addCleanup(restore)
         change(self.proxy.config)
@@ -272,7 +272,7 @@ class TrafficTests(_Case):
         before = len(told())
         self.proxy.write_config()
         self.proxy.signal(signal.SIGHUP)
-        found: list[dict[str, Any]] = eventually(lambda: told()[before:], 15, "the end of the reload")
+        found: list[dict[str, Any]] = eventually(lambda: told()[before:], 60, "the end of the reload")
         return found[0]
 
     @tells("config.loaded", "proxy.policy.loaded", "proxy.request.denied")
@@ -303,6 +303,11 @@ class TrafficTests(_Case):
         thief = Thief(tight)
         self.addCleanup(thief.stop)
         self.assertEqual("svc.config.rejected", self.reload(change)["event"]["name"])
+        for _turn in range(50):
+            # On a busy machine it may sleep while the port is free.
+            if thief.has_it():
+                break
+            self.assertEqual("svc.config.rejected", self.reloaded()["event"]["name"])
         self.assert_condition(self.proxy, "listeners", "listen_failed", ready=False)
         self.assertEqual("not open: tight", self.proxy.readiness()["listeners"]["message"])
         self.assertEqual(200, self.connect().request("/bytes/1").status)
@@ -355,7 +360,7 @@ class TrafficTests(_Case):
         time.sleep(1.2)
         self.assertGreater(len(self.proxy.records("svc.proxy.request.rejected")), 5)
         pages = [
-            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5).read()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60).read()
             for port, path in (
                 (self.proxy.admin_port, "/config"),
                 (self.proxy.admin_port, "/readyz"),
@@ -381,6 +386,8 @@ class Thief:
 
     def __init__(self, port: int) -> None:
         self._socket = socket.socket()
+        # What is left of earlier connections to the port is no hindrance.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port, self._stop = port, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -395,10 +402,15 @@ class Thief:
             else:
                 return
 
+    def has_it(self) -> bool:
+        """Whether it has taken the port; there is nothing that it still tries."""
+        self._thread.join(0.5)
+        return not self._thread.is_alive()
+
     def stop(self) -> None:
         """Let go of it."""
         self._stop.set()
-        self._thread.join(5)
+        self._thread.join(60)
         self._socket.close()
 
 
@@ -455,7 +467,7 @@ class StartTests(_Case):
         """Ask for a drain; gives the status."""
         url = f"http://127.0.0.1:{proxy.admin_port}/drain"
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, b"", fields), timeout=5) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, b"", fields), timeout=60) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -478,7 +490,7 @@ class CredentialTests(_Case):
         with ExitStack() as stack:
             folder = short_folder(stack)
             python = other_python(folder / "python")
-            own = {"executable": str(python), "ttl": "6s"}
+            own = {"executable": str(python), "ttl": "20s"}
             guest = entry("/ns/shop/sa/web", ttl="1h")
             authority = RunningAuthority(entries=[entry("/ns/shop/sa/api", **own), guest], pq=False)
             stack.enter_context(authority)
@@ -517,7 +529,7 @@ class CredentialTests(_Case):
         connection = stack.enter_context(RawConnection(proxy.port, credentials))
         self.assertEqual(200, connection.request("/bytes/1").status)
         authority.kill()
-        eventually(lambda: proxy.records("svc.workload.source.stale"), 5)
+        eventually(lambda: proxy.records("svc.workload.source.stale"), 60)
         authority.start()
         self.assertTrue(connection.ended())
 
@@ -531,7 +543,7 @@ class CredentialTests(_Case):
             authority.config["entries"] = entries
             authority.write_config()
             if len(entries) == 2:
-                eventually(lambda: proxy.records("svc.workload.identity.changed"), 10)
+                eventually(lambda: proxy.records("svc.workload.identity.changed"), 60)
         self.assert_condition(proxy, "credentials", "identity_withdrawn", ready=False)
 
 
@@ -568,7 +580,7 @@ class AuthorityTests(_Case):
             authority.config["openBundles"] = True
             authority.config["entries"] = []
             authority.write_config()
-            eventually(lambda: authority.records("svc.config.warning"), 10)
+            eventually(lambda: authority.records("svc.config.warning"), 60)
             del authority.config["openBundles"]
             authority.write_config()
-            self.assert_told(authority, proxy, seconds=15)
+            self.assert_told(authority, proxy)

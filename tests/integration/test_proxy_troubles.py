@@ -48,7 +48,7 @@ def _make(stack: ExitStack) -> Any:
             **inbound,
             "name": "tight",
             "upstream": f"127.0.0.1:{application}",
-            "timeouts": {"response": "500ms", "header": "1s", "idle": "1s", "stream": "1s"},
+            "timeouts": {"response": "2s", "header": "3s", "idle": "3s", "stream": "3s"},
             "limits": {"head": "2KiB", "fields": 10, "body": "1MiB"},
         },
         {**outbound, "name": "out", "upstream": f"127.0.0.1:{ports['absent']}"},
@@ -101,34 +101,36 @@ class ApplicationTests(_Case):
             connection, began = self.connect(listener), time.monotonic()
             for _turn in range(2):
                 self.assert_problem(connection.request("/bytes/1"), status, code)
-            self.assertLess(time.monotonic() - began, 3)
-        told = {each["detail_reason"] for each in self.proxy.records("svc.proxy.upstream.failed")}
-        self.assertLessEqual({"upstream_unreachable", "upstream_timeout"}, told)
+            self.assertLess(time.monotonic() - began, 15)
+        reasons = {"upstream_unreachable", "upstream_timeout"}
+        eventually(lambda: reasons <= {each["detail_reason"] for each in self.failures()}, what="both in the log")
+
+    def failures(self) -> list[dict[str, Any]]:
+        """What the log says of applications."""
+        return self.proxy.records("svc.proxy.upstream.failed")
 
     def test_slow(self) -> None:
         """One that does not answer in time is 504; what it says later is nobody's."""
         connection = self.connect("tight")
-        self.assert_problem(connection.request("/slow/1"), 504, "upstream_timeout")
+        self.assert_problem(connection.request("/slow/4"), 504, "upstream_timeout")
         self.assertEqual(webapp.octets(7), connection.request("/bytes/7").body)
 
     def test_stalled(self) -> None:
         """One that stops in the middle of its answer breaks the client's connection: half is never passed for whole."""
         connection = self.connect("tight")
-        connection.send(b"GET /drip/3/5 HTTP/1.1\r\nHost: test\r\n\r\n")
+        connection.send(b"GET /drip/3/60 HTTP/1.1\r\nHost: test\r\n\r\n")
         began = time.monotonic()
         head, _, body = connection.rest().partition(b"\r\n\r\n")
         self.assertIn(b"Content-Length: 3", head)
         self.assertEqual(b".", body)
-        self.assertLess(time.monotonic() - began, 4)
+        self.assertLess(time.monotonic() - began, 45)
 
     def test_wrong_identity(self) -> None:
         """A peer that is not the configured one is 502 outbound, and the reason is told to the operator."""
         self.assert_problem(self.connect("out").request("/bytes/1"), 502, "upstream_identity_refused")
-        [told] = [
-            each
-            for each in self.proxy.records("svc.proxy.upstream.failed")
-            if each["detail_reason"] == "upstream_identity_refused"
-        ]
+        [told] = eventually(
+            lambda: [each for each in self.failures() if each["detail_reason"] == "upstream_identity_refused"]
+        )
         self.assertIn(ID, told["detail"])
         failures = self.proxy.metric("svc_proxy_tls_handshake_failures_total", role="client")
         self.assertEqual(1, failures)
@@ -169,14 +171,14 @@ class LimitTests(_Case):
         self.assertEqual(1048576, json.loads(whole.body)["size"])
 
     def test_times(self) -> None:
-        """A head that never ends is 408 after its second; a connection without requests is closed after its own."""
+        """A head that never ends is 408 after its time; a connection without requests is closed after its own."""
         connection, began = self.connect("tight"), time.monotonic()
         connection.send(b"GET /bytes/1 HTTP/1.1\r\nHo")
         self.assert_problem(connection.read(), 408, "request_timeout")
         idle = self.connect("tight")
         idle.request("/bytes/1")
         self.assertTrue(idle.ended())
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 45)
 
     def test_no_http(self) -> None:
         """What can be read in two ways is 400, never forwarded."""
@@ -211,7 +213,7 @@ class PolicyTests(_Case):
             self.assertEqual(200, connection.request("/.well-known/svc-notary/v1/statements/current").status)
             denied = {"result": "denied", "reason": "policy_deny", "role": "server"}
             self.assertEqual(1, proxy.metric("svc_proxy_auth_decisions_total", **denied))
-            [told] = proxy.records("svc.proxy.request.denied")
+            [told] = eventually(lambda: proxy.records("svc.proxy.request.denied"))
             self.assertEqual(("policy_deny", self.found.web.spiffe_id), (told["reason"], told["peer_spiffe_id"]))
             self.assertEqual([], proxy.records("svc.proxy.policy.default_allow"))
 
@@ -232,14 +234,14 @@ class NotaryTests(_Case):
     def test_pending(self) -> None:
         """While the exchange runs its receipt is 202 with a time to wait; then it is there."""
         nonce = new_nonce(os.urandom(16))
-        thread = threading.Thread(target=self.ask, args=(self.connect("web"), "/drip/8/0.1", nonce))
+        thread = threading.Thread(target=self.ask, args=(self.connect("web"), "/drip/50/0.1", nonce))
         thread.start()
         connection = self.connect("web")
         pending = eventually(
-            lambda: (found := connection.request(RECEIPTS + nonce)).status != 404 and found, 5, "that it has begun"
+            lambda: (found := connection.request(RECEIPTS + nonce)).status != 404 and found, 60, "that it has begun"
         )
         self.assertEqual((202, "1"), (pending.status, pending.get("retry-after")))
-        thread.join(10)
+        thread.join(60)
         self.assertEqual(200, connection.request(RECEIPTS + nonce).status)
 
     def test_whose(self) -> None:

