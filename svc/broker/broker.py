@@ -123,6 +123,7 @@ class Broker(Service):
             now=wall,
             guard=guard,
             random_name=lambda: f"auto-{secrets.token_hex(16)}",
+            soon=lambda turn: reactor.callLater(0, turn),
             limits=limits,
             journal=journal or NoJournal(),
             told=self._reporter.denied,

@@ -151,10 +151,12 @@ class Client:
     def resume(self) -> None:
         """Send what the session has for the client."""
         self.session.resume(self._hub.now())
+        self._hub.feed.go_on(self.session)
 
     def eased(self) -> None:
         """Go on after congestion of the outlet."""
         self.session.eased(self._hub.now())
+        self._hub.feed.go_on(self.session)
 
     def lost(self, *, with_will: bool = True) -> None:
         """
@@ -187,6 +189,7 @@ class Client:
                 self.session.released(packet)
             else:
                 self.session.acknowledged(packet, self._hub.now())
+                self._hub.feed.go_on(self.session)
         elif isinstance(packet, Subscribe):
             self._subscribe(packet)
         elif isinstance(packet, Unsubscribe):
@@ -273,16 +276,21 @@ class Client:
             codes.append(code)
             if code < 0x80:
                 granted.append((subscription, hub.subscribe(session, subscription, identifier)))
-        outlet = self._outlet
 
         def safe() -> None:
-            if session.outlet is not outlet:
-                return
-            outlet.send(Suback(packet.packet_id, codes))
+            self._outlet.send(Suback(packet.packet_id, codes))
             for subscription, new in granted:
                 hub.send_retained(session, subscription, new=new)
+            hub.feed.go_on(session)
 
-        hub.safe(safe, wait=session.lasting)
+        self._when_safe(safe)
+
+    def _when_safe(self, then: Callable[[], None]) -> None:
+        """Answer once what was recorded is safe; where nothing was, a disk that stands still is no matter."""
+        if self.session.lasting:
+            self.session.when_safe(then)
+        else:
+            then()
 
     def _judged(self, subscription: Subscription) -> int:
         """Decide about one filter; MQTT 3.1.1 has one code for every refusal."""
@@ -298,13 +306,7 @@ class Client:
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         found = [self._hub.unsubscribe(self.session, topic_filter) for topic_filter in packet.filters]
         codes: list[int] = [ReasonCode.SUCCESS if each else ReasonCode.NO_SUBSCRIPTION_EXISTED for each in found]
-        session, outlet = self.session, self._outlet
-
-        def safe() -> None:
-            if session.outlet is outlet:
-                outlet.send(Unsuback(packet.packet_id, codes if self._v5 else []))
-
-        self._hub.safe(safe, wait=session.lasting)
+        self._when_safe(lambda: self._outlet.send(Unsuback(packet.packet_id, codes if self._v5 else [])))
 
     def _disconnect(self, packet: Disconnect) -> Disconnect:
         expiry = packet.properties.session_expiry

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Flag, auto
+from functools import partial
 from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IPushProducer
@@ -44,6 +46,21 @@ from svc.wire.mqtt import (
 
 #: Seconds in which a goodbye may be sent; then the connection is cut.
 GOODBYE: Final = 5.0
+#: Octets of answers to a client that does not read, beyond what the transport buffers, before it is not read either.
+UNREAD: Final = 64 * 1024
+#: Answers to a client that may wait until what they speak of is safe; then it is not read until they are sent.
+OWED: Final = 1000
+
+
+class _Deaf(Flag):
+    """Why nothing is read from a client."""
+
+    CONNACK_WAITS = auto()
+    ANSWERS_UNREAD = auto()
+    ANSWERS_OWED = auto()
+
+
+_HEARS: Final = _Deaf(0)
 
 
 class ConnectionReporter(Protocol):
@@ -152,7 +169,8 @@ class BrokerConnection(TwistedProtocol):
         self._version = Version.V5
         self._greeted = False
         self._held: list[Packet | Refused] = []
-        self._waiting = False
+        self._deaf = _HEARS
+        self._unread = 0
         self.congested = False
         self.ended = False
         self._will = True
@@ -181,6 +199,10 @@ class BrokerConnection(TwistedProtocol):
                 self._held.append(event)
             else:
                 self._take(event)
+        client = self._client
+        if client is not None and client.session.owed > OWED:
+            self._listen_not(_Deaf.ANSWERS_OWED)
+            self._hub.journal.safe(partial(self._listen, _Deaf.ANSWERS_OWED))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the core that the client is gone."""
@@ -191,17 +213,20 @@ class BrokerConnection(TwistedProtocol):
         self._depart()
 
     def pauseProducing(self) -> None:
-        """So much waits to be sent that neither messages nor requests should be added."""
+        """
+        So much waits to be sent that no messages should be added.
+
+        The client is still heard: its acknowledgements make room, and its PINGREQ says that it is slow and not gone.
+        """
         self.congested = True
-        self._transport.pauseProducing()
+        self._unread = 0
 
     def resumeProducing(self) -> None:
         """What waited is sent."""
         self.congested = False
+        self._listen(_Deaf.ANSWERS_UNREAD)
         if self._client is not None and not self.ended:
             self._client.eased()
-        if not self.congested:
-            self._transport.resumeProducing()
 
     def stopProducing(self) -> None:
         """The transport is gone; ``connectionLost`` follows."""
@@ -209,6 +234,20 @@ class BrokerConnection(TwistedProtocol):
     @property
     def _transport(self) -> Any:
         return self.transport
+
+    def _listen(self, reason: _Deaf) -> None:
+        """One reason less not to read."""
+        if reason not in self._deaf:
+            return
+        self._deaf &= ~reason
+        if not self._deaf and not self.ended:
+            self._last_heard = self._seconds()
+            self._transport.resumeProducing()
+
+    def _listen_not(self, reason: _Deaf) -> None:
+        if not self.ended:
+            self._deaf |= reason
+            self._transport.pauseProducing()
 
     # Packets.
 
@@ -241,8 +280,7 @@ class BrokerConnection(TwistedProtocol):
             keep_alive_limit=self._terms.keep_alive,
         )
         if self._client is None and not self.ended:
-            self._waiting = True
-            self._transport.pauseProducing()
+            self._listen_not(_Deaf.CONNACK_WAITS)
 
     def _ready(self, client: Client) -> None:
         self._client = client
@@ -252,8 +290,7 @@ class BrokerConnection(TwistedProtocol):
         for event in held:
             if not self.ended:
                 self._take(event)
-        if self._waiting and not self.ended and not self.congested:
-            self._transport.resumeProducing()
+        self._listen(_Deaf.CONNACK_WAITS)
 
     def _said_goodbye(self, packet: Disconnect) -> None:
         # Reason 0 takes the will with it [MQTT-3.14.4-3]; any other one leaves it.
@@ -293,8 +330,13 @@ class BrokerConnection(TwistedProtocol):
 
     def write(self, octets: bytes) -> None:
         """Write octets."""
-        if not self.ended:
-            self.transport.write(octets)  # type: ignore[union-attr]
+        if self.ended:
+            return
+        self.transport.write(octets)  # type: ignore[union-attr]
+        if self.congested:
+            self._unread += len(octets)
+            if self._unread > UNREAD:
+                self._listen_not(_Deaf.ANSWERS_UNREAD)
 
     def close(self, reason: ReasonCode) -> None:
         """Say why, where the version can, and close."""

@@ -21,6 +21,7 @@ from svc.broker.errors import (
     StoreRefuses,
     TooManySessions,
 )
+from svc.broker.feeding import RetainedFeed
 from svc.broker.journal import Journal, NoJournal, Remains
 from svc.broker.message import Message
 from svc.broker.outlet import Outlet
@@ -85,6 +86,7 @@ class Hub:
         now: seconds since 1970 UTC.
         guard: decides who may do what.
         random_name: gives a client identifier that nobody can guess.
+        soon: calls a function when connections had their turn, never at once.
         limits: what is held.
         journal: records what must last.
         told: called with principal, client identifier and action when rules of access refuse something.
@@ -96,6 +98,7 @@ class Hub:
         now: Callable[[], float],
         guard: Guard,
         random_name: Callable[[], str],
+        soon: Callable[[Callable[[], None]], None],
         limits: HubLimits | None = None,
         journal: Journal | None = None,
         told: Callable[[Principal, str, str], None] = lambda principal, client_id, action: None,
@@ -109,6 +112,7 @@ class Hub:
         self.subscriptions: Final[SubscriptionTree[Session]] = SubscriptionTree()
         self.retained: Final = RetainedMessages(self.limits.retained, self.limits.retained_octets)
         self.sessions: Final[dict[str, Session]] = {}
+        self.feed: Final = RetainedFeed(self.retained, now, soon)
         self._random_name = random_name
         self.session_deadlines: Final = Deadlines()
         self.retained_deadlines: Final = Deadlines()
@@ -289,6 +293,7 @@ class Hub:
         for topic_filter in list(session.subscriptions):
             self.subscriptions.remove(session, topic_filter)
         session.subscriptions.clear()
+        self.feed.forget(session)
         session.forget_everything()
         session.claim = None
         if self.sessions.get(session.client_id) is session:
@@ -327,9 +332,7 @@ class Hub:
                 continue
             route.subscriber.offer(message, route, now)
         for group in routes.groups:
-            members = list(group.in_turn())
-            # Whoever is there comes first: a message for one who is away may wait for long.
-            chosen = next((each for each in members if each.subscriber.outlet is not None), members[0])
+            chosen = _chosen(list(group.in_turn()), message)
             chosen.subscriber.offer(message, chosen, now)
         return bool(routes.direct or routes.groups)
 
@@ -395,10 +398,10 @@ class Hub:
 
     def send_retained(self, session: Session, subscription: Subscription, *, new: bool) -> None:
         """
-        Send the retained messages that a subscription asks for (section 3.3.1.3).
+        Have the retained messages sent that a subscription asks for (section 3.3.1.3).
 
         Args:
-            session: who gets them.
+            session: who gets them; :attr:`feed` begins with :meth:`~svc.broker.feeding.RetainedFeed.go_on`.
             subscription: the subscription.
             new: whether it was not there before.
         """
@@ -406,18 +409,8 @@ class Hub:
             return
         if subscription.retain_handling == 1 and not new:
             return
-        current = session.subscriptions.get(subscription.filter)
-        if current is None:
-            return
-        now = self.now()
-        # It is this subscription that asks: others that match have no part in it [MQTT-3.3.4-3].
-        identifiers = () if current[1] is None else (current[1],)
-        route = Route(session, subscription.qos, subscription.no_local, True, identifiers)
-        for message in list(self.retained.matching(subscription.filter)):
-            # No Local is about every message of one's own [MQTT-3.8.3-3].
-            own = subscription.no_local and message.publisher == session.client_id
-            if not own and not message.expired(now):
-                session.offer(message, route, now, retained=True)
+        if subscription.filter in session.subscriptions:
+            self.feed.begin(session, subscription.filter)
 
     # Time.
 
@@ -430,6 +423,7 @@ class Hub:
                 self._judge(session, now)
         for topic in self.retained_deadlines.due(now):
             self._unretain(topic)
+        self.feed.tick()
 
     def _judge(self, session: Session, now: float) -> None:
         if session.expiry is not None and session.ended is not None and session.ended + session.expiry <= now:
@@ -472,3 +466,24 @@ class Hub:
             self.sessions[record.client_id] = session
             self._schedule(session)
         self.tick()
+
+
+def _chosen(members: list[Route[Session]], message: Message) -> Route[Session]:
+    """
+    Choose who of a group gets a message.
+
+    Whoever is there comes first: a message for one who is away may wait for long. Who cannot take it now, because it
+    reads too slowly or its queue is full, comes last.
+    """
+
+    def takes(member: Route[Session]) -> bool:
+        session = member.subscriber
+        if min(message.qos, member.qos):
+            return session.has_room(message)
+        return session.outlet is not None and not session.outlet.congested
+
+    for there in (True, False):
+        for each in members:
+            if (each.subscriber.outlet is not None) is there and takes(each):
+                return each
+    return members[0]

@@ -7,6 +7,7 @@ once all that a packet caused is safe, on the connection that brought it, or not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -31,17 +32,21 @@ class Incoming:
 
     Attributes:
         expiry: seconds that the session outlives its connection; 0 ends with it, None never ends.
+        owed: answers to the open connection that wait until something is safe and that no Receive Maximum bounds.
     """
 
     def __init__(self, client_id: str, limit: int, journal: Journal) -> None:
         self.client_id: Final = client_id
         self.expiry: int | None = 0
+        self.owed = 0
         self._receive_maximum = limit
         self._journal = journal
         self._outlet: Outlet | None = None
         self._terms = Terms(Version.V5)
         self._received: set[int] = set()
         self._processing = 0
+        # Of those received: what an earlier connection brought, which counts against no Receive Maximum of this one.
+        self._earlier: set[int] | None = None
 
     @property
     def lasting(self) -> bool:
@@ -62,7 +67,15 @@ class Incoming:
         """
         if not packet.qos or self.knows(packet):
             return True
-        return len(self._received) + self._processing < self._receive_maximum
+        open_ones = len(self._received) + self._processing
+        if self._earlier is not None and open_ones < 2 * self._receive_maximum:
+            open_ones -= len(self._earlier)
+        return open_ones < self._receive_maximum
+
+    def begin_anew(self) -> None:
+        """Count from the beginning: each connection has its own Receive Maximum (section 4.9)."""
+        self._processing = self.owed = 0
+        self._earlier = set(self._received) or None
 
     def begin(self, packet: Publish) -> None:
         """
@@ -136,15 +149,32 @@ class Incoming:
 
     def _forget_received(self, packet_id: int) -> None:
         self._received.discard(packet_id)
+        if self._earlier is not None:
+            self._earlier.discard(packet_id)
         if self.lasting:
             self._journal.released(self.client_id, packet_id)
+
+    def when_safe(self, then: Callable[[], None]) -> None:
+        """
+        Call when all that was recorded is safe, unless the connection is over by then.
+
+        Args:
+            then: answers the client.
+        """
+        self.owed += 1
+        self._journal.safe(partial(self._paid, self._outlet, then))
+
+    def _paid(self, outlet: Outlet | None, then: Callable[[], None]) -> None:
+        if outlet is self._outlet:
+            self.owed -= 1
+            then()
 
     def _answer(self, kind: PacketType, packet_id: int, code: int = 0) -> None:
         self._answer_on(self._outlet, kind, packet_id, code)
 
     def _answer_safe(self, kind: PacketType, packet_id: int, code: int = 0) -> None:
         """Answer once everything that was recorded is safe."""
-        self._journal.safe(partial(self._answer_on, self._outlet, kind, packet_id, code))
+        self.when_safe(partial(self._answer, kind, packet_id, code))
 
     def _answer_on(self, outlet: Outlet | None, kind: PacketType, packet_id: int, code: int = 0) -> None:
         """Answer on the connection that asked: one that came since must not get it."""

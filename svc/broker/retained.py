@@ -17,6 +17,7 @@ from svc.broker.message import Message
 class _Node:
     children: dict[str, _Node] = field(default_factory=dict)
     message: Message | None = None
+    number: int = 0
 
 
 class RetainedMessages:
@@ -34,6 +35,7 @@ class RetainedMessages:
         self._octets_limit = octets
         self._count = 0
         self._octets = 0
+        self._kept = 0
 
     def __len__(self) -> int:
         """Tell the number of messages."""
@@ -61,7 +63,8 @@ class RetainedMessages:
         node = self._root
         for level in message.topic.split("/"):
             node = node.children.setdefault(level, _Node())
-        node.message = message
+        self._kept += 1
+        node.message, node.number = message, self._kept
         self._count += old is None
         self._octets += more
         return True
@@ -109,37 +112,41 @@ class RetainedMessages:
             del parent.children[level]
         return message
 
-    def matching(self, topic_filter: str) -> Iterator[Message]:
+    def walk(self, topic_filter: str) -> Iterator[Message | None]:
         """
-        Find the messages that a filter matches.
+        Find the messages that a filter matches, step by step.
+
+        What is kept or forgotten between two steps does no harm: a message that is kept from now on is left out.
 
         Args:
             topic_filter: a valid filter that is not shared.
 
-        Yields:
-            The messages, expired ones included; nothing may be kept or forgotten meanwhile.
+        Returns:
+            For each topic level that is looked at its message, expired ones included, or None, so that whoever walks
+            can stop after as many steps as there is time for.
         """
-        levels = topic_filter.split("/")
-        stack: list[tuple[_Node, int]] = [(self._root, 0)]
-        while stack:
-            node, depth = stack.pop()
-            if depth == len(levels):
-                if node.message is not None:
-                    yield node.message
-                continue
-            level = levels[depth]
-            if level == "#":
-                yield from self._below(node, depth)
-                continue
-            if level == "+":
-                stack += [(child, depth + 1) for name, child in node.children.items() if depth or name[:1] != "$"]
-            elif level in node.children:
-                stack.append((node.children[level], depth + 1))
+        return self._steps(topic_filter.split("/"), self._kept)
 
-    def _below(self, node: _Node, depth: int) -> Iterator[Message]:
-        stack = [(node, depth)]
-        while stack:
-            current, below = stack.pop()
-            if current.message is not None:
-                yield current.message
-            stack += [(child, below + 1) for name, child in current.children.items() if below or name[:1] != "$"]
+    def _steps(self, levels: list[str], last: int) -> Iterator[Message | None]:
+        steps = [(iter([self._root]), 0)]
+        while steps:
+            nodes, depth = steps[-1]
+            node = next(nodes, None)
+            if node is None:
+                steps.pop()
+                continue
+            level = levels[depth] if depth < len(levels) else None
+            # "#" stands for the level before it as well [section 4.7.1.2].
+            matched = level is None or level == "#"
+            yield node.message if matched and node.number <= last else None
+            if level is not None:
+                steps.append((iter(self._below(node, level)), depth if level == "#" else depth + 1))
+
+    def _below(self, node: _Node, level: str) -> list[_Node]:
+        if level not in ("+", "#"):
+            child = node.children.get(level)
+            return [] if child is None else [child]
+        if node is self._root:
+            # A leading wildcard matches no topic that begins with $ [MQTT-4.7.2-1].
+            return [child for name, child in node.children.items() if name[:1] != "$"]
+        return list(node.children.values())

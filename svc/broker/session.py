@@ -122,6 +122,7 @@ class Session(Incoming):
         self._aliases: TopicAliases | None = None
         self._octets = 0
         self._last_id = 0
+        self._pumping = False
 
     # What others see.
 
@@ -134,6 +135,23 @@ class Session(Incoming):
     def full(self) -> bool:
         """Whether another subscription is one too many."""
         return len(self.subscriptions) >= self._limits.subscriptions
+
+    @property
+    def hungry(self) -> bool:
+        """Whether what can wait elsewhere may be offered: it is read from, and half of what it may hold is free."""
+        outlet, limits = self._outlet, self._limits
+        if outlet is None or outlet.congested or (self.lasting and not self._journal.accepting):
+            return False
+        return self.waiting * 2 < limits.queued and self._octets * 2 < limits.octets
+
+    def has_room(self, message: Message) -> bool:
+        """
+        Say whether a message could be taken now.
+
+        Args:
+            message: the message.
+        """
+        return self.waiting < self._limits.queued and self._octets + message.size <= self._limits.octets
 
     def record(self) -> SessionRecord:
         """Write down what lasts of it, but for subscriptions and deliveries."""
@@ -153,7 +171,7 @@ class Session(Incoming):
         """
         self._outlet = outlet
         self._terms = terms
-        self._processing = 0
+        self.begin_anew()
         self.ended = None
 
     def resume(self, now: float) -> None:
@@ -226,12 +244,11 @@ class Session(Incoming):
         flag = retained or (message.retain and route.retain_as_published)
         if qos == 0:
             return self._at_most_once(message, flag, route.identifiers, now)
-        octets = self._octets + message.size
-        if self.waiting >= self._limits.queued or octets > self._limits.octets:
+        if not self.has_room(message):
             self._observer.dropped("queue_full")
             return False
         delivery = Delivery(message, qos, flag, route.identifiers)
-        self._octets = octets
+        self._octets += message.size
         if self.lasting:
             self._journal.delivery(self.client_id, delivery)
         self._queued.append(delivery)
@@ -258,6 +275,16 @@ class Session(Incoming):
         Args:
             now: seconds since 1970 UTC.
         """
+        if self._pumping:
+            # A journal with which everything is safe at once leads back here for each message with QoS 2.
+            return
+        self._pumping = True
+        try:
+            self._pump(now)
+        finally:
+            self._pumping = False
+
+    def _pump(self, now: float) -> None:
         if self._again:
             self._send_again(now)
         while self._queued and self._may_send:
@@ -450,6 +477,7 @@ class Session(Incoming):
         self._again.clear()
         self._queued.clear()
         self._received.clear()
+        self._earlier = None
         self._octets = 0
 
 

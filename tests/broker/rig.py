@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -80,7 +81,8 @@ class Peer:
         self.closed = reason
 
     def take(self) -> list[Packet]:
-        """Give what came since the last time."""
+        """Give what came since the last time, and what comes in turns."""
+        self._rig.take_turns()
         got, self.got = self.got, []
         return got
 
@@ -105,6 +107,17 @@ class Peer:
         """Subscribe with QoS 2 unless a whole subscription is given."""
         made = [each if isinstance(each, Subscription) else Subscription(each, 2) for each in filters]
         return self.says(Subscribe(packet_id, made))
+
+    def asks_for(self, *filters: Any) -> None:
+        """Subscribe to filters, the last argument is their QoS; no turn is taken."""
+        *wanted, qos = filters
+        assert self.client is not None
+        self.client.received(Subscribe(1, [Subscription(each, qos) for each in wanted]))
+
+    def acks(self, kind: PacketType, packet_id: int) -> None:
+        """Send an acknowledgement; no turn is taken."""
+        assert self.client is not None
+        self.client.received(Acknowledgement(kind, packet_id))  # type: ignore[arg-type]
 
     def publishes(
         self, topic: str, payload: bytes = b"x", qos: Any = 0, packet_id: int = 0, **more: Any
@@ -134,7 +147,15 @@ class Rig:
     def __init__(self, guard: Any = ANYTHING, limits: HubLimits | None = None, journal: Journal | None = None) -> None:
         self.clock = Clock()
         self._names = 0
-        self.hub = Hub(now=self.clock, guard=guard, random_name=self._name, limits=limits, journal=journal)
+        self.turns: deque[Callable[[], None]] = deque()
+        self.hub = Hub(
+            now=self.clock,
+            guard=guard,
+            random_name=self._name,
+            soon=self.turns.append,
+            limits=limits,
+            journal=journal,
+        )
 
     def _name(self) -> str:
         self._names += 1
@@ -165,6 +186,14 @@ class Rig:
         if read_answer and peer.got and isinstance(peer.got[0], Connack):
             peer.got.pop(0)
         return peer
+
+    def take_turns(self) -> int:
+        """Let what waits for its turn happen until nothing does; tell how many turns that took."""
+        turns = 0
+        while self.turns:
+            self.turns.popleft()()
+            turns += 1
+        return turns
 
     def passes(self, seconds: float) -> None:
         """Let time pass, in steps of at most a second."""

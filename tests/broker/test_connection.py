@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.access import Rule, Rules
 from svc.broker.broker import Broker, anonymous, verified
-from svc.broker.connection import BrokerConnection, ConnectionTerms
+from svc.broker.connection import OWED, UNREAD, BrokerConnection, ConnectionTerms
 from svc.broker.journal import NoJournal
 from svc.transport.evidence import PeerEvidence
 from svc.wire.mqtt import (
@@ -313,6 +313,7 @@ class EndTests(ConnectionCase):
         for ending in (b"\xe0\x00", b"\x00", connect()):
             wire = self.client()
             wire.protocol.pauseProducing()
+            wire.protocol.write(b"\xd0\x00" * UNREAD)
             self.assertEqual(wire.transport.producerState, "paused")
             wire.octets(ending)
             self.assertTrue(wire.ended)
@@ -351,20 +352,75 @@ class EndTests(ConnectionCase):
 class CongestionTests(ConnectionCase):
     """Clients that do not read."""
 
-    def test_both_ways(self) -> None:
-        """While a client does not read, nothing of it is read, QoS 0 is dropped, and QoS 1 waits."""
-        slow, other = Wire(self.broker), Wire(self.broker)
-        slow.says(Connect("slow"), Subscribe(1, [Subscription("t", 1)]))
-        other.says(Connect("other"))
-        producer = slow.transport.producer
-        assert producer is not None
-        producer.pauseProducing()  # type: ignore[attr-defined]
-        self.assertEqual(slow.transport.producerState, "paused")
-        other.says(Publish("t", b"0"), Publish("t", b"1", 1, packet_id=1))
-        self.assertEqual(slow.hears(), [])
-        producer.resumeProducing()
-        self.assertEqual(slow.transport.producerState, "producing")
-        self.assertEqual([each.payload for each in slow.hears() if isinstance(each, Publish)], [b"1"])
+    def setUp(self) -> None:
+        """One that does not read, and another one."""
+        super().setUp()
+        self.slow, self.other = Wire(self.broker), Wire(self.broker)
+        self.slow.says(Connect("slow", keep_alive=10), Subscribe(1, [Subscription("t", 1)]))
+        self.other.says(Connect("other"))
+        self.slow.protocol.pauseProducing()
+
+    def payloads(self) -> list[bytes]:
+        """What came to the slow client."""
+        return [each.payload for each in self.slow.hears() if isinstance(each, Publish)]
+
+    def test_what_waits(self) -> None:
+        """While a client does not read, QoS 0 is dropped, and QoS 1 waits."""
+        self.other.says(Publish("t", b"0"), Publish("t", b"1", 1, packet_id=1))
+        self.assertEqual(self.payloads(), [])
+        self.slow.protocol.resumeProducing()
+        self.assertEqual(self.payloads(), [b"1"])
+
+    def test_is_heard(self) -> None:
+        """A client that reads slowly is heard all the same: it lives as long as it pings."""
+        for _ in range(5):
+            self.passes(10)
+            self.assertEqual(self.slow.says(Pingreq()), [Pingresp()])
+        self.assertFalse(self.slow.ended)
+        self.passes(16)
+        self.assertTrue(self.slow.ended)
+
+    def test_answers(self) -> None:
+        """A client that asks and does not read its answers is not read either, from 64 KiB on, until it does."""
+        transport = self.slow.transport
+        each = len(encode(Pingresp(), Version.V5, "server"))
+        self.slow.octets(b"\xc0\x00" * (UNREAD // each))
+        self.assertEqual(transport.producerState, "producing")
+        self.slow.octets(b"\xc0\x00")
+        self.assertEqual(transport.producerState, "paused")
+        self.slow.protocol.resumeProducing()
+        self.assertEqual(transport.producerState, "producing")
+
+
+class OwedTests(ConnectionCase):
+    """Answers that wait for a slow disk."""
+
+    def test_not_read_on(self) -> None:
+        """A client that asks on and on is not read until what it is owed can be sent; nothing is lost by that."""
+        journal = SlowJournal()
+        self.broker = self.make(journal=journal)
+        wire = Wire(self.broker)
+        wire.says(Connect("c", properties=Properties(session_expiry=100)))
+        journal.commit()
+        wire.hears()
+        again = encode(Subscribe(1, [Subscription("t", 1)]), Version.V5, "client")
+        wire.octets(again * OWED)
+        self.assertEqual(wire.transport.producerState, "producing")
+        self.assertEqual(wire.octets(again), [])
+        self.assertEqual(wire.transport.producerState, "paused")
+        journal.commit()
+        self.assertEqual(wire.transport.producerState, "producing")
+        self.assertEqual(OWED + 1, len(wire.hears()))
+
+    def test_without_a_disk(self) -> None:
+        """Whose session does not last is owed nothing, however slow the disk is."""
+        journal = SlowJournal()
+        self.broker = self.make(journal=journal)
+        wire = Wire(self.broker)
+        wire.says(Connect("c"))
+        again = encode(Subscribe(1, [Subscription("t", 1)]), Version.V5, "client")
+        self.assertEqual(2 * OWED, len(wire.octets(again * 2 * OWED)))
+        self.assertEqual(wire.transport.producerState, "producing")
 
 
 class SystemTopicsTests(ConnectionCase):

@@ -31,7 +31,7 @@ class TreeTests(SynchronousTestCase):
             self.assertEqual((len(kept), kept.octets), (len(model), sum(each.size for each in model.values())))
             self.assertIs(kept.at(topic), model.get(topic))
         for wanted in filters:
-            found = [each.topic for each in kept.matching(wanted)]
+            found = [each.topic for each in kept.walk(wanted) if each is not None]
             self.assertEqual(sorted(found), sorted(topic for topic in model if matches(wanted, topic)))
 
     @given(st.lists(TOPICS, unique=True, max_size=20))
