@@ -21,7 +21,7 @@ from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.load import Load
 from tests.peers.proxy import RunningProxy
-from tests.peers.waiting import free_port
+from tests.peers.waiting import PATIENCE, free_port
 
 KINDS = ("x509", "jwt", "pq")
 ID = "spiffe://example.org/ns/shop/sa/api"
@@ -34,7 +34,7 @@ def utc_now() -> datetime:
 class RotationCase(TestCase):
     """One proxy with an inbound and an outbound listener that leads to it, and three kinds of clients."""
 
-    timeout = 120
+    timeout = 900
 
     def setUp(self) -> None:
         self.stack = ExitStack()
@@ -113,9 +113,12 @@ class RotationCase(TestCase):
         """All kinds of clients are served, and nothing fails."""
         before = self.good()
         await pause(seconds)
+
+        def served() -> bool:
+            return all(now > earlier + 10 * seconds for earlier, now in zip(before, self.good(), strict=True))
+
+        await self.asking(served, PATIENCE, f"so many requests as belong to {seconds:g} s")
         self.assertEqual([], self.failures()[:5])
-        for earlier, now in zip(before, self.good(), strict=True):
-            self.assertGreater(now, earlier + 10 * seconds)
 
 
 async def pause(seconds: float) -> None:
@@ -127,9 +130,9 @@ class RotationTests(RotationCase):
     """Everything is there."""
 
     async def test_rotation_under_load(self) -> None:
-        """Over four generations of a life of 10 s not one request fails, on old, kept and new connections."""
-        await self.begin(self.stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="10s")))
-        await self.rotations(3, 40)
+        """Over four generations of a life of 20 s not one request fails, on old, kept and new connections."""
+        await self.begin(self.stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="20s")))
+        await self.rotations(3, 120)
         await self.assert_service(1)
         await self.end()
         self.assertEqual([], self.failures()[:5])
@@ -154,18 +157,18 @@ class AuthorityTests(RotationCase):
         An authority that starts anew has other roots than before: what its consumers hold is worth nothing from then
         on, so requests may fail until each of them has heard of it.
         """
-        authority = self.stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="12s"))
+        authority = self.stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="40s"))
         await self.begin(authority)
         await self.assert_service(1)
         authority.kill()
         await self.assert_service(5)
         self.assertTrue(self.proxy.records("svc.workload.source.stale"))
         await deferToThread(authority.start)
-        await self.rotations(1, 15)
-        await self.asking(lambda: self.proxy.is_ready(), 5, "readiness")
+        await self.rotations(1, 90)
+        await self.asking(lambda: self.proxy.is_ready(), 60, "readiness")
         await self._quiet()
         await self.assert_service(1)
-        await self.rotations(1, 15)
+        await self.rotations(1, 90)
         await self.assert_service(1)
         await self.end()
         self.assertEqual([], self.failures()[:5])
@@ -173,7 +176,7 @@ class AuthorityTests(RotationCase):
     async def test_killed_and_restarted_with_keys(self) -> None:
         """Where it keeps its keys on disk, not one request fails over a kill and a restart, nor over what follows."""
         # Long enough that a start on a busy machine is over before the credentials are, whenever the kill comes.
-        authority = RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="20s")
+        authority = RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="30s")
         authority.config["dataDir"] = str(authority.folder / "keys")
         await self.begin(self.stack.enter_context(authority))
         await self.assert_service(1)
@@ -181,7 +184,7 @@ class AuthorityTests(RotationCase):
             await deferToThread(end)
             await self.assert_service(1)
             await deferToThread(authority.start)
-            await self.rotations(1, 25)
+            await self.rotations(1, 90)
             await self.assert_service(1)
         await self.end()
         self.assertEqual([], self.failures()[:5])
@@ -191,7 +194,7 @@ class AuthorityTests(RotationCase):
 
     async def _quiet(self) -> None:
         """Wait until the clients of the test have heard of the new roots too."""
-        for _turn in range(30):
+        for _turn in range(120):
             self.failures()
             await pause(0.5)
             if not self.failures():
@@ -205,7 +208,7 @@ class PqIssuerTests(RotationCase):
     def setUp(self) -> None:
         super().setUp()
         self.authority = self.stack.enter_context(
-            RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="8s", pq=False)
+            RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl="20s", pq=False)
         )
         settings = {
             "socket": None,
@@ -229,15 +232,15 @@ class PqIssuerTests(RotationCase):
         await self.assert_service(1)
         first = self.generations()
         await deferToThread(self.issuer.kill)
-        await self.asking(lambda: self.proxy.records("svc.notary.generation.failed"), 15, "a failed rotation")
+        await self.asking(lambda: self.proxy.records("svc.notary.generation.failed"), 60, "a failed rotation")
         failed = self.proxy.records("svc.notary.generation.failed")[0]
         self.assertEqual("pq_issuer_unavailable", failed["detail_reason"])
         self.assertEqual(first, self.generations())
         await self.assert_service(1)
-        await self.asking(lambda: any("notary_unavailable" in each for each in self.failures()), 15, "the end of it")
+        await self.asking(lambda: any("notary_unavailable" in each for each in self.failures()), 60, "the end of it")
         self.assertIn("pq_issuer_unavailable", self.unmet().values())
         await deferToThread(self.issuer.start)
-        await self.asking(self.proxy.is_ready, 35, "readiness")
+        await self.asking(self.proxy.is_ready, 90, "readiness")
         self.failures()
         await pause(1)
         self.failures()
@@ -250,8 +253,8 @@ class PqIssuerTests(RotationCase):
         self.proxy = proxy
         self.addCleanup(proxy.stop)
         await deferToThread(proxy.launch)
-        await self.asking(lambda: "pq_issuer_unavailable" in self.unmet().values(), 15, "the reason")
+        await self.asking(lambda: "pq_issuer_unavailable" in self.unmet().values(), 60, "the reason")
         self.assertFalse(proxy.is_ready())
         self.assertEqual([], proxy.records("svc.proxy.listener.opened"))
         await deferToThread(self.issuer.start)
-        await self.asking(proxy.is_ready, 35, "readiness")
+        await self.asking(proxy.is_ready, 90, "readiness")
