@@ -23,12 +23,12 @@ from tests.peers.authority import RunningAuthority, entry
 from tests.peers.partner import DOMAIN, Partner, PeerServer
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import NotInTime, Shared, eventually, free_port, short_folder
+from tests.peers.waiting import PATIENCE, NotInTime, Shared, eventually, free_port, short_folder
 
 Series = tuple[str, frozenset[tuple[str, str]]]
 ID = "spiffe://example.org/ns/shop/sa/api"
-#: The sweep of connections, and what it takes to be seen.
-SOON = 5.0
+#: For the sweep of connections, and what it takes to be seen.
+SOON = PATIENCE
 
 
 def series(name: str, **labels: str) -> Series:
@@ -181,7 +181,7 @@ def outbound(name: str, upstream: int, **keys: Any) -> dict[str, Any]:
         Its configuration.
     """
     peer = {"direction": "outbound", "peer": f"spiffe://{DOMAIN}/api", "limits": {"idleUpstream": 0}}
-    return {**inbound(name, upstream), **peer, "timeouts": {"handshake": "700ms"}, **keys}
+    return {**inbound(name, upstream), **peer, "timeouts": {"handshake": "3s"}, **keys}
 
 
 def port_of(listener: Mapping[str, Any]) -> int:
@@ -225,7 +225,7 @@ def _make(stack: ExitStack) -> Any:
     found.upgraded = Application(upgrade, stays=True)
     for each in (found.peer, found.counting, found.leaving, found.upgraded):
         stack.callback(each.close)
-    short = {"handshake": "700ms", "header": "500ms", "idle": "500ms", "stream": "500ms"}
+    short = {"handshake": "3s", "header": "2s", "idle": "2s", "stream": "2s"}
     listeners = [
         inbound("tight", application, timeouts=short),
         inbound("few", application, limits={"connections": 1}),

@@ -76,7 +76,7 @@ class OutletTests(SynchronousTestCase):
         self.proxy.write_config()
         process = subprocess.Popen(command or self.proxy.command(), cwd=self.proxy.folder, env=environment(), **streams)
         self.proxy.process = process
-        eventually(self.proxy.is_ready, 20, "readiness")
+        eventually(self.proxy.is_ready, 60, "readiness")
         return process
 
     def serve(self, count: int) -> float:
@@ -110,7 +110,8 @@ class OutletTests(SynchronousTestCase):
         process = self.launch(stdout=writer, stderr=subprocess.DEVNULL)
         os.close(writer)
         count = 2600
-        self.assertLess(self.serve(count), 2.0)
+        # What waits for the reader waits for ever.
+        self.assertLess(self.serve(count), 20)
         self.assertTrue(self.proxy.is_ready())
         data = b""
         while b"svc.runtime.logs_dropped" not in data:
@@ -119,7 +120,7 @@ class OutletTests(SynchronousTestCase):
         process.send_signal(signal.SIGTERM)
         while piece := os.read(reader, 65536):
             data += piece
-        self.assertEqual(0, process.wait(10))
+        self.assertEqual(0, process.wait(60))
         records = self.records(data)
         served = len(self.named(records, "svc.proxy.request.served"))
         [dropped] = self.named(records, "svc.runtime.logs_dropped")
@@ -139,8 +140,8 @@ class OutletTests(SynchronousTestCase):
             self.serve(30)
             began = time.monotonic()
             process.send_signal(signal.SIGTERM)
-            self.assertEqual(0, process.wait(15))
-            self.assertLess(time.monotonic() - began, 8)
+            self.assertEqual(0, process.wait(60))
+            self.assertLess(time.monotonic() - began, 45)
             if not gone:
                 os.close(reader)
 
@@ -150,10 +151,10 @@ class OutletTests(SynchronousTestCase):
             process = self.launch(stdout=log, stderr=subprocess.DEVNULL)
         soft, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (self.proxy.log_path.stat().st_size + 1000, hard))
-        self.assertLess(self.serve(20), 2.0)
+        self.assertLess(self.serve(20), 20)
         before = self.proxy.log_path.stat().st_size
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (soft, hard))
-        eventually(lambda: len(self.proxy.records("svc.proxy.request.served")) == 20, 5, "every line")
+        eventually(lambda: len(self.proxy.records("svc.proxy.request.served")) == 20, 60, "every line")
         self.assertGreater(self.proxy.log_path.stat().st_size, before)
 
     def test_others_write(self) -> None:
@@ -162,7 +163,7 @@ class OutletTests(SynchronousTestCase):
         with self.proxy.log_path.open("wb") as log, self.proxy.error_path.open("wb") as errors:
             process = self.launch([python, "-c", CARELESS, *rest], stdout=log, stderr=errors)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(0, process.wait(10))
+        self.assertEqual(0, process.wait(60))
         # The rig would judge the first line too, which nobody can keep from being printed.
         self.proxy.process = None
         first, _, data = self.proxy.log_path.read_bytes().partition(b"\n")
@@ -182,7 +183,7 @@ class OutletTests(SynchronousTestCase):
         links = {number: os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)}
         self.assertEqual({0: "/dev/null", 1: "/dev/null", 2: "/dev/null"}, links)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(0, process.wait(10))
+        self.assertEqual(0, process.wait(60))
 
     def test_daemon(self) -> None:
         """A daemon logs to its file, in the same records, before and after it has forked."""
@@ -193,14 +194,14 @@ class OutletTests(SynchronousTestCase):
         self.proxy.write_config()
         command = [python, flag, run, *options, *(each for each in rest if each not in ("--nodaemon", "--pidfile="))]
         ran = subprocess.run(
-            command, cwd=self.proxy.folder, env=environment(), capture_output=True, timeout=30, check=False
+            command, cwd=self.proxy.folder, env=environment(), capture_output=True, timeout=180, check=False
         )
         self.assertEqual((0, b"", b""), (ran.returncode, ran.stdout, ran.stderr))
-        eventually(self.proxy.is_ready, 20, "readiness")
+        eventually(self.proxy.is_ready, 60, "readiness")
         number = int(pid.read_text())
         self.serve(1)
         os.kill(number, signal.SIGTERM)
-        eventually(lambda: not os.path.exists(f"/proc/{number}"), 15, "its end")
+        eventually(lambda: not os.path.exists(f"/proc/{number}"), 60, "its end")
         names = [each["event"]["name"] for each in self.records(log.read_bytes())]
         self.assertEqual(1, names.count("svc.process.started"))
         self.assertEqual(1, names.count("svc.process.stopped"))

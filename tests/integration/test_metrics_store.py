@@ -65,7 +65,7 @@ class StoreCase(SynchronousTestCase):
 
     def writable(self, proxy: RunningProxy) -> None:
         """Wait until it takes records."""
-        eventually(lambda: proxy.metric(WRITABLE) == 1, 10, "that it takes records")
+        eventually(lambda: proxy.metric(WRITABLE) == 1, 60, "that it takes records")
 
     def connect(self, proxy: RunningProxy | None = None) -> RawConnection:
         """A client."""
@@ -80,7 +80,7 @@ class StoreCase(SynchronousTestCase):
     @staticmethod
     def changed(path: Path, *statements: str) -> None:
         """Change a database."""
-        with closing(sqlite3.connect(path, timeout=5)) as connection, connection:
+        with closing(sqlite3.connect(path, timeout=60)) as connection, connection:
             for each in statements:
                 connection.execute(each)
 
@@ -137,7 +137,7 @@ class WritingTests(StoreCase):
             self.assertEqual(404, connection.request(f"{NOTARY}/receipts/by-request/{new_nonce(bytes(16))}").status)
         with self.connect() as running, self.connect() as late:
             self.assertEqual(200, late.request("/bytes/1").status)
-            running.send(f"GET /slow/0.3 HTTP/1.1\r\nHost: a\r\n{SIGN}\r\n".encode())
+            running.send(f"GET /slow/2 HTTP/1.1\r\nHost: a\r\n{SIGN}\r\n".encode())
             with self.no_room():
                 self.assertRaises(Ended, running.read)
                 self.assertEqual(0, self.proxy.metric(WRITABLE))
@@ -236,7 +236,7 @@ class StartingTests(StoreCase):
         proxy = self.broken()
         with small_files(1024 * 1024):
             proxy.launch()
-        eventually(lambda: self.count(proxy, "init", "db") == 1, 20, "that it counts the refusal")
+        eventually(lambda: self.count(proxy, "init", "db") == 1, 60, "that it counts the refusal")
         self.assertEqual(0, proxy.metric(WRITABLE))
 
     test_init.claims = {db_error("init", "db")}  # type: ignore[attr-defined]
@@ -253,7 +253,7 @@ class StartingTests(StoreCase):
         """The table of statements is gone: the statement of the new generation cannot be stored."""
         proxy = self.damaged("DROP TABLE workload_statement")
         proxy.launch()
-        eventually(lambda: self.count(proxy, "put", "workload_statement") > 0, 20, "that it counts the refusal")
+        eventually(lambda: self.count(proxy, "put", "workload_statement") > 0, 60, "that it counts the refusal")
 
     test_statement.claims = {db_error("put", "workload_statement")}  # type: ignore[attr-defined]
 

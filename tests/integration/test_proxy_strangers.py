@@ -101,7 +101,7 @@ class _Case(SynchronousTestCase):
     def assert_moved(self, reason: str, before: tuple[float, float, float, int], *, auth: bool, alert: str) -> Any:
         """One refusal was counted and logged; returns its record."""
         wanted = (before[0] + 1, before[1] + auth, before[2] + (not auth), before[3] + 1)
-        eventually(lambda: self.refusals(reason) == wanted, 5, f"one more {reason}, {wanted}")
+        eventually(lambda: self.refusals(reason) == wanted, 60, f"one more {reason}, {wanted}")
         record = [each for each in self.refused() if each["detail_reason"] == reason][-1]
         self.assertEqual("svc.proxy.auth.denied" if auth else "svc.proxy.handshake.failed", record["event"]["name"])
         self.assertEqual("svid_invalid" if auth else None, record.get("reason"))
@@ -140,7 +140,7 @@ class CredentialsTests(_Case):
         """Forty refused clients of one address are all counted, and told in a few records."""
         time.sleep(1.1)
         metric = ("svc_proxy_tls_handshake_failures_total", "certificate_missing")
-        before = self.proxy.metric(metric[0], reason=metric[1])
+        before, began = self.proxy.metric(metric[0], reason=metric[1]), time.monotonic()
         told = len(self.refused())
 
         def client(_number: int) -> None:
@@ -148,15 +148,16 @@ class CredentialsTests(_Case):
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(client, range(40)))
-        eventually(lambda: self.proxy.metric(metric[0], reason=metric[1]) == before + 40, 5, "40 refusals")
+        eventually(lambda: self.proxy.metric(metric[0], reason=metric[1]) == before + 40, 60, "40 refusals")
 
         def all_told() -> bool:
             records = self.proxy.records("svc.proxy.denials.suppressed")
             mine = [each["attributes"]["suppressed"] for each in records if each.get("detail_reason") == metric[1]]
             return sum(mine) + len(self.refused()) - told == 40
 
-        eventually(all_told, 5, "records of all that was refused")
-        self.assertLess(len(self.refused()) - told, 10)
+        eventually(all_told, 60, "records of all that was refused")
+        # One a second; forty take a second or two, and longer on a busy machine.
+        self.assertLess(len(self.refused()) - told, 10 + time.monotonic() - began)
         time.sleep(1.1)  # One record a second for a reason and source: the next test wants its own.
 
 
