@@ -122,7 +122,7 @@ class Paho:
         self.client.connect("localhost", port, keepalive=30, **more)
         self.client.loop_start()
         stack.callback(self.ends)
-        self.present = self.connected.get(timeout=10)
+        self.present = self.connected.get(timeout=60)
 
     def _on_connect(self, _client: Any, _data: Any, flags: Any, reason: Any, _properties: Any = None) -> None:
         assert reason == 0, reason
@@ -134,7 +134,7 @@ class Paho:
     def subscribes(self, topic: str, qos: int) -> list[int]:
         """Subscribe and wait for the answer."""
         self.client.subscribe(topic, qos)
-        return self.granted.get(timeout=10)
+        return self.granted.get(timeout=60)
 
     def publishes(self, topic: str, payload: bytes, qos: int, *, retain: bool = False) -> None:
         """Publish, and wait until all packets were exchanged."""
@@ -142,7 +142,7 @@ class Paho:
 
     def receives(self, count: int) -> list[tuple[bytes, int, bool]]:
         """Wait for messages; give payload, QoS and retain flag."""
-        came = [self.messages.get(timeout=10) for _ in range(count)]
+        came = [self.messages.get(timeout=60) for _ in range(count)]
         return [(each.payload, each.qos, bool(each.retain)) for each in came]
 
     def ends(self) -> None:
@@ -263,7 +263,7 @@ class MosquittoTests(SynchronousTestCase):
         """Start a subscriber of one more subscription, and wait until the broker has it."""
         before = self.place.broker.metric("svc_broker_subscriptions")
         process = subprocess.Popen(
-            [self.subscriber, *(at or self.plain), "-W", "20", *arguments],
+            [self.subscriber, *(at or self.plain), "-W", "60", *arguments],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -275,7 +275,7 @@ class MosquittoTests(SynchronousTestCase):
 
     def printed(self, process: subprocess.Popen[bytes]) -> bytes:
         """Give what a subscriber printed until it ended by itself."""
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=120)
         self.assertEqual((process.returncode, errors), (0, b""))
         return out
 
@@ -294,7 +294,7 @@ class MosquittoTests(SynchronousTestCase):
         """A retained message is kept for who comes later, until it is cleared."""
         topic = "mosquitto/retained"
         self.publish("-t", topic, "-m", "kept", "-r", "-q", "1")
-        got = run([self.subscriber, *self.plain, "-t", topic, "-C", "1", "-W", "10", "-F", "%r %p"])
+        got = run([self.subscriber, *self.plain, "-t", topic, "-C", "1", "-W", "60", "-F", "%r %p"])
         self.assertEqual((got.returncode, got.stdout), (0, b"1 kept\n"))
         self.publish("-t", topic, "-n", "-r", "-q", "1")
         none = run([self.subscriber, *self.plain, "-t", topic, "-C", "1", "-W", "1"])
@@ -358,7 +358,7 @@ class StartTests(SynchronousTestCase):
                 place.mkdir()
                 brokers.append(RunningBroker(listener={"tls": tls, "acl": EVERYTHING}, folder=place).launch())
             for broker, ((first, second), what) in zip(brokers, pairs.items(), strict=True):
-                self.assertEqual(broker.wait(30), 1)
+                self.assertEqual(broker.wait(60), 1)
                 (record,) = broker.records("svc.process.start_failed")
                 self.assertEqual(record["detail_reason"], "certificate_unusable")
                 for word in (str(first), str(second), what):

@@ -41,6 +41,8 @@ ACL = [
     {"who": "spiffe://example.org/control", "publish": ["commands/#"], "subscribe": ["devices/#"]},
 ]
 REFUSED = ReasonCode.NOT_AUTHORIZED
+#: Seconds for an end that waits for nobody: the broker cuts after five where a goodbye is not answered.
+AT_ONCE = 4.0
 
 
 def make_broker(stack: ExitStack, authority: RunningAuthority) -> RunningBroker:
@@ -126,10 +128,15 @@ class AccessTests(SynchronousTestCase):
         came = [each.payload for each in watcher.sync() if isinstance(each, Publish)]
         self.assertEqual(came, [b"allowed", b"allowed too"])
         self.assertEqual(self.site.broker.metric("svc_broker_denied_total", action="publish"), before + 4)
-        told = self.site.broker.records("svc.broker.access.denied")
-        found = {(each["peer_spiffe_id"], each["reason"], each["detail_reason"], each["detail"]) for each in told}
         mine = ("spiffe://example.org/device/7", "policy_deny", "mqtt_not_authorized", "no rule lets it publish")
-        self.assertIn(mine, found)
+
+        def told() -> bool:
+            denied = self.site.broker.records("svc.broker.access.denied")
+            return mine in {
+                (each["peer_spiffe_id"], each["reason"], each["detail_reason"], each["detail"]) for each in denied
+            }
+
+        eventually(told, what="a record of it")
 
     def test_publish_311(self) -> None:
         """MQTT 3.1.1 has no code for it: QoS 0 is dropped, above it the connection ends [MQTT-3.3.5-2]."""
@@ -162,8 +169,8 @@ class AccessTests(SynchronousTestCase):
         for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
             raw = self.site.open("device", version)
             raw.send(Connect("w", version, will=Will("commands/7", b"gone")))
-            # The wait is short: who is refused is gone at once, over TLS too.
-            self.assertEqual((raw.until_end(2), raw.ended), ([Connack(False, code)], True))
+            # Who is refused is gone at once, over TLS too.
+            self.assertEqual((raw.until_end(AT_ONCE), raw.ended), ([Connack(False, code)], True))
 
     def test_session_of_another(self) -> None:
         """A client identifier belongs to the identity that has its session; nobody else gets or ends it."""
@@ -176,7 +183,7 @@ class AccessTests(SynchronousTestCase):
             for clean in (True, False):
                 thief = self.site.open("other", version)
                 thief.send(Connect(name, version, clean_start=clean))
-                self.assertEqual(thief.until_end(2), [Connack(False, code)])
+                self.assertEqual(thief.until_end(AT_ONCE), [Connack(False, code)])
             self.assertEqual((owner.sync(), owner.ended), ([], False))
             owner.close()
             again = self.site.open("device", version)
@@ -186,7 +193,7 @@ class AccessTests(SynchronousTestCase):
         """A client that says goodbye is let go at once."""
         client = self.site.client("device", "goodbye")
         client.send(Disconnect())
-        self.assertEqual((client.until_end(2), client.ended), ([], True))
+        self.assertEqual((client.until_end(AT_ONCE), client.ended), ([], True))
 
     def test_strangers(self) -> None:
         """A client of another authority, and one without an SVID, do not get through TLS."""
@@ -216,7 +223,7 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual([each.payload for each in device.sync() if isinstance(each, Publish)], [b"go"])
         refused = run([find("mosquitto_pub"), *common, "-t", "devices/7/state", "-m", "go"])
         self.assertIn(b"Not authorized", refused.stdout + refused.stderr)
-        told = run([find("mosquitto_sub"), *common, "-t", "commands/#", "-W", "3"])
+        told = run([find("mosquitto_sub"), *common, "-t", "commands/#", "-W", "60"])
         self.assertIn(b"All subscription requests were denied", told.stdout + told.stderr)
 
 
@@ -238,19 +245,19 @@ class StayingTests(SynchronousTestCase):
     def test_rotation_and_end(self) -> None:
         """New connections get the broker's new SVID, old ones stay; a client goes with its own SVID, told why."""
         with ExitStack() as stack:
-            site = Site(stack, broker="6s", device="6s")
+            site = Site(stack, broker="16s", device="16s")
             stays = site.client("control")
             goes = site.client("device", "goes", will=Will("devices/7/state", b"gone"))
             stays.send(Subscribe(1, [Subscription("devices/#", 0)]))
             stays.sync()
             files = site.credentials("control")
             first = self.serial(site.broker.port, files)
-            eventually(lambda: self.serial(site.broker.port, files) != first, 15, "another SVID of the broker")
-            self.assertEqual(goes.until_end(15), [Disconnect(REFUSED)])
+            eventually(lambda: self.serial(site.broker.port, files) != first, 60, "another SVID of the broker")
+            self.assertEqual(goes.until_end(), [Disconnect(REFUSED)])
             self.assertEqual([each.payload for each in stays.sync() if isinstance(each, Publish)], [b"gone"])
             self.assertFalse(stays.ended)
             self.assertEqual(site.broker.metric("svc_broker_refusals_total", reason="expired"), 1)
-            (record,) = site.broker.records("svc.broker.client.broken")
+            (record,) = eventually(lambda: site.broker.records("svc.broker.client.broken"))
             self.assertEqual(
                 (record["detail_reason"], record["peer_spiffe_id"]), ("expired", "spiffe://example.org/device/7")
             )
@@ -266,10 +273,10 @@ class StayingTests(SynchronousTestCase):
             before = site.credentials("device")
             site.authority.kill()
             site.authority.start()
-            self.assertEqual(client.until_end(20), [Disconnect(REFUSED)])
+            self.assertEqual(client.until_end(), [Disconnect(REFUSED)])
             self.assertEqual((old.until_end(), old.ended), ([], True))
             self.assertEqual(site.broker.metric("svc_broker_refusals_total", reason="chain_untrusted"), 2)
-            eventually(site.broker.is_ready, 10, "readiness")
+            eventually(site.broker.is_ready, 60, "readiness")
             again = site.open("device", folder="new")
             self.assertTrue(again.connect("lasting", clean_start=False, properties=properties).session_present)
             with self.assertRaises(ssl.SSLError):
@@ -285,7 +292,7 @@ class StayingTests(SynchronousTestCase):
             site.authority.config["entries"] = [{**each, "uid": os.geteuid() + 1} for each in config]
             site.authority.kill()
             site.authority.start()
-            self.assertEqual(client.until_end(40), [Disconnect(REFUSED)])
+            self.assertEqual(client.until_end(), [Disconnect(REFUSED)])
             self.assertEqual(site.broker.readiness()["credentials"]["reason"], "identity_withdrawn")
             self.assertEqual(site.broker.metric("svc_broker_refusals_total", reason="identity_withdrawn"), 1)
 
@@ -306,6 +313,6 @@ class StartTests(SynchronousTestCase):
                 },
                 folder=folder,
             ).launch()
-            self.assertEqual(broker.wait(15), 1)
+            self.assertEqual(broker.wait(60), 1)
             (record,) = broker.records("svc.process.start_failed")
             self.assertEqual(record["detail_reason"], "workload_api_unavailable")

@@ -47,7 +47,7 @@ def outcome(port: int, statement: Statement, octets: bytes) -> str:
 
 def _opening(port: int, octets: bytes) -> str:
     """Read what comes by hand: a client of no version gets an answer in the form of any version."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(octets)
         data = b""
         with suppress(ConnectionResetError):

@@ -127,12 +127,14 @@ def system_topics(play: Play) -> None:
     names = ("version", "uptime", "clients/connected", "clients/total", "retained messages/count")
     names = (*names, "subscriptions/count", "publish/messages/received", "publish/bytes/sent")
     for name in names:
-        watcher.raw.send(Subscribe(10, [Subscription(f"$SYS/broker/{name}", 0)]))
+        topic = f"$SYS/broker/{name}"
+        watcher.raw.send(Subscribe(10, [Subscription(topic, 0)]))
+        came = [each for each in watcher.raw.sync() if isinstance(each, Publish) and each.topic == topic]
         shown = []
-        for each in watcher.raw.sync():
-            if isinstance(each, Publish):
-                value = re.sub(r"\d+", "N", each.payload.decode())
-                shown.append(f"{value if name != 'version' else 'name and N'}{' retained' if each.retain else ''}")
+        # Every few seconds all of them are told anew, this one too.
+        for each in came[:1]:
+            value = re.sub(r"\d+", "N", each.payload.decode())
+            shown.append(f"{value if name != 'version' else 'name and N'}{' retained' if each.retain else ''}")
         play.seen[name] = " ".join(shown)
 
 
