@@ -36,27 +36,30 @@ class ScrapeTests(SynchronousTestCase):
 
     def test_lint(self) -> None:
         """``promtool check metrics`` has nothing to say, in either format that is offered."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.proxy.metrics_port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.proxy.metrics_port}/metrics", timeout=60) as answer:
             text = answer.read()
         ran = promtool("check", "metrics", data=text)
         self.assertEqual((0, b"", b""), (ran.returncode, ran.stdout, ran.stderr))
         # It does say something where there is something to say.
         self.assertTrue(promtool("check", "metrics", data=text + b"svc_proxy_more 1\n").stderr)
 
+    def differing(self, prometheus: RunningPrometheus) -> dict[str, tuple[list[float], float]]:
+        """What Prometheus says otherwise than the page."""
+        shown = {
+            "up": 1.0,
+            "svc_proxy_notary_writable": self.proxy.metric("svc_proxy_notary_writable"),
+            SUCCESS: self.proxy.metric("svc_proxy_connections_total", direction="inbound", result="success"),
+            "scrape_samples_scraped": float(len(self.proxy.samples())),
+        }
+        told = {query: list(prometheus.ask(query).values()) for query in shown}
+        return {query: (told[query], value) for query, value in shown.items() if told[query] != [value]}
+
     def test_scrape(self) -> None:
         """Prometheus finds the proxy up, and answers with what the page says; its rules are loaded."""
         with ExitStack() as stack:
             prometheus = RunningPrometheus(stack, self.proxy.metrics_port, RULES)
-            eventually(lambda: list(prometheus.ask("up").values()) == [1.0], 20, "up")
-            shown = {name: value for (name, labels), value in page(self.proxy).items() if not labels}
-            [writable] = prometheus.ask("svc_proxy_notary_writable").values()
-            self.assertEqual(shown["svc_proxy_notary_writable"], writable)
-            [counted] = prometheus.ask(SUCCESS).values()
-            self.assertEqual(
-                self.proxy.metric("svc_proxy_connections_total", direction="inbound", result="success"), counted
-            )
-            [scraped] = prometheus.ask("scrape_samples_scraped").values()
-            self.assertEqual(len(self.proxy.samples()), scraped)
+            # Not at each moment: on a busy machine a scrape may fail, and the next one brings all of it.
+            eventually(lambda: self.differing(prometheus) == {}, what="that it is up and says what the page says")
             named = set(re.findall(r"alert: (\w+)", RULES.read_text()))
             self.assertEqual(named, prometheus.alerts())
 

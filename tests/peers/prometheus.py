@@ -14,7 +14,7 @@ from tests.peers.waiting import free_port, short_folder
 from tests.peers.webapp import serve
 
 _CONFIG = """
-global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}
+global: {{scrape_interval: 2s, scrape_timeout: 2s}}
 rule_files: ["{rules}"]
 scrape_configs:
   - job_name: svc-proxy
@@ -42,7 +42,7 @@ class RunningPrometheus:
 
     Args:
         stack: ends it.
-        target: the port that it scrapes twice a second.
+        target: the port that it scrapes every two seconds.
         rules: the file of its alerts.
     """
 
