@@ -15,7 +15,6 @@ from typing import Any, Final
 from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, DeferredLock, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.error import CannotListenError
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -52,13 +51,6 @@ class CredentialsEnded(SvcError):
 
     reason = "expired"
     hint = "look at the agent that serves spiffeSocketPath, at the registration entry of this workload, and at pqIssuer"
-
-
-class PagesFailed(SvcError):
-    """the address {address} for metrics or administration cannot be had: {what}"""
-
-    reason = "listen_failed"
-    hint = "is another process using the port? choose another one in metricsAddr or adminAddr, or disable it with 0"
 
 
 class ProxyService(Service):
@@ -165,7 +157,7 @@ class ProxyService(Service):
 
     async def _start(self) -> None:
         self._announce(self.settings)
-        self._open_pages()
+        self.servers.startService()
         self._store.init()
         if self._store.writable:
             self._health.holds("store")
@@ -190,13 +182,6 @@ class ProxyService(Service):
         self._judge_listeners()
         settle_memory()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
-
-    def _open_pages(self) -> None:
-        try:
-            self.servers.startService()
-        except CannotListenError as error:
-            what = getattr(error.socketError, "strerror", None) or str(error.socketError)
-            raise PagesFailed(address=f"{error.interface}:{error.port}", what=what) from error
 
     async def _first_generation(self) -> None:
         seconds = self.settings.startTimeout

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTCP, IReactorTime
 from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
@@ -43,6 +44,15 @@ class AddressInvalid(SvcError):
     reason = "address_invalid"
     hint = "write host:port, :port or [IPv6 address]:port; 0 or nothing disables"
     text: str
+
+
+class PagesFailed(SvcError):
+    """the address {address} for metrics or administration cannot be had: {what}"""
+
+    reason = "listen_failed"
+    hint = "is another process using the port? choose another one in metricsAddr or adminAddr, or disable it with 0"
+    address: str
+    what: str
 
 
 def parse_listen_address(text: str) -> tuple[str, int] | None:
@@ -224,13 +234,17 @@ class HttpService(Service):
         Open the port.
 
         Raises:
-            CannotListenError: where the port is taken or not allowed.
+            PagesFailed: where the port is taken or not allowed.
         """
         if self._where is not None:
             interface, port = self._where
             # WrappingFactory is declared for clients although it serves both sides.
             factory = cast(ServerFactory, self._factory)
-            self._port = self._reactor.listenTCP(port, factory, interface=interface)
+            try:
+                self._port = self._reactor.listenTCP(port, factory, interface=interface)
+            except CannotListenError as error:
+                what = getattr(error.socketError, "strerror", None) or str(error.socketError)
+                raise PagesFailed(address=f"{error.interface}:{error.port}", what=what) from error
         super().startService()
 
     def stopService(self) -> Deferred[None]:

@@ -35,6 +35,7 @@ from svc.store.errors import StoreStuck, StoreUnavailable
 from svc.telemetry.events import Event
 from svc.telemetry.health import PROXY_CONDITIONS, PROXY_OPTIONAL, Health
 from svc.telemetry.metrics import ProxyMetrics
+from svc.telemetry.server import PagesFailed
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore
 from svc.testing.workload import MemorySource
@@ -370,7 +371,7 @@ class StartTests(ServiceTestCase):
 
     def test_pages_that_cannot_be_opened(self) -> None:
         """A taken port for metrics or administration is told as one, with the keys to change."""
-        self.pages.start_error = CannotListenError("127.0.0.1", 9902, OSError(98, "Address already in use"))
+        self.pages.start_error = PagesFailed(address="127.0.0.1:9902", what="Address already in use")
         self.proxy.startService()
         self.assertEqual(
             self.failed_start("listen_failed"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from twisted.internet.address import IPv4Address
+from twisted.internet.error import CannotListenError
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -24,6 +25,7 @@ from svc.telemetry.server import (
     MAX_CONNECTIONS,
     AddressInvalid,
     HttpService,
+    PagesFailed,
     metrics_service,
     parse_listen_address,
 )
@@ -185,6 +187,22 @@ class AddressTests(PageCase):
             self.assertEqual([], self.reactor.tcpServers)
             self.assertIsNone(service.address)
             self.successResultOf(service.stopService())
+
+    def test_taken(self) -> None:
+        """A port that cannot be had is told as one, with the keys to change; nothing is to be closed then."""
+
+        class Taken(MemoryReactorClock):
+            def listenTCP(self, port: int, *arguments: object, **named: object) -> NoReturn:
+                raise CannotListenError("127.0.0.1", port, OSError(98, "Address already in use"))
+
+        service = HttpService("127.0.0.1:9902", Resource(), reactor=Taken())
+        error = self.assertRaises(PagesFailed, service.startService)
+        self.assertEqual(
+            "the address 127.0.0.1:9902 for metrics or administration cannot be had: Address already in use", str(error)
+        )
+        self.assertIn("adminAddr", error.advice())
+        self.assertFalse(service.running)
+        self.successResultOf(service.stopService())
 
 
 class AdminPageTests(PageCase):
