@@ -27,7 +27,7 @@ from svc.store.rows import Row, StatementRow
 #: Records, and readings, that may wait; a record of a signed exchange is about 10 KB.
 QUEUE_LIMIT: Final = 1024
 RETRY_SECONDS: Final = 1.0
-#: How long a record may wait for its commit before its exchange is told that it is late.
+#: How long what was handed over may wait for its commit before it counts as late, and an end for its database.
 COMMIT_SECONDS: Final = 10.0
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from svc.store.ending import BoundedEnd
 from svc.store.errors import StoreError
 from svc.store.interface import Entity, SilentStoreObserver, StoreObserver
 from svc.store.lanes import Lane
-from svc.store.threaded import LaneMaker, StoreReactor
+from svc.store.threaded import COMMIT_SECONDS, LaneMaker, StoreReactor
 
 #: What an operation writes beside the octets of a message, roughly.
 ROW: Final = 128
@@ -53,7 +53,7 @@ class GroupLimits:
     operations: int = 100_000
     octets: int = 64 * 1024 * 1024
     retry: float = 1.0
-    late: float = 10.0
+    late: float = COMMIT_SECONDS
 
 
 class JournalObserver(StoreObserver, Protocol):

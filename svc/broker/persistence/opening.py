@@ -134,6 +134,7 @@ class _Opening(Generic[T]):
         try:
             built = await self._result
         except CancelledError:
+            self._stop_watching()
             self._progress.abandoned = True
             await self._ending.begin()
             raise

@@ -119,8 +119,9 @@ class CancellationTests(OpeningCase):
         self.assert_cancelled(opened)
 
     def test_disk_that_hangs(self) -> None:
-        """A thread that does not let go is waited for as long as for a commit."""
+        """A thread that does not let go is waited for as long as for a commit, whatever else would be over then."""
         opened = self.opening()
+        self.kept.reactor.advance(55)
         opened.cancel()
         self.kept.reactor.advance(9.9)
         self.assertNoResult(opened)
