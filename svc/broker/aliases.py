@@ -15,6 +15,8 @@ from svc.broker.message import Message
 #: Octets of the shortest topic that gets an alias: the property takes three in place of the topic, and may make the
 #: length of the properties longer by one.
 SHORTEST: Final = 5
+#: Characters of the longest one: the aliases of a connection hold kilobytes, not megabytes.
+LONGEST: Final = 1024
 
 
 class TopicAliases:
@@ -74,7 +76,7 @@ class TopicAliases:
         self._known[topic] = alias
 
     def _proposed(self, topic: str) -> int:
-        if len(topic) < SHORTEST and len(topic.encode()) < SHORTEST:
+        if len(topic) > LONGEST or (len(topic) < SHORTEST and len(topic.encode()) < SHORTEST):
             return 0
         if len(self._known) < self._most:
             return len(self._known) + 1

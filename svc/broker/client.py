@@ -16,6 +16,7 @@ from svc.broker.hub import Admission, Hub
 from svc.broker.message import Message
 from svc.broker.outlet import Outlet, Terms
 from svc.broker.session import Session
+from svc.broker.subscriptions import REMEMBERED_TOPIC
 from svc.wire.mqtt import (
     Acknowledgement,
     Auth,
@@ -244,9 +245,11 @@ class Client:
     def _may_publish(self, topic: str) -> bool:
         known = self._allowed.get(topic)
         if known is None:
-            if len(self._allowed) >= 1000:
-                self._allowed.clear()
-            known = self._allowed[topic] = self._hub.guard.may_publish(self.principal, topic)
+            known = self._hub.guard.may_publish(self.principal, topic)
+            if len(topic) <= REMEMBERED_TOPIC:
+                if len(self._allowed) >= 1000:
+                    self._allowed.clear()
+                self._allowed[topic] = known
         return known
 
     def _refuse(self, packet: Publish) -> None:
@@ -297,7 +300,7 @@ class Client:
         if not self._hub.guard.may_subscribe(self.principal, subscription.filter):
             self._hub.denied(self.principal, self.session.client_id, "subscribe")
             return ReasonCode.NOT_AUTHORIZED if self._v5 else SUBSCRIPTION_REFUSED
-        if self.session.full and subscription.filter not in self.session.subscriptions:
+        if not self.session.subscriptions.has_room_for(subscription.filter):
             return ReasonCode.QUOTA_EXCEEDED if self._v5 else SUBSCRIPTION_REFUSED
         if self.session.lasting and not self._hub.journal.accepting:
             return ReasonCode.QUOTA_EXCEEDED if self._v5 else SUBSCRIPTION_REFUSED

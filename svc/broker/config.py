@@ -145,7 +145,7 @@ class LimitSettings(Settings):
     received: int = Field(default=100, ge=1, le=65535)
     """Messages with QoS above 0 of one client in progress: its Receive Maximum."""
     subscriptions: int = Field(default=1000, ge=1, le=100_000)
-    """Subscriptions of one session."""
+    """Subscriptions of one session; what their filters take together is bounded, too."""
     aliases: int = Field(default=100, ge=0, le=65535)
     """Topic aliases of one client, and towards it; 0 switches both off."""
     retained: int = Field(default=100_000, ge=0, le=10_000_000)

@@ -30,12 +30,13 @@ from functools import partial
 from typing import Final, Protocol
 
 from svc.broker.aliases import TopicAliases
+from svc.broker.filters import SessionFilters
 from svc.broker.incoming import NOT_FOUND, Incoming
 from svc.broker.journal import Delivery, Journal, SessionRecord, Stage
 from svc.broker.message import Message
 from svc.broker.outlet import Outlet, Terms
 from svc.broker.subscriptions import Route
-from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, QoS, Subscription, Version, Will
+from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, QoS, Version, Will
 
 LAST_IDENTIFIER: Final = 65_535
 #: A member of an enumeration is looked up by a call each time, which shows where every delivery does it.
@@ -107,7 +108,7 @@ class Session(Incoming):
         super().__init__(client_id, limits.received, journal)
         self.owner: Final = owner
         self.ended: float | None = None
-        self.subscriptions: dict[str, tuple[Subscription, int | None]] = {}
+        self.subscriptions: Final = SessionFilters(limits.subscriptions)
         self.will: Will | None = None
         self.will_due: float | None = None
         self.claim: object = None
@@ -130,11 +131,6 @@ class Session(Incoming):
     def waiting(self) -> int:
         """Messages that are not acknowledged, sent or not."""
         return len(self._queued) + len(self._inflight)
-
-    @property
-    def full(self) -> bool:
-        """Whether another subscription is one too many."""
-        return len(self.subscriptions) >= self._limits.subscriptions
 
     @property
     def hungry(self) -> bool:

@@ -7,16 +7,21 @@ leads to is remembered until a subscription changes. Must not know what is done 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from svc.wire.mqtt import QoS, Subscription, shared
 
 Subscriber = TypeVar("Subscriber", bound=Hashable)
 
-#: Topics whose routes are remembered; telemetry has as many topics as devices, and a route is small.
+#: Topics whose routes are remembered; telemetry has as many topics as devices.
 REMEMBERED: Final = 10_000
+#: The routes of all of them together: a few octets each, 200 where overlapping subscriptions made a new one.
+REMEMBERED_ROUTES: Final = 250_000
+#: Characters of a topic that is remembered; what is longer is looked up each time, so that no memory goes to it.
+REMEMBERED_TOPIC: Final = 256
 
 
 class Route(NamedTuple, Generic[Subscriber]):
@@ -90,12 +95,15 @@ class SubscriptionTree(Generic[Subscriber]):
 
     Args:
         remembered: topics whose routes are remembered.
+        routes: the routes of all of them together.
     """
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
+    def __init__(self, remembered: int = REMEMBERED, routes: int = REMEMBERED_ROUTES) -> None:
         self._root: _Node[Subscriber] = _Node()
         self._known: dict[str, Routes[Subscriber]] = {}
+        self._known_routes = 0
         self._remembered = remembered
+        self._remembered_routes = routes
         self._count = 0
 
     def __len__(self) -> int:
@@ -128,7 +136,7 @@ class SubscriptionTree(Generic[Subscriber]):
             () if identifier is None else (identifier,),
         )
         self._count += new
-        self._known.clear()
+        self._forget_known()
         return new
 
     def remove(self, subscriber: Subscriber, topic_filter: str) -> bool:
@@ -157,7 +165,7 @@ class SubscriptionTree(Generic[Subscriber]):
                 break
             del parent.children[level]
         self._count -= 1
-        self._known.clear()
+        self._forget_known()
         return True
 
     def _forget(self, node: _Node[Subscriber], subscriber: Subscriber, group: str | None) -> bool:
@@ -183,20 +191,31 @@ class SubscriptionTree(Generic[Subscriber]):
         known = self._known.get(topic)
         if known is None:
             known = self._matched(topic)
-            if len(self._known) >= self._remembered:
-                self._known.clear()
-            self._known[topic] = known
+            if len(topic) <= REMEMBERED_TOPIC:
+                self._remember(topic, known)
         return known
 
+    def _remember(self, topic: str, routes: Routes[Subscriber]) -> None:
+        count = len(routes.groups) + sum(1 + len(each.identifiers) for each in routes.direct)
+        if count > self._remembered_routes:
+            return
+        if len(self._known) >= self._remembered or self._known_routes + count > self._remembered_routes:
+            self._forget_known()
+        self._known[topic] = routes
+        self._known_routes += count
+
+    def _forget_known(self) -> None:
+        self._known.clear()
+        self._known_routes = 0
+
     def _matched(self, topic: str) -> Routes[Subscriber]:
-        merged: dict[Subscriber, Route[Subscriber]] = {}
+        found: dict[Subscriber, list[Route[Subscriber]]] = {}
         groups: list[Group[Subscriber]] = []
         for node in self._nodes(topic):
             groups += node.groups.values()
             for subscriber, route in node.direct.items():
-                first = merged.get(subscriber)
-                merged[subscriber] = route if first is None else _merge(first, route)
-        return Routes(tuple(merged.values()), tuple(groups))
+                found.setdefault(subscriber, []).append(route)
+        return Routes(tuple(each[0] if len(each) == 1 else _merge(each) for each in found.values()), tuple(groups))
 
     def _nodes(self, topic: str) -> Iterator[_Node[Subscriber]]:
         """Find the nodes of all filters that match (section 4.7)."""
@@ -208,12 +227,17 @@ class SubscriptionTree(Generic[Subscriber]):
             following: list[_Node[Subscriber]] = []
             for node in current:
                 children = node.children
-                if wild and "#" in children:
-                    yield children["#"]
-                if level in children and level not in ("+", "#"):
-                    following.append(children[level])
-                if wild and "+" in children:
-                    following.append(children["+"])
+                if not children:
+                    continue
+                if (child := children.get(level)) is not None and level not in ("+", "#"):
+                    following.append(child)
+                if wild:
+                    if (child := children.get("#")) is not None:
+                        yield child
+                    if (child := children.get("+")) is not None:
+                        following.append(child)
+            if not following:
+                return
             current, wild = following, True
         for node in current:
             if "#" in node.children:
@@ -221,12 +245,12 @@ class SubscriptionTree(Generic[Subscriber]):
             yield node
 
 
-def _merge(first: Route[Subscriber], second: Route[Subscriber]) -> Route[Subscriber]:
+def _merge(routes: Sequence[Route[Subscriber]]) -> Route[Subscriber]:
     """One copy for overlapping subscriptions; it is left out only where each of them would."""
     return Route(
-        first.subscriber,
-        max(first.qos, second.qos),
-        first.no_local and second.no_local,
-        first.retain_as_published or second.retain_as_published,
-        first.identifiers + second.identifiers,
+        routes[0].subscriber,
+        max(each.qos for each in routes),
+        all(each.no_local for each in routes),
+        any(each.retain_as_published for each in routes),
+        tuple(chain.from_iterable(each.identifiers for each in routes)),
     )

@@ -331,6 +331,11 @@ class ChoiceTests(SynchronousTestCase):
                 plain = message.octets(V5, 0, retain=False)
                 self.assertLess(len(message.with_alias(plain, 65_535, named=False)), len(plain))
 
+    def test_long_topics(self) -> None:
+        """What a connection remembers of topics is bounded in octets too."""
+        longest = "a" * 1024
+        self.assertEqual(self.sends(longest, longest + "b", longest + "b", longest), [-1, 0, 0, 1])
+
     def test_longest_silent_goes(self) -> None:
         """Where no number is left, a topic that comes again takes that of the one that was silent for longest."""
         self.assertEqual(self.sends("first", "second", "first"), [-1, -2, 1])

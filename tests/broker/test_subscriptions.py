@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.subscriptions import Group, Route, SubscriptionTree
+from svc.broker.subscriptions import REMEMBERED_TOPIC, Group, Route, SubscriptionTree
 from svc.wire.mqtt import Subscription, matches, shared
 from tests.broker.topics import FILTERS, SHARED, TOPICS
 
@@ -107,6 +107,36 @@ class TreeTests(SynchronousTestCase):
         for number in range(100):
             self.assertEqual(len(tree.routes(str(number)).direct), 1)
             self.assertLessEqual(len(tree._known), 10)
+
+    def test_long_topics_are_not_remembered(self) -> None:
+        """What is remembered is bounded in octets too: a topic may have 65,535."""
+        tree: SubscriptionTree[str] = SubscriptionTree()
+        tree.add("x", Subscription("#"), None)
+        for octets in (REMEMBERED_TOPIC, REMEMBERED_TOPIC + 1):
+            self.assertEqual(len(tree.routes("a" * octets).direct), 1)
+        self.assertEqual([len(each) for each in tree._known], [REMEMBERED_TOPIC])
+
+    def test_routes_of_all_topics_are_bounded(self) -> None:
+        """Many subscribers of many topics do not multiply; more than the bound for one topic are not remembered."""
+        tree: SubscriptionTree[int] = SubscriptionTree(routes=40)
+        for number in range(4):
+            tree.add(number, Subscription("#"), 1)
+        for number in range(12):
+            self.assertEqual(len(tree.routes(str(number)).direct), 4)
+            self.assertEqual(len(tree._known), number % 5 + 1)
+        for number in range(41):
+            tree.add(number, Subscription("many"), None)
+        self.assertEqual(len(tree.routes("many").direct), 41)
+        self.assertEqual(len(tree._known), 0)
+
+    def test_many_subscriptions_of_one(self) -> None:
+        """Overlapping subscriptions are one route: the best of all of them, with every identifier."""
+        tree: SubscriptionTree[str] = SubscriptionTree()
+        levels = ["a"] * 20
+        for number in range(20):
+            tree.add("x", Subscription("/".join([*levels[:number], "#"]), 1, no_local=number > 0), number + 1)
+        (route,) = tree.routes("/".join(levels)).direct
+        self.assertEqual(route, Route("x", 1, False, False, tuple(range(1, 21))))
 
 
 class GroupTests(SynchronousTestCase):
