@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from svc.wire.mqtt import Properties, Version
+from dataclasses import replace
+from typing import cast
+
+from svc.wire.mqtt import Packet, Properties, Publish, QoS, Version
 from tests.integration.agreement.play import Play, scene
 from tests.peers.mosquitto import ALIASES
 
@@ -96,15 +99,45 @@ def aliases_out_of_bounds(play: Play) -> None:
 
 @scene(V5)
 def aliases_of_the_broker(play: Play) -> None:
-    """A broker may use aliases where the client allows it; never others."""
+    """A broker may use aliases where the client allows it, never others; what they stand for is the same."""
     for step, most in (("none allowed", 0), ("two allowed", 2)):
         client = play.client(f"c{most}", properties=Properties(topic_alias_maximum=most))
         client.subscribe("#")
         client.sees(f"{step}: subscribed")
         publisher = play.client("p")
-        for topic in ("a", "a", "b", "c", "a"):
-            publisher.publishes(topic, b"m")
-        client.sees(step)
+        for number, topic in enumerate(("a", "a", "b", "c", "a", "c", "c", "b")):
+            publisher.publishes(topic, b"m", cast(QoS, number % 3))
+        came = client.raw.sync()
+        play.seen[step] = ", ".join(play.named(each) for each in came if isinstance(each, Publish))
+        play.note(f"{step}: what is meant", resolved(came))
+
+
+@scene(V5)
+def aliases_of_the_broker_do_not_last(play: Play) -> None:
+    """What is sent again on another connection can be understood there."""
+    terms = Properties(topic_alias_maximum=10, session_expiry=100)
+    client, publisher = play.client(properties=terms, clean_start=False), play.client("p")
+    client.subscribe("#")
+    client.sees("subscribed")
+    for topic in ("a", "b", "a", "b"):
+        publisher.publishes(topic, b"m", 1)
+    play.note("first", resolved(client.raw.sync()))
+    client.vanishes()
+    publisher.publishes("a", b"waits", 1)
+    play.note("sent again", resolved(play.client(properties=terms, clean_start=False).raw.sync()))
+
+
+def resolved(packets: list[Packet]) -> list[Packet]:
+    """Give the messages of one connection their topics in place of aliases."""
+    known: dict[int | None, str] = {}
+    made: list[Packet] = []
+    for each in packets:
+        if isinstance(each, Publish) and (alias := each.properties.topic_alias) is not None:
+            topic = known[alias] = each.topic or known[alias]
+            made.append(replace(each, topic=topic, properties=replace(each.properties, topic_alias=None)))
+        else:
+            made.append(each)
+    return made
 
 
 @scene(V5)

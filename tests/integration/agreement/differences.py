@@ -269,6 +269,13 @@ SCENES = (
         "3.3.2.3.4: 0x94 is the reason for an alias of 0",
     ),
     Difference(
+        "aliases_of_the_broker",
+        "two allowed",
+        "a alias 1, alias 1, b alias 2, c, alias 1, c alias 2, alias 2, b",
+        "a, a, b, c, a, c, c, b",
+        "3.3.2.3.4: a server may send aliases, up to the client's Topic Alias Maximum, which is 2 here",
+    ),
+    Difference(
         "largest_packet_of_the_broker",
         "1 more",
         "closed",

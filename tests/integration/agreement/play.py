@@ -211,6 +211,12 @@ class Play:
             shown.sort()
         self.seen[step] = "; ".join([*shown, *(["closed"] if ended else [])]) or "nothing"
 
+    def named(self, packet: Publish) -> str:
+        """Say by what a message names its topic."""
+        alias = packet.properties.topic_alias
+        words = [packet.topic.removeprefix(f"{self._prefix}/")] if packet.topic else []
+        return " ".join([*words, *([f"alias {alias}"] if alias is not None else [])])
+
     def _foreign(self, packet: Packet) -> bool:
         """Whether it is a message of another scene, which a filter such as # catches."""
         return isinstance(packet, Publish) and not packet.topic.startswith("$SYS/") and self._prefix not in packet.topic
