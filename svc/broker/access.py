@@ -37,8 +37,8 @@ class Principal:
 
     @property
     def owner(self) -> str:
-        """What a session is bound to: the identity, or an empty text."""
-        return "" if self.spiffe_id is None else str(self.spiffe_id)
+        """What a session is bound to: the identity, or for clients without one the listener that they came to."""
+        return f"anonymous {self.listener}" if self.spiffe_id is None else str(self.spiffe_id)
 
 
 class Guard(Protocol):

@@ -239,7 +239,14 @@ class Broker(Service):
                 connection.abort()
 
     def _tell(self) -> None:
-        """Publish the basics below ``$SYS/broker``, retained, under the names that Mosquitto made usual."""
+        """Publish the basics below ``$SYS/broker``; what goes wrong once must not end it for ever."""
+        try:
+            self._publish_basics()
+        except Exception:  # noqa: BLE001 (as with the clock)
+            self.log.failure("the basics below $SYS could not be published")
+
+    def _publish_basics(self) -> None:
+        """Publish them, retained, under the names that Mosquitto made usual."""
         hub, counts = self.hub, self.hub.statistics
         known = {
             "version": f"svc {__version__}",

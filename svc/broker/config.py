@@ -136,6 +136,8 @@ class LimitSettings(Settings):
     """Topic filters of one packet."""
     sessions: int = Field(default=100_000, ge=1, le=10_000_000)
     """Sessions, connected or not; further clients are refused."""
+    sessionsOfIdentity: int = Field(default=10_000, ge=1, le=10_000_000)
+    """How many of them one SPIFFE ID may have."""
     sessionExpiry: Wait = 7 * 86400.0
     """How long a session may outlive its connection; clients that ask for more get this."""
     queued: int = Field(default=1000, ge=1, le=1_000_000)

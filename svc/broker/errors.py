@@ -58,6 +58,15 @@ class TooManySessions(BrokerError):
     return_code = ReturnCode.SERVER_UNAVAILABLE
 
 
+class TooManySessionsOfIdentity(BrokerError):
+    """this identity has {limit} sessions and gets no more"""
+
+    reason = "mqtt_identity_session_limit"
+    hint = "clients that invent identifiers leave sessions behind; limits.sessionsOfIdentity says how many one may have"
+    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
+    return_code = ReturnCode.SERVER_UNAVAILABLE
+
+
 class StoreRefuses(BrokerError):
     """the broker's database takes nothing new for now, so that nothing that must last can begin"""
 

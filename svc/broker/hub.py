@@ -7,6 +7,7 @@ client says is taken by :mod:`svc.broker.client`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,7 @@ from svc.broker.errors import (
     SessionOwned,
     StoreRefuses,
     TooManySessions,
+    TooManySessionsOfIdentity,
 )
 from svc.broker.feeding import RetainedFeed
 from svc.broker.journal import Journal, NoJournal, Remains
@@ -27,8 +29,9 @@ from svc.broker.message import Message
 from svc.broker.outlet import Outlet
 from svc.broker.retained import RetainedMessages
 from svc.broker.session import Session, SessionLimits
+from svc.broker.sharing import chosen
 from svc.broker.statistics import Statistics
-from svc.broker.subscriptions import Route, SubscriptionTree
+from svc.broker.subscriptions import SubscriptionTree
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, shared
 
 FOREVER: Final = 0xFFFFFFFF
@@ -43,6 +46,7 @@ class HubLimits:
 
     Args:
         sessions: sessions, connected or not.
+        sessions_of_identity: how many of them one SPIFFE ID may have.
         session_expiry: seconds that a session may outlive its connection; a client that asks for more gets this.
         client_id: octets of a client identifier.
         retained: retained messages.
@@ -51,6 +55,7 @@ class HubLimits:
     """
 
     sessions: int = 100_000
+    sessions_of_identity: int = 10_000
     session_expiry: int = 7 * 24 * 3600
     client_id: int = 256
     retained: int = 100_000
@@ -112,6 +117,7 @@ class Hub:
         self.subscriptions: Final[SubscriptionTree[Session]] = SubscriptionTree()
         self.retained: Final = RetainedMessages(self.limits.retained, self.limits.retained_octets)
         self.sessions: Final[dict[str, Session]] = {}
+        self._owned: Counter[str] = Counter()
         self.feed: Final = RetainedFeed(self.retained, now, soon)
         self._random_name = random_name
         self.session_deadlines: Final = Deadlines()
@@ -170,8 +176,8 @@ class Hub:
         old = self.sessions.get(client_id)
         if old is not None and old.owner != principal.owner:
             raise SessionOwned
-        if old is None and len(self.sessions) >= self.limits.sessions:
-            raise TooManySessions(limit=self.limits.sessions)
+        if old is None:
+            self._judge_room(principal)
         if not self.journal.accepting and self._expiry(packet) != 0:
             raise StoreRefuses
         lasted = old is not None and old.lasting
@@ -186,6 +192,14 @@ class Hub:
         admission = Admission(session, old is not None, session.expiry, assigned, recorded)
         session.claim = admission
         return admission
+
+    def _judge_room(self, principal: Principal) -> None:
+        """Judge whether somebody may have one more session."""
+        if len(self.sessions) >= self.limits.sessions:
+            raise TooManySessions(limit=self.limits.sessions)
+        limit = self.limits.sessions_of_identity
+        if principal.spiffe_id is not None and self._owned[principal.owner] >= limit:
+            raise TooManySessionsOfIdentity(limit=limit)
 
     def _still_allowed(self, session: Session, principal: Principal) -> bool:
         """
@@ -203,7 +217,7 @@ class Hub:
         session = old
         if session is None:
             session = self._make_session(client_id, principal.owner)
-            self.sessions[client_id] = session
+            self._enter(session)
         lasted = session.lasting
         session.expiry = self._expiry(packet)
         # A will that waited is not published when its session goes on [MQTT-3.1.3-9].
@@ -215,6 +229,10 @@ class Hub:
             session.unrecord()
             self.journal.session_ended(client_id)
         return session
+
+    def _enter(self, session: Session) -> None:
+        self.sessions[session.client_id] = session
+        self._owned[session.owner] += 1
 
     def _make_session(self, client_id: str, owner: str) -> Session:
         return Session(client_id, owner, self.limits.session, self.journal, self.statistics, self.now)
@@ -298,6 +316,9 @@ class Hub:
         session.claim = None
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+            self._owned[session.owner] -= 1
+            if not self._owned[session.owner]:
+                del self._owned[session.owner]
             self.session_deadlines.drop(session.client_id)
         self.journal.session_ended(session.client_id)
 
@@ -332,8 +353,8 @@ class Hub:
                 continue
             route.subscriber.offer(message, route, now)
         for group in routes.groups:
-            chosen = _chosen(list(group.in_turn()), message)
-            chosen.subscriber.offer(message, chosen, now)
+            route = chosen(group, message)
+            route.subscriber.offer(message, route, now)
         return bool(routes.direct or routes.groups)
 
     def _retain(self, message: Message) -> None:
@@ -463,27 +484,6 @@ class Hub:
                 session.will_due = now + (session.will.properties.will_delay or 0)
             if record.ended is None:
                 self.journal.session(session.record())
-            self.sessions[record.client_id] = session
+            self._enter(session)
             self._schedule(session)
         self.tick()
-
-
-def _chosen(members: list[Route[Session]], message: Message) -> Route[Session]:
-    """
-    Choose who of a group gets a message.
-
-    Whoever is there comes first: a message for one who is away may wait for long. Who cannot take it now, because it
-    reads too slowly or its queue is full, comes last.
-    """
-
-    def takes(member: Route[Session]) -> bool:
-        session = member.subscriber
-        if min(message.qos, member.qos):
-            return session.has_room(message)
-        return session.outlet is not None and not session.outlet.congested
-
-    for there in (True, False):
-        for each in members:
-            if (each.subscriber.outlet is not None) is there and takes(each):
-                return each
-    return members[0]

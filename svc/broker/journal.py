@@ -59,7 +59,7 @@ class SessionRecord:
 
     Args:
         client_id: whose it is.
-        owner: the identity that may take it up again; an empty text for anonymous clients.
+        owner: who may take it up again; see :attr:`svc.broker.access.Principal.owner`.
         version: the protocol level of its last connection.
         expiry: seconds that it outlives a connection; None is for ever.
         ended: when the last connection ended, in seconds since 1970 UTC; None while one is open.

@@ -58,14 +58,14 @@ class BrokerReports:
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
         """The rules of access did not allow something."""
-        if self._limiter.admit(f"mqtt_not_authorized.{action}", principal.owner or principal.address):
+        if self._limiter.admit(f"mqtt_not_authorized.{action}", _identity(principal) or principal.address):
             emit(
                 self.log,
                 Event.BROKER_ACCESS_DENIED,
                 reason="policy_deny",
                 detail_reason="mqtt_not_authorized",
                 detail=f"no rule lets it {action}",
-                peer_spiffe_id=principal.owner or None,
+                peer_spiffe_id=_identity(principal),
                 attributes=_where(principal, client_id),
             )
 
@@ -76,7 +76,7 @@ class BrokerReports:
                 event,
                 detail_reason=error.reason,
                 detail=str(error),
-                peer_spiffe_id=principal.owner or None,
+                peer_spiffe_id=_identity(principal),
                 attributes=_where(principal, client_id),
             )
 
@@ -298,3 +298,7 @@ def _of_store(store: StoreReports) -> Iterable[Metric]:
     for op in ("put", "init", "close"):
         errors.add_metric([op], store.errors[op])
     yield errors
+
+
+def _identity(principal: Principal) -> str | None:
+    return None if principal.spiffe_id is None else str(principal.spiffe_id)

@@ -121,6 +121,7 @@ def hub_limits(limits: LimitSettings) -> HubLimits:
     session = SessionLimits(limits.queued, limits.queuedOctets, limits.received, limits.subscriptions, limits.aliases)
     return HubLimits(
         sessions=limits.sessions,
+        sessions_of_identity=limits.sessionsOfIdentity,
         session_expiry=int(limits.sessionExpiry),
         retained=limits.retained,
         retained_octets=limits.retainedOctets,

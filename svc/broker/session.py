@@ -80,7 +80,7 @@ class Session(Incoming):
 
     Args:
         client_id: whose it is.
-        owner: the identity that may take it up again.
+        owner: who may take it up again.
         limits: what it may use.
         journal: records what must last.
         observer: counts.

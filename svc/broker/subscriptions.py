@@ -55,14 +55,29 @@ class Group(Generic[Subscriber]):
 
     members: dict[Subscriber, Route[Subscriber]] = field(default_factory=dict)
     turn: int = 0
+    _order: list[Route[Subscriber]] | None = None
+
+    def add(self, route: Route[Subscriber]) -> bool:
+        """Add a member, or replace its route; whether it is new."""
+        new = route.subscriber not in self.members
+        self.members[route.subscriber], self._order = route, None
+        return new
+
+    def remove(self, subscriber: Subscriber) -> bool:
+        """Take a member out; whether it was there."""
+        self._order = None
+        return self.members.pop(subscriber, None) is not None
 
     def in_turn(self) -> Iterator[Route[Subscriber]]:
         """Give all members, the one whose turn it is first; the next call begins with the next one."""
-        routes = list(self.members.values())
-        begin = self.turn % len(routes)
+        if self._order is None:
+            self._order = list(self.members.values())
+        routes = self._order
+        count = len(routes)
+        begin = self.turn % count
         self.turn = begin + 1
-        yield from routes[begin:]
-        yield from routes[:begin]
+        for number in range(begin, begin + count):
+            yield routes[number % count]
 
 
 class Routes(NamedTuple, Generic[Subscriber]):
@@ -126,15 +141,18 @@ class SubscriptionTree(Generic[Subscriber]):
         node = self._root
         for level in (share.filter if share else subscription.filter).split("/"):
             node = node.children.setdefault(level, _Node())
-        members = node.groups.setdefault(share.group, Group()).members if share else node.direct
-        new = subscriber not in members
-        members[subscriber] = Route(
+        route = Route(
             subscriber,
             subscription.qos,
             subscription.no_local,
             subscription.retain_as_published,
             () if identifier is None else (identifier,),
         )
+        if share:
+            new = node.groups.setdefault(share.group, Group()).add(route)
+        else:
+            new = subscriber not in node.direct
+            node.direct[subscriber] = route
         self._count += new
         self._forget_known()
         return new
@@ -172,7 +190,7 @@ class SubscriptionTree(Generic[Subscriber]):
         if group is None:
             return node.direct.pop(subscriber, None) is not None
         members = node.groups.get(group)
-        if members is None or members.members.pop(subscriber, None) is None:
+        if members is None or not members.remove(subscriber):
             return False
         if not members.members:
             del node.groups[group]

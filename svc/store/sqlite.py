@@ -7,6 +7,7 @@ what is written and read that of ``writer`` and ``reader``.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -79,11 +80,12 @@ class SqliteStore(ThreadedStore):
             commit_timeout=commit_timeout,
             lanes=lanes,
         )
+        # The lock is a file beside the database: who comes by a symbolic link must find the same one.
         self.path = path
         self._wall = wall
         self._writer: Writer | None = None
         self._damage_told = False
-        self._reserve = Reserve(f"{path}.reserve", reserve_size)
+        self._reserve = Reserve(f"{os.path.realpath(path)}.reserve", reserve_size)
         self._connect = connect
         self._monotonic = monotonic
 

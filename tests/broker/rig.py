@@ -167,12 +167,13 @@ class Rig:
         version: Version = Version.V5,
         *,
         who: str | None = None,
+        listener: str = "",
         read_answer: bool = True,
         **more: Any,
     ) -> Peer:
         """Connect a client; CONNACK is taken unless it is to be looked at."""
         peer = Peer(self, version)
-        principal = Principal(None if who is None else SpiffeID.parse(who))
+        principal = Principal(None if who is None else SpiffeID.parse(who), listener=listener)
         ready: Callable[[Client], None] = lambda client: setattr(peer, "client", client)  # noqa: E731
         packet = Connect(client_id, version, **more)
         try:

@@ -6,8 +6,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.broker.access import Everything
 from svc.broker.connection import ConnectionTerms
-from svc.broker.errors import ClientIdRefused, ReceiveMaximumExceeded, TooManySessions
+from svc.broker.errors import ClientIdRefused, ReceiveMaximumExceeded, TooManySessions, TooManySessionsOfIdentity
 from svc.broker.hub import HubLimits
 from svc.broker.message import Message
 from svc.broker.session import SessionLimits
@@ -56,6 +57,23 @@ class HubLimitTests(SynchronousTestCase):
         self.assertEqual(second.closed, ReasonCode.SESSION_TAKEN_OVER)
         made.hub.end_session(made.hub.sessions["a"])
         self.assertIsNone(made.connect("c").error)
+
+    def test_sessions_of_identity(self) -> None:
+        """One identity has as many as the limit, others have theirs; ended ones do not count; others are unbounded."""
+        made = Rig(Everything(), limits=HubLimits(sessions_of_identity=2))
+        one, other = "spiffe://prod.example/one", "spiffe://prod.example/other"
+        first, _second = made.connect("a", who=one, **LASTING), made.connect("b", who=one)
+        for version, code in ((Version.V5, ReasonCode.QUOTA_EXCEEDED), (Version.V311, 3)):
+            refused = made.connect("c", version, who=one, read_answer=False)
+            self.assertIsInstance(refused.error, TooManySessionsOfIdentity)
+            self.assertEqual(refused.got, [Connack(False, code)])
+        for each in range(5):
+            self.assertIsNone(made.connect(f"anonymous-{each}").error)
+        self.assertIsNone(made.connect("c", who=other).error)
+        first.loses()
+        self.assertIsNone(made.connect("a", who=one, **LASTING).error)
+        made.hub.end_session(made.hub.sessions["b"])
+        self.assertIsNone(made.connect("d", who=one).error)
 
     def test_client_id(self) -> None:
         """Octets count, not characters."""

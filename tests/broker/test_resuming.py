@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Guard, Principal, Rule, Rules
+from svc.broker.access import Everything, Guard, Principal, Rule, Rules
 from svc.broker.service import ListenerGuard
+from svc.identity import SpiffeID
 from svc.wire.mqtt import Connack, Connect, Properties, Subscription, Version
 from tests.broker.rig import ANYTHING, Peer, Rig
 
@@ -80,11 +81,12 @@ class ResumingTests(SynchronousTestCase):
         self.assertEqual(self.rig.hub.statistics.denied["subscribe"], 0)
 
     def test_at_another_listener(self) -> None:
-        """A client without identity does not carry to one listener what another one gave it."""
-        hub = Rig(ListenerGuard({"": NARROW, "local": ANYTHING})).hub
+        """An identity does not carry to one listener what another one gave it."""
+        hub = Rig(ListenerGuard({"": Rules(()), "local": Everything()})).hub
         packet = Connect("c", Version.V5, clean_start=False, properties=LASTING)
-        session = hub.admit(packet, Principal(None, listener="local")).session
+        somebody = SpiffeID.parse("spiffe://example.org/somebody")
+        session = hub.admit(packet, Principal(somebody, listener="local")).session
         hub.subscribe(session, Subscription("#", 1), None)
-        self.assertTrue(hub.admit(packet, Principal(None, listener="local")).present)
-        self.assertFalse(hub.admit(packet, Principal(None)).present)
+        self.assertTrue(hub.admit(packet, Principal(somebody, listener="local")).present)
+        self.assertFalse(hub.admit(packet, Principal(somebody)).present)
         self.assertEqual(len(hub.subscriptions), 0)

@@ -98,6 +98,17 @@ class TakeoverTests(SessionCase):
         client.loses()
         self.assertIsNone(self.rig.connect("c", who=ALICE).error)
 
+    def test_anonymous(self) -> None:
+        """Clients without an identity share with those of their listener, and with nobody else."""
+        lasting = Properties(session_expiry=100)
+        self.rig.connect("c", listener="local", clean_start=False, properties=lasting).loses()
+        stranger = self.rig.connect("c", listener="displays")
+        self.assertIsInstance(stranger.error, SessionOwned)
+        again = self.rig.connect("c", listener="local", read_answer=False, clean_start=False, properties=lasting)
+        (answer,) = again.got
+        assert isinstance(answer, Connack)
+        self.assertTrue(answer.session_present)
+
 
 class ExpiryTests(SessionCase):
     """Times (sections 3.1.2.11.2 and 3.3.2.3.3)."""

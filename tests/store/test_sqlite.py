@@ -201,6 +201,14 @@ class OpeningTests(StoreCase):
         self.successResultOf(first.close())
         self.opened()
 
+    def test_one_owner_by_a_link(self) -> None:
+        """Who comes by a symbolic link meets the owner too."""
+        first = self.opened()
+        real, self.path = self.path, self.path + ".link"
+        os.symlink(os.path.abspath(real), self.path)
+        self.refusal(StoreInUse)
+        self.successResultOf(first.close())
+
     def test_init_refused_by_the_disk(self) -> None:
         """An error of the disk during creation is StoreUnavailable."""
         self.fault("CREATE TABLE receipt", sqlite3.SQLITE_IOERR)

@@ -7,6 +7,7 @@ aside and what lies aside is told through the observer of the caller, who brings
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,8 +109,9 @@ def open_and_read(place: Place, observer: StoreObserver, progress: Progress) -> 
         StoreError: the subclass names what is wrong and what to do; nothing is left open.
         Abandoned: nobody waits any more; nothing is left open.
     """
+    # The lock is a file beside the database: who comes by a symbolic link must find the same one.
     path = place.path
-    reserve = Reserve(f"{path}.reserve", place.reserve_size)
+    reserve = Reserve(f"{os.path.realpath(path)}.reserve", place.reserve_size)
     connection: sqlite3.Connection | None = None
     try:
         prepare_folder(path)

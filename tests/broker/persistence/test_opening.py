@@ -56,6 +56,16 @@ class OpeningTests(SynchronousTestCase):
         self.kept.crash()
         self.assertEqual(len(list(self.kept.begin().sessions)), 1)
 
+    def test_in_use_by_a_link(self) -> None:
+        """Who comes by a symbolic link is refused too: both would write rows of the same numbers."""
+        self.kept.begin()
+        other = Kept(self.mktemp())
+        os.makedirs(os.path.dirname(other.path))
+        os.symlink(os.path.abspath(self.kept.path), other.path)
+        with self.assertRaises(StoreError) as caught:
+            other.begin()
+        self.assertEqual(caught.exception.reason, "store_in_use")
+
     def test_newer(self) -> None:
         """A newer schema is refused, and stays."""
         self.sql("PRAGMA user_version = 99")
