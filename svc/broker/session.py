@@ -96,6 +96,9 @@ class Session(Incoming):
         version: the protocol level of that connection.
     """
 
+    #: When expired messages were looked for, in seconds since 1970 UTC.
+    _swept = 0.0
+
     def __init__(
         self,
         client_id: str,
@@ -240,7 +243,7 @@ class Session(Incoming):
         flag = retained or (message.retain and route.retain_as_published)
         if qos == 0:
             return self._at_most_once(message, flag, route.identifiers, now)
-        if not self.has_room(message):
+        if not self.has_room(message) and not self._room_made(message, now):
             self._observer.dropped("queue_full")
             return False
         delivery = Delivery(message, qos, flag, route.identifiers)
@@ -251,6 +254,19 @@ class Session(Incoming):
         if len(self._queued) == 1:
             self.pump(now)
         return True
+
+    def _room_made(self, message: Message, now: float) -> bool:
+        """Drop what expired in the queue, if that was not looked for a moment ago; whether there is room now."""
+        if abs(now - self._swept) < 1:
+            return False
+        self._swept, queued, self._queued = now, self._queued, deque()
+        for delivery in queued:
+            if delivery.message.expired(now):
+                self._over(delivery)
+                self._observer.dropped("expired")
+            else:
+                self._queued.append(delivery)
+        return self.has_room(message)
 
     def _at_most_once(self, message: Message, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
         outlet = self._outlet

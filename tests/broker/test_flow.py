@@ -45,6 +45,49 @@ class ManyTests(SynchronousTestCase):
         self.assertEqual(999, rig.hub.statistics.drops["too_large"])
 
 
+class FullQueueTests(SynchronousTestCase):
+    """A queue that is full of what is of no use any more."""
+
+    def setUp(self) -> None:
+        """A session without a connection, with room for three."""
+        self.rig = Rig(limits=HubLimits(session=SessionLimits(queued=3)))
+        client = self.rig.connect("c", clean_start=False, properties=LASTING)
+        client.subscribes("t")
+        client.loses()
+        self.publisher = self.rig.connect("p")
+
+    def publish(self, payload: bytes, expiry: int | None = None) -> None:
+        """Publish one message."""
+        self.publisher.publishes("t", payload, 1, properties=Properties(message_expiry=expiry))
+
+    def came(self) -> list[bytes]:
+        """What the client gets when it is back."""
+        client = self.rig.connect("c", clean_start=False, properties=LASTING)
+        return [each.payload for each in client.messages]
+
+    def test_makes_room(self) -> None:
+        """What expired makes room for what is new; what did not stays, in its order."""
+        for payload, expiry in ((b"1", 5), (b"2", None), (b"3", 5)):
+            self.publish(payload, expiry)
+        self.rig.passes(5)
+        for payload in (b"4", b"5", b"6"):
+            self.publish(payload)
+        self.assertEqual({"expired": 2, "queue_full": 1}, dict(self.rig.hub.statistics.drops))
+        self.assertEqual([b"2", b"4", b"5"], self.came())
+
+    def test_not_all_the_time(self) -> None:
+        """It is looked for once a second: a full queue costs no walk for each message."""
+        for _ in range(3):
+            self.publish(b"old", 1)
+        self.publish(b"first")
+        self.rig.clock.now += 0.99
+        self.publish(b"second")
+        self.rig.clock.now += 0.02
+        self.publish(b"third")
+        self.assertEqual({"expired": 3, "queue_full": 2}, dict(self.rig.hub.statistics.drops))
+        self.assertEqual([b"third"], self.came())
+
+
 class ReceiveMaximumTests(SynchronousTestCase):
     """What a client may have in progress."""
 
