@@ -20,7 +20,14 @@ from twisted.logger import Logger
 
 from svc import __version__
 from svc.broker.access import Guard, Principal
-from svc.broker.connection import BrokerConnection, ConnectionReporter, ConnectionTerms, SilentReporter
+from svc.broker.connection import (
+    GOODBYE,
+    BrokerConnection,
+    ConnectionReporter,
+    ConnectionTerms,
+    SilentReporter,
+    Surroundings,
+)
 from svc.broker.errors import StoreRefuses
 from svc.broker.hub import Hub, HubLimits
 from svc.broker.journal import Journal, NoJournal, Remains
@@ -151,17 +158,8 @@ class Broker(Service):
         Returns:
             The factory; it may listen at several endpoints.
         """
-        return _Clients(
-            lambda: BrokerConnection(
-                self.hub,
-                who,
-                terms=self._terms,
-                seconds=self._reactor.seconds,
-                call_later=self._reactor.callLater,
-                reporter=self._reporter,
-                all_connections=self._connections,
-            )
-        )
+        around = Surroundings(self.hub, self._terms, self._reactor.seconds, self._reporter, self._connections)
+        return _Clients(lambda: BrokerConnection(around, who))
 
     def publish(self, topic: str, payload: bytes, qos: QoS = 0, *, retain: bool = False) -> bool:
         """
@@ -207,7 +205,7 @@ class Broker(Service):
         Say goodbye to all clients; their wills are published, sessions that last stay.
 
         Returns:
-            Fires when the connections are closed, at the latest after five seconds.
+            Fires when the connections are closed, at the latest a second after those are cut that take no goodbye.
         """
         super().stopService()
         for call in (self._ticking, self._telling):
@@ -218,9 +216,12 @@ class Broker(Service):
         return Deferred.fromCoroutine(self._closed())
 
     async def _closed(self) -> None:
-        until = self._reactor.seconds() + 6.0
-        while self._connections and self._reactor.seconds() < until:
-            await deferLater(self._reactor, 0.05)
+        for seconds in (GOODBYE, 1.0):
+            until = self._reactor.seconds() + seconds
+            while self._connections and self._reactor.seconds() < until:
+                await deferLater(self._reactor, 0.05)
+            for connection in list(self._connections):
+                connection.abort()
 
     def _tick(self) -> None:
         try:

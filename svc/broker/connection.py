@@ -50,6 +50,7 @@ GOODBYE: Final = 5.0
 UNREAD: Final = 64 * 1024
 #: Answers to a client that may wait until what they speak of is safe; then it is not read until they are sent.
 OWED: Final = 1000
+_NOBODY: Final = Principal(None)
 
 
 class _Deaf(Flag):
@@ -111,6 +112,26 @@ class ConnectionTerms:
     keep_alive: int = 1200
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """
+    What all connections of a broker have in common; each holds it once, and not its parts.
+
+    Args:
+        hub: the broker.
+        terms: what a connection may use.
+        seconds: the monotonic time.
+        reporter: tells people.
+        connections: where a connection enters itself while it is open.
+    """
+
+    hub: Hub
+    terms: ConnectionTerms
+    seconds: Callable[[], float]
+    reporter: ConnectionReporter
+    connections: set[BrokerConnection]
+
+
 class KeepAliveExceeded(SvcError):
     """nothing came from the client for one and a half times its keep alive of {seconds} s"""
 
@@ -129,13 +150,8 @@ class BrokerConnection(TwistedProtocol):
     One connection.
 
     Args:
-        hub: the broker.
+        around: what it has in common with the others.
         who: says who is at the other end, once connected.
-        terms: what the connection may use.
-        seconds: the monotonic time.
-        call_later: runs something after seconds.
-        reporter: tells people.
-        all_connections: where the connection enters itself while it is open.
 
     Attributes:
         congested: whether so much waits to be sent that nothing should be added.
@@ -144,72 +160,56 @@ class BrokerConnection(TwistedProtocol):
 
     log = Logger()
 
-    def __init__(
-        self,
-        hub: Hub,
-        who: Callable[[Any], Principal],
-        *,
-        terms: ConnectionTerms,
-        seconds: Callable[[], float],
-        call_later: Callable[..., Any],
-        reporter: ConnectionReporter,
-        all_connections: set[BrokerConnection],
-    ) -> None:
-        self._hub = hub
+    # Of most connections these are never set, or once: a client that is idle should hold little.
+    _client: Client | None = None
+    _client_id = ""
+    _principal = _NOBODY
+    _version = Version.V5
+    _greeted = False
+    _held: list[Packet | Refused] | None = None
+    _deaf = _HEARS
+    _unread = 0
+    _will = True
+
+    def __init__(self, around: Surroundings, who: Callable[[Any], Principal]) -> None:
+        self._around = around
         self._who = who
-        self._terms = terms
-        self._seconds = seconds
-        self._call_later = call_later
-        self._reporter = reporter
-        self._all = all_connections
-        self._decoder = Decoder("client", limits=terms.packet)
-        self._client: Client | None = None
-        self._client_id = ""
-        self._principal = Principal(None)
-        self._version = Version.V5
-        self._greeted = False
-        self._held: list[Packet | Refused] = []
-        self._deaf = _HEARS
-        self._unread = 0
+        self._decoder = Decoder("client", limits=around.terms.packet)
+        self._last_heard = 0.0
         self.congested = False
         self.ended = False
-        self._will = True
-        self._last_heard = 0.0
-        self._cutting: Any = None
 
     # From the transport.
 
     def connectionMade(self) -> None:
         """Learn who it is and wait for CONNECT."""
         self._principal = self._who(self.transport)
-        self._last_heard = self._seconds()
-        self._all.add(self)
+        self._last_heard = self._around.seconds()
+        self._around.connections.add(self)
         self._transport.registerProducer(self, True)
 
     def dataReceived(self, data: bytes) -> None:
         """Take octets; a packet that is whole proves that the client lives, single octets do not."""
         events = self._decoder.feed(data)
         if events and not self.ended:
-            self._last_heard = self._seconds()
+            self._last_heard = self._around.seconds()
         for event in events:
             if self.ended:
                 return
             if self._greeted and self._client is None:
                 # CONNACK waits until the session is safe; so does what follows CONNECT.
-                self._held.append(event)
+                self._hold(event)
             else:
                 self._take(event)
         client = self._client
         if client is not None and client.session.owed > OWED:
             self._listen_not(_Deaf.ANSWERS_OWED)
-            self._hub.journal.safe(partial(self._listen, _Deaf.ANSWERS_OWED))
+            self._around.hub.journal.safe(partial(self._listen, _Deaf.ANSWERS_OWED))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the core that the client is gone."""
         self.ended = True
-        self._all.discard(self)
-        if self._cutting is not None and self._cutting.active():
-            self._cutting.cancel()
+        self._around.connections.discard(self)
         self._depart()
 
     def pauseProducing(self) -> None:
@@ -241,7 +241,7 @@ class BrokerConnection(TwistedProtocol):
             return
         self._deaf &= ~reason
         if not self._deaf and not self.ended:
-            self._last_heard = self._seconds()
+            self._last_heard = self._around.seconds()
             self._transport.resumeProducing()
 
     def _listen_not(self, reason: _Deaf) -> None:
@@ -267,17 +267,23 @@ class BrokerConnection(TwistedProtocol):
         except MqttError as error:
             self._refuse(error, error.mqtt_reason)
 
+    def _hold(self, event: Packet | Refused) -> None:
+        if self._held is None:
+            self._held = []
+        self._held.append(event)
+
     def _greet(self, packet: Connect) -> None:
         self._greeted = True
+        terms = self._around.terms
         self._client_id, self._version = packet.client_id, packet.version
         greet(
-            self._hub,
+            self._around.hub,
             packet,
             self._principal,
             self,
             self._ready,
-            packet_limit=self._terms.packet.packet,
-            keep_alive_limit=self._terms.keep_alive,
+            packet_limit=terms.packet.packet,
+            keep_alive_limit=terms.keep_alive,
         )
         if self._client is None and not self.ended:
             self._listen_not(_Deaf.CONNACK_WAITS)
@@ -285,9 +291,9 @@ class BrokerConnection(TwistedProtocol):
     def _ready(self, client: Client) -> None:
         self._client = client
         self._client_id = client.session.client_id
-        self._reporter.connected(self._principal, self._client_id, self._version)
-        held, self._held = self._held, []
-        for event in held:
+        self._around.reporter.connected(self._principal, self._client_id, self._version)
+        held, self._held = self._held, None
+        for event in held or ():
             if not self.ended:
                 self._take(event)
         self._listen(_Deaf.CONNACK_WAITS)
@@ -299,12 +305,12 @@ class BrokerConnection(TwistedProtocol):
 
     def _refuse(self, error: SvcError, reason: ReasonCode) -> None:
         """End the connection for what the client did, or because of who it is."""
-        self._hub.statistics.refused[error.reason] += 1
+        self._around.hub.statistics.refused[error.reason] += 1
         if self._client is not None:
-            self._reporter.broken(self._principal, self._client_id, error)
+            self._around.reporter.broken(self._principal, self._client_id, error)
             self.close(reason)
             return
-        self._reporter.refused(self._principal, error)
+        self._around.reporter.refused(self._principal, error)
         answer = self._connack(error)
         if answer is not None:
             self.send(answer)
@@ -353,8 +359,9 @@ class BrokerConnection(TwistedProtocol):
         self._depart()
         # TLS says no goodbye while somebody produces, and hears that of the client only while it reads.
         self._transport.unregisterProducer()
-        self._transport.resumeProducing()
-        self._cutting = self._call_later(GOODBYE, self._transport.abortConnection)
+        if self._deaf:
+            self._transport.resumeProducing()
+        self._last_heard = self._around.seconds()
         self._transport.loseConnection()
 
     def _depart(self) -> None:
@@ -386,17 +393,19 @@ class BrokerConnection(TwistedProtocol):
 
     def judge(self, now: float) -> None:
         """
-        Judge whether the client was heard in time.
+        Judge whether the client was heard in time, or has taken its goodbye.
 
         Args:
             now: the monotonic time.
         """
-        if self.ended:
-            return
         silent = now - self._last_heard
+        if self.ended:
+            if silent >= GOODBYE:
+                self._transport.abortConnection()
+            return
         if self._client is None:
-            if not self._greeted and silent >= self._terms.connect:
-                self._refuse(ConnectAwaited(seconds=self._terms.connect), ReasonCode.UNSPECIFIED_ERROR)
+            if not self._greeted and silent >= self._around.terms.connect:
+                self._refuse(ConnectAwaited(seconds=self._around.terms.connect), ReasonCode.UNSPECIFIED_ERROR)
             return
         keep_alive = self._client.keep_alive
         if keep_alive and silent >= keep_alive * 1.5:

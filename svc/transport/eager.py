@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from twisted.internet import abstract, tcp
+from twisted.internet.address import IPv6Address
 from twisted.internet.interfaces import IAddress, IListeningPort, IProtocol, IProtocolFactory
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.internet.posixbase import PosixReactorBase
+from twisted.python import log
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -28,6 +30,8 @@ from svc.transport.rounds import MOST_OCTETS, SendRound
 #: object it stays below 128 KiB, from which on the C library gets and gives back each buffer by calls to the system.
 READ_SIZE: Final = 128 * 1024 - 64
 BACKLOG: Final = 1024
+
+_DONE: Final = Failure(CONNECTION_DONE)
 
 #: The private names of Twisted that ``EagerWrites`` relies on.
 REQUIRED_NAMES: Final = (
@@ -78,6 +82,9 @@ class EagerWrites:
     _aborting: bool
     disconnecting: int
     reactor: Any
+    startWriting: Callable[[], None]
+    stopReading: Callable[[], None]
+    connectionLost: Callable[[Failure], None]
 
     _waits = False
     """Whether Twisted's buffer holds what :meth:`send_gathered` will send, so that the reactor is not asked to."""
@@ -158,6 +165,44 @@ class EagerWrites:
         self._tempDataLen = 0
         self._send(gathered[0] if len(gathered) == 1 else b"".join(gathered))
 
+    def loseConnection(self) -> None:
+        """
+        Close once everything is sent; see ``ITransport.loseConnection``.
+
+        With nothing left to send that is the end of the round. Twisted has it when the socket can be written to, which
+        takes two calls of epoll, another round and a send of nothing.
+        """
+        sends: SendRound | None = getattr(self.reactor, "send_round", None)
+        if self._waits:
+            self.send_gathered()
+        if sends is None or self._is_busy or self.disconnecting or not self.connected or self.TLS:
+            super().loseConnection()  # type: ignore[misc]
+            return
+        self.stopReading()
+        self.disconnecting = 1
+        sends.add_closing(self)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether Twisted has to see to something before the end."""
+        return bool(
+            self.dataBuffer
+            or self._tempDataBuffer
+            or self.producer is not None
+            or self._writeDisconnecting
+            or self._writeDisconnected
+        )
+
+    def close_gathered(self) -> None:
+        """Close, unless something was written since; an error of the protocol is logged, as by Twisted's reactors."""
+        if self._is_busy:
+            self.startWriting()
+        elif self.connected and not self._aborting:
+            try:
+                self.connectionLost(_DONE)
+            except BaseException:  # noqa: BLE001 (an error ends its connection, not the reactor)
+                log.err()
+
     def abortConnection(self) -> None:
         """Drop the connection; what was written before, such as a TLS alert, is on its way."""
         if self._waits:
@@ -228,9 +273,19 @@ class _CountedServer(_PausesAtOnce, tcp.Server):
     bufferSize = READ_SIZE
     _counted = True
 
-    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
-        _set_nodelay(sock)
-        super().__init__(sock, *args, **kwargs)
+    def __init__(
+        self, sock: socket.socket, protocol: Any, client: Any, server: Any, sessionno: int, reactor: Any
+    ) -> None:
+        # Twisted's own writes two texts for each connection, that nobody reads but a person who looks for a fault.
+        tcp.Connection.__init__(self, sock, protocol, reactor)
+        if len(client) != 2:
+            self._addressType = IPv6Address
+        self.server, self.client, self.sessionno = server, client, sessionno
+        self.startReading()
+        self.connected = 1
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} #{self.sessionno} of {self.client[0]}>"
 
     @property
     def unsent(self) -> int:
@@ -344,6 +399,11 @@ class ListeningPort(tcp.Port):
 
     transport: type[_CountedServer] = StockServer
     connection_limit: Limit | None = None
+
+    def startListening(self) -> None:
+        """Listen, without Nagle's algorithm for the connections: the kernel gives each what the port has."""
+        super().startListening()
+        _set_nodelay(self.socket)
 
 
 class EagerPort(ListeningPort):

@@ -322,12 +322,12 @@ class EndTests(ConnectionCase):
 
     def test_nothing_stays(self) -> None:
         """A connection that has ended leaves nothing behind that would be done, and so kept, until later."""
-        wire = self.client()
         before = len(self.clock.getDelayedCalls())
+        wire = self.client()
         wire.says(Disconnect())
-        self.assertEqual(len(self.clock.getDelayedCalls()), before + 1)
+        self.assertEqual((len(self.clock.getDelayedCalls()), self.broker.open_connections), (before, 1))
         wire.protocol.connectionLost()
-        self.assertEqual(len(self.clock.getDelayedCalls()), before)
+        self.assertEqual((len(self.clock.getDelayedCalls()), self.broker.open_connections), (before, 0))
 
     def test_deaf(self) -> None:
         """A client that does not take the goodbye is cut."""
@@ -346,6 +346,18 @@ class EndTests(ConnectionCase):
         self.assertNoResult(ended)
         wire.protocol.connectionLost()
         self.clock.advance(0.1)
+        self.successResultOf(ended)
+
+    def test_shutdown_with_a_deaf_client(self) -> None:
+        """A client that does not take the goodbye is cut, and does not hold the end up."""
+        wire = self.client()
+        ended = self.broker.stopService()
+        self.clock.pump([0.1] * 49)
+        self.assertFalse(wire.transport.disconnected)
+        self.clock.pump([0.1] * 2)
+        self.assertTrue(wire.transport.disconnected)
+        self.assertNoResult(ended)
+        self.clock.pump([0.1] * 11)
         self.successResultOf(ended)
 
 

@@ -99,6 +99,13 @@ class SocketsMixin:
         server.lost.trap(error.ConnectionDone)
         client.lost.trap(error.ConnectionDone)
 
+    async def test_small_writes_do_not_wait(self) -> None:
+        """Nagle's algorithm is off at both ends."""
+        client = await self.connect(await self.listen())
+        await until(lambda: self.applications.built)
+        for end in (client, self.applications.built[0]):
+            self.assertTrue(end.transport.transport.getTcpNoDelay())
+
     async def test_evidence(self) -> None:
         """Both sides know each other and agreed on a hybrid group."""
         client = await self.connect(await self.listen())

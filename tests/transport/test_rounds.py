@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -46,6 +47,7 @@ class RoundsTests(SynchronousTestCase):
         application = Application()
         transport = EagerServer(socket, application, ("192.0.2.1", 1), None, 0, self.reactor)
         application.makeConnection(transport)
+        transport.protocol_seen = application  # type: ignore[attr-defined]
         return transport, socket
 
     def test_several_writes_are_one_send(self) -> None:
@@ -113,14 +115,95 @@ class RoundsTests(SynchronousTestCase):
         self.reactor.end()
         self.assertIs(self.reactor.turn(), CONNECTION_LOST)
 
+    def assert_done(self, transport: Any, socket: ScriptedSocket) -> None:
+        """The connection has ended in order, once, and the reactor knows nothing of it any more."""
+        transport.protocol_seen.lost.trap(ConnectionDone)
+        self.assertEqual((socket.shut, socket.closed), ([2], True))
+        self.assertNotIn(transport, self.reactor.readers | self.reactor.writers)
+
     def test_close_in_the_same_round(self) -> None:
-        """What was written before loseConnection is sent before the end, once."""
+        """What was written before loseConnection is sent before the end, which comes with the end of the round."""
         transport, socket = self.connect()
         transport.write(b"bye")
         transport.loseConnection()
+        self.assertEqual((self.reactor.readers, socket.closed), (set(), False))
+        transport.loseConnection()
         self.reactor.end()
+        self.assertEqual((socket.sent, socket.sends), (b"bye", 1))
+        self.assert_done(transport, socket)
+
+    def test_close_between_rounds(self) -> None:
+        """Outside of a round the end comes when the reactor turns."""
+        transport, _ = self.connect()
+        self.reactor.end()
+        transport.loseConnection()
+        self.assertIs(self.reactor.turn(), CONNECTION_DONE)
+
+    def test_close_while_others_are_read(self) -> None:
+        """However many connections wait for the end of the round, no protocol is called before it."""
+        self.reactor.begin(most=1)
+        (first, one), (second, two) = self.connect(), self.connect()
+        first.loseConnection()
+        second.write(b"hello")
+        self.assertEqual((one.closed, two.sent), (False, b"hello"))
+        self.reactor.end()
+        self.assert_done(first, one)
+        self.assertFalse(two.closed)
+
+    def test_close_with_a_full_socket(self) -> None:
+        """What the socket does not take is sent first, as the reactor turns."""
+        transport, socket = self.connect([EAGAIN])
+        transport.write(b"bye")
+        transport.loseConnection()
+        self.reactor.end()
+        self.assertFalse(socket.closed)
         self.assertIs(self.reactor.turn(), CONNECTION_DONE)
         self.assertEqual(socket.sent, b"bye")
+
+    def test_write_after_close(self) -> None:
+        """What is written behind loseConnection in the same round is sent, as by Twisted."""
+        transport, socket = self.connect()
+        transport.loseConnection()
+        transport.write(b"late")
+        self.reactor.end()
+        self.assertIs(self.reactor.turn(), CONNECTION_DONE)
+        self.assertEqual(socket.sent, b"late")
+
+    def test_close_with_a_producer(self) -> None:
+        """A producer is waited for."""
+        transport, socket = self.connect()
+        transport.registerProducer(Producer(), True)
+        transport.loseConnection()
+        self.reactor.end()
+        self.assertFalse(socket.closed)
+
+    def test_close_and_abort(self) -> None:
+        """An abort in the same round ends the connection once, as an abort."""
+        transport, socket = self.connect()
+        transport.loseConnection()
+        transport.abortConnection()
+        self.reactor.end()
+        self.assertFalse(socket.closed)
+        self.reactor.advance(0)
+        transport.protocol_seen.lost.trap(ConnectionAborted)
+
+    def test_lost_before_the_end_of_the_round(self) -> None:
+        """A connection that is lost while it waits for its end is not ended twice."""
+        transport, _ = self.connect()
+        transport.loseConnection()
+        transport.connectionLost(Failure(CONNECTION_LOST))
+        self.reactor.end()
+        transport.protocol_seen.lost.trap(ConnectionLost)
+
+    def test_protocol_that_fails_at_its_end(self) -> None:
+        """A defect in one protocol's end is logged and leaves the others theirs."""
+        (first, _), (second, two) = self.connect(), self.connect()
+        first.protocol.connectionLost = lambda reason: 1 / 0
+        first.loseConnection()
+        second.loseConnection()
+        self.reactor.end()
+        self.assert_done(second, two)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_half_close_in_the_same_round(self) -> None:
         """What was written before loseWriteConnection is sent before the socket is shut."""
