@@ -133,7 +133,7 @@ class Stage:
         folder.mkdir(mode=0o700)
         chain, key, roots = folder / "chain.pem", folder / "key.pem", folder / "roots.pem"
         with WorkloadApiClient(f"unix://{self._folder}/agent.sock") as client:
-            context = client.fetch_x509_context(timeout=10.0)
+            context = client.fetch_x509_context(timeout=60.0)
         svid = context.default_svid
         svid.save(str(chain), str(key), Encoding.PEM)
         bundle = context.x509_bundle_set.get_bundle_for_trust_domain(svid.spiffe_id.trust_domain)

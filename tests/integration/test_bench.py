@@ -73,7 +73,7 @@ class BenchTests(SynchronousTestCase):
         with tempfile.TemporaryDirectory(prefix="svc-bench-test-") as folder:
             file = Path(folder) / "rows.json"
             command = [str(ROOT / "bin" / "bench"), "--quick", "--json", str(file)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=1200, stdin=subprocess.DEVNULL)
             self.assertEqual(done.returncode, 0, done.stderr)
             document = json.loads(file.read_text(), parse_constant=self.fail)
         rows = document["rows"]

@@ -71,10 +71,10 @@ class GigabyteTests(SynchronousTestCase):
         assert up.stdout is not None
         with up.stdout:
             answer = up.stdout.read()
-        feeding.join(60)
-        found, _ = hashing.communicate(timeout=120)
+        feeding.join(600)
+        found, _ = hashing.communicate(timeout=600)
         expected = webapp.digest(size)
-        self.assertEqual((0, 0), (up.wait(10), down.wait(10)))
+        self.assertEqual((0, 0), (up.wait(60), down.wait(60)))
         arrived = json.loads(answer)
         self.assertEqual((size, expected), (arrived["size"], arrived["sha256"]))
         self.assertEqual(expected, found.split()[0].decode())

@@ -38,7 +38,7 @@ RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
 class NeighbourTests(TestCase):
     """An honest proxy, a dishonest neighbour, and a replica of the honest one that is dishonest too."""
 
-    timeout = 120
+    timeout = 900
 
     async def _begin(self) -> None:
         stack = ExitStack()

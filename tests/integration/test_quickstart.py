@@ -38,7 +38,7 @@ class QuickstartTests(SynchronousTestCase):
             command,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
             stdin=subprocess.DEVNULL,
             env={**environment(), "TMPDIR": str(self.folder), **settings},

@@ -24,7 +24,7 @@ class FileSizeLimitTests(SynchronousTestCase):
         """Records are stored up to the limit, refused there, stored again above it; none acknowledged is missing."""
         path = os.path.abspath(os.path.join(self.mktemp(), "notary.db"))
         command = [sys.executable, "-m", "tests.integration.store_writer", "limited", path]
-        ran = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        ran = subprocess.run(command, capture_output=True, timeout=180, check=False)
         self.assertEqual((0, b""), (ran.returncode, ran.stderr))
         result = json.loads(ran.stdout)
         self.assertGreater(result["acknowledged"], 10)

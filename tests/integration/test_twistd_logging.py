@@ -67,7 +67,7 @@ class TwistdLoggingTests(SynchronousTestCase):
             cwd=folder,
             env=environment,
             capture_output=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         self.assertEqual((0, b""), (ran.returncode, ran.stderr))
