@@ -19,6 +19,8 @@ from tests.peers.strangers import Credentials
 from tests.peers.waiting import Shared, eventually, short_folder
 
 WARM, MANY = 2_000, 10_000
+#: Seconds in which a client is served that need not wait until silent ones are given up, which takes ten.
+AT_ONCE = 6.0
 
 
 def _make(stack: ExitStack) -> Any:
@@ -44,7 +46,7 @@ class _Case(SynchronousTestCase):
     def seconds_of(self, source: str) -> float:
         """Connect from an address, ask a question, and say how long that took."""
         context, began = self.credentials.context(), time.monotonic()
-        plain = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=20, source_address=(source, 0))
+        plain = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=60, source_address=(source, 0))
         with context.wrap_socket(plain) as tls:
             tls.sendall(b"GET /bytes/10 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
             answer = b""
@@ -55,8 +57,8 @@ class _Case(SynchronousTestCase):
 
     def assert_nothing_left(self, descriptors: int) -> None:
         """Everything that came is gone."""
-        eventually(lambda: self.proxy.descriptors() <= descriptors, 15, f"{descriptors} open descriptors")
-        self.assertEqual(0, self.proxy.metric("svc_proxy_active_connections"))
+        eventually(lambda: self.proxy.descriptors() <= descriptors, 60, f"{descriptors} open descriptors")
+        eventually(lambda: not self.proxy.metric("svc_proxy_active_connections"), what="no connection")
 
 
 class SilenceTests(_Case):
@@ -67,17 +69,17 @@ class SilenceTests(_Case):
         before = self.proxy.descriptors()
         with Silent(self.proxy.port, 2000):
             for source in ("127.0.0.2", "127.0.0.1"):
-                self.assertLess(self.seconds_of(source), 1.0)
+                self.assertLess(self.seconds_of(source), AT_ONCE)
             self.assertLess(self.proxy.descriptors(), before + 1024 + 50)
         self.assertGreater(self.closed("waiting_limit"), 900)
-        self.assertTrue(self.proxy.records("svc.proxy.connection.refused"))
+        eventually(lambda: self.proxy.records("svc.proxy.connection.refused"))
         self.assert_nothing_left(before)
 
     def test_stalled_handshakes(self) -> None:
         """Beside 2,000 that stop in the middle of their ClientHello a client from elsewhere is served at once."""
         before = self.proxy.descriptors()
         with Silent(self.proxy.port, 2000, first=HALF_HELLO):
-            self.assertLess(self.seconds_of("127.0.0.2"), 1.0)
+            self.assertLess(self.seconds_of("127.0.0.2"), AT_ONCE)
         self.assertGreater(self.closed("handshake_limit"), 0)
         self.assert_nothing_left(before)
 
@@ -90,7 +92,7 @@ class SilenceTests(_Case):
         self._reload()
         with Silent(self.proxy.port, 60):
             for source in ("127.0.0.2", "127.0.0.1", "127.0.0.2"):
-                self.assertLess(self.seconds_of(source), 1.0)
+                self.assertLess(self.seconds_of(source), AT_ONCE)
 
     def _restore(self) -> None:
         self.proxy.config["listeners"][0]["limits"] = {"connections": 3000}
@@ -100,7 +102,7 @@ class SilenceTests(_Case):
     def _reload(self) -> None:
         loaded = len(self.proxy.records("svc.config.loaded"))
         self.proxy.signal(signal.SIGHUP)
-        eventually(lambda: len(self.proxy.records("svc.config.loaded")) > loaded, 10, "the reload")
+        eventually(lambda: len(self.proxy.records("svc.config.loaded")) > loaded, 60, "the reload")
 
 
 class ChurnTests(_Case):
@@ -115,7 +117,7 @@ class ChurnTests(_Case):
         """
         before = self.proxy.descriptors()
         self.assertEqual(WARM * 0.7, crowd(self.proxy.port, self.credentials, WARM)["served"])
-        eventually(lambda: self.proxy.descriptors() <= before + 16, 15, "that the crowd is gone")
+        eventually(lambda: self.proxy.descriptors() <= before + 16, 60, "that the crowd is gone")
         warm, _most = self.proxy.memory()
         ends = crowd(self.proxy.port, self.credentials, MANY)
         self.assertEqual(

@@ -42,7 +42,7 @@ class DiskTestCase(SynchronousTestCase):
                 return None
             return answer if answer.status != 200 else None
 
-        found: Response = eventually(ask, 30, "a refusal")
+        found: Response = eventually(ask, 60, "a refusal")
         return found
 
     def assert_refuses_in_time(self, proxy: Breakable) -> None:
@@ -58,17 +58,17 @@ class DiskTestCase(SynchronousTestCase):
         self.assertEqual(asked + 1, len(proxy.application.asked))
         store = proxy.readiness()["store"]
         self.assertEqual((False, "notary_unavailable"), (store["ok"], store["reason"]))
-        self.assertTrue(proxy.records("svc.store.read_only"))
+        eventually(lambda: proxy.records("svc.store.read_only"), what="that it is told")
         self.assertEqual(0.0, proxy.metric("svc_proxy_notary_writable"))
         self.assertGreaterEqual(proxy.errors_counted(), 1.0)
         self.assertEqual([], proxy.lost())
 
     def assert_back(self, proxy: Breakable, event: str = "svc.store.writable") -> None:
         """Records are taken again without a restart, and none that was acknowledged is missing."""
-        eventually(lambda: proxy.readiness()["store"]["ok"], 20, "a store that takes records")
+        eventually(lambda: proxy.readiness()["store"]["ok"], 60, "a store that takes records")
         self.assertEqual(200, proxy.ask("signRequest").status)
         self.assertEqual(200, proxy.ask("logRequest").status)
-        self.assertTrue(proxy.records(event))
+        eventually(lambda: proxy.records(event), what="that it is told")
         self.assertEqual([], proxy.lost())
 
 
@@ -90,11 +90,11 @@ class FullDiskTests(DiskTestCase):
         proxy = self.proxy(disk)
         answers: list[int] = []
         running = [later(lambda: answers.append(proxy.ask("signRequest", "/held").status)) for _number in range(12)]
-        eventually(lambda: proxy.application.asked.count("/held") == 12, 20, "exchanges at the application")
+        eventually(lambda: proxy.application.asked.count("/held") == 12, 60, "exchanges at the application")
         filler = fill(disk)
         proxy.application.gate.set()
         for each in running:
-            each.join(20)
+            each.join(60)
         self.assertEqual([200] * 12, answers)
         self.assertEqual(13, len(proxy.acknowledged))
         self.assert_refuses_in_time(proxy)
@@ -169,7 +169,7 @@ class BrokenDiskTests(DiskTestCase):
         proxy = self.proxy(disk)
         # What the kernel does when it finds the file system inconsistent.
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
-        eventually(lambda: not _writable(disk), 10, "a read-only disk")
+        eventually(lambda: not _writable(disk), 60, "a read-only disk")
         self.assert_refuses_in_time(proxy)
         time.sleep(2.5)  # Two attempts to become writable again must not end anything.
         self.assert_refuses_in_time(proxy)
