@@ -55,7 +55,7 @@ class Programs:
         self.serve("greeter.py", agent, self.greeter, ANYBODY)
         self.serve("-m", "twisted", "web", "--listen", string, "--path", EXAMPLES)
         for address in (self.greeter, self.site, self.web):
-            eventually(partial(answers, int(address.split(":")[1])), 20, address)
+            eventually(partial(answers, int(address.split(":")[1])), 60, address)
 
     def serve(self, *command: str | Path) -> subprocess.Popen[bytes]:
         """Start a server that runs as long as the authority."""
@@ -79,10 +79,10 @@ class Programs:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            return process.wait(15)
+            return process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            return process.wait(15)
+            return process.wait(60)
 
 
 def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -91,7 +91,7 @@ def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env=environment(),
     )
@@ -239,7 +239,7 @@ class NotarizedTests(SynchronousTestCase):
             [sys.executable, "-c", FORGER, self.agent, self.programs.site, ANYBODY],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=300,
             check=True,
             env=environment(),
         )
@@ -252,7 +252,7 @@ class NotarizedTests(SynchronousTestCase):
         issuer, database = self.programs.authority.pq_address, self.programs.folder / "choosy.db"
         choosy = self.programs.start("-c", CHOOSY, self.agent, issuer, address, database)
         self.addCleanup(self.programs.end, choosy)
-        eventually(partial(answers, int(address.split(":")[1])), 20, address)
+        eventually(partial(answers, int(address.split(":")[1])), 60, address)
         found = self.curl("--validate=false", "-i", f"https://{address}/")
         self.assertIn(b"403 Forbidden", found.stdout, found.stderr)
         self.assertIn(b'"code":"policy_deny"', found.stdout)

@@ -358,7 +358,7 @@ class TrafficTests(_Case):
             time.sleep(0.05)
         self.plainly(SECRET.encode() + b"\r\n\r\n")
         time.sleep(1.2)
-        self.assertGreater(len(self.proxy.records("svc.proxy.request.rejected")), 5)
+        eventually(lambda: len(self.proxy.records("svc.proxy.request.rejected")) > 5, what="what was refused")
         pages = [
             urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60).read()
             for port, path in (

@@ -209,7 +209,7 @@ class FromThread:
     def run(self, *, wait: bool = True) -> bool:
         """Run one call; wait until there is one."""
         try:
-            call, args = self._calls.get(timeout=5.0) if wait else self._calls.get_nowait()
+            call, args = self._calls.get(timeout=60.0) if wait else self._calls.get_nowait()
         except queue.Empty:
             return False
         self.batches.append(len(cast("list[object]", args[0])))

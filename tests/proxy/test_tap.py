@@ -66,7 +66,7 @@ class OptionsTests(SynchronousTestCase):
         program = "import sys; sys.modules['psycopg'] = None; from svc.proxy.tap import Options"
         program += "; Options().parseOptions(sys.argv[1:])"
         command = [sys.executable, "-c", program, "--config", str(self.path.resolve()), "--check-config"]
-        done = subprocess.run(command, capture_output=True, check=False, cwd=TOP, timeout=60)
+        done = subprocess.run(command, capture_output=True, check=False, cwd=TOP, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (1, b""))
         said, advice = done.stderr.decode().splitlines()
         self.assertIn("svc: notary.database needs the package psycopg", said)
@@ -148,7 +148,7 @@ class LoadedTests(SynchronousTestCase):
         path = Path(self.mktemp()).absolute()
         path.write_text(RIGHT)
         command = [sys.executable, "-c", PROGRAM, "--config", str(path), *arguments]
-        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=300, check=True)
         return done.stdout.replace(str(path), "FILE").splitlines()
 
     def test_check(self) -> None:

@@ -31,18 +31,18 @@ class GroupMixin:
 
         def work(jobs: Sequence[int]) -> None:
             begun.set()
-            go.wait(10)
+            go.wait(60)
             groups.append(list(jobs))
             names.add(threading.current_thread().name)
 
         lane = self.start(work, finished.set)
         lane.submit(0)
-        self.assertTrue(begun.wait(10))
+        self.assertTrue(begun.wait(60))
         for number in range(1, GROUP_LIMIT + 3):
             lane.submit(number)
         lane.stop()
         go.set()
-        self.assertTrue(finished.wait(10))
+        self.assertTrue(finished.wait(60))
         self.assertEqual([1, GROUP_LIMIT, 2], [len(group) for group in groups])
         self.assertEqual(list(range(GROUP_LIMIT + 3)), [number for group in groups for number in group])
         self.assertEqual({"svc-test-lane"}, names)
@@ -82,11 +82,11 @@ class WatchingLaneTests(GroupMixin, SynchronousTestCase):
         for act in (lambda: self.theirs.send(b"x"), self.theirs.close):
             self.heard.clear()
             act()
-            self.assertTrue(self.heard.wait(10))
+            self.assertTrue(self.heard.wait(60))
         lane.submit(1)
-        self.assertTrue(done.wait(10))
+        self.assertTrue(done.wait(60))
         lane.stop()
-        self.assertTrue(finished.wait(10))
+        self.assertTrue(finished.wait(60))
 
     def test_ends_without_a_descriptor_left(self) -> None:
         """Lanes that come and go, stopped at any moment, leave no descriptor behind and ring no other's bell."""
@@ -97,8 +97,8 @@ class WatchingLaneTests(GroupMixin, SynchronousTestCase):
             lane.submit(1)
             lane.stop()
             lane.submit(2)
-            self.assertTrue(finished.wait(10))
-            lane._thread.join(10)
+            self.assertTrue(finished.wait(60))
+            lane._thread.join(60)
         self.assertEqual(before, len(os.listdir("/proc/self/fd")))
 
 

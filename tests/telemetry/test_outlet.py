@@ -125,7 +125,7 @@ class OutletTests(SynchronousTestCase):
             outlet.write(line + b"\n")
         while not outlet.flush():
             pass
-        reader.join(10)
+        reader.join(60)
         self.assertEqual(lines, got)
 
     def test_a_line_within_a_line(self) -> None:

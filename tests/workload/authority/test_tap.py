@@ -41,5 +41,5 @@ class OptionsTests(SynchronousTestCase):
         path = Path(self.mktemp()).absolute()
         path.write_text(RIGHT)
         command = [sys.executable, "-c", PROGRAM, "--config", str(path)]
-        said = subprocess.run(command, capture_output=True, text=True, cwd=TOP, timeout=60, check=False)
+        said = subprocess.run(command, capture_output=True, text=True, cwd=TOP, timeout=300, check=False)
         self.assertEqual(("prod.example AsyncioSelectorReactor\n", ""), (said.stdout, said.stderr))
