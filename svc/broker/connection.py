@@ -50,6 +50,8 @@ GOODBYE: Final = 5.0
 UNREAD: Final = 64 * 1024
 #: Answers to a client that may wait until what they speak of is safe; then it is not read until they are sent.
 OWED: Final = 1000
+#: Octets of a packet that is not whole yet that prove the client alive: a large one may take long to come.
+PROGRESS: Final = 1000
 _NOBODY: Final = Principal(None)
 
 
@@ -164,6 +166,7 @@ class BrokerConnection(TwistedProtocol):
     _held: list[Packet | Refused] | None = None
     _deaf = _HEARS
     _unread = 0
+    _begun = 0
     _will = True
 
     def __init__(self, around: Surroundings, who: Callable[[Any], Principal]) -> None:
@@ -191,9 +194,9 @@ class BrokerConnection(TwistedProtocol):
         self._transport.registerProducer(self, True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take octets; a packet that is whole proves that the client lives, single octets do not."""
+        """Take octets; a packet that is whole, or much of one, proves that the client lives, single octets do not."""
         events = self._decoder.feed(data)
-        if events and not self.ended:
+        if (events or self._progress(len(data))) and not self.ended:
             self._last_heard = self._around.seconds()
         for event in events:
             if self.ended:
@@ -207,6 +210,14 @@ class BrokerConnection(TwistedProtocol):
         if client is not None and client.session.owed > OWED:
             self._listen_not(_Deaf.ANSWERS_OWED)
             self._around.hub.journal.safe(partial(self._listen, _Deaf.ANSWERS_OWED))
+
+    def _progress(self, octets: int) -> bool:
+        """Count octets of a packet that is not whole; CONNECT must come as a whole in its time."""
+        self._begun += octets
+        if self._begun < PROGRESS or not self._greeted:
+            return False
+        self._begun = 0
+        return True
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the core that the client is gone."""

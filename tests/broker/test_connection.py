@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.access import Rule, Rules
 from svc.broker.broker import Broker, anonymous, verified
-from svc.broker.connection import OWED, UNREAD, BrokerConnection, ConnectionTerms
+from svc.broker.connection import OWED, PROGRESS, UNREAD, BrokerConnection, ConnectionTerms
 from svc.broker.journal import NoJournal
 from svc.transport.evidence import PeerEvidence
 from svc.wire.mqtt import (
@@ -402,6 +402,34 @@ class CongestionTests(ConnectionCase):
         self.assertEqual(transport.producerState, "paused")
         self.slow.protocol.resumeProducing()
         self.assertEqual(transport.producerState, "producing")
+
+
+class ProgressTests(ConnectionCase):
+    """Packets that take longer than a keep alive."""
+
+    def test_large_and_slow(self) -> None:
+        """A client is alive as long as enough of its packet comes; it is not by single octets."""
+        wire = Wire(self.broker)
+        wire.says(Connect("c", keep_alive=10))
+        whole = encode(Publish("t", b"x" * 10_000, 1, packet_id=1), Version.V5, "client")
+        for begin in range(0, 5 * PROGRESS, PROGRESS):
+            wire.octets(whole[begin : begin + PROGRESS])
+            self.passes(12)
+        self.assertFalse(wire.ended)
+        for begin in range(5 * PROGRESS, 5 * PROGRESS + 20):
+            wire.octets(whole[begin : begin + 1])
+            self.passes(1)
+        self.assertTrue(wire.ended)
+
+    def test_connect(self) -> None:
+        """CONNECT has one time for all of it, however much of it comes."""
+        wire = Wire(self.broker)
+        large = Connect("c", will=Will("t", b"x" * 60_000))
+        whole = encode(large, Version.V5, "client")
+        for begin in range(0, 12 * PROGRESS, PROGRESS):
+            wire.octets(whole[begin : begin + PROGRESS])
+            self.passes(1)
+        self.assertTrue(wire.ended)
 
 
 class OwedTests(ConnectionCase):
