@@ -143,7 +143,7 @@ class LimitSettings(Settings):
     queued: int = Field(default=1000, ge=1, le=1_000_000)
     """Messages with QoS above 0 that wait for one session; further ones are dropped and counted."""
     queuedOctets: Size = 16 * 1024 * 1024
-    """The octets that they take together."""
+    """The octets that they take together in memory, about, properties included."""
     received: int = Field(default=100, ge=1, le=65535)
     """Messages with QoS above 0 of one client in progress: its Receive Maximum."""
     subscriptions: int = Field(default=1000, ge=1, le=100_000)
@@ -153,7 +153,7 @@ class LimitSettings(Settings):
     retained: int = Field(default=100_000, ge=0, le=10_000_000)
     """Retained messages; further ones are not kept, and counted."""
     retainedOctets: Size = 256 * 1024 * 1024
-    """The octets that they take together."""
+    """The octets that they take together in memory, about, properties and levels of topics included."""
     connect: Wait = 10.0
     """How long a client may take to its CONNECT, and before that to its TLS handshake."""
     keepAlive: Wait = 1200.0

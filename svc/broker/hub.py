@@ -355,6 +355,8 @@ class Hub:
         for group in routes.groups:
             route = chosen(group, message)
             route.subscriber.offer(message, route, now)
+        if message.retain or message.qos:
+            message.settle()
         return bool(routes.direct or routes.groups)
 
     def _retain(self, message: Message) -> None:
@@ -470,6 +472,7 @@ class Hub:
             if message.expired(now) or not self.retained.keep(message):
                 self.journal.unretained(message.topic)
             else:
+                message.settle()
                 self._retained_until(message)
         for restored in remains.sessions:
             record = restored.record

@@ -7,6 +7,7 @@ know who receives it.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +20,10 @@ _V5: Final = Version.V5
 #: The bits of the fixed header that hold the quality of service.
 _QOS: Final = 0x06
 _NO_TOPIC: Final = b"\x00\x00"
+#: Octets of a message with its delivery beside what it brings, of any properties, and of a pair of them; measured.
+_OBJECT: Final = 640
+_PROPERTIES: Final = 256
+_PAIR: Final = 80
 #: The identifier of the property Topic Alias.
 _ALIAS: Final = b"\x23"
 
@@ -52,6 +57,8 @@ class Message:
     _parts: dict[Version, tuple[bytes, bytes]] | None = field(default=None, init=False, repr=False)
     _whole: dict[tuple[Version, bool], bytes] | None = field(default=None, init=False, repr=False)
     _aliased: tuple[bytes, int, bool, bytes] | None = field(default=None, init=False, repr=False)
+    _size: int = field(default=0, init=False, repr=False)
+    _settled: bool = field(default=False, init=False, repr=False)
 
     @classmethod
     def from_publish(cls, packet: Publish, topic: str, publisher: str, now: float) -> Message:
@@ -78,8 +85,15 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Octets of topic and payload, and about what the object itself takes."""
-        return len(self.topic) + len(self.payload) + 256
+        """About the octets that it takes in memory while it waits or is retained."""
+        if not self._size:
+            self._size = octets_held(self.topic, self.payload, self.properties)
+        return self._size
+
+    def settle(self) -> None:
+        """Give up the packets that many receivers shared, now that all who are there have it: the message stays."""
+        self._settled = True
+        self._whole = self._aliased = None
 
     def expired(self, now: float) -> bool:
         """
@@ -121,9 +135,11 @@ class Message:
         if not qos:
             known = None if self._whole is None else self._whole.get((version, retain))
             return self._at_most_once(version, retain) if known is None else known
-        head, rest = self._cut(version)
-        first = bytes((0x30 | dup << 3 | qos << 1 | retain,)) + variable(len(head) + 2 + len(rest))
-        return b"".join((first, head, packet_id.to_bytes(2, "big"), rest))
+        head, properties = self._cut(version)
+        payload = self.payload
+        length = variable(len(head) + 2 + len(properties) + len(payload))
+        first = bytes((0x30 | dup << 3 | qos << 1 | retain,))
+        return b"".join((first, length, head, packet_id.to_bytes(2, "big"), properties, payload))
 
     def with_alias(self, octets: bytes, alias: int, *, named: bool) -> bytes:
         """
@@ -141,24 +157,27 @@ class Message:
         if last is not None and last[0] is octets and last[1] == alias and last[2] is named:
             return last[3]
         made = _with_alias(octets, alias, named)
-        if not octets[0] & _QOS:
+        if not octets[0] & _QOS and not self._settled:
             self._aliased = octets, alias, named, made
         return made
 
     def _at_most_once(self, version: Version, retain: bool) -> bytes:
-        head, rest = self._cut(version)
-        octets = b"".join((bytes((0x30 | retain,)), variable(len(head) + len(rest)), head, rest))
-        if self._whole is None:
-            self._whole = {}
-        self._whole[version, retain] = octets
+        head, properties = self._cut(version)
+        payload = self.payload
+        length = variable(len(head) + len(properties) + len(payload))
+        octets = b"".join((bytes((0x30 | retain,)), length, head, properties, payload))
+        if not self._settled:
+            if self._whole is None:
+                self._whole = {}
+            self._whole[version, retain] = octets
         return octets
 
     def _cut(self, version: Version) -> tuple[bytes, bytes]:
-        """Write what stands before and behind the packet identifier."""
+        """Write topic and properties, which stand before and behind the packet identifier."""
         parts = None if self._parts is None else self._parts.get(version)
         if parts is None:
             properties = written(self.properties, "PUBLISH", "server") if version is _V5 else b""
-            parts = text(self.topic), properties + self.payload
+            parts = text(self.topic), properties
             if self._parts is None:
                 self._parts = {}
             self._parts[version] = parts
@@ -170,6 +189,28 @@ class Message:
         left = None if self.expires is None else max(0, int(self.expires - now))
         properties = self.properties.replaced(message_expiry=left, subscription_identifiers=identifiers)
         return Publish(self.topic, self.payload, qos, retain, dup, packet_id, properties)
+
+
+def octets_held(topic: str, payload: bytes, properties: Properties) -> int:
+    """
+    Measure what a message takes in memory, about.
+
+    Args:
+        topic: its topic.
+        payload: its octets.
+        properties: what it has.
+
+    Returns:
+        Octets: the values, the objects that hold them, and the forms in which topic and properties are sent.
+    """
+    octets = _OBJECT + 3 * sys.getsizeof(topic) + len(payload)
+    if not properties:
+        return octets
+    for name, value in properties.user:
+        octets += _PAIR + sys.getsizeof(name) + sys.getsizeof(value) + len(name) + len(value)
+    for text_or_octets in (properties.content_type, properties.response_topic, properties.correlation_data):
+        octets += 0 if text_or_octets is None else 2 * sys.getsizeof(text_or_octets)
+    return octets + _PROPERTIES
 
 
 def _with_alias(octets: bytes, alias: int, named: bool) -> bytes:

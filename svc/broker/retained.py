@@ -2,15 +2,19 @@
 The last retained message of each topic (section 3.3.1.3).
 
 A tree of topic levels, so that a new subscription finds what matches its filter without looking at everything. Bounded
-by number and octets. Must not know who asks.
+by number and octets, those of the tree included. Must not know who asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from svc.broker.message import Message
+
+#: Octets of a level of the tree beside its name.
+NODE: Final = 250
 
 
 @dataclass(slots=True)
@@ -26,7 +30,7 @@ class RetainedMessages:
 
     Args:
         limit: the most messages.
-        octets: the most octets of all together.
+        octets: the most octets of all together, with the levels of their topics.
     """
 
     def __init__(self, limit: int, octets: int) -> None:
@@ -43,7 +47,7 @@ class RetainedMessages:
 
     @property
     def octets(self) -> int:
-        """The octets that all messages take together."""
+        """About the octets that all messages take together, with the levels of their topics."""
         return self._octets
 
     def keep(self, message: Message) -> bool:
@@ -56,13 +60,17 @@ class RetainedMessages:
         Returns:
             Whether there was room for it; where there was none, the old one stays.
         """
-        old = self.at(message.topic)
-        more = message.size - (old.size if old is not None else 0)
+        node, missing = self._root, message.topic.split("/")
+        while missing and (child := node.children.get(missing[0])) is not None:
+            node = child
+            del missing[0]
+        old = None if missing else node.message
+        more = message.size + sum(map(_octets, missing)) - (old.size if old is not None else 0)
         if self._octets + more > self._octets_limit or (old is None and self._count >= self._limit):
             return False
-        node = self._root
-        for level in message.topic.split("/"):
-            node = node.children.setdefault(level, _Node())
+        for level in missing:
+            child = node.children[level] = _Node()
+            node = child
         self._kept += 1
         node.message, node.number = message, self._kept
         self._count += old is None
@@ -110,6 +118,7 @@ class RetainedMessages:
             if child.children or child.message is not None:
                 break
             del parent.children[level]
+            self._octets -= _octets(level)
         return message
 
     def walk(self, topic_filter: str) -> Iterator[Message | None]:
@@ -150,3 +159,7 @@ class RetainedMessages:
             # A leading wildcard matches no topic that begins with $ [MQTT-4.7.2-1].
             return [child for name, child in node.children.items() if name[:1] != "$"]
         return list(node.children.values())
+
+
+def _octets(level: str) -> int:
+    return NODE + len(level)

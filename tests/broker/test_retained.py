@@ -7,11 +7,20 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.message import Message
-from svc.broker.retained import RetainedMessages
-from svc.wire.mqtt import matches
+from svc.broker.retained import NODE, RetainedMessages
+from svc.wire.mqtt import Properties, matches
 from tests.broker.topics import FILTERS, TOPICS
 
 CHANGES = st.lists(st.tuples(TOPICS, st.one_of(st.none(), st.binary(min_size=1, max_size=300))), max_size=30)
+
+
+def octets_of(messages: dict[str, Message]) -> int:
+    """What messages take together with the levels of their topics, each of which is there once."""
+    nodes = set[tuple[str, ...]]()
+    for topic in messages:
+        levels = topic.split("/")
+        nodes.update(tuple(levels[: depth + 1]) for depth in range(len(levels)))
+    return sum(each.size for each in messages.values()) + sum(NODE + len(each[-1]) for each in nodes)
 
 
 class TreeTests(SynchronousTestCase):
@@ -28,7 +37,7 @@ class TreeTests(SynchronousTestCase):
                 message = Message(topic, payload, retain=True)
                 self.assertTrue(kept.keep(message))
                 model[topic] = message
-            self.assertEqual((len(kept), kept.octets), (len(model), sum(each.size for each in model.values())))
+            self.assertEqual((len(kept), kept.octets), (len(model), octets_of(model)))
             self.assertIs(kept.at(topic), model.get(topic))
         for wanted in filters:
             found = [each.topic for each in kept.walk(wanted) if each is not None]
@@ -59,7 +68,7 @@ class LimitTests(SynchronousTestCase):
 
     def test_octets(self) -> None:
         """As many octets as the limit are kept, and not one more; where it does not fit, the old message stays."""
-        size = Message("a", b"").size
+        size = Message("a", b"").size + NODE + 1
         kept = RetainedMessages(10, 2 * size + 10)
         self.assertTrue(kept.keep(Message("a", b"12345")))
         self.assertTrue(kept.keep(Message("b", b"12345")))
@@ -70,3 +79,26 @@ class LimitTests(SynchronousTestCase):
         self.assertTrue(kept.keep(Message("a", b"1234")))
         self.assertTrue(kept.keep(Message("b", b"123456")))
         self.assertEqual(kept.octets, 2 * size + 10)
+
+    def test_octets_of_levels(self) -> None:
+        """A level that is new counts, to the octet; one that others use counts once, and goes with the last."""
+        deep, deeper = "/".join("a" * 100), "/".join("a" * 102)
+        size = Message(deep, b"m").size + 100 * (NODE + 1)
+        more = Message(deeper, b"m").size + 2 * (NODE + 1)
+        for missing in (0, 1):
+            kept = RetainedMessages(10, size + more - missing)
+            self.assertTrue(kept.keep(Message(deep, b"m")))
+            self.assertIs(kept.keep(Message(deeper, b"m")), not missing)
+            self.assertEqual(kept.octets, size + (0 if missing else more))
+            kept.forget(deep)
+            self.assertEqual(kept.octets, 0 if missing else size + more - Message(deep, b"m").size)
+            kept.forget(deeper)
+            self.assertEqual((kept.octets, kept._root.children), (0, {}))
+
+    def test_octets_of_properties(self) -> None:
+        """A message of a few octets with a megabyte of properties is one of a megabyte."""
+        kept = RetainedMessages(10, 3 << 20)
+        large = Properties(user=(("name", "v" * 60_000),) * 17)
+        answers = [kept.keep(Message(topic, b"m", retain=True, properties=large)) for topic in ("a", "b", "c")]
+        self.assertEqual(answers, [True, False, False])
+        self.assertGreater(kept.octets, 1 << 20)

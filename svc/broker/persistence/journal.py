@@ -12,7 +12,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from svc.broker.journal import Delivery, SessionRecord
-from svc.broker.message import Message
+from svc.broker.message import Message, octets_held
 from svc.broker.persistence.groups import Groups
 from svc.broker.persistence.loading import Found
 from svc.broker.persistence.operations import (
@@ -78,7 +78,8 @@ class SqliteJournal:
         """
         self._known.add(record.client_id)
         will = record.will
-        self._record(Kind.SESSION, session_parameters(record), 0 if will is None else len(will.payload))
+        octets = 0 if will is None else octets_held(will.topic, will.payload, will.properties)
+        self._record(Kind.SESSION, session_parameters(record), octets)
 
     def session_ended(self, client_id: str) -> None:
         """
@@ -100,7 +101,8 @@ class SqliteJournal:
             subscription: the filter with its options.
             identifier: its subscription identifier.
         """
-        self._record(Kind.SUBSCRIBED, subscription_parameters(client_id, subscription, identifier))
+        octets = len(subscription.filter)
+        self._record(Kind.SUBSCRIBED, subscription_parameters(client_id, subscription, identifier), octets)
 
     def unsubscribed(self, client_id: str, topic_filter: str) -> None:
         """
@@ -110,7 +112,7 @@ class SqliteJournal:
             client_id: whose it was.
             topic_filter: its filter.
         """
-        self._record(Kind.UNSUBSCRIBED, (client_id, topic_filter))
+        self._record(Kind.UNSUBSCRIBED, (client_id, topic_filter), len(topic_filter))
 
     def delivery(self, client_id: str, delivery: Delivery) -> None:
         """
@@ -188,7 +190,7 @@ class SqliteJournal:
         """
         message = self._retained.pop(topic, None)
         if message is not None:
-            self._record(Kind.UNRETAINED, (topic,))
+            self._record(Kind.UNRETAINED, (topic,), len(topic))
             self._let_go(message)
 
     def _refer(self, message: Message) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from svc.broker.message import Message
 from svc.broker.persistence.errors import PersistenceStuck
 from svc.broker.persistence.groups import ROW
 from svc.broker.persistence.operations import Kind
@@ -136,7 +137,7 @@ class EndTests(KeptCase):
         self.kept.reactor.advance(0.1)
         error = self.failureResultOf(ended, PersistenceStuck).value
         self.assertIn("was not closed within 10.0 s", str(error))
-        self.assertEqual(self.kept.notes.left, [(2, 1000 + len("t") + 256 + 2 * ROW)])
+        self.assertEqual(self.kept.notes.left, [(2, Message("t", bytes(1000)).size + 2 * ROW)])
         self.assertEqual(self.kept.notes.errors, [("close", "db")])
         self.kept.lane.run()
         self.kept.reactor.deliver()

@@ -6,8 +6,9 @@ import os
 import sqlite3
 from dataclasses import replace
 
+from svc.broker.message import Message
 from svc.broker.persistence.groups import ROW, GroupLimits
-from svc.wire.mqtt import Acknowledgement, PacketType, ReasonCode, Subscription
+from svc.wire.mqtt import Acknowledgement, PacketType, Properties, ReasonCode, Subscription, Unsubscribe, Will
 from tests.broker.keeping import TABLES, KeptCase, Quick, broken
 
 PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
@@ -114,7 +115,7 @@ class TroubleTests(KeptCase):
     def test_octets_that_wait_are_bounded(self) -> None:
         """Octets of messages wait up to their limit."""
         self.kept.crash()
-        size = 1000 + len("t") + 256
+        size = Message("t", bytes(1000)).size
         limit = 2 * (size + 2 * ROW)
         self.kept.more["limits"] = GroupLimits(octets=limit)
         self.rig = self.kept.rig(self.rig.clock.now)
@@ -126,6 +127,22 @@ class TroubleTests(KeptCase):
         self.publisher.publishes("t", bytes(1000), 1, 3)
         self.publisher.publishes("t", bytes(1000), 1, 4)
         self.assertFalse(self.kept.journal.accepting)
+
+    def test_octets_of_everything_count(self) -> None:
+        """Properties, wills and filters are written too, and wait."""
+        waiting = []
+        properties = Properties(session_expiry=3600)
+        will = Will("will", b"m", 1, properties=Properties(user=(("name", "w" * 20_000),)))
+        self.publisher.publishes("t", b"m", 1, 1, properties=Properties(user=(("name", "v" * 10_000),)))
+        waiting.append(self.kept.journal.waiting[1])
+        self.rig.connect("w", clean_start=False, properties=properties, will=will)
+        waiting.append(self.kept.journal.waiting[1] - sum(waiting))
+        self.publisher.subscribes("f" * 30_000)
+        waiting.append(self.kept.journal.waiting[1] - sum(waiting))
+        self.publisher.says(Unsubscribe(1, ["f" * 30_000]))
+        waiting.append(self.kept.journal.waiting[1] - sum(waiting))
+        for octets, least in zip(waiting, (10_000, 20_000, 30_000, 30_000), strict=True):
+            self.assertTrue(least < octets < least * 3, waiting)
 
     def test_late(self) -> None:
         """A disk that does not answer for ten seconds is noticed, and again when it does."""
