@@ -80,8 +80,9 @@ class CertificateCase(SynchronousTestCase):
         self.assertLess(time.monotonic() - began, self.connect / 2)
 
     def told(self, event: str) -> set[str]:
-        """The precise reasons of records."""
-        return {each["detail_reason"] for each in self.broker.records(event)}
+        """The precise reasons of records, once there is one."""
+        records = eventually(lambda: self.broker.records(event), what=f"a record of {event}")
+        return {each["detail_reason"] for each in records}
 
 
 class StrangersTests(CertificateCase):

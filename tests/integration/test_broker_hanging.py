@@ -96,10 +96,10 @@ class EndTests(HangingCase):
         self.assertEqual(publisher.receive(), Acknowledgement(PacketType.PUBACK, 1))
         broker.disk.hang()
         publisher.send(Publish(SECRET, b"unsafe", 1, packet_id=2))
-        eventually(lambda: broker.disk.waiting, 10, "a commit that hangs")
+        eventually(lambda: broker.disk.waiting, 60, "a commit that hangs")
         began = time.monotonic()
         broker.signal(signal.SIGTERM)
-        eventually(lambda: broker.readiness()["listeners"]["reason"] == "draining", 5, "an end that has begun")
+        eventually(lambda: broker.readiness()["listeners"]["reason"] == "draining", 60, "an end that has begun")
         self.assertEqual(broker.page("/livez")[0], 200)
         self.assertEqual(broker.wait(BOUND * 2), 1)
         self.assertLess(time.monotonic() - began, BOUND)
@@ -148,7 +148,7 @@ class StartTests(HangingCase):
         broker = self.broker(**settings)
         broker.disk.hang()
         broker.launch()
-        eventually(lambda: broker.disk.waiting and broker.page("/livez")[0] == 200, 20, "pages, and a start that hangs")
+        eventually(lambda: broker.disk.waiting and broker.page("/livez")[0] == 200, 60, "pages, and a start that hangs")
         status, _page = broker.page("/readyz")
         store = broker.readiness()["store"]
         self.assertEqual((status, store["ok"], store["reason"]), (503, False, "starting"))
@@ -156,8 +156,8 @@ class StartTests(HangingCase):
 
     def test_given_up(self) -> None:
         """A disk that gives nothing for ``startTimeout`` ends the start with status 1 and the reason."""
-        broker = self.launched(startTimeout="2s")
-        self.assertEqual(broker.wait(BOUND), 1)
+        broker = self.launched(startTimeout="8s")
+        self.assertEqual(broker.wait(BOUND * 2), 1)
         (failed,) = broker.records("svc.process.start_failed")
         self.assertEqual(failed["detail_reason"], "mqtt_store_late")
         self.assertIn("its disk gave nothing", failed["detail"])
@@ -168,7 +168,7 @@ class StartTests(HangingCase):
         """A disk that was slow and no more is no trouble: the broker starts."""
         broker = self.launched()
         broker.disk.go_on()
-        eventually(broker.is_ready, 20, "a broker that is ready")
+        eventually(broker.is_ready, 60, "a broker that is ready")
         self.assertTrue(broker.readiness()["store"]["ok"])
         self.assertEqual(self.terminated(broker)[0], 0)
 
@@ -176,9 +176,9 @@ class StartTests(HangingCase):
         """SIGTERM while the database is opened ends in order: the thread lets go of it, and the status is 0."""
         broker = self.launched()
         broker.signal(signal.SIGTERM)
-        eventually(lambda: broker.readiness()["listeners"]["reason"] == "draining", 5, "an end that has begun")
+        eventually(lambda: broker.readiness()["listeners"]["reason"] == "draining", 60, "an end that has begun")
         broker.disk.go_on()
-        self.assertEqual(broker.wait(BOUND), 0)
+        self.assertEqual(broker.wait(BOUND * 2), 0)
         self.assertEqual(len(broker.records("svc.process.stopped")), 1)
         names = {each["event"]["name"] for each in broker.records()}
         self.assertEqual(names & {"svc.broker.store.opened", "svc.process.start_failed"}, set())
