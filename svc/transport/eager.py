@@ -46,20 +46,6 @@ REQUIRED_NAMES: Final = (
 REQUIRED_CONNECTION: Final = ("_aborting", "TLS")
 
 
-#: What each write asks of a transport beside the two buffers that Twisted gives to each.
-_ASKED_BY_EACH_WRITE: Final = (
-    "TLS",
-    "_aborting",
-    "_waits",
-    "_writeDisconnected",
-    "_writeDisconnecting",
-    "dataBuffer",
-    "disconnecting",
-    "producer",
-    "streamingProducer",
-)
-
-
 class EagerWrites:
     """
     A mixin before ``tcp.Server`` or ``tcp.Client`` that sends from ``write`` when nothing is buffered.
@@ -90,9 +76,9 @@ class EagerWrites:
     """Whether Twisted's buffer holds what :meth:`send_gathered` will send, so that the reactor is not asked to."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Twisted leaves these on its classes, where the interpreter looks for them anew in each write.
-        for name in _ASKED_BY_EACH_WRITE:
-            setattr(self, name, getattr(self, name))
+        # Each write asks for these; Twisted leaves them on its classes, where the interpreter looks for them anew.
+        self.TLS = self._aborting = self._waits = self._writeDisconnected = self._writeDisconnecting = False
+        self.dataBuffer, self.disconnecting, self.producer, self.streamingProducer = b"", 0, None, False
         super().__init__(*args, **kwargs)
 
     def write(self, data: bytes) -> None:
