@@ -130,6 +130,7 @@ class Shared:
     """
 
     _current: Shared | None = None
+    _making = False
 
     def __init__(self, make: Callable[[ExitStack], Any]) -> None:
         self._make = make
@@ -144,10 +145,15 @@ class Shared:
             What ``make`` made.
         """
         if Shared._current is not self:
+            assert not Shared._making, "what is shared inside of another thing would never be ended"
             Shared.end()
-            with ExitStack() as stack:
-                self._made = self._make(stack)
-                self._stack = stack.pop_all()
+            Shared._making = True
+            try:
+                with ExitStack() as stack:
+                    self._made = self._make(stack)
+                    self._stack = stack.pop_all()
+            finally:
+                Shared._making = False
             Shared._current = self
         return self._made
 
