@@ -11,8 +11,15 @@ from collections.abc import Callable
 from typing import Final
 
 from svc.broker.access import Principal
-from svc.broker.errors import AliasUnknown, BrokerError, NotAllowed, ReceiveMaximumExceeded, StoreRefuses
-from svc.broker.hub import Admission, Hub
+from svc.broker.errors import (
+    AliasUnknown,
+    AnswerTooLarge,
+    BrokerError,
+    NotAllowed,
+    ReceiveMaximumExceeded,
+    StoreRefuses,
+)
+from svc.broker.hub import Hub
 from svc.broker.message import Message
 from svc.broker.outlet import Outlet, Terms
 from svc.broker.session import Session
@@ -38,13 +45,19 @@ from svc.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Version,
+    encode,
 )
 from svc.wire.mqtt.codes import SUBSCRIPTION_REFUSED
+from svc.wire.mqtt.primitives import variable
 from svc.wire.mqtt.properties import NONE
 
 #: A member of an enumeration is looked up by a call each time, which shows where every packet does it.
 _PUBREL: Final = PacketType.PUBREL
 _SUCCESS: Final = ReasonCode.SUCCESS
+#: What CONNACK may leave unsaid, what matters least first; the bounds hold all the same.
+_OPTIONAL: Final = ("topic_alias_maximum", "maximum_packet_size", "receive_maximum")
+#: Octets of the shortest CONNACK.
+_SHORTEST: Final = 5
 
 
 def greet(
@@ -72,10 +85,13 @@ def greet(
     Raises:
         BrokerError: it is refused; nothing was sent.
     """
-    admission = hub.admit(packet, principal)
     keep_alive = packet.keep_alive
     if packet.version is Version.V5 and not 0 < keep_alive <= keep_alive_limit:
         keep_alive = keep_alive_limit
+    if packet.properties.maximum_packet_size is not None:
+        # Before anything has changed: one who cannot be told is not admitted. Given names are all of one length.
+        _told(hub, packet, hub.expiry(packet), packet.client_id or hub.random_name(), packet_limit, keep_alive)
+    admission = hub.admit(packet, principal)
 
     def safe() -> None:
         session = admission.session
@@ -86,7 +102,7 @@ def greet(
         if outlet.ended:
             hub.abandoned(admission)
             return
-        properties = _told(hub, packet, admission, packet_limit, keep_alive)
+        properties = _told(hub, packet, admission.expiry, session.client_id, packet_limit, keep_alive)
         outlet.send(Connack(admission.present, 0, properties))
         client = Client(hub, session, principal, outlet, packet, keep_alive)
         # What the session has comes before anything that the client asked for along with CONNECT.
@@ -96,18 +112,36 @@ def greet(
     hub.safe(safe, wait=admission.recorded)
 
 
-def _told(hub: Hub, packet: Connect, admission: Admission, packet_limit: int, keep_alive: int) -> Properties:
+def _told(
+    hub: Hub, packet: Connect, expiry: int | None, client_id: str, packet_limit: int, keep_alive: int
+) -> Properties:
     if packet.version is not Version.V5:
         return NONE
-    asked = packet.properties.session_expiry or 0
-    return Properties(
-        session_expiry=None if admission.expiry == asked else admission.expiry,
-        assigned_client_id=admission.session.client_id if admission.assigned else None,
+    properties = Properties(
+        session_expiry=None if expiry == (packet.properties.session_expiry or 0) else expiry,
+        assigned_client_id=None if packet.client_id else client_id,
         server_keep_alive=None if keep_alive == packet.keep_alive else keep_alive,
         receive_maximum=hub.limits.session.received,
         topic_alias_maximum=hub.limits.session.aliases or None,
         maximum_packet_size=packet_limit,
     )
+    largest = packet.properties.maximum_packet_size
+    return properties if largest is None else _shortened(properties, largest)
+
+
+def _shortened(properties: Properties, largest: int) -> Properties:
+    """Leave out of CONNACK what may be left out, until the client accepts its size [MQTT-3.1.2-24]."""
+    for member in _OPTIONAL:
+        if _connack_size(properties) > largest:
+            properties = properties.replaced(**{member: None})
+    octets = _connack_size(properties)
+    if octets > largest:
+        raise AnswerTooLarge(packet="CONNACK", octets=octets, limit=largest)
+    return properties
+
+
+def _connack_size(properties: Properties) -> int:
+    return len(encode(Connack(properties=properties), Version.V5, "server"))
 
 
 class Client:
@@ -139,6 +173,7 @@ class Client:
         self._aliases: dict[int, str] = {}
         self._allowed: dict[str, bool] = {}
         properties = connect.properties
+        self._largest = properties.maximum_packet_size
         terms = Terms(
             connect.version,
             properties.receive_maximum or 65_535,
@@ -192,8 +227,10 @@ class Client:
                 self.session.acknowledged(packet, self._hub.now())
                 self._hub.feed.go_on(self.session)
         elif isinstance(packet, Subscribe):
+            self._judge_answer("SUBACK", len(packet.subscriptions))
             self._subscribe(packet)
         elif isinstance(packet, Unsubscribe):
+            self._judge_answer("UNSUBACK", len(packet.filters))
             self._unsubscribe(packet)
         elif isinstance(packet, Disconnect):
             return self._disconnect(packet)
@@ -202,6 +239,14 @@ class Client:
         elif isinstance(packet, Pingreq):
             self._outlet.send(Pingresp())
         return None
+
+    def _judge_answer(self, packet: str, codes: int) -> None:
+        """Begin nothing that could not be answered [MQTT-3.1.2-24]."""
+        if self._largest is not None:
+            rest = 3 + codes
+            octets = 1 + len(variable(rest)) + rest
+            if octets > self._largest:
+                raise AnswerTooLarge(packet=packet, octets=octets, limit=self._largest)
 
     def _publish(self, packet: Publish) -> None:
         hub, session = self._hub, self.session
@@ -329,8 +374,10 @@ def refusal(error: BrokerError, version: Version) -> Connack | None:
         version: what the client speaks.
 
     Returns:
-        The CONNACK, or None where MQTT 3.1.1 has no code for it [MQTT-3.2.2-6].
+        The CONNACK, or None where MQTT 3.1.1 has no code for it [MQTT-3.2.2-6], or where not even that fits.
     """
+    if isinstance(error, AnswerTooLarge) and error.limit < _SHORTEST:
+        return None
     if version is Version.V5:
         return Connack(code=error.mqtt_reason)
     return None if error.return_code is None else Connack(code=error.return_code)

@@ -88,3 +88,12 @@ class AliasUnknown(BrokerError):
 
     reason = "mqtt_alias_unknown"
     mqtt_reason = ReasonCode.PROTOCOL_ERROR
+
+
+class AnswerTooLarge(BrokerError):
+    """{packet} has {octets} octets here, and the client takes packets of up to {limit}"""
+
+    reason = "mqtt_answer_too_large"
+    hint = "give the client a larger Maximum Packet Size, or fewer filters in one packet"
+    mqtt_reason = ReasonCode.PACKET_TOO_LARGE
+    limit: int

@@ -72,14 +72,12 @@ class Admission:
         session: the session.
         present: whether it was there before.
         expiry: seconds that it outlives its connection; None is for ever.
-        assigned: whether the broker chose the client identifier.
         recorded: whether it concerns a session that lasts, or lasted, so that it must be safe before it is told.
     """
 
     session: Session
     present: bool
     expiry: int | None
-    assigned: bool
     recorded: bool
 
 
@@ -119,7 +117,7 @@ class Hub:
         self.sessions: Final[dict[str, Session]] = {}
         self._owned: Counter[str] = Counter()
         self.feed: Final = RetainedFeed(self.retained, now, soon)
-        self._random_name = random_name
+        self.random_name: Final = random_name
         self.session_deadlines: Final = Deadlines()
         self.retained_deadlines: Final = Deadlines()
 
@@ -171,14 +169,13 @@ class Hub:
             raise ClientIdRefused(octets=octets, limit=self.limits.client_id)
         if packet.will is not None and not self.guard.may_publish(principal, packet.will.topic):
             raise NotAllowed(action="publish its will")
-        assigned = not packet.client_id
-        client_id = packet.client_id or self._random_name()
+        client_id = packet.client_id or self.random_name()
         old = self.sessions.get(client_id)
         if old is not None and old.owner != principal.owner:
             raise SessionOwned
         if old is None:
             self._judge_room(principal)
-        if not self.journal.accepting and self._expiry(packet) != 0:
+        if not self.journal.accepting and self.expiry(packet) != 0:
             raise StoreRefuses
         lasted = old is not None and old.lasting
         if old is not None:
@@ -189,7 +186,7 @@ class Hub:
                 old = None
         session = self._taken_up(old, packet, client_id, principal)
         recorded = lasted or session.lasting
-        admission = Admission(session, old is not None, session.expiry, assigned, recorded)
+        admission = Admission(session, old is not None, session.expiry, recorded)
         session.claim = admission
         return admission
 
@@ -219,7 +216,7 @@ class Hub:
             session = self._make_session(client_id, principal.owner)
             self._enter(session)
         lasted = session.lasting
-        session.expiry = self._expiry(packet)
+        session.expiry = self.expiry(packet)
         # A will that waited is not published when its session goes on [MQTT-3.1.3-9].
         session.will, session.will_due, session.ended = packet.will, None, None
         session.version = packet.version
@@ -256,7 +253,16 @@ class Hub:
         if admission.session.claim is admission:
             self._ended(admission.session)
 
-    def _expiry(self, packet: Connect) -> int | None:
+    def expiry(self, packet: Connect) -> int | None:
+        """
+        Say how long a session may outlive its connection.
+
+        Args:
+            packet: the CONNECT that asks.
+
+        Returns:
+            Seconds.
+        """
         if packet.version is Version.V311:
             return 0 if packet.clean_start else self.limits.session_expiry
         return min(packet.properties.session_expiry or 0, self.limits.session_expiry)

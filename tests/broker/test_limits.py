@@ -8,7 +8,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.access import Everything
 from svc.broker.connection import ConnectionTerms
-from svc.broker.errors import ClientIdRefused, ReceiveMaximumExceeded, TooManySessions, TooManySessionsOfIdentity
+from svc.broker.errors import (
+    AnswerTooLarge,
+    ClientIdRefused,
+    ReceiveMaximumExceeded,
+    TooManySessions,
+    TooManySessionsOfIdentity,
+)
 from svc.broker.hub import HubLimits
 from svc.broker.message import Message
 from svc.broker.session import SessionLimits
@@ -27,11 +33,15 @@ from svc.wire.mqtt import (
     Subscribe,
     Subscription,
     TopicAliasInvalid,
+    Unsuback,
+    Unsubscribe,
     Version,
+    encode,
 )
 from tests.broker.rig import Rig
 from tests.broker.test_connection import ConnectionCase, Wire
 
+OPTIONAL = ("receive_maximum", "maximum_packet_size", "topic_alias_maximum")
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 
 
@@ -167,6 +177,59 @@ class SessionLimitTests(SynchronousTestCase):
             self.assertEqual(peer.subscribes(*wanted), [Suback(1, [1, 1, code])])
             self.assertEqual(peer.subscribes(Subscription("a", 2), wanted[2]), [Suback(1, [2, code])])
             self.assertEqual(len(made.hub.subscriptions), 2)
+
+    def test_answers_that_the_client_does_not_accept(self) -> None:
+        """SUBACK and UNSUBACK as large as it accepts are sent; one octet more ends the connection, nothing begun."""
+        made = rig()
+        for count, small in ((120, True), (121, False), (124, True), (125, False)):
+            filters = [f"f{number}" for number in range(count)]
+            header = 2 if count < 125 else 3
+            peer = made.connect("c", properties=Properties(maximum_packet_size=3 + count + header - (not small)))
+            (answer,) = peer.subscribes(*filters) or (None,)
+            self.assertEqual(isinstance(answer, Suback), small)
+            if small:
+                (answer,) = peer.says(Unsubscribe(2, filters))
+                self.assertIsInstance(answer, Unsuback)
+                peer.says(Unsubscribe(3, [*filters, "one more"]))
+            self.assertIsInstance(peer.error, AnswerTooLarge)
+            self.assertEqual((peer.closed, len(made.hub.subscriptions)), (ReasonCode.PACKET_TOO_LARGE, 0))
+
+    def test_connack_that_the_client_does_not_accept(self) -> None:
+        """What may be left out is left out, what matters least first; else the client is refused, nothing changed."""
+        made = Rig(limits=HubLimits(session_expiry=100))
+        there = made.connect("c", **LASTING)
+        sizes = {}
+        for largest in range(40, 0, -1):
+            properties = Properties(session_expiry=3600, maximum_packet_size=largest)
+            peer = made.connect("c", clean_start=False, properties=properties, read_answer=False)
+            if peer.error is not None:
+                break
+            (answer,) = peer.take()
+            self.assertLessEqual(len(encode(answer, Version.V5, "server")), largest)
+            sizes[largest] = [
+                getattr(answer.properties, each) is not None  # type: ignore[union-attr]
+                for each in ("session_expiry", "server_keep_alive", *OPTIONAL)
+            ]
+            there = peer
+        kept = [sum(each) for each in sizes.values()]
+        self.assertEqual(sorted(kept, reverse=True), kept)
+        self.assertEqual((min(sizes), sizes[13]), (13, [True, True, False, False, False]))
+        self.assertEqual(sizes[21], [True, True, True, True, False])
+        for largest in (12, 5, 4, 1):
+            properties = Properties(session_expiry=3600, maximum_packet_size=largest)
+            peer = made.connect("c", clean_start=False, properties=properties, read_answer=False)
+            self.assertIsInstance(peer.error, AnswerTooLarge)
+            self.assertEqual(peer.got, [Connack(code=ReasonCode.PACKET_TOO_LARGE)] if largest > 4 else [])
+        self.assertIsNone(there.closed)
+
+    def test_connack_with_a_name(self) -> None:
+        """The identifier that the broker gives must be told."""
+        made = rig()
+        for largest, refused in ((30, False), (10, True)):
+            properties = Properties(maximum_packet_size=largest)
+            peer = made.connect("", properties=properties, read_answer=False)
+            self.assertIs(isinstance(peer.error, AnswerTooLarge), refused)
+        self.assertEqual(len(made.hub.sessions), 1)
 
     def test_aliases(self) -> None:
         """The highest alias that was told is taken, one above it ends the connection; without any none is told."""
