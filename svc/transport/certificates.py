@@ -128,12 +128,13 @@ class CertificateCreator(Creator):
             )
             context = options.getContext()
             context.check_privatekey()
+            settle(context, self.groups)
+            return _Pair(stamps, context, chain[0].to_cryptography().not_valid_after_utc)
         except OSError as error:
             raise self._unusable(error.strerror or "unreadable") from error
-        except (SSL.Error, crypto.Error, ValueError, TypeError) as error:
+        except Exception as error:
+            # What is in a file breaks each of three parsers in its own way.
             raise self._unusable("it is no PEM or they do not match") from error
-        settle(context, self.groups)
-        return _Pair(stamps, context, _end(chain[0]))
 
     def _unusable(self, what: str) -> CertificateUnusable:
         return CertificateUnusable(certificate=self._certificate, key=self._key, what=what)
@@ -141,10 +142,6 @@ class CertificateCreator(Creator):
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _end(certificate: crypto.X509) -> datetime:
-    return certificate.to_cryptography().not_valid_after_utc
 
 
 def _certificates(pem: bytes) -> list[crypto.X509]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
 from typing import ClassVar
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionAborted
 from twisted.trial.unittest import SynchronousTestCase
@@ -169,6 +171,12 @@ class StockServingTests(ServingTestsMixin, SynchronousTestCase):
     tls = StockTlsProtocol
 
 
+def _of_another_version(svid: X509Svid) -> bytes:
+    """A certificate that one of the parsers takes and another does not."""
+    der = svid.leaf.public_bytes(Encoding.DER).replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x58", 1)
+    return ssl.DER_cert_to_PEM_cert(der).encode()
+
+
 class UnusableTests(SynchronousTestCase):
     """Files that cannot serve from the beginning."""
 
@@ -178,7 +186,9 @@ class UnusableTests(SynchronousTestCase):
         files.hold(FIRST, key=SECOND)
         error = self.assertRaises(CertificateUnusable, files.creator)
         self.assertEqual((error.reason, error.key), ("certificate_unusable", str(files.key)))
-        files.certificate.write_text("nothing")
-        self.assertIn("no PEM", str(self.assertRaises(CertificateUnusable, files.creator)))
+        for text in (b"nothing", _of_another_version(FIRST), chain_pem(FIRST)[:-40]):
+            files.hold(FIRST)
+            files.certificate.write_bytes(text)
+            self.assertIn("no PEM", str(self.assertRaises(CertificateUnusable, files.creator)))
         files.certificate.unlink()
         self.assertIn("No such file", str(self.assertRaises(CertificateUnusable, files.creator)))
