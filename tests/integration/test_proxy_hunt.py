@@ -43,7 +43,7 @@ MANNERS = {
     "half_reset": 3,
     "half_head": 3,
     "until_close": 4,
-    "late": 1,
+    "late": 0.3,
     "excess": 4,
     "goodbye": 6,
     "garbage": 2,
@@ -226,7 +226,7 @@ class HuntTests(SynchronousTestCase):
         with ExitStack() as stack:
             authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
             upstream, outbound = f"127.0.0.1:{nasty.start(stack)}", free_port()
-            timeouts = {"response": "2s", "stream": "20s", "idleUpstream": "2s"}
+            timeouts = {"response": "5s", "stream": "20s", "idleUpstream": "2s"}
             proxy = RunningProxy(authority, upstream, listener={"timeouts": timeouts, "notarization": "none"})
             proxy.config["listeners"].append(
                 {

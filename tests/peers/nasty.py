@@ -19,7 +19,7 @@ from tests.peers.waiting import free_port
 from tests.peers.webapp import serve
 
 #: Longer than the patience of the proxy in tests.
-LATE = 4.0
+LATE = 8.0
 
 
 def content(name: str, lines: int) -> bytes:
