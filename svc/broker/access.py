@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import TYPE_CHECKING, Protocol
 
 from svc.identity import SpiffeID
@@ -38,7 +39,8 @@ class Principal:
     @property
     def owner(self) -> str:
         """What a session is bound to: the identity, or for clients without one the listener that they came to."""
-        return f"anonymous {self.listener}" if self.spiffe_id is None else str(self.spiffe_id)
+        # Each session keeps it: those of one owner keep one text.
+        return intern(f"anonymous {self.listener}" if self.spiffe_id is None else str(self.spiffe_id))
 
 
 class Guard(Protocol):
