@@ -13,7 +13,17 @@ from pydantic import AfterValidator, Field, model_validator
 
 from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_BROKER_ADMIN, PORT_BROKER_METRICS
-from svc.settings import Address, HostPort, Items, Settings, Size, written_text
+from svc.settings import (
+    DURATION_PATTERN,
+    Address,
+    Duration,
+    HostPort,
+    Items,
+    Settings,
+    Size,
+    show_duration,
+    written_text,
+)
 from svc.wire.mqtt import filter_defect
 from svc.wire.mqtt.topics import SHARE
 from svc.workload.values import ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
@@ -44,8 +54,20 @@ def _path(text: str) -> str:
     return text
 
 
+def _from_a_second_on(value: float) -> float:
+    if value < 1:
+        raise ValueError("a duration of at least 1s")
+    return value
+
+
 Who = Annotated[str, AfterValidator(_who), written_text("`anonymous` or matcher", "^anonymous$|^spiffe://.+$")]
 DatabasePath = Annotated[str, AfterValidator(_path), written_text("path", "^.+$")]
+#: What clients are told in whole seconds: less than one would be told as none, which means something else.
+Seconds = Annotated[
+    Duration,
+    AfterValidator(_from_a_second_on),
+    written_text("duration of at least 1s", DURATION_PATTERN, show_duration),
+]
 TopicFilter = Annotated[str, AfterValidator(_filter), written_text("topic filter", "^.+$")]
 
 
@@ -138,7 +160,7 @@ class LimitSettings(Settings):
     """Sessions, connected or not; further clients are refused."""
     sessionsOfIdentity: int = Field(default=10_000, ge=1, le=10_000_000)
     """How many of them one SPIFFE ID may have."""
-    sessionExpiry: Wait = 7 * 86400.0
+    sessionExpiry: Seconds = 7 * 86400.0
     """How long a session may outlive its connection; clients that ask for more get this."""
     queued: int = Field(default=1000, ge=1, le=1_000_000)
     """Messages with QoS above 0 that wait for one session; further ones are dropped and counted."""
@@ -156,7 +178,7 @@ class LimitSettings(Settings):
     """The octets that they take together in memory, about, properties and levels of topics included."""
     connect: Wait = 10.0
     """How long a client may take to its CONNECT, and before that to its TLS handshake."""
-    keepAlive: Wait = 1200.0
+    keepAlive: Seconds = 1200.0
     """The longest keep alive; clients of MQTT 5.0 are told."""
 
 
@@ -201,10 +223,10 @@ class BrokerSettings(Settings):
             raise ValueError("at least one listener in listeners")
         names = [each.name for each in self.listeners]
         addresses = [str(each.listen) for each in self.listeners if each.listen.port]
-        for values, what in ((names, "name"), (addresses, "address")):
+        for values, what in ((names, "names"), (addresses, "addresses")):
             twice = sorted({each for each in values if values.count(each) > 1})
             if twice:
-                raise ValueError(f"listeners with different {what}s, not {twice[0]} twice")
+                raise ValueError(f"listeners with different {what}, not {twice[0]} twice")
         if self.trustDomain is None and any(each.tls is not None and each.tls.spiffe for each in self.listeners):
             raise ValueError("trustDomain, which listeners with tls.spiffe need")
         return self

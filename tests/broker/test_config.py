@@ -105,6 +105,19 @@ class RefusedTests(SynchronousTestCase):
             self.assertEqual(listener.proxyProtocol, "v2")
         self.refused(PLAIN.replace("'}]", "', proxyProtocol: v2}]"), "listeners[0]", "tls beside proxyProtocol: v2")
 
+    def test_whole_seconds(self) -> None:
+        """What clients are told in seconds is at least one: none would be a session that never lasts, or no bound."""
+        for key in ("sessionExpiry", "keepAlive"):
+            self.refused(f"{PLAIN}\nlimits: {{{key}: 999ms}}", f"limits.{key}", "a duration of at least 1s")
+            limits = parse(f"{PLAIN}\nlimits: {{{key}: 1s}}", BrokerSettings).limits
+            self.assertEqual(getattr(limits, key), 1)
+
+    def test_listeners_differ(self) -> None:
+        """Two of one name or address are told apart by nobody."""
+        for second, what in (("a, listen: '127.0.0.1:2'", "names, not a"), ("b, listen: '127.0.0.1:1'", "addresses")):
+            text = f"listeners: [{{name: a, listen: '127.0.0.1:1'}}, {{name: {second}}}]"
+            self.refused(text, "configuration", f"listeners with different {what}")
+
     def test_values(self) -> None:
         """Each bad value is named with what was expected."""
         self.refused("listeners: []", "configuration", "at least one listener")

@@ -139,8 +139,8 @@ class _Opening(Generic[T]):
             await self._ending.begin()
             raise
         except StoreError as error:
-            self._observer.db_error("init", "db", str(error))
             ours = in_our_words(error)
+            self._observer.db_error("init", "db", str(ours))
             if ours is error:
                 raise
             raise ours from error

@@ -72,6 +72,7 @@ class OpeningTests(SynchronousTestCase):
         error = self.refused()
         self.assertEqual(error.reason, "unsupported_version")
         self.assertIn("the broker's database", str(error))
+        self.assertEqual(self.kept.notes.details, [str(error)])
         self.sql("PRAGMA user_version = 1")
         self.kept.begin()
 
@@ -82,6 +83,7 @@ class OpeningTests(SynchronousTestCase):
             error = self.refused()
             self.assertEqual(error.reason, "store_foreign")
             self.assertIn("persistence.path", error.advice())
+            self.assertEqual(self.kept.notes.details[-1], str(error))
 
     def test_damaged(self) -> None:
         """A damaged file is set aside and the start fails once; the next one begins anew and says so."""
