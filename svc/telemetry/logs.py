@@ -41,6 +41,7 @@ from svc.telemetry.records import (
     Value,
     told,
 )
+from svc.telemetry.repeats import Repeats
 
 LogFormat = Literal["json", "text"]
 
@@ -166,6 +167,7 @@ class RecordObserver:
         self._builder = builder
         self._write = write
         self._minimum = minimum
+        self._repeats = Repeats()
         self.dropped = 0
 
     def describe(self, origin: Origin) -> None:
@@ -186,12 +188,15 @@ class RecordObserver:
         """
         if self._builder.severity(event) < self._minimum:
             return
+        judged = self._repeats.judged(event)
+        if judged is None:
+            return
         missing = self.dropped
         try:
             if missing:
                 self._write(self._line(missing_event(missing)))
                 self.dropped = 0
-            self._write(self._line(event))
+            self._write(self._line(judged))
         except OSError:
             # A log that cannot be written must not stop what it tells of; the next line says how many are missing.
             self.dropped += 1
