@@ -27,7 +27,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from math import inf
+from typing import Final
 
 from svc.broker.aliases import TopicAliases
 from svc.broker.filters import SessionFilters
@@ -35,6 +36,7 @@ from svc.broker.incoming import NOT_FOUND, Incoming
 from svc.broker.journal import Delivery, Journal, SessionRecord, Stage
 from svc.broker.message import Message
 from svc.broker.outlet import Outlet, Terms
+from svc.broker.statistics import SessionObserver
 from svc.broker.subscriptions import Route
 from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, QoS, Version, Will
 
@@ -42,16 +44,6 @@ LAST_IDENTIFIER: Final = 65_535
 #: A member of an enumeration is looked up by a call each time, which shows where every delivery does it.
 _PUBREC: Final = PacketType.PUBREC
 _SENT: Final = Stage.SENT
-
-
-class SessionObserver(Protocol):
-    """Who counts what happens to deliveries."""
-
-    def sent(self, octets: int) -> None:
-        """A PUBLISH of this size was sent."""
-
-    def dropped(self, reason: str) -> None:
-        """A message was not delivered: ``expired``, ``queue_full``, ``congested``, ``too_large``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +88,8 @@ class Session(Incoming):
         version: the protocol level of that connection.
     """
 
-    #: When expired messages were looked for, in seconds since 1970 UTC.
-    _swept = 0.0
+    #: Nothing in the queue expires before, in seconds since 1970 UTC.
+    _next_expiry = inf
 
     def __init__(
         self,
@@ -251,21 +243,27 @@ class Session(Incoming):
         if self.lasting:
             self._journal.delivery(self.client_id, delivery)
         self._queued.append(delivery)
+        if message.expires is not None and message.expires < self._next_expiry:
+            self._next_expiry = message.expires
         if len(self._queued) == 1:
             self.pump(now)
         return True
 
     def _room_made(self, message: Message, now: float) -> bool:
-        """Drop what expired in the queue, if that was not looked for a moment ago; whether there is room now."""
-        if abs(now - self._swept) < 1:
+        """Drop what expired in the queue, if anything may have; whether there is room now."""
+        if now < self._next_expiry:
             return False
-        self._swept, queued, self._queued = now, self._queued, deque()
+        first, queued, self._queued = inf, self._queued, deque()
         for delivery in queued:
-            if delivery.message.expired(now):
+            expires = delivery.message.expires or inf
+            if expires <= now:
                 self._over(delivery)
                 self._observer.dropped("expired")
             else:
                 self._queued.append(delivery)
+                first = min(first, expires)
+        # What expires one after the other does not cost a look at everything each time.
+        self._next_expiry = max(first, now + 1)
         return self.has_room(message)
 
     def _at_most_once(self, message: Message, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
@@ -472,6 +470,7 @@ class Session(Incoming):
             self._octets += delivery.message.size
             if delivery.stage is Stage.QUEUED:
                 self._queued.append(delivery)
+                self._next_expiry = min(self._next_expiry, delivery.message.expires or inf)
             else:
                 self._inflight[delivery.packet_id] = delivery
                 self._last_id = delivery.packet_id

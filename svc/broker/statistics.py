@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class SessionObserver(Protocol):
+    """Who counts what happens to deliveries."""
+
+    def sent(self, octets: int) -> None:
+        """A PUBLISH of this size was sent."""
+
+    def dropped(self, reason: str) -> None:
+        """A message was not delivered: ``expired``, ``queue_full``, ``congested``, ``too_large``."""
 
 
 @dataclass(slots=True)
