@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from svc.broker.access import Guard, Principal
@@ -34,7 +35,8 @@ from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import SubscriptionTree
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, shared
 
-FOREVER: Final = 0xFFFFFFFF
+#: Sessions and retained messages that end before connections have their turn: some milliseconds.
+AT_ONCE: Final = 200
 #: What the broker tells about itself is made anew at each start.
 OWN_TOPICS: Final = "$SYS/"
 
@@ -117,6 +119,7 @@ class Hub:
         self.sessions: Final[dict[str, Session]] = {}
         self._owned: Counter[str] = Counter()
         self.feed: Final = RetainedFeed(self.retained, now, soon)
+        self._soon = soon
         self.random_name: Final = random_name
         self.session_deadlines: Final = Deadlines()
         self.retained_deadlines: Final = Deadlines()
@@ -434,25 +437,31 @@ class Hub:
             subscription: the subscription.
             new: whether it was not there before.
         """
-        if shared(subscription.filter) or subscription.retain_handling == 2:
-            return
-        if subscription.retain_handling == 1 and not new:
-            return
-        if subscription.filter in session.subscriptions:
+        handling = subscription.retain_handling
+        unwanted = handling == 2 or (handling == 1 and not new) or shared(subscription.filter)
+        if not unwanted and subscription.filter in session.subscriptions:
             self.feed.begin(session, subscription.filter)
 
     # Time.
 
     def tick(self) -> None:
         """Do what is due: wills, ends of sessions, retained messages of no use; to be called about once a second."""
-        now = self.now()
-        for client_id in self.session_deadlines.due(now):
+        if self._do_due():
+            self._soon(self.tick)
+        self.feed.tick()
+
+    def _do_due(self) -> bool:
+        """Do a part of what is due, as all sessions may be after a restart; whether there may be more."""
+        now, left = self.now(), AT_ONCE
+        for client_id in islice(self.session_deadlines.due(now), AT_ONCE):
+            left -= 1
             session = self.sessions.get(client_id)
             if session is not None and session.outlet is None:
                 self._judge(session, now)
-        for topic in self.retained_deadlines.due(now):
+        for topic in islice(self.retained_deadlines.due(now), left):
+            left -= 1
             self._unretain(topic)
-        self.feed.tick()
+        return not left
 
     def _judge(self, session: Session, now: float) -> None:
         if session.expiry is not None and session.ended is not None and session.ended + session.expiry <= now:
@@ -495,4 +504,5 @@ class Hub:
                 self.journal.session(session.record())
             self._enter(session)
             self._schedule(session)
-        self.tick()
+        while self._do_due():
+            pass

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.hub import HubLimits
+from svc.broker.hub import AT_ONCE, HubLimits
 from svc.broker.session import SessionLimits
-from svc.wire.mqtt import Properties
+from svc.wire.mqtt import Properties, Will
 from tests.broker.rig import Rig
 
 
@@ -33,3 +35,43 @@ class FullQueueTests(SynchronousTestCase):
             before = session._queued
         self.assertEqual([each.message.payload for each in before], [b"stays", b"20", b"first"])
         self.assertEqual(rig.hub.statistics.drops, {"queue_full": 3, "expired": 1})
+
+
+class DueTests(SynchronousTestCase):
+    """What is due at the same second is done in parts, so that connections have their turns in between."""
+
+    MANY = 2 * AT_ONCE + 1
+
+    def test_sessions(self) -> None:
+        """Sessions end in parts, and each will is published."""
+        rig = Rig()
+        watcher = rig.connect("watcher")
+        watcher.subscribes("will")
+        more: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=10)}
+        for number in range(self.MANY):
+            rig.connect(f"c{number}", will=Will("will", b"", 0, properties=Properties(will_delay=20)), **more).loses()
+        rig.clock.now += 10
+        rig.hub.tick()
+        self.assertEqual(len(watcher.messages), AT_ONCE)
+        self.assertEqual(self.turns(rig), 2)
+        self.assertEqual((len(watcher.messages), len(rig.hub.sessions)), (self.MANY, 1))
+
+    def test_retained(self) -> None:
+        """Retained messages are forgotten in parts."""
+        rig = Rig()
+        publisher = rig.connect()
+        for number in range(self.MANY):
+            publisher.publishes(f"t/{number}", retain=True, properties=Properties(message_expiry=10))
+        rig.clock.now += 10
+        rig.hub.tick()
+        self.assertEqual(len(rig.hub.retained), self.MANY - AT_ONCE)
+        self.assertEqual(self.turns(rig), 2)
+        self.assertEqual(len(rig.hub.retained), 0)
+
+    def turns(self, rig: Rig) -> int:
+        """Let all have their turn; tell how many there were."""
+        count = 0
+        while rig.turns:
+            rig.turns.popleft()()
+            count += 1
+        return count
