@@ -113,6 +113,18 @@ class RetainedFeed:
         if session in self._walks and session not in self._line:
             self._feed(session)
 
+    def end(self, session: Session, topic_filter: str) -> None:
+        """
+        Feed a session no more for one filter: it has unsubscribed.
+
+        Args:
+            session: any session.
+            topic_filter: any filter.
+        """
+        walks = self._walks.get(session)
+        if walks is not None and walks.pop(topic_filter, None) is not None and not walks:
+            self.forget(session)
+
     def forget(self, session: Session) -> None:
         """
         Feed a session no more: it has ended.

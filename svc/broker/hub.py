@@ -424,6 +424,7 @@ class Hub:
         if session.subscriptions.pop(topic_filter, None) is None:
             return False
         self.subscriptions.remove(session, topic_filter)
+        self.feed.end(session, topic_filter)
         if session.lasting:
             self.journal.unsubscribed(session.client_id, topic_filter)
         return True

@@ -7,8 +7,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.hub import AT_ONCE, HubLimits
+from svc.broker.message import Message
 from svc.broker.session import SessionLimits
-from svc.wire.mqtt import Properties, Will
+from svc.wire.mqtt import Properties, Subscription, Unsubscribe, Will
 from tests.broker.rig import Rig
 
 
@@ -75,3 +76,21 @@ class DueTests(SynchronousTestCase):
             rig.turns.popleft()()
             count += 1
         return count
+
+
+class FeedTests(SynchronousTestCase):
+    """What waits for a session goes with its subscriptions."""
+
+    def test_subscribed_and_unsubscribed(self) -> None:
+        """A client that acknowledges nothing leaves nothing behind by filters that it gives up again."""
+        rig = Rig(limits=HubLimits(session=SessionLimits(queued=4)))
+        for number in range(10):
+            rig.hub.publish(Message(f"t/{number}", b"x", 1, retain=True))
+        peer = rig.connect()
+        peer.subscribes(Subscription("#", 1))
+        for number in range(100):
+            peer.subscribes(Subscription(f"other/{number}", 1))
+            peer.says(Unsubscribe(2, [f"other/{number}"]))
+        self.assertEqual([len(each) for each in rig.hub.feed._walks.values()], [1])
+        peer.says(Unsubscribe(2, ["#"]))
+        self.assertEqual(rig.hub.feed._walks, {})
