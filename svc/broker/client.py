@@ -54,8 +54,6 @@ from svc.wire.mqtt.properties import NONE
 #: A member of an enumeration is looked up by a call each time, which shows where every packet does it.
 _PUBREL: Final = PacketType.PUBREL
 _SUCCESS: Final = ReasonCode.SUCCESS
-#: What CONNACK may leave unsaid, what matters least first; the bounds hold all the same.
-_OPTIONAL: Final = ("topic_alias_maximum", "maximum_packet_size", "receive_maximum")
 #: Octets of the shortest CONNACK.
 _SHORTEST: Final = 5
 
@@ -130,10 +128,10 @@ def _told(
 
 
 def _shortened(properties: Properties, largest: int) -> Properties:
-    """Leave out of CONNACK what may be left out, until the client accepts its size [MQTT-3.1.2-24]."""
-    for member in _OPTIONAL:
-        if _connack_size(properties) > largest:
-            properties = properties.replaced(**{member: None})
+    """Leave topic aliases out of CONNACK where the client does not accept its size otherwise [MQTT-3.1.2-24]."""
+    # Anything else that it says binds the client, who would not keep what it was not told.
+    if _connack_size(properties) > largest:
+        properties = properties.replaced(topic_alias_maximum=None)
     octets = _connack_size(properties)
     if octets > largest:
         raise AnswerTooLarge(packet="CONNACK", octets=octets, limit=largest)

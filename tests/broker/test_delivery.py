@@ -341,10 +341,16 @@ class SmallerTermsTests(SynchronousTestCase):
 
     def test_a_smaller_packet(self) -> None:
         """What the new connection does not accept is given up [MQTT-3.1.2-25]."""
-        properties = Properties(session_expiry=3600, maximum_packet_size=8)
-        client = self.rig.connect("s", clean_start=False, properties=properties)
+        client = self.rig.connect("large", **LASTING)
+        client.subscribes("large")
+        for number in range(5):
+            self.publisher.publishes("large", bytes(20), 1 + number % 2, number + 10)
+        client.answers(PacketType.PUBREC, 2)
+        client.loses()
+        properties = Properties(session_expiry=3600, maximum_packet_size=20)
+        client = self.rig.connect("large", clean_start=False, properties=properties)
         self.assertEqual(client.take(), [Acknowledgement(PacketType.PUBREL, 2)])
-        self.assertEqual(self.rig.hub.sessions["s"].waiting, 1)
+        self.assertEqual(self.rig.hub.sessions["large"].waiting, 1)
         self.assertEqual(self.rig.hub.statistics.drops["too_large"], 4)
 
     def test_congestion(self) -> None:
