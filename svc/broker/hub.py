@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 from svc.broker.access import Guard, Principal
+from svc.broker.admission import Admission
 from svc.broker.deadlines import Deadlines
 from svc.broker.errors import (
     AuthenticationMethodRefused,
@@ -63,24 +64,6 @@ class HubLimits:
     retained: int = 100_000
     retained_octets: int = 256 * 1024 * 1024
     session: SessionLimits = field(default_factory=SessionLimits)
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """
-    What became of a CONNECT.
-
-    Args:
-        session: the session.
-        present: whether it was there before.
-        expiry: seconds that it outlives its connection; None is for ever.
-        recorded: whether it concerns a session that lasts, or lasted, so that it must be safe before it is told.
-    """
-
-    session: Session
-    present: bool
-    expiry: int | None
-    recorded: bool
 
 
 class Hub:
