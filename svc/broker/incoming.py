@@ -17,6 +17,7 @@ from svc.wire.mqtt import Acknowledgement, PacketType, Publish, Version
 from svc.wire.mqtt.properties import NONE
 
 NOT_FOUND: Final = 0x92
+_TERMS: Final = Terms(Version.V5)
 #: A member of an enumeration is looked up by a call each time, which shows where every message does it.
 _PUBACK: Final = PacketType.PUBACK
 
@@ -42,9 +43,10 @@ class Incoming:
         self._receive_maximum = limit
         self._journal = journal
         self._outlet: Outlet | None = None
-        self._terms = Terms(Version.V5)
-        self._received: set[int] = set()
+        self._terms = _TERMS
         self._processing = 0
+        # Made when something comes with QoS 2: most clients never send any, and an empty set takes 200 octets.
+        self._received: set[int] | None = None
         # Of those received: what an earlier connection brought, which counts against no Receive Maximum of this one.
         self._earlier: set[int] | None = None
 
@@ -67,7 +69,7 @@ class Incoming:
         """
         if not packet.qos or self.knows(packet):
             return True
-        open_ones = len(self._received) + self._processing
+        open_ones = self._processing + (len(self._received) if self._received else 0)
         if self._earlier is not None and open_ones < 2 * self._receive_maximum:
             open_ones -= len(self._earlier)
         return open_ones < self._receive_maximum
@@ -75,7 +77,7 @@ class Incoming:
     def begin_anew(self) -> None:
         """Count from the beginning: each connection has its own Receive Maximum (section 4.9)."""
         self._processing = self.owed = 0
-        self._earlier = set(self._received) or None
+        self._earlier = set(self._received) if self._received else None
 
     def begin(self, packet: Publish) -> None:
         """
@@ -87,6 +89,8 @@ class Incoming:
         if packet.qos == 1:
             self._processing += 1
             return
+        if self._received is None:
+            self._received = set()
         self._received.add(packet.packet_id)
         if self.lasting:
             self._journal.received(self.client_id, packet.packet_id)
@@ -129,7 +133,7 @@ class Incoming:
         Args:
             packet: the message; with QoS 2 it is known until it is released.
         """
-        return packet.qos == 2 and packet.packet_id in self._received
+        return packet.qos == 2 and self._received is not None and packet.packet_id in self._received
 
     def released(self, packet: Acknowledgement) -> None:
         """
@@ -138,7 +142,7 @@ class Incoming:
         Args:
             packet: the release.
         """
-        known = packet.packet_id in self._received
+        known = self._received is not None and packet.packet_id in self._received
         if known:
             self._forget_received(packet.packet_id)
         code = 0 if known else NOT_FOUND
@@ -148,7 +152,8 @@ class Incoming:
             self._answer(PacketType.PUBCOMP, packet.packet_id, code)
 
     def _forget_received(self, packet_id: int) -> None:
-        self._received.discard(packet_id)
+        if self._received is not None:
+            self._received.discard(packet_id)
         if self._earlier is not None:
             self._earlier.discard(packet_id)
         if self.lasting:

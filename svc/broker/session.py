@@ -112,7 +112,8 @@ class Session(Incoming):
         self._observer = observer
         self._now = now
         self._quota = 0
-        self._queued: deque[Delivery] = deque()
+        # Made when something waits: most clients take what comes, and an empty one takes 700 octets.
+        self._queued: deque[Delivery] | None = None
         self._inflight: dict[int, Delivery] = {}
         self._again: dict[int, Delivery] = {}
         self._aliases: TopicAliases | None = None
@@ -125,7 +126,7 @@ class Session(Incoming):
     @property
     def waiting(self) -> int:
         """Messages that are not acknowledged, sent or not."""
-        return len(self._queued) + len(self._inflight)
+        return len(self._inflight) + (len(self._queued) if self._queued else 0)
 
     @property
     def hungry(self) -> bool:
@@ -242,18 +243,26 @@ class Session(Incoming):
         self._octets += message.size
         if self.lasting:
             self._journal.delivery(self.client_id, delivery)
-        self._queued.append(delivery)
-        if message.expires is not None and message.expires < self._next_expiry:
-            self._next_expiry = message.expires
-        if len(self._queued) == 1:
-            self.pump(now)
+        if self._queued or self._again or not self._may_send:
+            self._queue(delivery)
+        else:
+            self._begin(delivery, now)
         return True
+
+    def _queue(self, delivery: Delivery) -> None:
+        if self._queued is None:
+            self._queued = deque()
+        self._queued.append(delivery)
+        expires = delivery.message.expires
+        if expires is not None and expires < self._next_expiry:
+            self._next_expiry = expires
 
     def _room_made(self, message: Message, now: float) -> bool:
         """Drop what expired in the queue, if anything may have; whether there is room now."""
-        if now < self._next_expiry:
+        if now < self._next_expiry or self._queued is None:
             return False
-        first, queued, self._queued = inf, self._queued, deque()
+        first, queued = inf, self._queued
+        self._queued = deque()
         for delivery in queued:
             expires = delivery.message.expires or inf
             if expires <= now:
@@ -285,8 +294,8 @@ class Session(Incoming):
         Args:
             now: seconds since 1970 UTC.
         """
-        if self._pumping:
-            # A journal with which everything is safe at once leads back here for each message with QoS 2.
+        # A journal with which everything is safe at once leads back here for each message with QoS 2.
+        if self._pumping or not (self._queued or self._again):
             return
         self._pumping = True
         try:
@@ -298,21 +307,26 @@ class Session(Incoming):
         if self._again:
             self._send_again(now)
         while self._queued and self._may_send:
-            delivery = self._queued.popleft()
-            if delivery.message.expired(now):
-                self._over(delivery)
-                self._observer.dropped("expired")
-                continue
-            delivery.packet_id = self._unused_identifier()
-            delivery.stage = _SENT
-            self._inflight[delivery.packet_id] = delivery
-            self._quota -= 1
-            if delivery.number:
-                self._journal.delivery_changed(delivery)
-            if delivery.qos == 2:
-                self._journal.safe(partial(self._write_safe, delivery, self._outlet))
-            else:
-                self._write(delivery, now, dup=False)
+            self._begin(self._queued.popleft(), now)
+        if not self._queued:
+            self._queued = None
+
+    def _begin(self, delivery: Delivery, now: float) -> None:
+        """Send a message whose turn it is, unless it is of no use any more."""
+        if delivery.message.expired(now):
+            self._over(delivery)
+            self._observer.dropped("expired")
+            return
+        delivery.packet_id = self._unused_identifier()
+        delivery.stage = _SENT
+        self._inflight[delivery.packet_id] = delivery
+        self._quota -= 1
+        if delivery.number:
+            self._journal.delivery_changed(delivery)
+        if delivery.qos == 2:
+            self._journal.safe(partial(self._write_safe, delivery, self._outlet))
+        else:
+            self._write(delivery, now, dup=False)
 
     def _write_safe(self, delivery: Delivery, outlet: Outlet | None) -> None:
         """Send a message with QoS 2 for the first time, unless its connection or the delivery is over meanwhile."""
@@ -465,19 +479,18 @@ class Session(Incoming):
             version: the protocol level of the last connection.
         """
         self.version = version
-        self._received = set(received)
+        self._received = set(received) or None
         for delivery in deliveries:
             self._octets += delivery.message.size
             if delivery.stage is Stage.QUEUED:
-                self._queued.append(delivery)
-                self._next_expiry = min(self._next_expiry, delivery.message.expires or inf)
+                self._queue(delivery)
             else:
                 self._inflight[delivery.packet_id] = delivery
                 self._last_id = delivery.packet_id
 
     def unrecord(self) -> None:
         """Take its deliveries out of the journal: the session will not outlive its connection."""
-        for delivery in [*self._inflight.values(), *self._queued]:
+        for delivery in [*self._inflight.values(), *(self._queued or ())]:
             if delivery.number:
                 self._journal.delivered(delivery)
 
@@ -486,9 +499,8 @@ class Session(Incoming):
         self.unrecord()
         self._inflight.clear()
         self._again.clear()
-        self._queued.clear()
-        self._received.clear()
-        self._earlier = None
+        self._queued = None
+        self._received = self._earlier = None
         self._octets = 0
 
 
