@@ -27,12 +27,14 @@ class Limits:
         properties: properties of a packet, user properties included; the will has as many again.
         levels: levels of a topic name or filter.
         filters: topic filters of SUBSCRIBE or UNSUBSCRIBE.
+        opening: octets of the first packet, before which nothing is known of who sends it; no more than ``packet``.
     """
 
     packet: int = DEFAULT_MAX_PACKET
     properties: int = 100
     levels: int = 200
     filters: int = 1000
+    opening: int = 128 * 1024
 
 
 DEFAULT_LIMITS: Final = Limits()

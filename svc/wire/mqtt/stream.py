@@ -53,6 +53,7 @@ class Decoder:
         self._v5 = version is Version.V5
         self._opened = False
         self._limits = limits
+        self._largest = min(limits.opening, limits.packet)
         self._buffer = bytearray()
         self._needed = 0
         self._closed = False
@@ -100,7 +101,7 @@ class Decoder:
             first = data[position]
             if first not in self._welcome and (error := _unwelcome(first, self._sender, self.version, self._opened)):
                 raise error
-            found = frame_at(data, position, self._limits.packet)
+            found = frame_at(data, position, self._largest)
             if isinstance(found, int):
                 self._needed = found
                 break
@@ -121,7 +122,8 @@ class Decoder:
         if isinstance(packet, Connect):
             self.version = packet.version
             self._v5 = packet.version is Version.V5
-        self._opened = packet.type is _OPENING[self._sender]
+        if packet.type is _OPENING[self._sender]:
+            self._opened, self._largest = True, self._limits.packet
         self._welcome = _welcome(self._sender, self.version, self._opened)
 
 

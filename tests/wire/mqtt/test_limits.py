@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.mqtt import Limits, MqttError, QuotaExceeded, Refused
+from svc.wire.mqtt import (
+    Connect,
+    Limits,
+    MqttError,
+    PacketTooLarge,
+    QuotaExceeded,
+    Refused,
+    Version,
+    Will,
+    encode,
+)
 from tests.wire.mqtt.building import opening, packet, read, text
 from tests.wire.mqtt.rows import ONE, T, publish, subscribe, unsubscribe
 
@@ -56,3 +66,20 @@ class LimitTests(SynchronousTestCase):
         event = read(octets, "server", limits=Limits(filters=2))[1]
         assert isinstance(event, Refused)
         self.assertIsInstance(event.error, QuotaExceeded)
+
+    def test_opening(self) -> None:
+        """A first packet is bounded by itself, refused by its head, and what comes afterwards is not concerned."""
+        connect = encode(Connect("c" * 50, will=Will("t", bytes(100))), Version.V5, "client")
+        size, behind = len(connect), publish(T, bytes(1) + bytes(2 * len(connect)))
+        for limits, limit in ((Limits(opening=size), size), (Limits(opening=size - 1), size - 1)):
+            for octets in (connect + behind, connect[:3]):
+                events = read(octets, limits=limits)
+                if limit == size:
+                    self.assertFalse(any(isinstance(each, Refused) for each in events))
+                    continue
+                (event,) = events
+                assert isinstance(event, Refused)
+                self.assertIsInstance(event.error, PacketTooLarge)
+                self.assertEqual(event.error.evidence["limit"], limit)
+        (event,) = read(connect, limits=Limits(packet=size - 1))
+        self.assertIsInstance(event, Refused)
