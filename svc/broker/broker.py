@@ -130,7 +130,7 @@ class Broker(Service):
             now=wall,
             guard=guard,
             random_name=lambda: f"auto-{secrets.token_hex(16)}",
-            soon=lambda turn: reactor.callLater(0, turn),
+            soon=self._soon,
             limits=limits,
             journal=journal or NoJournal(),
             told=self._reporter.denied,
@@ -158,8 +158,13 @@ class Broker(Service):
         Returns:
             The factory; it may listen at several endpoints.
         """
-        around = Surroundings(self.hub, self._terms, self._reactor.seconds, self._reporter, self._connections)
+        around = Surroundings(
+            self.hub, self._terms, self._reactor.seconds, self._soon, self._reporter, self._connections
+        )
         return _Clients(lambda: BrokerConnection(around, who))
+
+    def _soon(self, turn: Callable[[], None]) -> None:
+        self._reactor.callLater(0, turn)
 
     def publish(self, topic: str, payload: bytes, qos: QoS = 0, *, retain: bool = False) -> bool:
         """

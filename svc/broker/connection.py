@@ -7,6 +7,7 @@ CONNECT, keep alive, congestion, the goodbye.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
@@ -52,6 +53,10 @@ UNREAD: Final = 64 * 1024
 OWED: Final = 1000
 #: Octets of a packet that is not whole yet that prove the client alive: a large one may take long to come.
 PROGRESS: Final = 1000
+#: Packets of one read that are taken without a look at the clock.
+FEW: Final = 8
+#: Seconds for what one client sent before others have their turn; the largest read with one receiver takes less.
+TURN: Final = 0.02
 _NOBODY: Final = Principal(None)
 
 
@@ -61,6 +66,7 @@ class _Deaf(Flag):
     CONNACK_WAITS = auto()
     ANSWERS_UNREAD = auto()
     ANSWERS_OWED = auto()
+    TURN_OVER = auto()
 
 
 _HEARS: Final = _Deaf(0)
@@ -123,6 +129,7 @@ class Surroundings:
         hub: the broker.
         terms: what a connection may use.
         seconds: the monotonic time.
+        soon: calls a function when other connections had their turn, never at once.
         reporter: tells people.
         connections: where a connection enters itself while it is open.
     """
@@ -130,6 +137,7 @@ class Surroundings:
     hub: Hub
     terms: ConnectionTerms
     seconds: Callable[[], float]
+    soon: Callable[[Callable[[], None]], object]
     reporter: ConnectionReporter
     connections: set[BrokerConnection]
 
@@ -163,7 +171,7 @@ class BrokerConnection(TwistedProtocol):
     log = Logger()
 
     # Of most connections these are never set.
-    _held: list[Packet | Refused] | None = None
+    _held: deque[Packet | Refused] | None = None
     _deaf = _HEARS
     _unread = 0
     _begun = 0
@@ -198,14 +206,21 @@ class BrokerConnection(TwistedProtocol):
         events = self._decoder.feed(data)
         if (events or self._progress(len(data))) and not self.ended:
             self._last_heard = self._around.seconds()
+        if len(events) > FEW and self._held is None:
+            self._held = deque(events)
+            self._work_off()
+            return
         for event in events:
             if self.ended:
                 return
-            if self._greeted and self._client is None:
+            if self._held is not None or (self._greeted and self._client is None):
                 # CONNACK waits until the session is safe; so does what follows CONNECT.
                 self._hold(event)
             else:
                 self._take(event)
+        self._judge_owed()
+
+    def _judge_owed(self) -> None:
         client = self._client
         if client is not None and client.session.owed > OWED:
             self._listen_not(_Deaf.ANSWERS_OWED)
@@ -222,6 +237,10 @@ class BrokerConnection(TwistedProtocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the core that the client is gone."""
         self.ended = True
+        held, self._held = self._held, None
+        if held and isinstance(held[-1], Disconnect):
+            # It came, although its turn did not.
+            self._will = held[-1].code != 0
         self._around.connections.discard(self)
         self._depart()
 
@@ -282,8 +301,34 @@ class BrokerConnection(TwistedProtocol):
 
     def _hold(self, event: Packet | Refused) -> None:
         if self._held is None:
-            self._held = []
+            self._held = deque()
         self._held.append(event)
+
+    def _work_off(self) -> None:
+        """Take what is held for as long as a turn lasts; until all is taken nothing is read."""
+        held, seconds = self._held, self._around.seconds
+        if held is None:
+            return
+        until = seconds() + TURN
+        while held and not self.ended and seconds() < until:
+            if self._greeted and self._client is None:
+                return
+            self._take_or_abort(held.popleft())
+        if held and not self.ended:
+            self._last_heard = seconds()
+            self._listen_not(_Deaf.TURN_OVER)
+            self._around.soon(self._work_off)
+            return
+        self._held = None
+        self._listen(_Deaf.TURN_OVER)
+        self._judge_owed()
+
+    def _take_or_abort(self, event: Packet | Refused) -> None:
+        try:
+            self._take(event)
+        except Exception:  # noqa: BLE001 (what one client's packet does wrong ends its connection, as in a read)
+            self.log.failure("what a client sent could not be taken")
+            self.abort()
 
     def _greet(self, packet: Connect) -> None:
         self._greeted = True
@@ -305,11 +350,9 @@ class BrokerConnection(TwistedProtocol):
         self._client = client
         self._client_id = client.session.client_id
         self._around.reporter.connected(self._principal, self._client_id, self._version)
-        held, self._held = self._held, None
-        for event in held or ():
-            if not self.ended:
-                self._take(event)
-        self._listen(_Deaf.CONNACK_WAITS)
+        if _Deaf.CONNACK_WAITS in self._deaf:
+            self._work_off()
+            self._listen(_Deaf.CONNACK_WAITS)
 
     def _said_goodbye(self, packet: Disconnect) -> None:
         # Reason 0 takes the will with it [MQTT-3.14.4-3]; any other one leaves it.

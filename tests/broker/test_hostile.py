@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.base import DelayedCall
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.broker.access import Principal
+from svc.broker.broker import Broker
 from svc.broker.hub import AT_ONCE, HubLimits
 from svc.broker.message import Message
 from svc.broker.session import SessionLimits
-from svc.wire.mqtt import Properties, Subscription, Unsubscribe, Will
+from svc.wire.mqtt import (
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    ReasonCode,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+    Will,
+    encode,
+)
 from tests.broker.rig import Rig
+from tests.broker.test_connection import Wire
 
 
 class FullQueueTests(SynchronousTestCase):
@@ -94,3 +115,108 @@ class FeedTests(SynchronousTestCase):
         self.assertEqual([len(each) for each in rig.hub.feed._walks.values()], [1])
         peer.says(Unsubscribe(2, ["#"]))
         self.assertEqual(rig.hub.feed._walks, {})
+
+
+class Laborious:
+    """A guard that takes two milliseconds for each message, in the time of a test."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def may_publish(self, principal: Principal, topic: str) -> bool:
+        """Take time."""
+        self._clock.rightNow += 0.002
+        return True
+
+    def may_subscribe(self, principal: Principal, topic_filter: str) -> bool:
+        """Allow it."""
+        return True
+
+
+class Turns(Clock):
+    """A clock for which what is to be done soon waits until the test gives it its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.soon: deque[Callable[[], object]] = deque()
+
+    def callLater(self, when: float, what: Callable[..., object], *arguments: object, **named: object) -> DelayedCall:
+        """Keep what has no delay apart."""
+        if not when:
+            self.soon.append(what)
+        return super().callLater(when or 1e9, what, *arguments, **named)
+
+
+class TurnTests(SynchronousTestCase):
+    """Whoever sends much at once does not hold up others."""
+
+    MANY = [Publish(f"t/{number}", b"x", 0) for number in range(50)]
+
+    def setUp(self) -> None:
+        """A broker for which each message is work, and two clients."""
+        self.clock = Turns()
+        self.broker = Broker(self.clock, Laborious(self.clock))
+        self.hub = self.broker.hub
+        self.wire, self.other = (Wire(self.broker) for _ in range(2))
+        self.other.says(Connect("other"), Subscribe(1, [Subscription("#", 0)]))
+        self.wire.says(Connect("sender", will=Will("will", b"gone")))
+
+    def turns(self) -> int:
+        """Let everybody have their turns until nothing is left to do; tell how many."""
+        count = 0
+        while self.clock.soon:
+            self.clock.soon.popleft()()
+            count += 1
+        return count
+
+    def topics(self) -> list[str]:
+        """Give the topics that came to the other client."""
+        return [each.topic for each in self.other.hears() if isinstance(each, Publish)]
+
+    def test_others_have_their_turn(self) -> None:
+        """A read is taken in parts, in its order, and nothing is read meanwhile."""
+        self.wire.says(*self.MANY, Pingreq())
+        first = self.topics()
+        self.assertEqual(len(first), 10)
+        self.assertEqual(self.wire.transport.producerState, "paused")
+        self.assertIn(Pingresp(), self.other.says(Pingreq()))
+        self.wire.octets(encode(Publish("last", b"x", 0), Version.V5, "client"))
+        self.assertEqual(self.turns(), 5)
+        self.assertEqual(first + self.topics(), [*(each.topic for each in self.MANY), "last"])
+        self.assertEqual(self.wire.hears(), [Pingresp()])
+        self.assertEqual(self.wire.transport.producerState, "producing")
+
+    def test_keep_alive(self) -> None:
+        """A client is not to blame for the time that the broker takes for what it sent."""
+        self.wire.says(Disconnect())
+        wire = Wire(self.broker)
+        wire.says(Connect("patient", keep_alive=1), *self.MANY)
+        for _ in range(3):
+            self.clock.rightNow += 1
+            self.clock.soon.popleft()()
+            wire.protocol.judge(self.clock.seconds())
+        self.assertFalse(wire.ended)
+
+    def test_goodbye_behind_much(self) -> None:
+        """Who said goodbye leaves no will behind, although the connection is gone before that was its turn."""
+        self.wire.says(*self.MANY, Disconnect())
+        self.wire.protocol.connectionLost()
+        self.turns()
+        self.assertNotIn("will", self.topics())
+        self.assertEqual(self.hub.statistics.connected, 1)
+
+    def test_the_end_in_between(self) -> None:
+        """Nothing is taken of a client whose connection has ended."""
+        self.wire.says(*self.MANY)
+        self.wire.protocol.close(ReasonCode.SERVER_SHUTTING_DOWN)
+        came = self.hub.statistics.received
+        self.turns()
+        self.assertEqual(self.hub.statistics.received, came)
+
+    def test_what_goes_wrong(self) -> None:
+        """An error ends the connection that led to it, in a later turn too."""
+        self.wire.says(*self.MANY)
+        self.hub.publish = None  # type: ignore[assignment, method-assign]
+        self.turns()
+        self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
+        self.assertTrue(self.wire.protocol.ended)
