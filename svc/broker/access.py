@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from sys import intern
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from svc.identity import SpiffeID
 from svc.identity.matchers import Matcher
@@ -17,6 +17,9 @@ from svc.wire.mqtt import matches, shared
 
 if TYPE_CHECKING:
     from svc.transport.evidence import PeerEvidence
+
+#: Identities whose rules are remembered.
+REMEMBERED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Rules:
     """
 
     rules: Sequence[Rule] = field(default_factory=tuple)
+    _known: dict[SpiffeID | None, tuple[Rule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def may_publish(self, principal: Principal, topic: str) -> bool:
         """
@@ -107,9 +111,7 @@ class Rules:
         """
         if _is_own(topic):
             return False
-        return any(
-            matches(allowed, topic) for rule in self.rules if rule.concerns(principal) for allowed in rule.publish
-        )
+        return any(matches(allowed, topic) for rule in self._concerning(principal) for allowed in rule.publish)
 
     def may_subscribe(self, principal: Principal, topic_filter: str) -> bool:
         """
@@ -124,9 +126,17 @@ class Rules:
         """
         share = shared(topic_filter)
         wanted = share.filter if share else topic_filter
-        return any(
-            covers(allowed, wanted) for rule in self.rules if rule.concerns(principal) for allowed in rule.subscribe
-        )
+        return any(covers(allowed, wanted) for rule in self._concerning(principal) for allowed in rule.subscribe)
+
+    def _concerning(self, principal: Principal) -> tuple[Rule, ...]:
+        """Find the rules about somebody, once: each message of a new topic asks for them, of hundreds perhaps."""
+        who = principal.spiffe_id
+        found = self._known.get(who)
+        if found is None:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            found = self._known[who] = tuple(rule for rule in self.rules if rule.concerns(principal))
+        return found
 
 
 class Everything:

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Everything, Principal, Rule, Rules, covers
+from svc.broker.access import REMEMBERED, Everything, Principal, Rule, Rules, covers
 from svc.identity import SpiffeID
 from svc.identity.matchers import parse_matcher
 from svc.wire.mqtt import matches
@@ -110,6 +110,27 @@ class RulesTests(SynchronousTestCase):
         for who in (DEVICE, NOBODY):
             self.assertFalse(Rules(()).may_publish(who, "a"))
             self.assertFalse(Rules(()).may_subscribe(who, "a"))
+
+    def test_rules_are_found_once(self) -> None:
+        """Whom the rules are about is asked once for each identity, and for all of them not without bound."""
+        asked: list[SpiffeID] = []
+
+        class Counting:
+            def matches(self, spiffe_id: SpiffeID) -> bool:
+                asked.append(spiffe_id)
+                return spiffe_id.path.endswith("/0")
+
+        rules = Rules((Rule(Counting(), ("a",), ("a",)), Rule(None, ("b",), ("b",))))  # type: ignore[arg-type]
+        names = [SpiffeID.parse(f"spiffe://example.org/device/{number}") for number in range(REMEMBERED + 1)]
+        for number, name in enumerate(names):
+            for _ in range(2):
+                self.assertIs(rules.may_publish(Principal(name), "a"), number == 0)
+                self.assertIs(rules.may_subscribe(Principal(name), "a"), number == 0)
+                self.assertFalse(rules.may_publish(Principal(name), "b"))
+        self.assertEqual(asked, names)
+        self.assertTrue(rules.may_publish(NOBODY, "b"))
+        self.assertFalse(rules.may_publish(NOBODY, "a"))
+        self.assertLessEqual(len(rules._known), REMEMBERED)
 
     def test_a_union_is_not_enough(self) -> None:
         """One filter must cover a subscription: that two do together is not seen, and refused."""
