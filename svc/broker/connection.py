@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import partial
@@ -238,9 +239,11 @@ class BrokerConnection(TwistedProtocol):
         """Tell the core that the client is gone."""
         self.ended = True
         held, self._held = self._held, None
-        if held and isinstance(held[-1], Disconnect):
+        if held and self._client is not None and isinstance(goodbye := held[-1], Disconnect):
             # It came, although its turn did not.
-            self._will = held[-1].code != 0
+            with suppress(MqttError):
+                self._client.received(goodbye)
+                self._will = goodbye.code != 0
         self._around.connections.discard(self)
         self._depart()
 

@@ -198,12 +198,24 @@ class TurnTests(SynchronousTestCase):
         self.assertFalse(wire.ended)
 
     def test_goodbye_behind_much(self) -> None:
-        """Who said goodbye leaves no will behind, although the connection is gone before that was its turn."""
-        self.wire.says(*self.MANY, Disconnect())
-        self.wire.protocol.connectionLost()
+        """Who said goodbye leaves behind what it said, although the connection is gone before that was its turn."""
+        for expiry, stays, will in ((None, True, False), (0, False, False), (5, True, False)):
+            self.says_much_and_goes(Properties(session_expiry=10), Properties(session_expiry=expiry))
+            self.assertEqual("passing" in self.hub.sessions, stays)
+            self.assertEqual("will" in self.topics(), will)
+        self.assertEqual(self.hub.sessions["passing"].expiry, 5)
+        # A goodbye that breaks the protocol is none.
+        self.says_much_and_goes(Properties(), Properties(session_expiry=5))
+        self.assertIn("will", self.topics())
+        self.assertEqual(self.hub.statistics.connected, 2)
+
+    def says_much_and_goes(self, connect: Properties, goodbye: Properties) -> None:
+        """Connect, say much and goodbye at once, and lose the connection before all of it was taken."""
+        wire = Wire(self.broker)
+        wire.says(Connect("passing", will=Will("will", b"gone"), properties=connect))
+        wire.says(*self.MANY, Disconnect(0, goodbye))
+        wire.protocol.connectionLost()
         self.turns()
-        self.assertNotIn("will", self.topics())
-        self.assertEqual(self.hub.statistics.connected, 1)
 
     def test_the_end_in_between(self) -> None:
         """Nothing is taken of a client whose connection has ended."""
