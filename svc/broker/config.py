@@ -102,7 +102,8 @@ class TlsSettings(Settings):
         if self.spiffe == files:
             raise ValueError("either spiffe: true, or certificate and key")
         if files and (self.certificate is None or self.key is None):
-            raise ValueError("certificate and key together")
+            missing = "key" if self.key is None else "certificate"
+            raise ValueError(f"certificate and key together: {missing} is missing")
         if files and self.keyExchange == "require":
             raise ValueError("spiffe: true beside keyExchange: require, which certificate and key do not promise")
         return self
@@ -131,7 +132,9 @@ class ListenerSettings(Settings):
     def _guarded(self) -> Self:
         plain = self.tls is None
         if plain and not _is_loopback(self.listen):
-            raise ValueError("a loopback address, or tls: anybody could read and write plain MQTT")
+            raise ValueError(
+                f"a loopback address, or tls, not listen: {self.listen} alone: anybody could read and write"
+            )
         if not plain and self.acl is None:
             raise ValueError("acl, the rules of access: without them nobody may do anything")
         spiffe = self.tls is not None and self.tls.spiffe

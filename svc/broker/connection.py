@@ -58,6 +58,8 @@ PROGRESS: Final = 1000
 FEW: Final = 8
 #: Seconds for what one client sent before others have their turn; the largest read with one receiver takes less.
 TURN: Final = 0.02
+#: The first octet of a client that speaks TLS, which is none of MQTT's first packet.
+_TLS: Final = b"\x16"
 _NOBODY: Final = Principal(None)
 
 
@@ -155,6 +157,13 @@ class ConnectAwaited(SvcError):
     reason = "mqtt_connect_timeout"
 
 
+class TlsAtPlainListener(SvcError):
+    """the client speaks TLS, and this listener does not"""
+
+    reason = "mqtt_tls_at_plain_listener"
+    hint = "give the client the address of a listener with tls, or take TLS out of its options"
+
+
 @implementer(IPushProducer)
 class BrokerConnection(TwistedProtocol):
     """
@@ -204,6 +213,9 @@ class BrokerConnection(TwistedProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Take octets; a packet that is whole, or much of one, proves that the client lives, single octets do not."""
+        if not self._greeted and not self._begun and data[:1] == _TLS and not self.ended:
+            self._refuse(TlsAtPlainListener(), ReasonCode.MALFORMED_PACKET)
+            return
         events = self._decoder.feed(data)
         if (events or self._progress(len(data))) and not self.ended:
             self._last_heard = self._around.seconds()

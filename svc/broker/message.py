@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Final
 
 from svc.wire.mqtt import Properties, Publish, QoS, Version, encode
@@ -186,7 +187,8 @@ class Message:
     def _packet(
         self, qos: QoS, retain: bool, dup: bool, packet_id: int, identifiers: tuple[int, ...], now: float
     ) -> Publish:
-        left = None if self.expires is None else max(0, int(self.expires - now))
+        # Rounded up: what has not expired must not be told as expired, and what did not wait as shortened.
+        left = None if self.expires is None else max(0, ceil(self.expires - now))
         properties = self.properties.replaced(message_expiry=left, subscription_identifiers=identifiers)
         return Publish(self.topic, self.payload, qos, retain, dup, packet_id, properties)
 

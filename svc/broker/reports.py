@@ -16,6 +16,7 @@ from twisted.logger import Logger
 
 from svc.broker.access import Principal
 from svc.broker.hub import Hub
+from svc.broker.statistics import ACTIONS, DROPS
 from svc.errors import SvcError
 from svc.store.errors import StoreError
 from svc.store.interface import Entity, Operation
@@ -262,14 +263,14 @@ class BrokerMetrics(Collector):
         for name, text, value in totals:
             yield CounterMetricFamily(name, text, value=value)
         labelled = (
-            ("svc_broker_refusals", "Connections refused or ended, by reason.", "reason", counts.refused),
-            ("svc_broker_messages_dropped", "Messages not delivered, by reason.", "reason", counts.drops),
-            ("svc_broker_denied", "What rules of access refused, by action.", "action", counts.denied),
+            ("svc_broker_refusals", "Connections refused or ended, by reason.", "reason", (), counts.refused),
+            ("svc_broker_messages_dropped", "Messages not delivered, by reason.", "reason", DROPS, counts.drops),
+            ("svc_broker_denied", "What rules of access refused, by action.", "action", ACTIONS, counts.denied),
         )
-        for name, text, label, found in labelled:
+        for name, text, label, known, found in labelled:
             family = CounterMetricFamily(name, text, labels=[label])
-            for word, number in sorted(found.items()):
-                family.add_metric([word], number)
+            for word in sorted({*known, *found}):
+                family.add_metric([word], found[word])
             yield family
         ends = GaugeMetricFamily(
             "svc_broker_certificate_not_after_seconds",

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Why a message is not delivered or not retained.
+DROPS: Final = ("congested", "expired", "queue_full", "retained_full", "store_refuses", "too_large")
+#: What rules of access refuse.
+ACTIONS: Final = ("publish", "subscribe")
 
 
 class SessionObserver(Protocol):

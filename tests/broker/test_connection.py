@@ -404,6 +404,25 @@ class CongestionTests(ConnectionCase):
         self.assertEqual(transport.producerState, "producing")
 
 
+class TlsTests(ConnectionCase):
+    """A client that speaks TLS where nobody else does."""
+
+    def test_told(self) -> None:
+        """It is told to people as what it is, and ended."""
+        wire = Wire(self.broker)
+        self.assertEqual(wire.octets(b"\x16\x03\x01\x02\x00\x01"), [])
+        self.assertTrue(wire.ended)
+        self.assertEqual(self.broker.hub.statistics.refused, {"mqtt_tls_at_plain_listener": 1})
+
+    def test_within_connect(self) -> None:
+        """The same octet inside of CONNECT is one like any other."""
+        wire = Wire(self.broker)
+        whole = encode(Connect("c", keep_alive=0x1616), Version.V5, "client")
+        for each in range(len(whole)):
+            wire.octets(whole[each : each + 1])
+        self.assertFalse(wire.ended)
+
+
 class ProgressTests(ConnectionCase):
     """Packets that take longer than a keep alive."""
 

@@ -50,3 +50,12 @@ class MetricsTests(SynchronousTestCase):
         }
         self.assertGreater(len(made), 15)
         self.assertEqual(shown, made)
+
+    def test_zero(self) -> None:
+        """What may be counted is zero from the start, as the page lists it: rates miss no first event."""
+        page = (TOP / "docs" / "broker.md").read_text()
+        families = {each.name: each for each in BrokerMetrics(Rig().hub, None, list).collect()}
+        for name, label in (("svc_broker_messages_dropped", "reason"), ("svc_broker_denied", "action")):
+            (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}_total`"))
+            zeros = {each.labels[label]: each.value for each in families[name].samples}
+            self.assertEqual(zeros, dict.fromkeys(set(re.findall(r"`(\w+)`", row)) - {f"{name}_total", label}, 0))

@@ -164,6 +164,19 @@ class ExpiryTests(SessionCase):
         self.assertEqual(left, {b"11": 1, b"100": 90})
         self.assertEqual(self.rig.hub.statistics.drops, {"expired": 1})
 
+    def test_parts_of_seconds(self) -> None:
+        """What did not wait has all of its time, and what has any left is not told that it has none."""
+        client = self.subscriber(**lasting(1000))
+        told = []
+        for waited in (0.0, 0.25, 0.75):
+            client.loses()
+            self.publisher.publishes("t", b"m", 1, properties=Properties(message_expiry=1))
+            self.rig.clock.now += waited
+            client = self.rig.connect("c", **lasting())
+            told += [each.properties.message_expiry for each in client.messages]
+            client.answers(PacketType.PUBACK, client.messages[0].packet_id)
+        self.assertEqual(told, [1, 1, 1])
+
     def test_message_on_its_way(self) -> None:
         """What was sent once is sent again however late, since its receiver may have it [MQTT-4.4.0-1]."""
         client = self.subscriber()
