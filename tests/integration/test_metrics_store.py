@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -275,11 +276,22 @@ class StartingTests(StoreCase):
 
     test_replaced.claims = {db_error("get", "db")}  # type: ignore[attr-defined]
 
+    def _rests(self, path: str) -> bool:
+        """Whether a file stays as it is for a second."""
+        before = os.stat(path)
+        time.sleep(1)
+        after = os.stat(path)
+        return before.st_size > 32 and (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+
     def test_cut(self) -> None:
         """The log of the database has lost its end when the proxy ends: the operator is told what was refused."""
         proxy = self.broken()
         proxy.start()
-        os.truncate(f"{proxy.config['notary']['path']}-wal", 32)
+        log = f"{proxy.config['notary']['path']}-wal"
+        # What is written behind the cut would lengthen it again.
+        eventually(lambda: proxy.records("svc.notary.generation.issued"), 60, "the credentials' own record")
+        eventually(lambda: self._rests(log), 60, "that nothing is written any more")
+        os.truncate(log, 32)
         self.assertEqual(0, proxy.halt())
         [told] = proxy.records("svc.store.failed")
         self.assertEqual({"op": "close", "entity": "db"}, told["attributes"])
