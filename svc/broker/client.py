@@ -107,7 +107,10 @@ def greet(
         client.resume()
         ready(client)
 
-    hub.safe(safe, wait=admission.recorded)
+    if admission.recorded:
+        hub.journal.safe(safe)
+    else:
+        safe()
 
 
 def _told(
@@ -329,14 +332,7 @@ class Client:
                 hub.send_retained(session, subscription, new=new)
             hub.feed.go_on(session)
 
-        self._when_safe(safe)
-
-    def _when_safe(self, then: Callable[[], None]) -> None:
-        """Answer once what was recorded is safe; where nothing was, a disk that stands still is no matter."""
-        if self.session.lasting:
-            self.session.when_safe(then)
-        else:
-            then()
+        session.when_kept(safe)
 
     def _judged(self, subscription: Subscription) -> int:
         """Decide about one filter; MQTT 3.1.1 has one code for every refusal."""
@@ -352,7 +348,7 @@ class Client:
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         found = [self._hub.unsubscribe(self.session, topic_filter) for topic_filter in packet.filters]
         codes: list[int] = [ReasonCode.SUCCESS if each else ReasonCode.NO_SUBSCRIPTION_EXISTED for each in found]
-        self._when_safe(lambda: self._outlet.send(Unsuback(packet.packet_id, codes if self._v5 else [])))
+        self.session.when_kept(lambda: self._outlet.send(Unsuback(packet.packet_id, codes if self._v5 else [])))
 
     def _disconnect(self, packet: Disconnect) -> Disconnect:
         expiry = packet.properties.session_expiry

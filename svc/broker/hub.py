@@ -119,19 +119,6 @@ class Hub:
         self.statistics.denied[action] += 1
         self._told(principal, client_id, action)
 
-    def safe(self, then: Callable[[], None], *, wait: bool) -> None:
-        """
-        Call when what was recorded is safe.
-
-        Args:
-            then: what to call.
-            wait: False where nothing was recorded for it: a disk that stands still is no matter then.
-        """
-        if wait:
-            self.journal.safe(then)
-        else:
-            then()
-
     # Connections.
 
     def admit(self, packet: Connect, principal: Principal) -> Admission:

@@ -146,10 +146,7 @@ class Incoming:
         if known:
             self._forget_received(packet.packet_id)
         code = 0 if known else NOT_FOUND
-        if self.lasting:
-            self._answer_safe(PacketType.PUBCOMP, packet.packet_id, code)
-        else:
-            self._answer(PacketType.PUBCOMP, packet.packet_id, code)
+        self.when_kept(partial(self._answer, PacketType.PUBCOMP, packet.packet_id, code))
 
     def _forget_received(self, packet_id: int) -> None:
         if self._received is not None:
@@ -159,13 +156,21 @@ class Incoming:
         if self.lasting:
             self._journal.released(self.client_id, packet_id)
 
-    def when_safe(self, then: Callable[[], None]) -> None:
+    def when_kept(self, then: Callable[[], None]) -> None:
         """
-        Call when all that was recorded is safe, unless the connection is over by then.
+        Call when what was recorded of the session is safe, unless the connection is over by then.
+
+        Of a session that does not last nothing is recorded: a disk that stands still is no matter to it.
 
         Args:
             then: answers the client.
         """
+        if self.lasting:
+            self._when_safe(then)
+        else:
+            then()
+
+    def _when_safe(self, then: Callable[[], None]) -> None:
         self.owed += 1
         self._journal.safe(partial(self._paid, self._outlet, then))
 
@@ -179,7 +184,7 @@ class Incoming:
 
     def _answer_safe(self, kind: PacketType, packet_id: int, code: int = 0) -> None:
         """Answer once everything that was recorded is safe."""
-        self.when_safe(partial(self._answer, kind, packet_id, code))
+        self._when_safe(partial(self._answer, kind, packet_id, code))
 
     def _answer_on(self, outlet: Outlet | None, kind: PacketType, packet_id: int, code: int = 0) -> None:
         """Answer on the connection that asked: one that came since must not get it."""

@@ -104,7 +104,8 @@ class StringTests(SynchronousTestCase):
 
     def test_whole_identities_are_taken_too(self) -> None:
         """``spiffe://`` may stand there, its colon escaped."""
-        serverFromString(MemoryReactorClock(), f"spiffe:7000:agent=/ns/demo/sa/web:allow=spiffe\\://{ALLOW}")
+        made = serverFromString(MemoryReactorClock(), f"spiffe:7000:agent=/ns/demo/sa/web:allow=spiffe\\://{ALLOW}")
+        self.assertTrue(IStreamServerEndpoint.providedBy(made))
 
 
 class CostTests(SynchronousTestCase):
