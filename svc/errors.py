@@ -1,37 +1,38 @@
 """
-The root of every error, and how an error speaks to a person.
+The base class of all errors: codes, the sentence and the hint for users, and the evidence.
 
-The class carries the codes, its docstring is the sentence that the user reads, and the instance carries the evidence.
-A subclass is declared as::
+A class whose errors are caught alike lists its reasons in a table::
 
-    class SvidExpired(SvidInvalid):
-        \"\"\"the SVID of {spiffe_id} expired at {not_after}\"\"\"
+    class SvidInvalid(SvcError):
+        \"\"\"the SVID is not valid\"\"\"
 
-        reason = "expired"
-        hint = "check that the Workload API still renews SVIDs"
+        reason = "svid_invalid"
+        reasons = {
+            "leaf_is_ca": Reason(
+                "the leaf certificate of {spiffe_id} has the CA flag",
+                hint="a signing certificate must not be used to authenticate",
+            ),
+        }
 
-and raised as ``SvidExpired(spiffe_id=..., not_after=...)``. Nobody matches on message text: match on the class or on
-``reason``. No key, token or body is ever put into the evidence.
+    raise SvidInvalid("leaf_is_ca", spiffe_id=...)
+
+An error that is caught by itself, or that has its own HTTP or exit status, is a class; its docstring is its sentence.
+Code matches on classes, never on a reason or on message text. No key, token or body is ever put into the evidence.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 
 def printable(text: object, limit: int = 300) -> str:
     """
-    Make a value from outside safe to show on a terminal or in a log.
+    Make the text of an untrusted value safe for a terminal or a log.
 
     C0 and C1 controls, bidirectional controls, line and paragraph separators and lone surrogates are written as
-    ``\\xNN`` or ``\\uNNNN``.
-
-    Args:
-        text: the value; ``str()`` is applied.
-        limit: the most characters kept; what is cut is replaced by an ellipsis.
-
-    Returns:
-        Text without any character that moves the cursor or reorders a line.
+    ``\\xNN`` or ``\\uNNNN``; an ellipsis replaces what is longer than ``limit`` characters.
     """
     raw = str(text)
     if len(raw) > limit:
@@ -51,20 +52,38 @@ def _shown(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Sentence and hint of an error with this reason; both may contain the evidence, as in ``{limit}``."""
+
+    sentence: str
+    hint: str = ""
+    #: That of the class where None.
+    http_status: int | None = None
+
+
 class SvcError(Exception):
     """something went wrong inside svc"""
 
-    #: One enumerated word: the same in exit text, log, receipt verification and status conditions.
-    reason: ClassVar[str] = "internal_error"
-    #: What an HTTP proxy answers where this error ends a request.
-    http_status: ClassVar[int] = 500
-    #: What the command line exits with.
+    #: The same word in messages, logs, metrics and reports.
+    reason: str = "internal_error"
+    #: Further reasons of this class.
+    reasons: ClassVar[Mapping[str, Reason]] = {}
+    #: The status of the HTTP response when this error ends a request.
+    http_status: int = 500
+    #: The exit status of the command line.
     exit_status: ClassVar[int] = 1
-    #: What the person who reads the sentence can do about it; may use the evidence as the docstring does.
-    hint: ClassVar[str] = ""
+    #: What the user can do about it; may contain the evidence as the docstring does.
+    hint: str = ""
 
-    def __init__(self, **evidence: object) -> None:
+    def __init__(self, reason: str | None = None, /, **evidence: object) -> None:
         super().__init__(*evidence.values())
+        self._sentence = type(self).__doc__ or self.reason
+        if reason is not None:
+            row = self.reasons[reason]
+            self.reason, self._sentence, self.hint = reason, row.sentence, row.hint
+            if row.http_status is not None:
+                self.http_status = row.http_status
         self.evidence = evidence
         for name, value in evidence.items():
             if name == "evidence" or hasattr(SvcError, name):
@@ -72,19 +91,14 @@ class SvcError(Exception):
             setattr(self, name, value)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copies and pickles carry the evidence by name; the default would pass it by position."""
+        """Copy and pickle by keyword; the default would pass the evidence by position."""
         return _rebuilt, (type(self), self.evidence), self.__dict__
 
     def __str__(self) -> str:
-        return self._filled(type(self).__doc__ or self.reason)
+        return self._filled(self._sentence)
 
     def advice(self) -> str:
-        """
-        Say what to do about it.
-
-        Returns:
-            The hint with the evidence filled in, or an empty string.
-        """
+        """The hint with the evidence filled in, or an empty string."""
         return self._filled(self.hint)
 
     def _filled(self, template: str) -> str:

@@ -1,8 +1,4 @@
-"""
-Exports of packages: a public name loads the module it lives in when it is asked for, and no other.
-
-So a program takes ``from svc.transport import peer_evidence`` without the rest, and the command line stays fast.
-"""
+"""Lazy exports of packages: importing a public name loads only the module that defines it."""
 
 from __future__ import annotations
 
@@ -12,17 +8,11 @@ from importlib import import_module
 
 def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """
-    Make the ``__getattr__`` of a package (PEP 562).
+    Create the ``__getattr__`` of a package (PEP 562).
 
     Args:
         package: its ``__name__``.
-        homes: the names that each module gives, separated by spaces, by the module's name in the package.
-
-    Returns:
-        The function.
-
-    Raises:
-        AttributeError: the function does, for a name that is not exported.
+        homes: for each module of the package the names that it defines, separated by spaces.
     """
     home = {name: module for module, names in homes.items() for name in names.split()}
 

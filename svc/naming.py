@@ -1,17 +1,12 @@
-"""
-Every identifier of the product, in one place.
-
-Owns the words that stand on the wire, in files and in the environment; knows nothing of what they are used for.
-"""
+"""Every identifier of the product: on the wire, in files and in the environment."""
 
 from __future__ import annotations
 
 from typing import Final
 
 DOMAIN: Final = "svc.internal"
-LABEL_DOMAIN: Final = DOMAIN
 
-# Audiences of the signed artefacts.
+# Audiences of the signed artifacts.
 AUDIENCE_STATEMENT: Final = f"https://{DOMAIN}/workload-statement"
 AUDIENCE_RECEIPT: Final = f"https://{DOMAIN}/receipt"
 
@@ -28,7 +23,7 @@ NOTARY_PATH: Final = "/.well-known/svc-notary"
 MEDIA_TYPE_ENVELOPE: Final = "application/jose+json"
 MEDIA_TYPE_PROBLEM: Final = "application/problem+json"
 
-# Types of signed artefacts (JOSE header ``typ``).
+# Types of signed artifacts (JOSE header ``typ``).
 TYPE_STATEMENT: Final = "svc-statement+jws"
 TYPE_RECEIPT: Final = "svc-receipt+jws"
 TYPE_BOOTSTRAP: Final = "svc-bootstrap+jws"
@@ -36,7 +31,7 @@ TYPE_LICENSE: Final = "svc-license+jws"
 TYPE_PQ_PROOF: Final = "svc-pq-proof+jws"
 
 # Labels and annotations of workloads.
-LABEL_COMPARTMENT: Final = f"{LABEL_DOMAIN}/compartment"
+LABEL_COMPARTMENT: Final = f"{DOMAIN}/compartment"
 ANNOTATION_LEVEL: Final = f"mls.{DOMAIN}/level"
 ANNOTATION_COMPARTMENT: Final = f"mls.{DOMAIN}/compartment"
 
@@ -56,7 +51,6 @@ PORT_BROKER_METRICS: Final = 9093
 PORT_BROKER_ADMIN: Final = 9903
 
 # Environment variables.
-ENV_PREFIX: Final = "SVC_"
 ENV_PQ_BUNDLE: Final = "SVC_PQ_BUNDLE"
 ENV_PROFILE: Final = "SVC_PROFILE"
 ENV_ISSUERS: Final = "SVC_ISSUERS"

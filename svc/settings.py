@@ -1,9 +1,8 @@
 """
-Configuration files: YAML 1.2 read strictly and judged as a whole.
+Configuration files: strict YAML 1.2, validated as a whole.
 
-Owns how a file becomes a model and how every defect is told: the key, the value that stands there, and what was
-expected. Knows no particular configuration; those are pydantic models built from :class:`Settings` beside the code they
-configure.
+Reports every defect of a file: the key, its value and what was expected. The configurations themselves are pydantic
+models built from :class:`Settings`, next to the code that they configure.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class ConfigUnreadable(SvcError):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """
     One defect of a configuration.
 
     Args:
-        key: where it stands, such as ``listeners[0].listen``.
-        value: what stands there, as text, or None where nothing does.
+        key: the path of the key, such as ``listeners[0].listen``.
+        value: the value as text, or None when it is missing.
         expected: what would have been accepted.
     """
 
@@ -54,29 +53,41 @@ class ConfigInvalid(SvcError):
 
     reason = "config_invalid"
 
-    def __init__(self, path: str, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, path: str, problems: tuple[ConfigProblem, ...]) -> None:
         super().__init__(path=path, count=len(problems), first=problems[0])
         self.path = path
         self.problems = problems
 
 
 class Settings(BaseModel):
-    """The base of every configuration model: frozen, no unknown key, no silent conversion of text to numbers."""
+    """The base class of configuration models: frozen, no unknown keys, no conversion of text to numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False)
 
+    def key_text(self, key: str) -> str:
+        """
+        Name a key in an error about its value.
+
+        Args:
+            key: the key.
+
+        Returns:
+            The key, with a note where its value is the default.
+        """
+        return key if key in self.model_fields_set else f"{key} (the default)"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Written:
+class ValueFormat:
     """
-    How a value stands in the file, where the model holds something else: metadata of an annotated type.
+    How a value is written in the file when the model has another type: metadata of an annotated type.
 
-    The validator does not look at it; the reference tables and the JSON Schema for editors are made from it.
+    The reference tables and the JSON Schema for editors are generated from it; validation does not use it.
 
     Args:
-        kind: what the reference calls it, such as ``duration``.
-        schema: the JSON Schema of the written value.
-        show: writes a value of the model as the file does.
+        kind: its name in the reference, such as ``duration``.
+        schema: the JSON Schema of the value in the file.
+        show: formats a value of the model as in the file.
     """
 
     kind: str
@@ -87,22 +98,12 @@ class Written:
         return dict(self.schema)
 
 
-def written_text(kind: str, pattern: str, show: Callable[[Any], str] = str) -> Written:
-    """
-    Describe a value that the file writes as text.
-
-    Args:
-        kind: what the reference calls it.
-        pattern: a regular expression that every accepted text matches, as JSON Schema has it.
-        show: writes a value of the model as the file does.
-
-    Returns:
-        The metadata.
-    """
-    return Written(kind, {"type": "string", "pattern": pattern}, show)
+def text_format(kind: str, pattern: str, show: Callable[[Any], str] = str) -> ValueFormat:
+    """Return the format of a text that matches a regular expression of JSON Schema."""
+    return ValueFormat(kind, {"type": "string", "pattern": pattern}, show)
 
 
-#: A hundred years: no sum of a time and a duration leaves the calendar.
+#: A hundred years: the sum of a time and a duration is always a valid date.
 MAX_DURATION: Final = 36500 * 86400.0
 #: What a signed 64-bit counter holds.
 MAX_SIZE: Final = 2**63 - 1
@@ -115,16 +116,10 @@ _SIZE_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 def parse_duration(value: object) -> float:
     """
-    Read a time span with its unit.
-
-    Args:
-        value: text such as ``250ms``, ``10s``, ``5m``, ``1h`` or ``90d``, at most a hundred years.
-
-    Returns:
-        Seconds.
+    Parse a duration such as ``250ms``, ``10s``, ``5m``, ``1h`` or ``90d``, at most a hundred years, into seconds.
 
     Raises:
-        ValueError: whose text says what was expected.
+        ValueError: the text says what was expected.
     """
     if isinstance(value, str) and (match := _DURATION.match(value)):
         seconds = float(match[1]) * _DURATION_UNITS[match[2]]
@@ -135,16 +130,10 @@ def parse_duration(value: object) -> float:
 
 def parse_size(value: object) -> int:
     """
-    Read a size with its unit.
-
-    Args:
-        value: text such as ``512B``, ``4KiB``, ``16MiB`` or ``1GiB``, below 2^63 octets.
-
-    Returns:
-        Octets.
+    Parse a size such as ``512B``, ``4KiB``, ``16MiB`` or ``1GiB``, below 2^63 octets, into octets.
 
     Raises:
-        ValueError: whose text says what was expected.
+        ValueError: the text says what was expected.
     """
     if isinstance(value, str) and (match := _SIZE.match(value)):
         octets = int(match[1]) * _SIZE_UNITS[match[2]]
@@ -153,31 +142,15 @@ def parse_size(value: object) -> int:
     raise ValueError("a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB, below 2^63 octets")
 
 
-def show_duration(seconds: float) -> str:
-    """
-    Write a time span as the file does.
-
-    Args:
-        seconds: the span.
-
-    Returns:
-        The largest unit that needs no fraction: ``90d``, ``1h``.
-    """
+def format_duration(seconds: float) -> str:
+    """Format seconds as in a file, in the largest unit that needs no fraction: ``90d``, ``1h``."""
     spans = [(seconds / size, name) for name, size in _DURATION_UNITS.items()]
     number, name = next((each for each in reversed(spans) if each[0] >= 1 and each[0].is_integer()), (seconds, "s"))
     return f"{number:g}{name}"
 
 
-def show_size(octets: int) -> str:
-    """
-    Write a size as the file does.
-
-    Args:
-        octets: the size.
-
-    Returns:
-        The largest unit that needs no fraction: ``32KiB``.
-    """
+def format_size(octets: int) -> str:
+    """Format octets as in a file, in the largest unit that needs no fraction: ``32KiB``."""
     units = reversed(_SIZE_UNITS.items())
     name, size = next((each for each in units if octets >= each[1] and octets % each[1] == 0), ("B", 1))
     return f"{octets // size}{name}"
@@ -186,10 +159,10 @@ def show_size(octets: int) -> str:
 @dataclass(frozen=True, slots=True)
 class HostPort:
     """
-    A TCP address as the configuration writes it.
+    A TCP address of a configuration.
 
     Args:
-        host: a name, an IPv4 address or an IPv6 address without brackets; empty for every address.
+        host: a name, an IPv4 address or an IPv6 address without brackets; empty for all addresses.
         port: 0 to 65535.
     """
 
@@ -199,16 +172,10 @@ class HostPort:
     @classmethod
     def parse(cls, value: object) -> HostPort:
         """
-        Read ``host:port``; IPv6 in brackets; the host may be empty.
-
-        Args:
-            value: the text.
-
-        Returns:
-            The address.
+        Parse ``host:port``, with IPv6 in brackets; the host may be empty.
 
         Raises:
-            ValueError: whose text says what was expected.
+            ValueError: the text says what was expected.
         """
         if isinstance(value, HostPort):
             return value
@@ -240,7 +207,7 @@ def _is_six(text: str) -> bool:
 def _is_host(text: str) -> bool:
     labels = text.removesuffix(".").split(".")
     if _NUMBER.match(labels[-1]):
-        # Resolvers take 127.1, 0177.0.0.1 and 2130706433 for IPv4 addresses, each in its own way; one spelling stays.
+        # Resolvers read 127.1, 0177.0.0.1 and 2130706433 differently; only the canonical form is accepted.
         try:
             return str(ipaddress.IPv4Address(text)) == text
         except ValueError:
@@ -250,42 +217,35 @@ def _is_host(text: str) -> bool:
 
 _ItemT = TypeVar("_ItemT")
 
-#: For schemas; what a duration and an address are, the functions above alone decide.
+#: For schemas; the functions above decide what is accepted.
 DURATION_PATTERN: Final = r"^[0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d)$"
 ADDRESS_PATTERN: Final = r"^(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{0,253}):(0|[1-9][0-9]{0,4})$"
 
-#: A list in the file, a tuple in the model.
+#: A list in the file and a tuple in the model.
 Items = Annotated[tuple[_ItemT, ...], Strict(False)]
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
-    written_text("duration", DURATION_PATTERN, show_duration),
+    text_format("duration", DURATION_PATTERN, format_duration),
 ]
-Size = Annotated[int, BeforeValidator(parse_size), written_text("size", "^[0-9]{1,19}(B|KiB|MiB|GiB)$", show_size)]
+Size = Annotated[int, BeforeValidator(parse_size), text_format("size", "^[0-9]{1,19}(B|KiB|MiB|GiB)$", format_size)]
 
 
 def _host_port(value: object) -> dict[str, object] | HostPort:
     return HostPort.parse(value)
 
 
-Address = Annotated[HostPort, BeforeValidator(_host_port), written_text("address", ADDRESS_PATTERN)]
+Address = Annotated[HostPort, BeforeValidator(_host_port), text_format("address", ADDRESS_PATTERN)]
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
 def load(path: str | Path, model: type[_ModelT]) -> _ModelT:
     """
-    Read a configuration file.
-
-    Args:
-        path: the YAML file, at most 1 MiB.
-        model: what it must hold.
-
-    Returns:
-        The model.
+    Read a YAML file of at most 1 MiB into a model.
 
     Raises:
-        ConfigUnreadable: the file is absent, not readable, too large, or no YAML.
+        ConfigUnreadable: the file is absent, not readable, too large, or not YAML.
         ConfigInvalid: with every defect found.
     """
     return parse(_read(Path(path)), model, str(path))
@@ -293,18 +253,10 @@ def load(path: str | Path, model: type[_ModelT]) -> _ModelT:
 
 def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _ModelT:
     """
-    Judge the text of a configuration.
-
-    Args:
-        text: YAML 1.2; empty for no key at all.
-        model: what it must hold.
-        path: what errors call the text.
-
-    Returns:
-        The model.
+    Parse YAML into a model; an empty text has no keys. ``path`` is the name of the file in errors.
 
     Raises:
-        ConfigUnreadable: it is no YAML that :mod:`svc.strictyaml` takes.
+        ConfigUnreadable: the text is not YAML that :mod:`svc.strictyaml` accepts.
         ConfigInvalid: with every defect found.
     """
     try:
@@ -353,7 +305,7 @@ _EXPECTED: Final = {
 }
 
 
-def _problem(error: Mapping[str, Any], document: object) -> Problem:
+def _problem(error: Mapping[str, Any], document: object) -> ConfigProblem:
     location: tuple[int | str, ...] = tuple(error["loc"])
     kind = str(error["type"])
     value = None if kind == "missing" else _shown(error["input"])
@@ -363,11 +315,11 @@ def _problem(error: Mapping[str, Any], document: object) -> Problem:
         expected = _EXPECTED[kind]
     else:
         expected = str(error["msg"]).removeprefix("Input should be ")
-    return Problem(key=_key(location, document, absent=kind == "missing"), value=value, expected=expected)
+    return ConfigProblem(key=_key(location, document, absent=kind == "missing"), value=value, expected=expected)
 
 
 def _key(location: tuple[int | str, ...], document: object, *, absent: bool) -> str:
-    """Name the place as the file spells it: union branches that pydantic adds to the path are left out."""
+    """Write the path of a key as in the file, without the union branches that pydantic adds."""
     shown, here = "", document
     for position, part in enumerate(location):
         last = position == len(location) - 1
@@ -380,7 +332,7 @@ def _key(location: tuple[int | str, ...], document: object, *, absent: bool) -> 
     return shown or "configuration"
 
 
-#: What a password may stand in: a URL with an account or a query, and ``name=value`` with a name that says so.
+#: Texts that may contain a password: a URL with an account or a query, and ``name=value`` with such a name.
 _SECRET_IN_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://).*(?:[@?]|(?i:passw|secret))", re.DOTALL)
 _SECRET_BY_NAME: Final = re.compile(r".*(?:passw|secret|_key)\w*\s*=", re.DOTALL | re.IGNORECASE)
 
@@ -395,7 +347,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and (secret := _SECRET_IN_URL.match(value)):
-        # A URL may hold a password, also below a key that does not exist; this text goes to terminals and logs.
+        # A URL may contain a password, even below an unknown key, and this text is shown on terminals and in logs.
         return repr(f"{secret[1]}…")
     if isinstance(value, str) and _SECRET_BY_NAME.match(value):
         return repr("…")

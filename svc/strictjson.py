@@ -1,9 +1,9 @@
 """
-JSON and base64url read by the letter, so that two readers can never see two different documents.
+Strict JSON and base64url, so that two readers cannot interpret a document differently.
 
-Refuses by name what RFC 8259 leaves to taste: duplicate member names (SPIFFE Trust Domain and Bundle, section 4), a
-byte order mark, NaN and Infinity, fractions and exponents, integers beyond 2^53-1, lone surrogates, deep nesting. Knows
-nothing of what the document means.
+Refuses what RFC 8259 leaves to implementations: duplicate member names (SPIFFE Trust Domain and Bundle, section 4), a
+byte order mark, NaN and Infinity, fractions and exponents, integers beyond 2^53-1, lone surrogates, deep nesting, and
+too many values.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from svc.errors import SvcError
 
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 32
+#: Values and member names; a receipt of 1,000 redacted fields in each of its four lists has 28,000. The size alone does
+#: not limit the cost: a value has two or three octets (``[],``) and takes a microsecond and up to 100 octets of memory.
+MAX_NODES: Final = 32 * 1024
 _B64U: Final = re.compile(r"[A-Za-z0-9_-]*\Z")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -38,17 +41,17 @@ class Base64Refused(SvcError):
     defect: str
 
 
-def loads(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH) -> object:
+def loads(
+    data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES
+) -> object:
     """
-    Parse one JSON document strictly (RFC 8259 with the choices named in the module).
+    Parse one UTF-8 JSON document into dict, list, str, int, bool or None, never float.
 
     Args:
-        data: UTF-8 octets of the document.
-        max_bytes: the largest accepted size.
-        max_depth: the deepest accepted nesting of arrays and objects.
-
-    Returns:
-        dict, list, str, int, bool or None; never float.
+        data: the document.
+        max_bytes: the maximum size in octets.
+        max_depth: the maximum nesting of arrays and objects.
+        max_nodes: the maximum number of values and member names, counted before any of them is built.
 
     Raises:
         JsonRefused: with ``defect`` naming what was found.
@@ -61,7 +64,7 @@ def loads(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPT
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise JsonRefused(defect=f"invalid UTF-8 at octet {error.start}") from error
-    _refuse_deep(text, max_depth)
+    _check_size(text, max_depth, max_nodes)
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -73,40 +76,23 @@ def loads(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPT
     return value
 
 
-def loads_object(data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH) -> dict[str, object]:
-    """
-    Parse one JSON document that must be an object.
-
-    Args:
-        data: as in :func:`loads`.
-        max_bytes: as in :func:`loads`.
-        max_depth: as in :func:`loads`.
-
-    Returns:
-        The object.
-
-    Raises:
-        JsonRefused: as :func:`loads`, and where the document is not an object.
-    """
-    value = loads(data, max_bytes=max_bytes, max_depth=max_depth)
+def loads_object(
+    data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES
+) -> dict[str, object]:
+    """Parse one JSON document that must be an object; see :func:`loads`."""
+    value = loads(data, max_bytes=max_bytes, max_depth=max_depth, max_nodes=max_nodes)
     if not isinstance(value, dict):
         raise JsonRefused(defect="the document is not an object")
     return value
 
 
-#: Made once: ``json.dumps`` would make one for each document.
+#: Created once: ``json.dumps`` creates an encoder for each call.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def dumps(value: object) -> bytes:
     """
-    Write compact UTF-8 JSON.
-
-    Args:
-        value: dict, list, tuple, str, int, bool or None, nested.
-
-    Returns:
-        The document without insignificant white space, members in insertion order.
+    Serialize as compact UTF-8 JSON, members in insertion order.
 
     Raises:
         ValueError: for NaN or an infinity.
@@ -116,27 +102,13 @@ def dumps(value: object) -> bytes:
 
 
 def b64u_encode(data: bytes) -> str:
-    """
-    Encode as base64url without padding (RFC 4648, section 5).
-
-    Args:
-        data: any octets.
-
-    Returns:
-        The text.
-    """
+    """Encode as base64url without padding (RFC 4648, section 5)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def b64u_decode(text: object) -> bytes:
     """
-    Decode canonical base64url without padding: one text for each octet string, no spare bits.
-
-    Args:
-        text: the text; anything but ``str`` is refused.
-
-    Returns:
-        The octets.
+    Decode canonical base64url without padding: unused bits must be zero, so each octet string has one encoding.
 
     Raises:
         Base64Refused: with ``defect`` naming what was found.
@@ -154,21 +126,28 @@ def b64u_decode(text: object) -> bytes:
     return data
 
 
-def _refuse_deep(text: str, max_depth: int) -> None:
-    depth = 0
-    for token in _BRACKETS.finditer(text):
+def _check_size(text: str, max_depth: int, max_nodes: int) -> None:
+    """Refuse a text that is nested too deeply or has too many nodes, before the decoder builds any of them."""
+    depth = nodes = 0
+    for token in _TOKENS.finditer(text):
         mark = token.group()
+        if mark in "]}":
+            depth -= 1
+            if depth < 0:
+                return  # Not JSON: the decoder reports the position.
+            continue
+        nodes += 1
+        if nodes > max_nodes:
+            raise JsonRefused(defect=f"more than {max_nodes} values and member names")
         if mark in "[{":
             depth += 1
             if depth > max_depth:
                 raise JsonRefused(defect=f"nested deeper than {max_depth}")
-        elif mark in "]}":
-            depth -= 1
 
 
-#: Strings are matched whole so that brackets inside them do not count. One that never ends is matched to the end of the
-#: text without ever going back: each character is looked at once, whatever the text.
-_BRACKETS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+#: A string, a bracket, or a number or word. Strings are matched whole, so that brackets inside them are not counted. An
+#: unterminated string is matched to the end of the text without backtracking: the scan takes linear time.
+_TOKENS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]|[^"\[\]{}:,\s]++', re.DOTALL)
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

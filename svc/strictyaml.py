@@ -1,10 +1,9 @@
 """
-YAML 1.2 read by the letter, so that two readers can never see two different documents.
+Strict YAML 1.2, so that two readers cannot interpret a document differently.
 
-Takes one document of mappings with text for keys, lists and the scalars of the core schema (YAML 1.2.2, section
-10.3.2). Refuses by name what readers understand differently or what makes a small text large: duplicate keys, tags,
-anchors and aliases, merge keys, directives, several documents, octal-looking numbers, numbers that are none, deep
-nesting. Knows nothing of what the document means.
+Accepts one document of mappings with text keys, lists and the scalars of the core schema (YAML 1.2.2, section 10.3.2).
+Refuses what readers interpret differently or what expands a small text: duplicate keys, tags, anchors and aliases,
+merge keys, directives, several documents, numbers with leading zeros, numbers that are not finite, deep nesting.
 """
 
 from __future__ import annotations
@@ -42,10 +41,9 @@ _HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _NOT_FINITE: Final = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
 
-#: YAML 1.1 ended lines with these, YAML 1.2 does not (section 5.4): what one reads behind one may be a comment for the
-#: other.
+#: Line breaks of YAML 1.1 only (section 5.4): where a comment ends depends on the version that a reader implements.
 _OTHER_BREAK: Final = re.compile("[\x85\u2028\u2029]")
-#: Directives stand in front of the document, among blank lines and comments.
+#: A directive, before the document and among blank lines and comments.
 _DIRECTIVE: Final = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?[\r\n])*%")
 
 _UNUSABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -60,14 +58,7 @@ class YamlRefused(SvcError):
 
 def loads(text: str, *, max_depth: int = MAX_DEPTH) -> object:
     """
-    Parse one YAML document strictly.
-
-    Args:
-        text: the document; empty for null.
-        max_depth: the deepest accepted nesting of mappings and lists.
-
-    Returns:
-        dict with text for keys, list, str, int, float, bool or None.
+    Parse one YAML document into dict with text keys, list, str, int, float, bool or None; an empty text is None.
 
     Raises:
         YamlRefused: with ``defect`` naming what was found and where.
@@ -79,14 +70,14 @@ def loads(text: str, *, max_depth: int = MAX_DEPTH) -> object:
     document = _Document(max_depth)
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
-            document.take(event)
+            document.feed(event)
     except YamlRefused:
         raise
     except MarkedYAMLError as error:
         problem = str(error.problem or error.context or "not YAML").split("\n")[0]
-        raise YamlRefused(defect=_place(error.problem_mark) + problem) from error
+        raise YamlRefused(defect=_location(error.problem_mark) + problem) from error
     except Exception as error:
-        # The scanner has assertions and look-ups of its own; whatever it raises, the text is at fault.
+        # The scanner also raises AssertionError, KeyError and others for invalid text.
         raise YamlRefused(defect=str(error).split("\n")[0] or "not YAML") from error
     return document.value
 
@@ -97,26 +88,26 @@ class _Document:
     def __init__(self, max_depth: int) -> None:
         self.value: object = None
         self._max_depth = max_depth
-        self._begun = False
+        self._started = False
         self._open: list[dict[str, object] | list[object]] = []
-        #: For each open container the key whose value comes next; None for lists and where a key comes next.
+        #: For each open container the key whose value is read next; None for lists and where a key is read next.
         self._keys: list[str | None] = []
 
-    def take(self, event: Event) -> None:
-        """Take the next event of the text."""
+    def feed(self, event: Event) -> None:
+        """Process the next event of the parser."""
         if isinstance(event, DocumentStartEvent):
-            if self._begun:
+            if self._started:
                 raise _refused("a second document", event)
-            self._begun = True
+            self._started = True
         elif isinstance(event, AliasEvent):
             raise _refused(f"the alias *{event.anchor}: aliases are not read, write the value out", event)
         elif isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent):
-            self._take_node(event)
+            self._feed_node(event)
         elif isinstance(event, MappingEndEvent | SequenceEndEvent):
             self._open.pop()
             self._keys.pop()
 
-    def _take_node(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
+    def _feed_node(self, event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
         if event.anchor is not None:
             raise _refused(f"the anchor &{event.anchor}: anchors are not read, write the value out", event)
         if event.tag is not None:
@@ -125,9 +116,9 @@ class _Document:
         if isinstance(event, ScalarEvent):
             value = _resolved(event) if event.implicit[0] else str(event.value)
             if isinstance(value, str) and _UNUSABLE.search(value):
-                raise _refused("NUL or half a character, which no name and no record can hold", event)
+                raise _refused("a NUL or a lone surrogate", event)
             if wants_key:
-                self._take_key(value, event)
+                self._set_key(value, event)
             else:
                 self._add(value)
             return
@@ -140,13 +131,13 @@ class _Document:
         self._open.append(container)
         self._keys.append(None)
 
-    def _take_key(self, key: object, event: ScalarEvent) -> None:
+    def _set_key(self, key: object, event: ScalarEvent) -> None:
         if not isinstance(key, str):
             raise _refused(f"the key {event.value or 'null'} is not text: put it in quotes", event)
         if key == "<<" and event.implicit[0]:
             raise _refused("the merge key <<: write the values out", event)
         if key in self._open[-1]:
-            raise _refused(f"the key {key} stands twice", event)
+            raise _refused(f"the key {key} appears twice", event)
         self._keys[-1] = key
 
     def _add(self, value: object) -> None:
@@ -188,9 +179,9 @@ def _resolved(event: ScalarEvent) -> object:
 
 
 def _refused(what: str, event: Event) -> YamlRefused:
-    return YamlRefused(defect=_place(event.start_mark) + what)
+    return YamlRefused(defect=_location(event.start_mark) + what)
 
 
-def _place(mark: object) -> str:
+def _location(mark: object) -> str:
     line, column = getattr(mark, "line", None), getattr(mark, "column", None)
     return f"line {line + 1}, column {column + 1}: " if line is not None and column is not None else ""

@@ -1,4 +1,4 @@
-"""Configuration files: what becomes of a file, and that every defect is told."""
+"""Configuration files: reading, and reports of every defect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from svc.settings import (
     MAX_FILE,
     Address,
     ConfigInvalid,
+    ConfigProblem,
     ConfigUnreadable,
     Duration,
     HostPort,
     Items,
-    Problem,
     Settings,
     Size,
     load,
@@ -40,7 +40,7 @@ class Listener(Settings):
     @field_validator("name")
     @classmethod
     def short(cls, value: str, info: ValidationInfo) -> str:
-        """Refuse by a rule of the model's own."""
+        """Apply a rule of the model."""
         if len(value) > 8:
             raise ValueError("a name of at most 8 characters")
         return value
@@ -55,7 +55,7 @@ class Store(Settings):
 
 
 class Example(Settings):
-    """A configuration with everything that the product's own have."""
+    """A configuration with every kind of value."""
 
     trustDomain: str
     count: Annotated[int, Field(ge=1, le=9)] = 1
@@ -67,7 +67,7 @@ class Example(Settings):
 
     @model_validator(mode="after")
     def different(self) -> Example:
-        """Refuse by a rule about the whole."""
+        """Apply a rule on the whole configuration."""
         if len({listener.name for listener in self.listeners}) != len(self.listeners):
             raise ValueError("listeners with different names")
         return self
@@ -85,8 +85,8 @@ listeners:
 """
 
 
-def told(text: str) -> list[str]:
-    """Tell all problems of a text."""
+def problems_of(text: str) -> list[str]:
+    """All problems of a text."""
     try:
         parse(text, Example)
     except ConfigInvalid as error:
@@ -98,7 +98,7 @@ class ParseTests(SynchronousTestCase):
     """From text to a model."""
 
     def test_a_whole_configuration(self) -> None:
-        """Every kind of value comes out typed; what is absent has its default."""
+        """Every kind of value has its type; absent keys have their defaults."""
         example = parse(WHOLE, Example)
         self.assertEqual((example.trustDomain, example.ready, example.count), ("prod.example.org", False, 1))
         self.assertEqual(example.labels, {"1": "on"})
@@ -115,31 +115,31 @@ class ParseTests(SynchronousTestCase):
         self.assertRaises(ValueError, setattr, example, "trustDomain", "b")
 
     def test_yaml_1_2(self) -> None:
-        """`on`, `off`, `yes` and `no` are text, and text is no truth and no number."""
+        """`on`, `off`, `yes` and `no` are text, and text is not converted to a boolean or number."""
         self.assertEqual(parse("trustDomain: off", Example).trustDomain, "off")
-        self.assertEqual(told("trustDomain: a\nready: on"), ["ready: 'on': expected true or false"])
-        self.assertEqual(told("trustDomain: a\nready: 'true'"), ["ready: 'true': expected true or false"])
-        self.assertEqual(told("trustDomain: a\nready: 1"), ["ready: 1: expected true or false"])
-        self.assertEqual(told("trustDomain: a\ncount: '1'"), ["count: '1': expected a whole number"])
-        self.assertEqual(told("trustDomain: a\ncount: 1.0"), ["count: 1.0: expected a whole number"])
-        self.assertEqual(told("trustDomain: a\ncount: true"), ["count: true: expected a whole number"])
-        self.assertEqual(told("trustDomain: 1"), ["trustDomain: 1: expected text"])
-        self.assertEqual(told("trustDomain:"), ["trustDomain: null: expected text"])
+        self.assertEqual(problems_of("trustDomain: a\nready: on"), ["ready: 'on': expected true or false"])
+        self.assertEqual(problems_of("trustDomain: a\nready: 'true'"), ["ready: 'true': expected true or false"])
+        self.assertEqual(problems_of("trustDomain: a\nready: 1"), ["ready: 1: expected true or false"])
+        self.assertEqual(problems_of("trustDomain: a\ncount: '1'"), ["count: '1': expected a whole number"])
+        self.assertEqual(problems_of("trustDomain: a\ncount: 1.0"), ["count: 1.0: expected a whole number"])
+        self.assertEqual(problems_of("trustDomain: a\ncount: true"), ["count: true: expected a whole number"])
+        self.assertEqual(problems_of("trustDomain: 1"), ["trustDomain: 1: expected text"])
+        self.assertEqual(problems_of("trustDomain:"), ["trustDomain: null: expected text"])
         self.assertEqual(parse("trustDomain: 2001-12-14", Example).trustDomain, "2001-12-14")
 
     def test_nothing(self) -> None:
-        """An empty text has no key, so what must be there is missing."""
+        """An empty text has no keys, so the required ones are missing."""
         for text in ("", "# a comment\n", "---\n", "{}"):
-            self.assertEqual(told(text), ["trustDomain: missing: expected a value"])
+            self.assertEqual(problems_of(text), ["trustDomain: missing: expected a value"])
 
     def test_unreadable(self) -> None:
-        """What is no mapping of keys to values, or no strict YAML, is told with its place."""
+        """A text that is not a mapping, or not strict YAML, is refused with line and column."""
         for text, what in (
             ("- a", "the file is not a mapping of keys to values"),
             ("a", "the file is not a mapping of keys to values"),
             ("false", "the file is not a mapping of keys to values"),
-            ("trustDomain: a\ntrustDomain: b", "line 2, column 1: the key trustDomain stands twice"),
-            ("labels: {a: b, a: c}", "line 1, column 16: the key a stands twice"),
+            ("trustDomain: a\ntrustDomain: b", "line 2, column 1: the key trustDomain appears twice"),
+            ("labels: {a: b, a: c}", "line 1, column 16: the key a appears twice"),
             ("trustDomain: !secret a", "line 1, column 14: the tag !secret: tags are not read"),
             ("trustDomain: *a", "line 1, column 14: the alias *a: aliases are not read, write the value out"),
             ("trustDomain: 'a", "line 1, column 16: found unexpected end of stream"),
@@ -150,10 +150,10 @@ class ParseTests(SynchronousTestCase):
 
 
 class ProblemTests(SynchronousTestCase):
-    """How defects are told."""
+    """Reports of defects."""
 
     def test_every_problem(self) -> None:
-        """All defects come at once, each with its key, its value and what was expected."""
+        """All defects are reported at once, each with key, value and what was expected."""
         text = """
 ready: maybe
 cuont: 3
@@ -171,7 +171,7 @@ listeners:
         size = "a size with its unit, such as 512B, 4KiB, 16MiB or 1GiB, below 2^63 octets"
         address = "an address host:port with a port up to 65535, IPv6 in brackets"
         self.assertEqual(
-            sorted(told(text)),
+            sorted(problems_of(text)),
             sorted(
                 [
                     "trustDomain: missing: expected a value",
@@ -195,33 +195,37 @@ listeners:
         )
 
     def test_lists(self) -> None:
-        """A list is needed where there is one, and nothing else will do."""
+        """Where a list is expected, other values are refused."""
         for value, shown in (("{}", "a mapping"), ("a", "'a'"), ("1", "1"), ("null", "null")):
-            self.assertEqual(told(f"trustDomain: a\nlisteners: {value}"), [f"listeners: {shown}: expected a list"])
+            self.assertEqual(
+                problems_of(f"trustDomain: a\nlisteners: {value}"), [f"listeners: {shown}: expected a list"]
+            )
 
     def test_alternatives(self) -> None:
-        """Where one of several is accepted, keys are spelled as in the file, without the names of the alternatives."""
-        problems = told("trustDomain: a\neither: {name: b, lisen: c}")
+        """Paths of keys below alternatives are written as in the file, without the names of the alternatives."""
+        problems = problems_of("trustDomain: a\neither: {name: b, lisen: c}")
         self.assertIn("either.listen: missing: expected a value", problems)
         self.assertIn("either.lisen: 'c': expected no such key", problems)
         self.assertIn("either: a mapping: expected text", problems)
         self.assertEqual(len(problems), 3)
 
     def test_a_rule_about_the_whole(self) -> None:
-        """Its key is the configuration."""
+        """A defect of the whole configuration has the key `configuration`."""
         text = "trustDomain: a\nlisteners: [{name: b, listen: ':1'}, {name: b, listen: ':2'}]"
-        self.assertEqual(told(text), ["configuration: a mapping: expected listeners with different names"])
+        self.assertEqual(problems_of(text), ["configuration: a mapping: expected listeners with different names"])
 
     def test_the_error(self) -> None:
-        """The error counts its problems and tells the first."""
+        """The error contains the number of problems and the first one."""
         error = self.assertRaises(ConfigInvalid, parse, "ready: 1", Example, "proxy.yaml")
         self.assertEqual(str(error), "proxy.yaml has 2 problem(s): trustDomain: missing: expected a value")
-        self.assertEqual(error.problems[0], Problem("trustDomain", None, "a value"))
+        self.assertEqual(error.problems[0], ConfigProblem("trustDomain", None, "a value"))
         self.assertEqual((error.reason, error.path), ("config_invalid", "proxy.yaml"))
 
     def test_hostile_text(self) -> None:
-        """Neither keys nor values of a file reach a terminal as control characters, nor at any length."""
-        for problem in told('trustDomain: a\n"\\e[31mkey\\u202e": "\\e]0;a\\a"\ncount: "\\u202e' + "x" * 5000 + '"'):
+        """Keys and values of a file are escaped and truncated in messages."""
+        for problem in problems_of(
+            'trustDomain: a\n"\\e[31mkey\\u202e": "\\e]0;a\\a"\ncount: "\\u202e' + "x" * 5000 + '"'
+        ):
             self.assertTrue(problem.isprintable(), problem)
             self.assertNotIn("\u202e", problem)
             self.assertLess(len(problem), 500)
@@ -231,16 +235,16 @@ class LoadTests(SynchronousTestCase):
     """From a file to a model."""
 
     def setUp(self) -> None:
-        """Name a file that does not exist."""
+        """Choose the path of a file."""
         self.path = Path(self.mktemp())
 
     def refused(self, path: str | Path) -> str:
-        """Tell why a file cannot be read."""
+        """The reason why a file cannot be read."""
         error = self.assertRaises(ConfigUnreadable, load, path, Example)
         return str(error.evidence["what"])
 
     def test_a_file(self) -> None:
-        """The path may be text or a path; errors name it."""
+        """The path may be a str or a Path; errors contain it."""
         self.path.write_text(WHOLE)
         self.assertEqual(load(self.path, Example), parse(WHOLE, Example))
         self.assertEqual(load(str(self.path), Example), parse(WHOLE, Example))
@@ -248,17 +252,17 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(self.assertRaises(ConfigInvalid, load, self.path, Example).path, str(self.path))
 
     def test_missing(self) -> None:
-        """A file that is not there, in a folder or in none."""
+        """An absent file, in an existing or absent folder."""
         self.assertEqual(self.refused(self.path), "No such file or directory")
         self.assertEqual(self.refused(self.path / "a"), "No such file or directory")
 
     def test_a_folder(self) -> None:
-        """A folder is no file."""
+        """A folder is refused."""
         self.path.mkdir()
         self.assertEqual(self.refused(self.path), "Is a directory")
 
     def test_permissions(self) -> None:
-        """A file that may not be read."""
+        """A file without read permission is refused."""
         if os.geteuid() == 0:
             self.path.symlink_to(self.path.absolute())
             self.assertEqual(self.refused(self.path), "Too many levels of symbolic links")
@@ -267,14 +271,14 @@ class LoadTests(SynchronousTestCase):
         self.path.chmod(0)
         self.assertEqual(self.refused(self.path), "Permission denied")
 
-    def test_names_that_no_file_has(self) -> None:
-        """NUL and half a character in a path are told as any other reason."""
+    def test_invalid_names(self) -> None:
+        """NUL and lone surrogates in a path are reported like other errors."""
         for path in ("a\0b", "\ud800"):
             self.assertEqual(self.refused(path), "no file can have this name")
         self.assertEqual(self.refused("a" * 5000), "File name too long")
 
     def test_size(self) -> None:
-        """A file may have a mebibyte, and not an octet more."""
+        """A file of 1 MiB is read, one octet more is refused."""
         start = b"trustDomain: a\n#"
         self.path.write_bytes(start + b"x" * (MAX_FILE - len(start)))
         self.assertEqual(load(self.path, Example).trustDomain, "a")
@@ -312,15 +316,15 @@ FILES = st.lists(st.tuples(KEYS, VALUES), max_size=5).map(lambda pairs: "".join(
 
 
 class PropertyTests(SynchronousTestCase):
-    """What holds for all texts."""
+    """Properties of any text."""
 
     def setUp(self) -> None:
-        """Name a file to write."""
+        """Choose the path of a file."""
         self.path = Path(self.mktemp())
 
     @given(st.text(max_size=200) | FILES | FILES.map(lambda text: "trustDomain: a\n" + text))
     def test_any_text(self, text: str) -> None:
-        """Any text gives a model, or a typed error that can be shown."""
+        """Any text gives a model or a typed error with a message."""
         try:
             example = parse(text, Example)
         except (ConfigUnreadable, ConfigInvalid) as error:
@@ -334,7 +338,7 @@ class PropertyTests(SynchronousTestCase):
 
     @given(st.binary(max_size=100) | FILES.map(str.encode))
     def test_any_octets_in_a_file(self, data: bytes) -> None:
-        """So does any file."""
+        """Any file gives a model or a typed error with a message."""
         self.path.write_bytes(data)
         try:
             self.assertIsInstance(load(self.path, Example), Example)

@@ -1,4 +1,4 @@
-"""Values of configurations: durations, sizes and addresses, at their limits and in odd spellings."""
+"""Values of configurations: durations, sizes and addresses, at their limits and in unusual spellings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class DurationTests(SynchronousTestCase):
     """Time spans with their unit."""
 
     def test_units(self) -> None:
-        """Each unit, whole and in parts."""
+        """Each unit, whole and with a fraction."""
         rows = {"0s": 0, "250ms": 0.25, "10s": 10, "1.5m": 90, "5m": 300, "1h": 3600, "90d": 7776000, "0.000001s": 1e-6}
         self.assertEqual({text: parse_duration(text) for text in rows}, rows)
 
     def test_the_longest(self) -> None:
-        """A hundred years, in every unit."""
+        """The maximum is a hundred years, in every unit."""
         for text, more in (("36500d", "36501d"), ("876000h", "876001h"), ("52560000m", "52560001m")):
             self.assertEqual(parse_duration(text), 36500 * 86400.0)
             self.assertRaises(ValueError, parse_duration, more)
         self.assertRaises(ValueError, parse_duration, "1000000000s")
 
     def test_refused(self) -> None:
-        """Anything else is told what a duration is."""
+        """The error for other values says what a duration is."""
         for value in (
             *(
                 "",
@@ -60,14 +60,14 @@ class SizeTests(SynchronousTestCase):
         self.assertEqual({text: parse_size(text) for text in rows}, rows)
 
     def test_the_largest(self) -> None:
-        """What a signed 64-bit counter holds."""
+        """The maximum is that of a signed 64-bit integer."""
         self.assertEqual(parse_size("9223372036854775807B"), 2**63 - 1)
         self.assertEqual(parse_size("8589934591GiB"), 2**63 - 2**30)
         for text in ("9223372036854775808B", "8589934592GiB", "99999999999999999999B"):
             self.assertRaises(ValueError, parse_size, text)
 
     def test_refused(self) -> None:
-        """Anything else, also units of 1000, is told what a size is."""
+        """The error for other values, also units of 1000, says what a size is."""
         for value in (
             *("", "4", "KiB", "4kiB", "4KB", "4K", "4k", "4M", "4TiB", "-4B", "+4B", "1.5KiB", "4 KiB", " 4B", "4B\n"),
             *("0x4B", "٤B", 4096, 4.0, True, None, ["4B"]),
@@ -80,7 +80,7 @@ class HostPortTests(SynchronousTestCase):
     """Addresses."""
 
     def test_accepted(self) -> None:
-        """Names, addresses of both kinds, and no host for all of them; they are written as they were read."""
+        """Names, IPv4 and IPv6 addresses and an empty host are read and formatted unchanged."""
         rows = {
             "127.0.0.1:80": ("127.0.0.1", 80),
             "0.0.0.0:65535": ("0.0.0.0", 65535),
@@ -98,13 +98,13 @@ class HostPortTests(SynchronousTestCase):
         self.assertEqual({text: HostPort.parse(text) for text in rows}, {t: HostPort(*row) for t, row in rows.items()})
         self.assertEqual([str(HostPort.parse(text)) for text in rows], list(rows))
 
-    def test_itself(self) -> None:
-        """An address stays one."""
+    def test_host_port(self) -> None:
+        """A HostPort is returned unchanged."""
         address = HostPort("a", 1)
         self.assertIs(HostPort.parse(address), address)
 
     def test_refused(self) -> None:
-        """What no resolver takes, or each in its own way, is no address."""
+        """Hosts that no resolver accepts, or that resolvers read differently, are refused."""
         for value in (
             *(
                 "",
@@ -167,7 +167,7 @@ class HostPortTests(SynchronousTestCase):
 
     @given(st.text(max_size=20) | st.text("0123456789abcdefx.:[]-", max_size=20))
     def test_any_text(self, text: str) -> None:
-        """Any text is an address that is written as it was read, or is refused."""
+        """Any text is refused, or is an address that is formatted unchanged."""
         try:
             address = HostPort.parse(text)
         except ValueError:

@@ -1,4 +1,4 @@
-"""YAML 1.2 read by the letter: what values come out, and what is refused."""
+"""Strict YAML 1.2: values, and what is refused."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ SCALARS: dict[str, object] = {
 }
 
 REFUSED = {
-    "a duplicate key": ("a: 1\na: 2", "line 2, column 1: the key a stands twice"),
-    "a duplicate key, quoted once": ("a: 1\n'a': 2", "the key a stands twice"),
-    "a duplicate key inside": ("a: {b: 1, c: 2, b: 3}", "line 1, column 17: the key b stands twice"),
+    "a duplicate key": ("a: 1\na: 2", "line 2, column 1: the key a appears twice"),
+    "a duplicate key, quoted once": ("a: 1\n'a': 2", "the key a appears twice"),
+    "a duplicate key inside": ("a: {b: 1, c: 2, b: 3}", "line 1, column 17: the key b appears twice"),
     "a number for a key": ("1: a", "the key 1 is not text: put it in quotes"),
     "a truth for a key": ("true: a", "the key true is not text"),
     "null for a key": (": a", "the key null is not text"),
@@ -88,8 +88,8 @@ REFUSED = {
     "a number of many digits": ("a: " + "9" * 5000, "more than 20 digits"),
     "NUL": ("a: b\x00", "special characters are not allowed"),
     "a lone surrogate": ("a: \ud800", "special characters are not allowed"),
-    "NUL by escape": ('a: "b\\0"', "line 1, column 4: NUL or half a character"),
-    "half a character by escape": ('"\\ud800": a', "line 1, column 1: NUL or half a character"),
+    "NUL by escape": ('a: "b\\0"', "line 1, column 4: a NUL or a lone surrogate"),
+    "a lone surrogate by escape": ('"\\ud800": a', "line 1, column 1: a NUL or a lone surrogate"),
     "NEL": ("# a \x85b: c", "the character U+0085"),
     "a line separator": ("# a \u2028b: c", "the character U+2028"),
     "a paragraph separator": ("a: 'b\u2029c'", "the character U+2029"),
@@ -142,10 +142,10 @@ PIECES = st.sampled_from(
 
 
 class ScalarTests(SynchronousTestCase):
-    """What plain and quoted text means."""
+    """Plain and quoted scalars."""
 
     def test_scalars(self) -> None:
-        """The core schema is all that gives plain text another type."""
+        """Plain scalars have the types of the core schema only."""
         self.assertEqual({text: loads(f"- {text}") for text in SCALARS}, {text: [v] for text, v in SCALARS.items()})
         self.assertEqual(
             {text: type(loads(f"a: {text}")["a"]) for text in SCALARS if text != "-"},  # type: ignore[index]
@@ -153,11 +153,11 @@ class ScalarTests(SynchronousTestCase):
         )
 
     def test_keys_are_text(self) -> None:
-        """Words that were truths in YAML 1.1 are keys like others."""
+        """Booleans of YAML 1.1, such as `on`, are text keys."""
         self.assertEqual(loads("on: 1\nyes: 2\n'1': 3\n'<<': 4"), {"on": 1, "yes": 2, "1": 3, "<<": 4})
 
     def test_documents(self) -> None:
-        """Nothing is null; structures nest as they are written."""
+        """An empty text is null; structures nest."""
         self.assertEqual([loads(text) for text in ("", "# a", "---", "---\n...\n", "\ufeff")], [None] * 5)
         text = "a:\n  - b: [c, {d: e}]\n    f:\n  - |\n    g\n  -\n    - h\n"
         text += "empty: {}\nnone: []\nflow: {i, j: }\npair: [k: l]\n"
@@ -173,22 +173,22 @@ class ScalarTests(SynchronousTestCase):
         )
 
     def test_a_percent_sign_elsewhere(self) -> None:
-        """Only in front of the document it begins a directive."""
+        """It begins a directive only before the document."""
         self.assertEqual(loads("a: 5%\n# %YAML 1.1\nb: '%'"), {"a": "5%", "b": "%"})
 
 
 class RefusedTests(SynchronousTestCase):
-    """What two readers could understand differently, or what is no YAML."""
+    """Texts that readers interpret differently or that are not YAML."""
 
     def test_refused(self) -> None:
-        """Each defect is named, with its place where there is one."""
+        """The error names the defect, with line and column where known."""
         for name, (text, words) in REFUSED.items():
             error = self.assertRaises(YamlRefused, loads, text)
             self.assertIn(words, error.defect, name)
             self.assertEqual(error.reason, "malformed")
 
     def test_depth(self) -> None:
-        """Mappings and lists nest as deep as the limit, each kind of nesting."""
+        """Mappings and lists may nest up to the limit."""
         for opened, closed in (("[", "]"), ("{a: ", "}"), ("- ", ""), ("[{a: ", "}]")):
             levels = len(opened.replace("a: ", "").replace(" ", ""))
             count = MAX_DEPTH // levels
@@ -200,7 +200,7 @@ class RefusedTests(SynchronousTestCase):
         self.assertRaises(YamlRefused, loads, "[[1]]", max_depth=1)
 
     def test_bombs(self) -> None:
-        """A small text stays small, and a large one costs no more than its size."""
+        """A small text does not expand, and the cost of a large one is linear."""
         laughs = "a0: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
         opened = {"laughs": laughs, "lists": "[" * 20000, "mappings": "{a: " * 20000, "keys": "? " * 20000}
         for name, text in opened.items():
@@ -210,11 +210,11 @@ class RefusedTests(SynchronousTestCase):
 
 
 class PropertyTests(SynchronousTestCase):
-    """What holds for all texts."""
+    """Properties of any text."""
 
     @given(st.text(max_size=100) | st.lists(PIECES | st.text(max_size=3), max_size=25).map("".join))
     def test_any_text(self, text: str) -> None:
-        """Any text gives a value of the named types, or the one error."""
+        """Any text gives a value of the documented types or YamlRefused."""
         try:
             value = loads(text)
         except YamlRefused as error:
@@ -223,7 +223,7 @@ class PropertyTests(SynchronousTestCase):
         self.check(value)
 
     def check(self, value: object) -> None:
-        """Only values that JSON has as well, with text for keys."""
+        """Assert that a value has only types of JSON, with text keys."""
         self.assertIn(type(value), (dict, list, str, int, float, bool, type(None)))
         if isinstance(value, dict):
             for key, inner in value.items():
@@ -235,6 +235,6 @@ class PropertyTests(SynchronousTestCase):
 
     @given(JSON)
     def test_json(self, value: object) -> None:
-        """JSON is YAML: what is written in it is read."""
+        """JSON documents are read."""
         self.assertEqual(loads(json.dumps(value, ensure_ascii=False)), value)
         self.assertEqual(loads(json.dumps({"a": value}, ensure_ascii=False, indent=2)), {"a": value})

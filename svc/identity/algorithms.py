@@ -1,9 +1,4 @@
-"""
-Which keys and which certificate signatures are allowed, and what they are called.
-
-Owns the list of algorithms and the digests that name a key or a certificate. Knows nothing of chains and of JOSE
-envelopes beyond the algorithm word that goes with a key.
-"""
+"""Which key and signature algorithms are allowed, and the SHA-256 digests that identify a key or a certificate."""
 
 from __future__ import annotations
 
@@ -14,14 +9,17 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from svc.identity.certificate import subject_text
-from svc.identity.errors import KeyNotAllowed, SignatureAlgorithmNotAllowed
+from svc.identity.errors import KeyNotAllowed, SvidInvalid
 
 MIN_RSA_BITS: Final = 2048
-#: A verification with a longer key costs milliseconds, which a stranger could make us spend.
+#: Verifying with a longer key takes milliseconds, which any peer could make us spend.
 MAX_RSA_BITS: Final = 8192
+#: For the same reason; the exponent of nearly all keys is 65537, which has 17 bits.
+MAX_RSA_EXPONENT_BITS: Final = 32
 
 SvidPrivateKey = (
     ec.EllipticCurvePrivateKey
@@ -44,9 +42,12 @@ SvidPublicKey = (
 @dataclass(frozen=True, slots=True)
 class KeyAlgorithm:
     """
-    An algorithm that a key of an SVID or of its authority may have.
+    An allowed algorithm of a key.
 
-    ``name`` is shown to people, ``jose`` is the ``alg`` of a signature by such a key (RFC 7518, RFC 9864, RFC 9964).
+    Args:
+        name: shown to users.
+        jose: the ``alg`` of a signature by such a key (RFC 7518, RFC 9864, RFC 9964).
+        post_quantum: whether it is ML-DSA.
     """
 
     name: str
@@ -68,8 +69,12 @@ ALGORITHMS: Final = (ECDSA_P256, ECDSA_P384, ED25519, RSA, ML_DSA_44, ML_DSA_65,
 
 _ALLOWED_HASHES: Final = frozenset({"sha256", "sha384", "sha512"})
 _OID: Final = x509.SignatureAlgorithmOID
-_HASHED_SIGNATURES: Final = frozenset(
+_ALLOWED_SIGNATURES: Final = frozenset(
     {
+        _OID.ED25519,
+        _OID.ML_DSA_44,
+        _OID.ML_DSA_65,
+        _OID.ML_DSA_87,
         _OID.ECDSA_WITH_SHA256,
         _OID.ECDSA_WITH_SHA384,
         _OID.ECDSA_WITH_SHA512,
@@ -78,7 +83,6 @@ _HASHED_SIGNATURES: Final = frozenset(
         _OID.RSA_WITH_SHA512,
     }
 )
-_PURE_SIGNATURES: Final = frozenset({_OID.ED25519, _OID.ML_DSA_44, _OID.ML_DSA_65, _OID.ML_DSA_87})
 _SIGNATURE_NAMES: Final = {
     oid: name.replace("_", "-") for name, oid in vars(_OID).items() if isinstance(oid, x509.ObjectIdentifier)
 }
@@ -86,13 +90,7 @@ _SIGNATURE_NAMES: Final = {
 
 def key_algorithm(public_key: object) -> KeyAlgorithm:
     """
-    Name the algorithm of a public key.
-
-    Args:
-        public_key: a public key of the cryptography library.
-
-    Returns:
-        The algorithm.
+    Return the algorithm of a public key of the cryptography library.
 
     Raises:
         KeyNotAllowed: for any other kind, curve or size.
@@ -109,6 +107,9 @@ def key_algorithm(public_key: object) -> KeyAlgorithm:
         case rsa.RSAPublicKey():
             if not MIN_RSA_BITS <= public_key.key_size <= MAX_RSA_BITS:
                 raise KeyNotAllowed(found=f"RSA of {public_key.key_size} bits")
+            exponent_bits = public_key.public_numbers().e.bit_length()
+            if exponent_bits > MAX_RSA_EXPONENT_BITS:
+                raise KeyNotAllowed(found=f"RSA with a public exponent of {exponent_bits} bits")
             return RSA
         case mldsa.MLDSA44PublicKey():
             return ML_DSA_44
@@ -121,41 +122,27 @@ def key_algorithm(public_key: object) -> KeyAlgorithm:
 
 def certificate_key_algorithm(certificate: x509.Certificate) -> KeyAlgorithm:
     """
-    Name the algorithm of the key in a certificate.
-
-    Args:
-        certificate: any certificate.
-
-    Returns:
-        The algorithm.
+    Return the algorithm of the key in a certificate.
 
     Raises:
-        KeyNotAllowed: for any other kind, curve or size, and for a key that cannot be read.
+        KeyNotAllowed: as :func:`key_algorithm`, and for a key that cannot be read.
     """
     try:
         public_key = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except Exception as error:
         raise KeyNotAllowed(found=f"with the algorithm {certificate.public_key_algorithm_oid.dotted_string}") from error
     return key_algorithm(public_key)
 
 
 def check_signature_algorithm(certificate: x509.Certificate) -> None:
-    """
-    Refuse a certificate that is signed with a weak or unlisted algorithm, whoever signed it.
-
-    Args:
-        certificate: any certificate.
-
-    Raises:
-        SignatureAlgorithmNotAllowed: with ``found`` naming the algorithm.
-    """
+    """Refuse a certificate that is signed with a weak or unlisted algorithm, whoever signed it."""
     oid = certificate.signature_algorithm_oid
-    if oid in _HASHED_SIGNATURES or oid in _PURE_SIGNATURES:
+    if oid in _ALLOWED_SIGNATURES:
         return
     if oid == _OID.RSASSA_PSS and _pss_hashes(certificate) <= _ALLOWED_HASHES:
         return
     found = f"{_SIGNATURE_NAMES.get(oid, 'an unknown algorithm')} ({oid.dotted_string})"
-    raise SignatureAlgorithmNotAllowed(subject=subject_text(certificate), found=found)
+    raise SvidInvalid("signature_algorithm_not_allowed", subject=subject_text(certificate), found=found)
 
 
 def _pss_hashes(certificate: x509.Certificate) -> frozenset[str]:
@@ -171,45 +158,22 @@ def _pss_hashes(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset({message_hash.name, parameters.mgf._algorithm.name})
 
 
-def spki_der(public_key: SvidPublicKey) -> bytes:
-    """
-    Write a public key as DER SubjectPublicKeyInfo (RFC 5280, section 4.1.2.7).
-
-    Args:
-        public_key: the key.
-
-    Returns:
-        The octets.
-    """
+def spki_der(public_key: PublicKeyTypes) -> bytes:
+    """The SubjectPublicKeyInfo of a public key, DER."""
     return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def spki_sha256(certificate: x509.Certificate) -> bytes:
     """
-    Digest the SubjectPublicKeyInfo of a certificate.
-
-    Args:
-        certificate: any certificate.
-
-    Returns:
-        32 octets.
+    SHA-256 of the SubjectPublicKeyInfo of a certificate.
 
     Raises:
-        KeyNotAllowed: for a key that cannot be read.
+        KeyNotAllowed: as :func:`certificate_key_algorithm`.
     """
     certificate_key_algorithm(certificate)
-    encoded = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return hashlib.sha256(encoded).digest()
+    return hashlib.sha256(spki_der(certificate.public_key())).digest()
 
 
 def certificate_sha256(certificate: x509.Certificate) -> bytes:
-    """
-    Digest a whole certificate; the ``x5t#S256`` of JOSE (RFC 7515, section 4.1.8) is its base64url.
-
-    Args:
-        certificate: any certificate.
-
-    Returns:
-        32 octets.
-    """
+    """SHA-256 of the DER of a certificate; its base64url is the ``x5t#S256`` of JOSE (RFC 7515, section 4.1.8)."""
     return hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()

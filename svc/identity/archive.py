@@ -1,8 +1,8 @@
 """
-The memory of roots: each one that ever stood in a bundle, with the window in which it stood there.
+The bundle archive: each root that was ever in a bundle, with the window in which it was there.
 
-Owns the format of the archive file and how a new bundle is entered. Knows nothing of where the file lies. It lets
-evidence outlive the authority that issued it: a root counts inside its window and nowhere else.
+With it, evidence can be verified after its authority has gone. Owns the format of the archive file and how the current
+bundles are recorded.
 """
 
 from __future__ import annotations
@@ -15,31 +15,28 @@ from typing import Final
 from svc.identity.bundle import BundleMalformed, BundleSet, TrustAnchor, X509Bundle
 from svc.identity.documents import (
     as_object,
-    certificate_from_base64,
     certificate_to_base64,
-    instant_from,
-    instant_to,
+    format_time,
     load_document,
     member,
+    only_certificate,
+    parse_trust_domain,
+    read_time,
     require_version,
-    trust_domain_named,
-    whole_second,
+    round_to_second,
 )
 from svc.identity.spiffeid import TrustDomain
 from svc.strictjson import dumps
 
 VERSION: Final = 1
 TYPE: Final = "svc-bundle-archive/1"
-#: The most windows kept of one trust domain and kind; beyond it the oldest closed ones are forgotten.
+#: Windows kept for each trust domain and kind; beyond it those that ended first are dropped.
 MAX_WINDOWS: Final = 1024
 
 
 @dataclass(frozen=True)
 class BundleArchive:
-    """
-    SPIFFE roots and post-quantum roots with their windows. An open window (``last_seen`` is None) is a root that
-    still counts.
-    """
+    """SPIFFE and post-quantum roots with their windows; ``last_seen`` is None for a root that is still trusted."""
 
     spiffe: BundleSet = field(default_factory=BundleSet)
     pq: BundleSet = field(default_factory=BundleSet)
@@ -47,13 +44,7 @@ class BundleArchive:
     @classmethod
     def parse(cls, data: bytes) -> BundleArchive:
         """
-        Read the file.
-
-        Args:
-            data: its content.
-
-        Returns:
-            The archive.
+        Read the content of the file.
 
         Raises:
             BundleMalformed: with ``defect`` naming what was found.
@@ -64,24 +55,19 @@ class BundleArchive:
             raise BundleMalformed(defect=f"type is not {TYPE}")
         bundles: dict[str, list[X509Bundle]] = {"spiffe": [], "pq": []}
         for name, value in member(document, "trustDomains", dict, "").items():
-            trust_domain = trust_domain_named(name)
+            trust_domain = parse_trust_domain(name)
             where = f"trustDomains.{name}."
             entry = as_object(value, where)
             for kind, found in bundles.items():
                 if kind in entry:
                     roots = member(entry, kind, list, where)
-                    place = f"{where}{kind}."
-                    anchors = tuple(_anchor(as_object(root, place), place) for root in roots)
+                    location = f"{where}{kind}."
+                    anchors = tuple(_anchor(as_object(root, location), location) for root in roots)
                     found.append(X509Bundle(trust_domain, anchors))
         return cls(BundleSet.of(*bundles["spiffe"]), BundleSet.of(*bundles["pq"]))
 
     def serialize(self) -> bytes:
-        """
-        Write the file.
-
-        Returns:
-            Its content; equal archives give equal octets.
-        """
+        """The content of the file; equal archives give equal octets."""
         domains: dict[str, dict[str, object]] = {}
         for kind, bundles in (("spiffe", self.spiffe), ("pq", self.pq)):
             for bundle in bundles:
@@ -91,31 +77,19 @@ class BundleArchive:
 
     def observe(self, spiffe: BundleSet, now: datetime, *, pq: BundleSet | None = None) -> BundleArchive:
         """
-        Enter the bundles that are in force now.
+        Return an archive with the current bundles recorded; equal to this one when nothing changed.
 
-        New roots get a window that opens now; roots that are gone get theirs closed now; one that comes back gets a
-        second window.
+        The window of a new root begins now, and that of a root that is absent ends now. A root that is added again gets
+        a second window.
 
         Args:
-            spiffe: all SPIFFE bundles in force.
+            spiffe: all current SPIFFE bundles.
             now: the time, aware.
-            pq: all post-quantum bundles in force; None leaves what the archive has.
-
-        Returns:
-            A new archive; equal to this one when nothing changed.
+            pq: all current post-quantum bundles; None leaves those of the archive unchanged.
         """
         return BundleArchive(
             _observed(self.spiffe, spiffe, now), self.pq if pq is None else _observed(self.pq, pq, now)
         )
-
-    def bundle_set(self) -> BundleSet:
-        """
-        Give the SPIFFE roots to the verification.
-
-        Returns:
-            One bundle a trust domain, with windows; the post-quantum ones are ``pq``.
-        """
-        return self.spiffe
 
 
 def _observed(archived: BundleSet, seen: BundleSet, now: datetime) -> BundleSet:
@@ -124,9 +98,9 @@ def _observed(archived: BundleSet, seen: BundleSet, now: datetime) -> BundleSet:
 
 
 def _observed_domain(domain: TrustDomain, archived: BundleSet, seen: BundleSet, now: datetime) -> X509Bundle:
-    in_force = seen.bundle_for(domain).anchors if domain in seen else ()
-    # A dict keeps the order in which the bundle lists them.
-    missing = dict.fromkeys(anchor.certificate for anchor in in_force if anchor.counts_at(now))
+    current = seen.bundle_for(domain).anchors if domain in seen else ()
+    # A dict keeps the order of the bundle.
+    missing = dict.fromkeys(anchor.certificate for anchor in current if anchor.trusted_at(now))
     anchors: list[TrustAnchor] = []
     for anchor in archived.bundle_for(domain).anchors if domain in archived else ():
         if anchor.last_seen is not None:
@@ -136,14 +110,14 @@ def _observed_domain(domain: TrustDomain, archived: BundleSet, seen: BundleSet, 
             anchors.append(anchor)
         else:
             anchors.append(_closed(anchor, now))
-    opened = whole_second(now, up=False)
+    opened = round_to_second(now, up=False)
     anchors.extend(TrustAnchor(certificate, opened, None) for certificate in missing)
     return X509Bundle(domain, _bounded(anchors))
 
 
 def _closed(anchor: TrustAnchor, now: datetime) -> TrustAnchor:
-    end = whole_second(now, up=True)
-    # A clock that was set back must not produce a window that ends before it begins.
+    end = round_to_second(now, up=True)
+    # After the clock was set back, the window must not end before it begins.
     if anchor.first_seen is not None:
         end = max(end, anchor.first_seen)
     return TrustAnchor(anchor.certificate, anchor.first_seen, end)
@@ -153,22 +127,20 @@ def _bounded(anchors: list[TrustAnchor]) -> tuple[TrustAnchor, ...]:
     excess = len(anchors) - MAX_WINDOWS
     if excess <= 0:
         return tuple(anchors)
-    closed = [(anchor.last_seen, place) for place, anchor in enumerate(anchors) if anchor.last_seen is not None]
-    forgotten = {place for _end, place in sorted(closed)[:excess]}
-    return tuple(anchor for place, anchor in enumerate(anchors) if place not in forgotten)
+    closed = [(anchor.last_seen, index) for index, anchor in enumerate(anchors) if anchor.last_seen is not None]
+    dropped = {index for _end, index in sorted(closed)[:excess]}
+    return tuple(anchor for index, anchor in enumerate(anchors) if index not in dropped)
 
 
 def _anchor(root: Mapping[str, object], where: str) -> TrustAnchor:
-    chain = member(root, "x5c", list, where)
-    if len(chain) != 1:
-        raise BundleMalformed(defect=f"{where}x5c has {len(chain)} values, expected exactly one")
-    first_seen = instant_from(root, "firstSeen", where)
-    last_seen = instant_from(root, "lastSeen", where)
+    certificate = only_certificate(root, where)
+    first_seen = read_time(root, "firstSeen", where)
+    last_seen = read_time(root, "lastSeen", where)
     if first_seen is None:
         raise BundleMalformed(defect=f"{where}firstSeen is absent")
     if last_seen is not None and last_seen < first_seen:
         raise BundleMalformed(defect=f"{where}lastSeen is before firstSeen")
-    return TrustAnchor(certificate_from_base64(chain[0], where), first_seen, last_seen)
+    return TrustAnchor(certificate, first_seen, last_seen)
 
 
 def _root(anchor: TrustAnchor) -> dict[str, object]:
@@ -176,8 +148,8 @@ def _root(anchor: TrustAnchor) -> dict[str, object]:
         raise BundleMalformed(defect="a root without the time at which it was first seen does not belong in an archive")
     root: dict[str, object] = {
         "x5c": [certificate_to_base64(anchor.certificate)],
-        "firstSeen": instant_to(whole_second(anchor.first_seen, up=False)),
+        "firstSeen": format_time(round_to_second(anchor.first_seen, up=False)),
     }
     if anchor.last_seen is not None:
-        root["lastSeen"] = instant_to(whole_second(anchor.last_seen, up=True))
+        root["lastSeen"] = format_time(round_to_second(anchor.last_seen, up=True))
     return root

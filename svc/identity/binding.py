@@ -1,9 +1,4 @@
-"""
-The tie between a post-quantum leaf and the X.509-SVID it stands beside.
-
-Owns the private extension that holds the digest of the SVID's SubjectPublicKeyInfo. Knows nothing of who demands the
-tie.
-"""
+"""The private X.509 extension that binds a post-quantum leaf to an X.509-SVID by the SHA-256 of the SVID's key."""
 
 from __future__ import annotations
 
@@ -16,23 +11,12 @@ from svc.identity.errors import SvidMalformed
 from svc.naming import OID_SVID_BINDING
 
 _OID: Final = x509.ObjectIdentifier(OID_SVID_BINDING)
-#: DER of an OCTET STRING of 32 octets.
+#: DER header of an OCTET STRING of 32 octets.
 _HEADER: Final = b"\x04\x20"
 
 
 def binding_extension(svid_spki_sha256: bytes) -> x509.UnrecognizedExtension:
-    """
-    Write the extension; it goes into a certificate as non-critical.
-
-    Args:
-        svid_spki_sha256: SHA-256 of the SVID's SubjectPublicKeyInfo, 32 octets.
-
-    Returns:
-        The extension.
-
-    Raises:
-        ValueError: when the digest has another length.
-    """
+    """Return the extension, to be added as non-critical, for the digest of an SVID's SubjectPublicKeyInfo."""
     if len(svid_spki_sha256) != 32:
         raise ValueError("a SHA-256 digest has 32 octets")
     return x509.UnrecognizedExtension(_OID, _HEADER + svid_spki_sha256)
@@ -40,13 +24,7 @@ def binding_extension(svid_spki_sha256: bytes) -> x509.UnrecognizedExtension:
 
 def binding_of(certificate: x509.Certificate) -> bytes | None:
     """
-    Read the extension.
-
-    Args:
-        certificate: a post-quantum leaf.
-
-    Returns:
-        The digest of the SVID's SubjectPublicKeyInfo, or None when the certificate has no such extension.
+    Return the digest in the extension of a post-quantum leaf, or None when the leaf has no such extension.
 
     Raises:
         SvidMalformed: when the extension holds anything but an OCTET STRING of 32 octets.

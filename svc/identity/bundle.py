@@ -1,7 +1,6 @@
 """
-Whom we trust: the roots of each trust domain, with the time in which each one counts.
+Trust anchors, the bundle of one trust domain, and the set of bundles.
 
-Owns trust anchors, the bundle of one trust domain and the set of bundles. Knows nothing of how bundles arrive.
 Bundles of different trust domains are never merged (SPIFFE Federation, section 7.3).
 """
 
@@ -16,11 +15,12 @@ from typing import Final
 from cryptography import x509
 
 from svc.errors import SvcError
-from svc.identity.certificate import CertificateFacts, split_der, subject_of
+from svc.identity.certificate import CertificateFacts, split_der
+from svc.identity.encoding import CertificateEncoding
 from svc.identity.errors import SvidMalformed, TrustDomainUnknown
 from svc.identity.spiffeid import TrustDomain
 
-#: More roots than this in one bundle are somebody's mistake; an archive of two roots a day fits for over two years.
+#: Roots in one bundle; enough for an archive to which two roots are added each day for over two years.
 MAX_ANCHORS: Final = 2048
 
 
@@ -34,39 +34,29 @@ class BundleMalformed(SvcError):
 
 @dataclass(frozen=True)
 class TrustAnchor:
-    """
-    A root certificate and the window in which it stood in the bundle; None means unbounded on that side.
-    """
+    """A root certificate and the window in which it was in the bundle; None means unbounded on that side."""
 
     certificate: x509.Certificate
     first_seen: datetime | None = None
     last_seen: datetime | None = None
 
     @cached_property
+    def encoding(self) -> CertificateEncoding:
+        """The encoded parts of the certificate."""
+        return CertificateEncoding.read(self.certificate)
+
+    @cached_property
     def facts(self) -> CertificateFacts:
-        """What the rules need of the certificate; raises as :meth:`CertificateFacts.read`, at each use."""
-        return CertificateFacts.read(self.certificate)
+        """The facts of the certificate; each use raises as :meth:`CertificateFacts.read` while it fails."""
+        return CertificateFacts.read(self.certificate, self.encoding)
 
-    def counts_at(self, now: datetime) -> bool:
-        """
-        Say whether the root stood in the bundle at a time; both ends belong to the window.
-
-        Args:
-            now: an aware time.
-
-        Returns:
-            True inside the window.
-        """
+    def trusted_at(self, now: datetime) -> bool:
+        """Whether the root was in the bundle at an aware time; both ends of the window are inclusive."""
         after_start = self.first_seen is None or self.first_seen <= now
         return after_start and (self.last_seen is None or now <= self.last_seen)
 
     def window_text(self) -> str:
-        """
-        Describe the window.
-
-        Returns:
-            A phrase such as ``from … until …``.
-        """
+        """Describe the window, such as ``from … until …``."""
         parts = [f"from {self.first_seen}"] if self.first_seen else []
         parts += [f"until {self.last_seen}"] if self.last_seen else []
         return " ".join(parts) or "always"
@@ -74,9 +64,7 @@ class TrustAnchor:
 
 @dataclass(frozen=True)
 class X509Bundle:
-    """
-    The roots of one trust domain. Without any root it is legal and verifies nothing (all are revoked).
-    """
+    """The roots of one trust domain; a bundle without roots is valid and verifies nothing (all are revoked)."""
 
     trust_domain: TrustDomain
     anchors: tuple[TrustAnchor, ...] = ()
@@ -87,29 +75,13 @@ class X509Bundle:
 
     @classmethod
     def from_certificates(cls, trust_domain: TrustDomain, certificates: Iterable[x509.Certificate]) -> X509Bundle:
-        """
-        Make a bundle of roots that count without a window.
-
-        Args:
-            trust_domain: whose roots they are.
-            certificates: the roots; a repeated one counts once.
-
-        Returns:
-            The bundle.
-        """
+        """Make a bundle of roots that are trusted at any time; duplicates are dropped."""
         return cls(trust_domain, tuple(TrustAnchor(certificate) for certificate in dict.fromkeys(certificates)))
 
     @classmethod
     def parse_der(cls, trust_domain: TrustDomain, der: bytes) -> X509Bundle:
         """
-        Read the form of the Workload API: concatenated DER certificates.
-
-        Args:
-            trust_domain: whose roots they are.
-            der: the octets; none make an empty bundle.
-
-        Returns:
-            The bundle.
+        Read concatenated DER certificates, the form of the Workload API; no octets give an empty bundle.
 
         Raises:
             BundleMalformed: when the octets are anything else.
@@ -121,29 +93,47 @@ class X509Bundle:
 
     @property
     def certificates(self) -> tuple[x509.Certificate, ...]:
-        """The root certificates, in order."""
+        """The root certificates, in the order of the bundle."""
         return tuple(anchor.certificate for anchor in self.anchors)
 
     @cached_property
-    def _by_subject(self) -> Mapping[x509.Name, tuple[TrustAnchor, ...]]:
-        found: dict[x509.Name, list[TrustAnchor]] = {}
+    def _by_subject(self) -> Mapping[bytes, tuple[TrustAnchor, ...]]:
+        found: dict[bytes, list[TrustAnchor]] = {}
         for anchor in self.anchors:
-            subject = subject_of(anchor.certificate)
-            if subject is not None:
-                found.setdefault(subject, []).append(anchor)
+            found.setdefault(anchor.encoding.subject, []).append(anchor)
         return {subject: tuple(anchors) for subject, anchors in found.items()}
 
-    def named(self, subject: x509.Name) -> tuple[TrustAnchor, ...]:
-        """
-        Find the roots with a subject; a rotation leaves several.
-
-        Args:
-            subject: the issuer name of a certificate.
-
-        Returns:
-            The roots, possibly none.
-        """
+    def with_subject(self, subject: bytes) -> tuple[TrustAnchor, ...]:
+        """Return the roots with an encoded subject; after a rotation there are several."""
         return self._by_subject.get(subject, ())
+
+    @cached_property
+    def _by_key_id(self) -> Mapping[tuple[bytes, bytes | None], tuple[TrustAnchor, ...]]:
+        found: dict[tuple[bytes, bytes | None], list[TrustAnchor]] = {}
+        for anchor in self.anchors:
+            found.setdefault((anchor.encoding.subject, anchor.encoding.subject_key_id), []).append(anchor)
+        return {key: tuple(anchors) for key, anchors in found.items()}
+
+    def issuers_of(self, child: CertificateEncoding, now: datetime) -> Iterator[TrustAnchor]:
+        """
+        Return the roots that have the name of a certificate's issuer, the most likely ones first.
+
+        Roots that are trusted at ``now`` come before others, and in each group those with a matching key identifier.
+        The iteration is lazy: most certificates are signed by the first root.
+        """
+        anchors = self.with_subject(child.issuer)
+        if len(anchors) < 2:
+            yield from anchors
+            return
+        key_id = child.authority_key_id
+        matching = self._by_key_id.get((child.issuer, key_id), ()) if key_id is not None else ()
+        for trusted in (True, False):
+            yield from (each for each in matching if each.trusted_at(now) is trusted)
+            yield from (
+                each
+                for each in anchors
+                if each.trusted_at(now) is trusted and (key_id is None or each.encoding.subject_key_id != key_id)
+            )
 
     @cached_property
     def _certificates(self) -> frozenset[x509.Certificate]:
@@ -155,34 +145,18 @@ class X509Bundle:
 
 @dataclass(frozen=True)
 class BundleSet:
-    """
-    The bundles of all trust domains that we know. Equal when it holds the same bundles.
-    """
+    """The bundles of all trusted domains; sets of equal bundles are equal."""
 
     bundles: Mapping[TrustDomain, X509Bundle] = field(default_factory=dict)
 
     @classmethod
     def of(cls, *bundles: X509Bundle) -> BundleSet:
-        """
-        Put bundles together; a later one replaces an earlier one of the same trust domain.
-
-        Args:
-            bundles: any number of them.
-
-        Returns:
-            The set.
-        """
+        """Make a set; a later bundle replaces an earlier one of the same trust domain."""
         return cls({bundle.trust_domain: bundle for bundle in bundles})
 
     def bundle_for(self, trust_domain: TrustDomain) -> X509Bundle:
         """
-        Find the bundle that judges the SVIDs of a trust domain.
-
-        Args:
-            trust_domain: the trust domain of the SVID itself.
-
-        Returns:
-            The bundle.
+        Return the bundle by which the SVIDs of a trust domain are verified.
 
         Raises:
             TrustDomainUnknown: when there is none.
@@ -193,28 +167,8 @@ class BundleSet:
         return bundle
 
     def replace(self, bundle: X509Bundle) -> BundleSet:
-        """
-        Set the bundle of one trust domain.
-
-        Args:
-            bundle: the new bundle.
-
-        Returns:
-            A new set; this one stays as it is.
-        """
+        """Return a copy with the bundle of one trust domain replaced or added."""
         return BundleSet({**self.bundles, bundle.trust_domain: bundle})
-
-    def without(self, trust_domain: TrustDomain) -> BundleSet:
-        """
-        Forget a trust domain.
-
-        Args:
-            trust_domain: which one; it need not be there.
-
-        Returns:
-            A new set; this one stays as it is.
-        """
-        return BundleSet({name: bundle for name, bundle in self.bundles.items() if name != trust_domain})
 
     @property
     def trust_domains(self) -> tuple[TrustDomain, ...]:

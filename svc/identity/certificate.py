@@ -1,9 +1,7 @@
 """
-What the rules need to know of one certificate, read once and completely.
+Reads X.509 certificates: from DER, and into the facts that the verification rules need.
 
-Owns the step from an X.509 certificate to plain facts, and the splitting of concatenated DER. Knows no rule that
-depends on where in a chain a certificate stands. A certificate whose facts cannot be read completely is refused,
-never half-read.
+A certificate whose facts cannot be read completely is refused as a whole.
 """
 
 from __future__ import annotations
@@ -14,9 +12,11 @@ from typing import Final, TypeVar
 from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 
-from svc.identity.errors import CertificateVersionRefused, CriticalExtensionUnknown, SvidMalformed
+from svc.identity.encoding import CertificateEncoding, NotDer, check_serial_number, der_element
+from svc.identity.errors import SvidInvalid, SvidMalformed
+from svc.identity.spiffeid import MAX_SPIFFE_ID, SCHEME
 
-#: Extensions that the verification evaluates; any other one that is critical is refused (RFC 5280, section 4.2).
+#: Extensions that the verification evaluates; any other critical extension is refused (RFC 5280, section 4.2).
 _EVALUATED: Final = frozenset(
     {
         ExtensionOID.BASIC_CONSTRAINTS,
@@ -26,69 +26,65 @@ _EVALUATED: Final = frozenset(
         ExtensionOID.NAME_CONSTRAINTS,
     }
 )
+_SEQUENCE: Final = 0x30
 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """One certificate, taken apart. Made by :meth:`read`."""
+    """What the verification rules need of one certificate. Made by :meth:`read`."""
 
     certificate: x509.Certificate
+    encoding: CertificateEncoding
     is_ca: bool
     path_length: int | None
     key_usage: x509.KeyUsage | None
     extended_key_usage: frozenset[x509.ObjectIdentifier] | None
     names: tuple[x509.GeneralName, ...]
     name_constraints: x509.NameConstraints | None
-    subject_key_id: bytes | None
-    authority_key_id: bytes | None
 
     @classmethod
-    def read(cls, certificate: x509.Certificate) -> CertificateFacts:
+    def read(cls, certificate: x509.Certificate, encoding: CertificateEncoding | None = None) -> CertificateFacts:
         """
-        Take a certificate apart.
-
-        Args:
-            certificate: any certificate.
-
-        Returns:
-            Its facts.
+        Read a certificate; its encoding is computed unless it is given.
 
         Raises:
-            CertificateVersionRefused: when it is not X.509 v3.
-            CriticalExtensionUnknown: when it has a critical extension that no rule evaluates.
-            SvidMalformed: when an extension cannot be read.
+            SvidInvalid: ``certificate_version``, when it is not X.509 v3; ``critical_extension_unknown``, when it has a
+                critical extension that no rule evaluates.
+            SvidMalformed: when a name, a date or an extension cannot be read, or exceeds a limit of
+                :mod:`svc.identity.encoding`.
         """
+        encoding = encoding or CertificateEncoding.read(certificate)
+        encoding.check_limits()
         if certificate.version is not x509.Version.v3:
-            raise CertificateVersionRefused(subject=subject_text(certificate), version=certificate.version.name)
-        if subject_of(certificate) is None or issuer_of(certificate) is None:
-            raise SvidMalformed(defect="the subject or the issuer of a certificate is unreadable")
-        _check_dates(certificate)
+            raise SvidInvalid(
+                "certificate_version", subject=subject_text(certificate), version=certificate.version.name
+            )
+        _check_readable(certificate)
         extensions = read_extensions(certificate)
         for extension in extensions:
             if extension.critical and extension.oid not in _EVALUATED:
-                raise CriticalExtensionUnknown(subject=subject_text(certificate), oid=extension.oid.dotted_string)
+                raise SvidInvalid(
+                    "critical_extension_unknown", subject=subject_text(certificate), oid=extension.oid.dotted_string
+                )
         constraints = _value(extensions, x509.BasicConstraints)
         usage = _value(extensions, x509.ExtendedKeyUsage)
         alternative = _value(extensions, x509.SubjectAlternativeName)
-        subject_key = _value(extensions, x509.SubjectKeyIdentifier)
-        authority_key = _value(extensions, x509.AuthorityKeyIdentifier)
         return cls(
             certificate=certificate,
+            encoding=encoding,
             is_ca=constraints is not None and constraints.ca,
             path_length=constraints.path_length if constraints is not None else None,
             key_usage=_value(extensions, x509.KeyUsage),
             extended_key_usage=frozenset(usage) if usage is not None else None,
             names=tuple(alternative) if alternative is not None else (),
             name_constraints=_value(extensions, x509.NameConstraints),
-            subject_key_id=subject_key.digest if subject_key is not None else None,
-            authority_key_id=authority_key.key_identifier if authority_key is not None else None,
         )
 
     @property
     def subject(self) -> str:
-        """The subject as text for people (RFC 4514); empty when it has none."""
+        """The subject in the text form of RFC 4514; empty when the certificate has none."""
         return subject_text(self.certificate)
 
     @property
@@ -96,14 +92,14 @@ class CertificateFacts:
         """The URI names of the subject alternative name, in order."""
         return tuple(name.value for name in self.names if isinstance(name, x509.UniformResourceIdentifier))
 
-    @property
-    def self_issued(self) -> bool:
-        """Whether subject and issuer are the same name (RFC 5280, section 3.2)."""
-        return self.certificate.subject == self.certificate.issuer
 
-
-def _check_dates(certificate: x509.Certificate) -> None:
-    """Refuse dates that no calendar has, such as the year 0; the library raises when they are asked for."""
+def _check_readable(certificate: x509.Certificate) -> None:
+    """Decode names and dates, for which the library raises only when they are read."""
+    try:
+        _ = (certificate.subject, certificate.issuer)
+    except Exception as error:
+        # TypeError for a BIT STRING, KeyError for a type that is not text, and others.
+        raise SvidMalformed(defect="the subject or the issuer of a certificate is unreadable") from error
     try:
         _ = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
     except ValueError as error:
@@ -112,14 +108,7 @@ def _check_dates(certificate: x509.Certificate) -> None:
 
 def split_der(data: bytes, *, limit: int) -> tuple[x509.Certificate, ...]:
     """
-    Read concatenated DER certificates, the form of the SPIFFE Workload API.
-
-    Args:
-        data: certificates one after the other, without anything between them.
-        limit: the most certificates accepted.
-
-    Returns:
-        The certificates in order; none for no octets.
+    Read concatenated DER certificates, the form of the SPIFFE Workload API; no octets give no certificates.
 
     Raises:
         SvidMalformed: when the octets are anything else, or more than ``limit`` certificates.
@@ -129,7 +118,12 @@ def split_der(data: bytes, *, limit: int) -> tuple[x509.Certificate, ...]:
     while start < len(data):
         if len(certificates) == limit:
             raise SvidMalformed(defect=f"more than {limit} certificates")
-        end = _end_of_sequence(data, start)
+        try:
+            tag, _, end = der_element(data, start)
+        except NotDer as error:
+            raise SvidMalformed(defect=f"no DER certificate at octet {start}: {error}") from error
+        if tag != _SEQUENCE:
+            raise SvidMalformed(defect=f"no DER certificate at octet {start}")
         certificates.append(load_certificate(data[start:end]))
         start = end
     return tuple(certificates)
@@ -137,86 +131,64 @@ def split_der(data: bytes, *, limit: int) -> tuple[x509.Certificate, ...]:
 
 def load_certificate(der: bytes) -> x509.Certificate:
     """
-    Read one DER certificate.
-
-    Args:
-        der: exactly one certificate.
-
-    Returns:
-        The certificate.
+    Read exactly one DER certificate.
 
     Raises:
         SvidMalformed: when the octets are anything else.
     """
     try:
         return x509.load_der_x509_certificate(der)
-    except (ValueError, x509.InvalidVersion) as error:
+    except Exception as error:
+        # The library does not document all exceptions that it raises for invalid DER.
         raise SvidMalformed(defect="not a DER certificate") from error
+
+
+def load_presented(der: bytes) -> x509.Certificate:
+    """Read a DER certificate of a peer; it is refused where the library would only issue a warning."""
+    check_serial_number(der)
+    return load_certificate(der)
+
+
+def claimed_spiffe_id(der: bytes) -> str:
+    """
+    Read the SPIFFE ID that a certificate names, whatever is wrong with the certificate; for logs only.
+
+    Args:
+        der: the leaf certificate as a peer sent it, not verified; may be empty.
+
+    Returns:
+        The first URI name that begins with ``spiffe://``, cut to the length of the longest SPIFFE ID; empty where there
+        is none or the certificate cannot be read. It proves nothing.
+    """
+    try:
+        certificate = load_presented(der)
+        CertificateEncoding.read(certificate).check_limits()
+        names = _value(read_extensions(certificate), x509.SubjectAlternativeName) or ()
+    except SvidInvalid:
+        return ""
+    uris = (name.value for name in names if isinstance(name, x509.UniformResourceIdentifier))
+    return next((uri[:MAX_SPIFFE_ID] for uri in uris if uri.startswith(SCHEME)), "")
 
 
 def read_extensions(certificate: x509.Certificate) -> x509.Extensions:
     """
-    Read all extensions of a certificate.
-
-    Args:
-        certificate: any certificate.
-
-    Returns:
-        The extensions.
+    Decode all extensions of a certificate.
 
     Raises:
-        SvidMalformed: when one of them cannot be read or stands there twice.
+        SvidMalformed: when one of them cannot be read or appears twice.
     """
     try:
         return certificate.extensions
-    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except Exception as error:
         raise SvidMalformed(defect=f"the extensions of a certificate are unreadable ({error})") from error
 
 
-def subject_of(certificate: x509.Certificate) -> x509.Name | None:
-    """
-    Read the subject, which the library decodes late.
-
-    Args:
-        certificate: any certificate, also a broken one.
-
-    Returns:
-        The name, or None when it cannot be read; such a certificate is nobody's issuer.
-    """
-    try:
-        return certificate.subject
-    except ValueError:
-        return None
-
-
-def issuer_of(certificate: x509.Certificate) -> x509.Name | None:
-    """
-    Read the issuer, which the library decodes late.
-
-    Args:
-        certificate: any certificate, also a broken one.
-
-    Returns:
-        The name, or None when it cannot be read.
-    """
-    try:
-        return certificate.issuer
-    except ValueError:
-        return None
-
-
 def subject_text(certificate: x509.Certificate) -> str:
-    """
-    Name a certificate for people (RFC 4514).
-
-    Args:
-        certificate: any certificate, also a broken one.
-
-    Returns:
-        Its subject; empty when it has none.
-    """
-    name = subject_of(certificate)
-    return "(unreadable)" if name is None else name.rfc4514_string()
+    """The subject of any certificate in the text form of RFC 4514, for messages."""
+    try:
+        return certificate.subject.rfc4514_string()
+    except Exception:  # noqa: BLE001 (as in _check_readable)
+        return "(unreadable)"
 
 
 def _value(extensions: x509.Extensions, kind: type[_Extension]) -> _Extension | None:
@@ -224,20 +196,3 @@ def _value(extensions: x509.Extensions, kind: type[_Extension]) -> _Extension | 
         return extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
         return None
-
-
-def _end_of_sequence(data: bytes, start: int) -> int:
-    """Where the DER SEQUENCE that starts here ends (X.690, 8.1 and 10.1)."""
-    header = data[start : start + 6]
-    if len(header) < 2 or header[0] != 0x30:
-        raise SvidMalformed(defect=f"no DER certificate at octet {start}")
-    length, size = header[1], 2
-    if length >= 0x80:
-        octets = length & 0x7F
-        size += octets
-        if not 1 <= octets <= 4 or len(header) < size:
-            raise SvidMalformed(defect=f"a broken DER length at octet {start}")
-        length = int.from_bytes(header[2:size], "big")
-    if start + size + length > len(data):
-        raise SvidMalformed(defect=f"the certificate at octet {start} is cut off")
-    return start + size + length

@@ -1,7 +1,8 @@
 """
-The pieces that all bundle files share: members of the right type, instants, certificates in base64.
+What all JSON bundle files share: members of the right type, times, certificates in base64.
 
-Owns how a defect in such a file is named. Knows nothing of what a file as a whole means.
+In all functions ``where`` is the location in the file, for error messages. Each raises ``BundleMalformed`` for a value
+that is not of the expected form.
 """
 
 from __future__ import annotations
@@ -24,62 +25,30 @@ from svc.strictjson import JsonRefused, loads_object
 
 #: An archive of two thousand roots with ML-DSA keys stays below this.
 MAX_BUNDLE_OCTETS: Final = 32 * 1024 * 1024
+#: Enough for 32 MiB of certificates: the smallest root takes 450 octets and seven nodes.
+MAX_BUNDLE_NODES: Final = 512 * 1024
 
 _Value = TypeVar("_Value")
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z", re.ASCII)
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z", re.ASCII)
 
 
 def load_document(data: bytes) -> dict[str, object]:
-    """
-    Read a bundle file as one JSON object.
-
-    Args:
-        data: the content of the file.
-
-    Returns:
-        The object.
-
-    Raises:
-        BundleMalformed: when it is anything else.
-    """
+    """Parse a bundle file, which is one JSON object."""
     try:
-        return loads_object(data, max_bytes=MAX_BUNDLE_OCTETS)
+        return loads_object(data, max_bytes=MAX_BUNDLE_OCTETS, max_nodes=MAX_BUNDLE_NODES)
     except JsonRefused as error:
         raise BundleMalformed(defect=error.defect) from error
 
 
 def require_version(document: Mapping[str, object], version: int) -> None:
-    """
-    Demand the major version of a file.
-
-    Args:
-        document: the whole file.
-        version: the only one that is understood.
-
-    Raises:
-        BundleMalformed: when ``v`` is anything else.
-    """
+    """Require the version of a file, its member ``v``."""
     found = document.get("v")
     if found is True or found != version:
         raise BundleMalformed(defect=f"version {found!r}, only {version} is understood")
 
 
 def member(document: Mapping[str, object], name: str, kind: type[_Value], where: str) -> _Value:
-    """
-    Take a member that must be there.
-
-    Args:
-        document: an object of the file.
-        name: of the member.
-        kind: ``dict``, ``list``, ``str`` or ``int``.
-        where: how to name the place in an error.
-
-    Returns:
-        The value.
-
-    Raises:
-        BundleMalformed: when it is absent or of another type.
-    """
+    """Return a required member; ``kind`` is ``dict``, ``list``, ``str`` or ``int``."""
     value = document.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise BundleMalformed(defect=f"{where}{name} is {_type_name(value)}, expected {_type_name(kind())}")
@@ -87,37 +56,12 @@ def member(document: Mapping[str, object], name: str, kind: type[_Value], where:
 
 
 def as_object(value: object, where: str) -> dict[str, object]:
-    """
-    Demand an object.
-
-    Args:
-        value: what stands there.
-        where: how to name the place in an error.
-
-    Returns:
-        The object.
-
-    Raises:
-        BundleMalformed: when it is of another type.
-    """
     if not isinstance(value, dict):
         raise BundleMalformed(defect=f"{where} is {_type_name(value)}, expected an object")
     return value
 
 
-def trust_domain_named(name: str) -> TrustDomain:
-    """
-    Read the name of a trust domain out of a file.
-
-    Args:
-        name: the name.
-
-    Returns:
-        The trust domain.
-
-    Raises:
-        BundleMalformed: when it is not a trust domain name.
-    """
+def parse_trust_domain(name: str) -> TrustDomain:
     try:
         return TrustDomain.parse(name)
     except TrustDomainMalformed as error:
@@ -125,19 +69,7 @@ def trust_domain_named(name: str) -> TrustDomain:
 
 
 def certificate_from_base64(text: object, where: str) -> x509.Certificate:
-    """
-    Read one value of an ``x5c`` member (RFC 7517, section 4.7): padded standard base64 of DER.
-
-    Args:
-        text: the value.
-        where: how to name the place in an error.
-
-    Returns:
-        The certificate.
-
-    Raises:
-        BundleMalformed: when it is anything else.
-    """
+    """Read one value of an ``x5c`` member (RFC 7517, section 4.7): padded standard base64 of DER."""
     if not isinstance(text, str):
         raise BundleMalformed(defect=f"{where}x5c holds {_type_name(text)}, expected text")
     try:
@@ -146,38 +78,24 @@ def certificate_from_base64(text: object, where: str) -> x509.Certificate:
         raise BundleMalformed(defect=f"{where}x5c holds no certificate") from error
 
 
+def only_certificate(entry: Mapping[str, object], where: str) -> x509.Certificate:
+    """Read the ``x5c`` member of an entry that must have exactly one value."""
+    chain = member(entry, "x5c", list, where)
+    if len(chain) != 1:
+        raise BundleMalformed(defect=f"{where}x5c has {len(chain)} values, expected exactly one")
+    return certificate_from_base64(chain[0], where)
+
+
 def certificate_to_base64(certificate: x509.Certificate) -> str:
-    """
-    Write one value of an ``x5c`` member.
-
-    Args:
-        certificate: any certificate.
-
-    Returns:
-        Padded standard base64 of its DER form.
-    """
     return base64.b64encode(certificate.public_bytes(Encoding.DER)).decode("ascii")
 
 
-def instant_from(document: Mapping[str, object], name: str, where: str) -> datetime | None:
-    """
-    Take an optional instant, RFC 3339 in UTC with whole seconds.
-
-    Args:
-        document: an object of the file.
-        name: of the member.
-        where: how to name the place in an error.
-
-    Returns:
-        An aware time, or None when the member is absent or null.
-
-    Raises:
-        BundleMalformed: when it is anything else.
-    """
+def read_time(document: Mapping[str, object], name: str, where: str) -> datetime | None:
+    """Read an optional time, RFC 3339 in UTC with whole seconds; None when the member is absent or null."""
     value = document.get(name)
     if value is None:
         return None
-    if isinstance(value, str) and _INSTANT.match(value):
+    if isinstance(value, str) and _TIME.match(value):
         try:
             return datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         except ValueError as error:
@@ -185,32 +103,14 @@ def instant_from(document: Mapping[str, object], name: str, where: str) -> datet
     raise BundleMalformed(defect=f"{where}{name} is no instant such as 2026-11-21T02:05:31Z")
 
 
-def instant_to(instant: datetime) -> str:
-    """
-    Write an instant, RFC 3339 in UTC, cut to whole seconds.
-
-    Args:
-        instant: an aware time.
-
-    Returns:
-        The text.
-    """
-    return instant.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+def format_time(time: datetime) -> str:
+    return time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
-def whole_second(instant: datetime, *, up: bool) -> datetime:
-    """
-    Round to a whole second, so that a window survives being written and read.
-
-    Args:
-        instant: an aware time.
-        up: to the next second instead of the one before.
-
-    Returns:
-        The rounded time.
-    """
-    floor = instant.astimezone(UTC).replace(microsecond=0)
-    return floor + timedelta(seconds=1) if up and floor != instant else floor
+def round_to_second(time: datetime, *, up: bool) -> datetime:
+    """Round down, or up, to a whole second: the file has no fractions, and a window must not change by storing it."""
+    floor = time.astimezone(UTC).replace(microsecond=0)
+    return floor + timedelta(seconds=1) if up and floor != time else floor
 
 
 def _type_name(value: object) -> str:

@@ -1,8 +1,7 @@
 """
-Which SPIFFE IDs are meant: exactly one, all below a path, or all of a trust domain.
+Matchers of SPIFFE IDs: one ID, all below a path, or all of a trust domain.
 
-Owns the written form of a matcher. Knows nothing of what a match permits. Matching is on parsed identities and respects
-path boundaries: ``/ns/pay`` never covers ``/ns/payroll``.
+Matching compares parsed identities and respects path boundaries: ``/ns/pay`` never covers ``/ns/payroll``.
 """
 
 from __future__ import annotations
@@ -31,15 +30,7 @@ class Matcher(Protocol):
     """A set of SPIFFE IDs."""
 
     def matches(self, spiffe_id: SpiffeID) -> bool:
-        """
-        Say whether an identity belongs to the set.
-
-        Args:
-            spiffe_id: a verified identity.
-
-        Returns:
-            True when it belongs.
-        """
+        """Whether a verified identity belongs to the set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +40,6 @@ class ExactID:
     spiffe_id: SpiffeID
 
     def matches(self, spiffe_id: SpiffeID) -> bool:
-        """See :meth:`Matcher.matches`."""
         return spiffe_id == self.spiffe_id
 
     def __str__(self) -> str:
@@ -67,7 +57,6 @@ class PathPrefix:
             raise MatcherMalformed(text=self.prefix, defect="a prefix needs a path")
 
     def matches(self, spiffe_id: SpiffeID) -> bool:
-        """See :meth:`Matcher.matches`."""
         return spiffe_id.trust_domain == self.prefix.trust_domain and spiffe_id.path.startswith(self.prefix.path + "/")
 
     def __str__(self) -> str:
@@ -81,7 +70,6 @@ class MemberOf:
     trust_domain: TrustDomain
 
     def matches(self, spiffe_id: SpiffeID) -> bool:
-        """See :meth:`Matcher.matches`."""
         return spiffe_id.trust_domain == self.trust_domain and spiffe_id.path != ""
 
     def __str__(self) -> str:
@@ -90,25 +78,11 @@ class MemberOf:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """What at least one of several matchers covers; none of them covers nothing."""
+    """The union of several matchers; without any it covers no identity."""
 
     matchers: tuple[Matcher, ...]
 
-    @classmethod
-    def of(cls, *matchers: Matcher) -> AnyOf:
-        """
-        Join matchers.
-
-        Args:
-            matchers: any number of them.
-
-        Returns:
-            Their union.
-        """
-        return cls(matchers)
-
     def matches(self, spiffe_id: SpiffeID) -> bool:
-        """See :meth:`Matcher.matches`."""
         return any(matcher.matches(spiffe_id) for matcher in self.matchers)
 
     def __str__(self) -> str:
@@ -117,13 +91,7 @@ class AnyOf:
 
 def parse_matcher(text: str) -> ExactID | PathPrefix | MemberOf:
     """
-    Read the written form of a matcher.
-
-    Args:
-        text: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
-
-    Returns:
-        The matcher.
+    Read the text form of a matcher: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
 
     Raises:
         MatcherMalformed: with ``defect`` naming what was found; an identity without a path is refused, since no

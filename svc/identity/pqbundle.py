@@ -1,9 +1,8 @@
 """
-The file of post-quantum roots, kept apart from SPIFFE bundles because a SPIFFE bundle with one unknown key type is
-refused as a whole by others.
+The file of post-quantum roots, and the rule that the sequence of a trust domain never decreases.
 
-Owns the format and the rule that a sequence never falls. Knows nothing of where the file lies. It is never fetched
-from the peer that is being judged.
+The file is separate from SPIFFE bundles because other implementations refuse a whole SPIFFE bundle for one unknown key
+type. It is never fetched from the peer that is being verified.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from svc.identity.algorithms import certificate_key_algorithm
 from svc.identity.bundle import BundleMalformed, BundleSet, TrustAnchor, X509Bundle
 from svc.identity.documents import (
     as_object,
-    certificate_from_base64,
     certificate_to_base64,
-    instant_from,
-    instant_to,
+    format_time,
     load_document,
     member,
+    only_certificate,
+    parse_trust_domain,
+    read_time,
     require_version,
-    trust_domain_named,
-    whole_second,
+    round_to_second,
 )
-from svc.identity.errors import KeyNotAllowed, TrustDomainUnknown
+from svc.identity.errors import KeyNotAllowed
 from svc.identity.spiffeid import TrustDomain
 from svc.strictjson import Base64Refused, b64u_decode, b64u_encode, dumps
 
@@ -49,7 +48,7 @@ class SequenceFell(SvcError):
 
 @dataclass(frozen=True)
 class PqBundle:
-    """The post-quantum roots of one trust domain and the number of their version."""
+    """The post-quantum roots of one trust domain and their version number."""
 
     sequence: int
     bundle: X509Bundle
@@ -57,26 +56,16 @@ class PqBundle:
 
 @dataclass(frozen=True)
 class PqBundles:
-    """
-    The post-quantum roots of all trust domains that we know.
-    """
+    """The post-quantum roots of all trusted domains."""
 
     entries: Mapping[TrustDomain, PqBundle] = field(default_factory=dict)
-    #: The highest sequence of trust domains that were dropped since the process started.
+    #: The last sequence of each trust domain that was dropped.
     _dropped: Mapping[TrustDomain, int] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def parse(cls, data: bytes) -> PqBundles:
         """
-        Read the file.
-
-        Keys of a type or algorithm that is not known here are passed over: they verify nothing.
-
-        Args:
-            data: its content.
-
-        Returns:
-            The bundles.
+        Read the content of the file; keys of an unknown type or algorithm are ignored.
 
         Raises:
             BundleMalformed: with ``defect`` naming what was found.
@@ -85,7 +74,7 @@ class PqBundles:
         require_version(document, VERSION)
         entries: dict[TrustDomain, PqBundle] = {}
         for name, value in member(document, "trustDomains", dict, "").items():
-            trust_domain = trust_domain_named(name)
+            trust_domain = parse_trust_domain(name)
             where = f"trustDomains.{name}."
             entry = as_object(value, where)
             sequence = member(entry, "sequence", int, where)
@@ -98,12 +87,7 @@ class PqBundles:
         return cls(entries)
 
     def serialize(self) -> bytes:
-        """
-        Write the file.
-
-        Returns:
-            Its content; equal bundles give equal octets.
-        """
+        """The content of the file; equal bundles give equal octets."""
         return dumps(
             {
                 "v": VERSION,
@@ -118,76 +102,36 @@ class PqBundles:
         )
 
     def bundle_set(self) -> BundleSet:
-        """
-        Give the roots to the verification.
-
-        Returns:
-            One bundle a trust domain, with the windows of the file.
-        """
+        """The roots with their windows, in the form that the verification takes."""
         return BundleSet.of(*(entry.bundle for entry in self.entries.values()))
-
-    def sequence(self, trust_domain: TrustDomain) -> int:
-        """
-        Tell the version of a trust domain's roots.
-
-        Args:
-            trust_domain: which one.
-
-        Returns:
-            Its sequence.
-
-        Raises:
-            TrustDomainUnknown: when there is no entry.
-        """
-        entry = self.entries.get(trust_domain)
-        if entry is None:
-            raise TrustDomainUnknown(trust_domain=trust_domain)
-        return entry.sequence
 
     def with_bundle(self, bundle: X509Bundle, sequence: int | None = None) -> PqBundles:
         """
-        Set the roots of one trust domain.
+        Return a copy with the roots of one trust domain replaced.
 
         Args:
             bundle: the roots.
-            sequence: its version; by default the next one, or the present one where nothing changes.
-
-        Returns:
-            New bundles; these stay as they are.
+            sequence: their version; by default the next one, or the current one when the roots do not change.
 
         Raises:
-            SequenceFell: when the sequence does not rise although the roots change.
+            SequenceFell: when the roots change and the sequence does not increase.
         """
         present = self.entries.get(bundle.trust_domain)
         if sequence is None:
             floor = present.sequence if present else self._dropped.get(bundle.trust_domain, 0)
             sequence = floor if present and present.bundle == bundle else floor + 1
-        return self.advanced_by(PqBundles({**self.entries, bundle.trust_domain: PqBundle(sequence, bundle)}))
+        return self.advanced_to(PqBundles({**self.entries, bundle.trust_domain: PqBundle(sequence, bundle)}))
 
     def without(self, trust_domain: TrustDomain) -> PqBundles:
+        """Return a copy without a trust domain; the copy keeps its sequence, so that it cannot decrease later."""
+        return self.advanced_to(PqBundles({name: e for name, e in self.entries.items() if name != trust_domain}))
+
+    def advanced_to(self, newer: PqBundles) -> PqBundles:
         """
-        Drop a trust domain; its sequence is remembered as long as the value lives.
-
-        Args:
-            trust_domain: which one.
-
-        Returns:
-            New bundles; these stay as they are.
-        """
-        return self.advanced_by(PqBundles({name: e for name, e in self.entries.items() if name != trust_domain}))
-
-    def advanced_by(self, newer: PqBundles) -> PqBundles:
-        """
-        Follow a new version of the file: no sequence may fall, and an equal one means equal roots.
-
-        Args:
-            newer: what was read.
-
-        Returns:
-            What is in force from now on.
+        Return a newer version of the file with the dropped sequences carried over.
 
         Raises:
-            SequenceFell: when the file went back; what was in force stays in force.
+            SequenceFell: when a sequence decreases, or is equal although the roots differ.
         """
         for trust_domain, entry in newer.entries.items():
             present = self.entries.get(trust_domain)
@@ -211,10 +155,7 @@ def _anchor(key: Mapping[str, object], where: str) -> TrustAnchor | None:
     algorithm = member(key, "alg", str, where)
     if algorithm not in {"ML-DSA-44", "ML-DSA-65", "ML-DSA-87"}:
         return None
-    chain = member(key, "x5c", list, where)
-    if len(chain) != 1:
-        raise BundleMalformed(defect=f"{where}x5c has {len(chain)} values, expected exactly one")
-    certificate = certificate_from_base64(chain[0], where)
+    certificate = only_certificate(key, where)
     try:
         found = certificate_key_algorithm(certificate)
         public_key = b64u_decode(key.get("pub"))
@@ -225,7 +166,7 @@ def _anchor(key: Mapping[str, object], where: str) -> TrustAnchor | None:
         raise BundleMalformed(defect=f"{where}alg is {algorithm}, the certificate has {found}")
     if in_certificate.public_bytes_raw() != public_key:
         raise BundleMalformed(defect=f"{where}pub is not the key of the certificate")
-    return TrustAnchor(certificate, instant_from(key, "from", where), instant_from(key, "until", where))
+    return TrustAnchor(certificate, read_time(key, "from", where), read_time(key, "until", where))
 
 
 def _key(anchor: TrustAnchor) -> dict[str, object]:
@@ -239,7 +180,7 @@ def _key(anchor: TrustAnchor) -> dict[str, object]:
         "x5c": [certificate_to_base64(anchor.certificate)],
     }
     if anchor.first_seen is not None:
-        key["from"] = instant_to(whole_second(anchor.first_seen, up=False))
+        key["from"] = format_time(round_to_second(anchor.first_seen, up=False))
     if anchor.last_seen is not None:
-        key["until"] = instant_to(whole_second(anchor.last_seen, up=True))
+        key["until"] = format_time(round_to_second(anchor.last_seen, up=True))
     return key

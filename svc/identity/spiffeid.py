@@ -1,9 +1,8 @@
 """
-SPIFFE IDs and trust domain names as values that cannot be invalid.
+SPIFFE IDs and trust domain names as values that cannot be invalid (SPIFFE-ID standard).
 
-Owns the grammar of the SPIFFE-ID standard. Knows nothing of certificates and of who may do what. Identities are
-compared as these values, never as text, and nothing is ever normalised: what differs by one octet is another
-identity.
+Identities are compared as these values, never as text. Nothing is normalised: IDs that differ by one octet are
+different identities.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from svc.errors import SvcError
 SCHEME: Final = "spiffe://"
 #: SPIFFE-ID 2.3: the host of a URI has at most 255 octets.
 MAX_TRUST_DOMAIN: Final = 255
-#: SPIFFE-ID 2.3: at most 2048 octets are supported by everyone; a longer one is not generated and not accepted.
+#: SPIFFE-ID 2.3: implementations must support 2048 octets; longer IDs are refused.
 MAX_SPIFFE_ID: Final = 2048
 
 _TRUST_DOMAIN: Final = re.compile(r"[a-z0-9._-]+\Z")
@@ -44,9 +43,7 @@ class SpiffeIdMalformed(SvcError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TrustDomain:
-    """
-    The name of a trust domain (SPIFFE-ID 2.1). Made by :meth:`parse`.
-    """
+    """The name of a trust domain (SPIFFE-ID 2.1). Made by :meth:`parse`."""
 
     name: str
 
@@ -58,13 +55,7 @@ class TrustDomain:
     @classmethod
     def parse(cls, text: str) -> TrustDomain:
         """
-        Read the bare name of a trust domain.
-
-        Args:
-            text: the name, without scheme.
-
-        Returns:
-            The trust domain.
+        Read the name of a trust domain, without scheme.
 
         Raises:
             TrustDomainMalformed: with ``defect`` naming what was found.
@@ -83,9 +74,14 @@ class TrustDomain:
 @dataclass(frozen=True, slots=True, order=True)
 class SpiffeID:
     """
-    A SPIFFE ID (SPIFFE-ID 2). Made by :meth:`parse` or :meth:`from_path`.
+    A SPIFFE ID (SPIFFE-ID 2). Made by :meth:`parse`, or of its parts.
 
-    ``path`` is empty or starts with a slash.
+    Args:
+        trust_domain: the trust domain.
+        path: empty, or a path that starts with a slash.
+
+    Raises:
+        SpiffeIdMalformed: the path is not valid (SPIFFE-ID 2.2).
     """
 
     trust_domain: TrustDomain
@@ -103,12 +99,6 @@ class SpiffeID:
         """
         Read a SPIFFE ID by the exact grammar: lower-case scheme, no user, port, query, fragment or percent-encoding.
 
-        Args:
-            text: the whole URI.
-
-        Returns:
-            The SPIFFE ID.
-
         Raises:
             SpiffeIdMalformed: with ``defect`` naming what was found.
         """
@@ -123,23 +113,6 @@ class SpiffeID:
         if defect:
             raise SpiffeIdMalformed(text=text, defect=f"trust domain: {defect}")
         return cls(TrustDomain(name), slash + rest)
-
-    @classmethod
-    def from_path(cls, trust_domain: TrustDomain, path: str) -> SpiffeID:
-        """
-        Put a SPIFFE ID together.
-
-        Args:
-            trust_domain: where it lives.
-            path: empty, or a path that starts with a slash.
-
-        Returns:
-            The SPIFFE ID.
-
-        Raises:
-            SpiffeIdMalformed: when the path is not valid (SPIFFE-ID 2.2).
-        """
-        return cls(trust_domain, path)
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.trust_domain.name}{self.path}"

@@ -1,8 +1,4 @@
-"""
-Trust bundle files in the forms that people have: PEM, SPIFFE bundle, SPIFFE bundle map, our archive.
-
-Owns telling the forms apart. Knows nothing of files and sockets; the content is given.
-"""
+"""Reads trust bundle files of any supported format: PEM, SPIFFE bundle, SPIFFE bundle map, bundle archive."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from svc.identity.documents import (
     certificate_from_base64,
     load_document,
     member,
-    trust_domain_named,
+    parse_trust_domain,
 )
 from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import TrustDomain
@@ -36,18 +32,15 @@ class BundleNeedsTrustDomain(BundleMalformed):
 
 def parse_bundle_file(data: bytes, trust_domain: TrustDomain | None) -> BundleSet:
     """
-    Read SPIFFE roots from a file of any known form.
+    Read SPIFFE roots; those of an archive have windows.
 
     Args:
-        data: the content: PEM certificates, a SPIFFE bundle, a SPIFFE bundle map (SPIFFE Trust Domain and Bundle,
-            sections 4 and 5) or a bundle archive.
-        trust_domain: whose roots they are, for the forms that do not say it.
-
-    Returns:
-        The bundles; those of an archive have windows.
+        data: PEM certificates, a SPIFFE bundle, a SPIFFE bundle map (SPIFFE Trust Domain and Bundle, sections 4 and 5)
+            or a bundle archive.
+        trust_domain: the trust domain of PEM certificates or a SPIFFE bundle; other formats contain it.
 
     Raises:
-        BundleNeedsTrustDomain: when the form does not say whose roots they are, and nobody else does.
+        BundleNeedsTrustDomain: when the format does not contain the trust domain and none is given.
         BundleMalformed: with ``defect`` naming what was found.
     """
     if _PEM_MARK in data[:4096]:
@@ -58,7 +51,7 @@ def parse_bundle_file(data: bytes, trust_domain: TrustDomain | None) -> BundleSe
     if "trust_domains" in document:
         domains = member(document, "trust_domains", dict, "")
         return BundleSet.of(
-            *(_spiffe_bundle(as_object(value, name), trust_domain_named(name)) for name, value in domains.items())
+            *(_spiffe_bundle(as_object(value, name), parse_trust_domain(name)) for name, value in domains.items())
         )
     if "keys" in document:
         if trust_domain is None:
@@ -71,13 +64,7 @@ def parse_bundle_file(data: bytes, trust_domain: TrustDomain | None) -> BundleSe
 
 def parse_pq_bundle_file(data: bytes) -> BundleSet:
     """
-    Read post-quantum roots from a post-quantum bundle or from an archive.
-
-    Args:
-        data: the content.
-
-    Returns:
-        The bundles, with windows.
+    Read post-quantum roots with their windows, from a post-quantum bundle or from a bundle archive.
 
     Raises:
         BundleMalformed: with ``defect`` naming what was found.
@@ -86,23 +73,6 @@ def parse_pq_bundle_file(data: bytes) -> BundleSet:
     if document.get("type") == ARCHIVE_TYPE:
         return BundleArchive.parse(data).pq
     return PqBundles.parse(data).bundle_set()
-
-
-def parse_spiffe_bundle(data: bytes, trust_domain: TrustDomain) -> X509Bundle:
-    """
-    Read one SPIFFE bundle, the answer of a bundle endpoint (X.509-SVID 6.2).
-
-    Args:
-        data: the JSON document.
-        trust_domain: whose bundle it is; the document does not say it.
-
-    Returns:
-        The X.509 roots; without any the trust domain has no X.509-SVIDs.
-
-    Raises:
-        BundleMalformed: with ``defect`` naming what was found.
-    """
-    return _spiffe_bundle(load_document(data), trust_domain)
 
 
 def _pem_bundle(data: bytes, trust_domain: TrustDomain | None) -> X509Bundle:

@@ -1,4 +1,4 @@
-"""Names of keys and digests of certificates."""
+"""Algorithms of keys, and digests of keys and certificates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KeyAlgorithmTests(SynchronousTestCase):
     """Which keys are allowed."""
 
     def test_names(self) -> None:
-        """Each allowed key has its name, its JOSE word and its standing against quantum computers."""
+        """Each allowed key has its name, its JOSE algorithm and whether it is post-quantum."""
         self.assertEqual(
             [(each.name, each.jose, each.post_quantum) for each in ALGORITHMS],
             [
@@ -47,20 +47,20 @@ class KeyAlgorithmTests(SynchronousTestCase):
             self.assertEqual(str(each), each.name)
 
     def test_refused(self) -> None:
-        """Other curves, sizes and kinds are refused, and so is what is no key."""
+        """Other curves, sizes and kinds are refused, and so are objects that are not keys."""
         for name in ("ECDSA-P224", "ECDSA-P521", "ECDSA-K256", "Ed448", "RSA-1024"):
             self.assertRaises(KeyNotAllowed, key_algorithm, generate_key(name).public_key())
         for other in (x25519.X25519PrivateKey.generate().public_key(), None, "key", generate_key("Ed25519")):
             self.assertRaises(KeyNotAllowed, key_algorithm, other)
 
     def test_rsa_sizes(self) -> None:
-        """2048 bits pass, the next smaller size of whole octets does not."""
+        """2048 bits are accepted, 2040 bits are not."""
         self.assertEqual(key_algorithm(generate_key(f"RSA-{MIN_RSA_BITS}").public_key()).name, "RSA")
         error = self.assertRaises(KeyNotAllowed, key_algorithm, generate_key(f"RSA-{MIN_RSA_BITS - 8}").public_key())
         self.assertEqual(error.found, "RSA of 2040 bits")
 
     def test_rsa_upper_size(self) -> None:
-        """8192 bits pass and one octet more does not; only the size of the modulus is looked at."""
+        """8192 bits are accepted, 8200 bits are not; the limit is on the modulus."""
         for bits, allowed in ((MAX_RSA_BITS, True), (MAX_RSA_BITS + 8, False)):
             public_key = rsa.RSAPublicNumbers(65537, (1 << (bits - 1)) + 1).public_key()
             if allowed:
@@ -73,7 +73,7 @@ class DigestTests(SynchronousTestCase):
     """Digests that name a key or a certificate."""
 
     def test_digests(self) -> None:
-        """They are SHA-256 over the DER forms that other tools show."""
+        """Digests are SHA-256 of the DER, as other tools compute them."""
         leaf = TestAuthority(now=NOW).svid().leaf
         spki = leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         self.assertEqual(spki_sha256(leaf), hashlib.sha256(spki).digest())
@@ -81,12 +81,12 @@ class DigestTests(SynchronousTestCase):
         self.assertEqual(certificate_sha256(leaf).hex(), hashlib.sha256(leaf.public_bytes(Encoding.DER)).hexdigest())
 
     def test_spki_of_a_key(self) -> None:
-        """The SubjectPublicKeyInfo of a private key is that in its certificate."""
+        """The SubjectPublicKeyInfo of a private key equals that of its certificate."""
         svid = TestAuthority(now=NOW).svid()
         self.assertEqual(hashlib.sha256(spki_der(svid.private_key.public_key())).digest(), spki_sha256(svid.leaf))
 
-    def test_a_key_that_is_not_allowed_has_no_digest(self) -> None:
-        """The digest of a key is not computed over what cannot be an SVID's key."""
+    def test_key_not_allowed(self) -> None:
+        """The digest of a key that is not allowed is refused."""
         leaf = TestAuthority(now=NOW).svid(algorithm="ECDSA-P521").leaf
         self.assertRaises(KeyNotAllowed, spki_sha256, leaf)
         self.assertRaises(KeyNotAllowed, certificate_key_algorithm, leaf)

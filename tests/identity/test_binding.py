@@ -1,4 +1,4 @@
-"""The tie between a post-quantum leaf and its SVID."""
+"""The extension that binds a post-quantum leaf to its SVID."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OID = x509.ObjectIdentifier(OID_SVID_BINDING)
 class BindingTests(SynchronousTestCase):
     """The private extension."""
 
-    def test_it_holds_the_digest(self) -> None:
-        """A post-quantum leaf carries the digest of the SVID's key, in an extension that is not critical."""
+    def test_digest(self) -> None:
+        """A post-quantum leaf has the digest of the SVID's key in a non-critical extension."""
         svid = ROOT.svid()
         (leaf, *_), _key = TestAuthority(now=NOW, algorithm="ML-DSA-65").pq_leaf(svid)
         self.assertEqual(binding_of(leaf), spki_sha256(svid.leaf))
         self.assertFalse(leaf.extensions.get_extension_for_oid(OID).critical)
 
-    def test_without_it(self) -> None:
-        """A certificate without the extension is bound to nothing."""
+    def test_no_extension(self) -> None:
+        """A certificate without the extension has no binding."""
         self.assertIsNone(binding_of(ROOT.svid().leaf))
 
-    def test_the_digest_has_its_length(self) -> None:
-        """Another length is our own mistake."""
+    def test_digest_length(self) -> None:
+        """A digest of another length is a programming error."""
         for size in (0, 31, 33):
             self.assertRaises(ValueError, binding_extension, bytes(size))
 
@@ -44,11 +44,11 @@ class BindingTests(SynchronousTestCase):
             self.assertRaises(SvidMalformed, binding_of, leaf)
 
     def test_unreadable_extensions_are_refused(self) -> None:
-        """Where other extensions cannot be read, nothing is said about the binding."""
+        """When another extension cannot be read, reading the binding fails too."""
         svid = ROOT.svid(uris=(b"spiffe://example.org/a\xff",))
         self.assertRaises(SvidMalformed, binding_of, svid.leaf)
 
     @given(st.binary(min_size=32, max_size=32))
     def test_round_trip(self, digest: bytes) -> None:
-        """Any digest is written and read back."""
+        """Any digest is encoded and read back."""
         self.assertEqual(binding_of(ROOT.svid(extensions=((binding_extension(digest), False),)).leaf), digest)

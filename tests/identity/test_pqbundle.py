@@ -47,7 +47,7 @@ class FormatTests(SynchronousTestCase):
     """Reading and writing."""
 
     def test_round_trip(self) -> None:
-        """What is written is read back, and equal bundles give equal octets."""
+        """Serialized bundles are read back, and equal bundles give equal octets."""
         self.assertEqual(PqBundles.parse(DATA), BUNDLES)
         self.assertEqual(PqBundles.parse(DATA).serialize(), DATA)
 
@@ -62,23 +62,23 @@ class FormatTests(SynchronousTestCase):
         self.assertNotIn("from", document["trustDomains"]["b.example"]["keys"][0])
 
     def test_roots_verify_within_their_window(self) -> None:
-        """A post-quantum leaf verifies to the bundle, inside the window only."""
+        """A post-quantum leaf verifies with the bundle inside the window of the root only."""
         leaf = PQ.svid(algorithm="ML-DSA-65", not_after=NOW + 9 * DAY).chain
         found = verify_svid(leaf, BUNDLES.bundle_set(), NOW)
         self.assertTrue(found.post_quantum)
         self.assertRaises(AnchorOutsideWindow, verify_svid, leaf, BUNDLES.bundle_set(), NOW + 2 * DAY)
 
-    def test_unknown_keys_are_passed_over(self) -> None:
-        """Keys of a type or algorithm that is not known verify nothing and spoil nothing."""
+    def test_unknown_keys_are_ignored(self) -> None:
+        """Keys of an unknown type or algorithm are ignored."""
         for data in (changed(kty="OKP"), changed(alg="SLH-DSA-SHA2-128s")):
             self.assertEqual(PqBundles.parse(data).bundle_set().bundle_for(DOMAIN).anchors, ())
 
     def test_unknown_members_are_ignored(self) -> None:
-        """A member that a later version adds is no fault."""
+        """Unknown members, which a later version may add, are ignored."""
         self.assertEqual(PqBundles.parse(changed(comment="x")), BUNDLES)
 
     def test_defects_are_named(self) -> None:
-        """Each member of the wrong kind is refused by its name."""
+        """The error for a member of the wrong type names the member."""
         pub = json.loads(DATA)["trustDomains"]["b.example"]["keys"][0]["pub"]
         chain = json.loads(DATA)["trustDomains"]["b.example"]["keys"][0]["x5c"]
         classical = TestAuthority(now=NOW)
@@ -127,8 +127,8 @@ class FormatTests(SynchronousTestCase):
         except BundleMalformed as error:
             self.assertTrue(error.defect)
 
-    def test_the_reader_for_either_file(self) -> None:
-        """The roots come from the bundle file directly."""
+    def test_parse_pq_bundle_file(self) -> None:
+        """A bundle file is read directly."""
         self.assertEqual(parse_pq_bundle_file(DATA), BUNDLES.bundle_set())
 
 
@@ -138,41 +138,41 @@ class SequenceTests(SynchronousTestCase):
     def at(self, sequence: int, authority: TestAuthority = PQ) -> PqBundles:
         return PqBundles({authority.trust_domain: PqBundle(sequence, authority.bundle())})
 
-    def test_it_rises(self) -> None:
-        """A higher sequence takes effect, with its roots."""
-        found = self.at(1).advanced_by(self.at(7, PQ.rotated()))
-        self.assertEqual(found.sequence(DOMAIN), 7)
+    def test_higher_sequence(self) -> None:
+        """Bundles with a higher sequence and their roots are accepted."""
+        found = self.at(1).advanced_to(self.at(7, PQ.rotated()))
+        self.assertEqual(found.entries[DOMAIN].sequence, 7)
 
-    def test_it_never_falls(self) -> None:
-        """A lower sequence is refused, and so are other roots under the same one."""
-        self.assertRaises(SequenceFell, self.at(7).advanced_by, self.at(6))
-        self.assertRaises(SequenceFell, self.at(7).advanced_by, self.at(7, PQ.rotated()))
-        self.assertEqual(self.at(7).advanced_by(self.at(7)), self.at(7))
+    def test_lower_sequence(self) -> None:
+        """A lower sequence is refused, and so are other roots with the same sequence."""
+        self.assertRaises(SequenceFell, self.at(7).advanced_to, self.at(6))
+        self.assertRaises(SequenceFell, self.at(7).advanced_to, self.at(7, PQ.rotated()))
+        self.assertEqual(self.at(7).advanced_to(self.at(7)), self.at(7))
 
-    def test_each_domain_for_itself(self) -> None:
-        """One domain that fell back refuses the file as a whole."""
+    def test_one_domain_with_a_lower_sequence(self) -> None:
+        """A lower sequence of one trust domain refuses the whole file."""
         both = PqBundles({**self.at(3).entries, **self.at(3, OTHER).entries})
         worse = PqBundles({**self.at(4).entries, **self.at(2, OTHER).entries})
-        error = self.assertRaises(SequenceFell, both.advanced_by, worse)
+        error = self.assertRaises(SequenceFell, both.advanced_to, worse)
         self.assertEqual(error.evidence["trust_domain"], OTHER.trust_domain)
 
-    def test_a_dropped_domain_is_remembered(self) -> None:
-        """A domain that left and comes back must not come back older."""
-        dropped = self.at(7).advanced_by(PqBundles())
-        self.assertRaises(TrustDomainUnknown, dropped.sequence, DOMAIN)
-        self.assertRaises(SequenceFell, dropped.advanced_by(PqBundles()).advanced_by, self.at(6))
-        self.assertEqual(dropped.advanced_by(self.at(7)).sequence(DOMAIN), 7)
-        self.assertEqual(self.at(7).without(DOMAIN).with_bundle(PQ.bundle()).sequence(DOMAIN), 8)
+    def test_removed_domain(self) -> None:
+        """A trust domain that was removed cannot be added again with a lower sequence."""
+        dropped = self.at(7).advanced_to(PqBundles())
+        self.assertNotIn(DOMAIN, dropped.entries)
+        self.assertRaises(SequenceFell, dropped.advanced_to(PqBundles()).advanced_to, self.at(6))
+        self.assertEqual(dropped.advanced_to(self.at(7)).entries[DOMAIN].sequence, 7)
+        self.assertEqual(self.at(7).without(DOMAIN).with_bundle(PQ.bundle()).entries[DOMAIN].sequence, 8)
 
-    def test_setting_roots_counts_up(self) -> None:
-        """New roots raise the sequence by one, the same roots leave it, a given sequence is taken."""
+    def test_with_bundle(self) -> None:
+        """New roots increase the sequence by one, the same roots keep it, and a given sequence is used."""
         first = PqBundles().with_bundle(PQ.bundle())
-        self.assertEqual(first.sequence(DOMAIN), 1)
-        self.assertEqual(first.with_bundle(PQ.bundle()).sequence(DOMAIN), 1)
-        self.assertEqual(first.with_bundle(PQ.rotated().bundle()).sequence(DOMAIN), 2)
-        self.assertEqual(first.with_bundle(X509Bundle(DOMAIN), 9).sequence(DOMAIN), 9)
+        self.assertEqual(first.entries[DOMAIN].sequence, 1)
+        self.assertEqual(first.with_bundle(PQ.bundle()).entries[DOMAIN].sequence, 1)
+        self.assertEqual(first.with_bundle(PQ.rotated().bundle()).entries[DOMAIN].sequence, 2)
+        self.assertEqual(first.with_bundle(X509Bundle(DOMAIN), 9).entries[DOMAIN].sequence, 9)
         self.assertRaises(SequenceFell, first.with_bundle, X509Bundle(DOMAIN), 1)
 
-    def test_an_unknown_domain(self) -> None:
-        """A domain without an entry is unknown, never empty."""
+    def test_unknown_domain(self) -> None:
+        """A trust domain without an entry is unknown, not empty."""
         self.assertRaises(TrustDomainUnknown, BUNDLES.bundle_set().bundle_for, TrustDomain("c.example"))

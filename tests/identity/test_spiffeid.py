@@ -20,7 +20,7 @@ class TrustDomainTests(SynchronousTestCase):
     """Names of trust domains (SPIFFE-ID 2.1)."""
 
     def test_each_octet_is_allowed_or_refused(self) -> None:
-        """Of all 256 octets exactly a-z 0-9 . - _ may stand in a name, at any place."""
+        """Of all 256 octets exactly a-z 0-9 . - _ are accepted in a name, at any position."""
         for octet in range(256):
             for text in (chr(octet), f"a{chr(octet)}b", f"{chr(octet)}b", f"a{chr(octet)}"):
                 if octet in TRUST_DOMAIN_OCTETS:
@@ -29,13 +29,13 @@ class TrustDomainTests(SynchronousTestCase):
                     self.assertRaises(TrustDomainMalformed, TrustDomain.parse, text)
 
     def test_length(self) -> None:
-        """255 octets pass; 256 and none do not."""
+        """255 octets are accepted; 256 octets and none are refused."""
         self.assertEqual(len(TrustDomain.parse("a" * MAX_TRUST_DOMAIN).name), 255)
         self.assertRaises(TrustDomainMalformed, TrustDomain.parse, "a" * (MAX_TRUST_DOMAIN + 1))
         self.assertRaises(TrustDomainMalformed, TrustDomain.parse, "")
 
-    def test_only_bare_names(self) -> None:
-        """A scheme, port, user, path or letter beyond ASCII is no part of a name; other types are refused too."""
+    def test_other_texts(self) -> None:
+        """Scheme, port, user, path, letters beyond ASCII and other types are refused."""
         for text in ("spiffe://a", "a:80", "u@a", "a/b", "é", "a\n", b"a", None, 1):
             self.assertRaises(TrustDomainMalformed, TrustDomain.parse, text)
 
@@ -43,7 +43,7 @@ class TrustDomainTests(SynchronousTestCase):
         """The constructor is as strict as parsing."""
         self.assertRaises(TrustDomainMalformed, TrustDomain, "A")
 
-    def test_it_is_a_value(self) -> None:
+    def test_value_semantics(self) -> None:
         """Equal names are equal, hash alike, sort and print as the name."""
         one, other = TrustDomain.parse("a.example"), TrustDomain.parse("a.example")
         self.assertEqual((one, hash(one), str(one)), (other, hash(other), "a.example"))
@@ -58,14 +58,14 @@ class SpiffeIDTests(SynchronousTestCase):
         return self.assertRaises(SpiffeIdMalformed, SpiffeID.parse, text).defect
 
     def test_parts(self) -> None:
-        """A SPIFFE ID has a trust domain and a path and prints as it was read."""
+        """A SPIFFE ID has a trust domain and a path, and its text is what was read."""
         found = SpiffeID.parse("spiffe://prod.example.org/ns/pay/sa/api")
         self.assertEqual((found.trust_domain, found.path), (TrustDomain("prod.example.org"), "/ns/pay/sa/api"))
         self.assertEqual(str(found), "spiffe://prod.example.org/ns/pay/sa/api")
         self.assertEqual(SpiffeID.parse("spiffe://a").path, "")
 
     def test_each_octet_in_the_path(self) -> None:
-        """Of all 256 octets exactly A-Z a-z 0-9 . - _ may stand in a path segment."""
+        """Of all 256 octets exactly A-Z a-z 0-9 . - _ are accepted in a path segment."""
         for octet in range(256):
             text = f"spiffe://a/x{chr(octet)}y"
             if octet in PATH_OCTETS or chr(octet) == "/":
@@ -74,7 +74,7 @@ class SpiffeIDTests(SynchronousTestCase):
                 self.assertIn("path character", self.refused(text))
 
     def test_each_octet_in_the_trust_domain(self) -> None:
-        """Of all 256 octets exactly those of a trust domain name may stand in the host."""
+        """Of all 256 octets exactly those of a trust domain name are accepted in the host."""
         for octet in range(256):
             text = f"spiffe://x{chr(octet)}y/z"
             if octet in TRUST_DOMAIN_OCTETS or chr(octet) == "/":
@@ -82,15 +82,15 @@ class SpiffeIDTests(SynchronousTestCase):
             else:
                 self.assertIn("trust domain", self.refused(text))
 
-    def test_each_octet_after_the_end(self) -> None:
-        """No octet before or behind an identity is passed over; a slash behind it is an empty segment."""
+    def test_each_octet_around_the_id(self) -> None:
+        """No octet before or behind an identity is ignored; a trailing slash is an empty segment."""
         for octet in range(256):
             self.refused(f"{chr(octet)}spiffe://a/b")
             if octet not in PATH_OCTETS:
                 self.refused(f"spiffe://a/b{chr(octet)}")
 
     def test_path_segments(self) -> None:
-        """Empty segments and dot segments are refused; more dots are letters like others."""
+        """Empty segments and dot segments are refused; segments of more than two dots are accepted."""
         for path in ("/", "//", "/a/", "//a", "/a//b", "/.", "/..", "/a/.", "/./a", "/a/../b"):
             self.assertIn("segment", self.refused(f"spiffe://a{path}"))
         for path in ("/...", "/.a", "/a.", "/a..b", "/-", "/_", "/..."):
@@ -124,26 +124,26 @@ class SpiffeIDTests(SynchronousTestCase):
             self.refused(text)
 
     def test_length(self) -> None:
-        """2048 octets pass and 2049 do not, however they are put together."""
+        """2048 octets are accepted and 2049 refused, parsed or made of parts."""
         path = "/" + "x" * (MAX_SPIFFE_ID - len("spiffe://a/"))
         self.assertEqual(len(str(SpiffeID.parse(f"spiffe://a{path}"))), 2048)
         self.assertIn("2048", self.refused(f"spiffe://a{path}x"))
-        self.assertRaises(SpiffeIdMalformed, SpiffeID.from_path, TrustDomain("a"), f"{path}x")
+        self.assertRaises(SpiffeIdMalformed, SpiffeID, TrustDomain("a"), f"{path}x")
         self.assertIn("255", self.refused("spiffe://" + "a" * 256 + "/b"))
 
-    def test_from_path(self) -> None:
-        """A path must start with a slash and obeys the same grammar."""
-        self.assertEqual(str(SpiffeID.from_path(TrustDomain("a"), "/b/c")), "spiffe://a/b/c")
-        self.assertEqual(str(SpiffeID.from_path(TrustDomain("a"), "")), "spiffe://a")
+    def test_from_parts(self) -> None:
+        """The path must start with a slash and follow the same grammar."""
+        self.assertEqual(str(SpiffeID(TrustDomain("a"), "/b/c")), "spiffe://a/b/c")
+        self.assertEqual(str(SpiffeID(TrustDomain("a"), "")), "spiffe://a")
         for path in ("b", "/b/", "/é", "/b c", None):
-            self.assertRaises(SpiffeIdMalformed, SpiffeID.from_path, TrustDomain("a"), path)
+            self.assertRaises(SpiffeIdMalformed, SpiffeID, TrustDomain("a"), path)
 
     def test_nothing_is_normalised(self) -> None:
         """Paths that differ in case are different identities."""
         self.assertNotEqual(SpiffeID.parse("spiffe://a/B"), SpiffeID.parse("spiffe://a/b"))
 
     def test_the_sentence_is_safe_to_print(self) -> None:
-        """A refused text cannot move the cursor of whoever reads the refusal."""
+        """Control characters of a refused text are escaped in the message."""
         error = self.assertRaises(SpiffeIdMalformed, SpiffeID.parse, "spiffe://a/\x1b[2J")
         self.assertNotIn("\x1b", str(error))
         self.assertIn("\\x1b", str(error))
@@ -152,14 +152,14 @@ class SpiffeIDTests(SynchronousTestCase):
         st.text(alphabet="ab9._-", min_size=1, max_size=20),
         st.lists(st.text(alphabet="aB9._-", min_size=1, max_size=8).filter(lambda s: s not in {".", ".."})),
     )
-    def test_every_identity_of_the_grammar_is_read(self, host: str, segments: list[str]) -> None:
-        """Whatever the grammar produces is read and printed unchanged."""
+    def test_any_valid_id(self, host: str, segments: list[str]) -> None:
+        """Any text of the grammar is read and printed unchanged."""
         text = f"spiffe://{host}" + "".join(f"/{segment}" for segment in segments)
         self.assertEqual(str(SpiffeID.parse(text)), text)
 
     @given(st.text(max_size=40) | st.text(alphabet="spiffe:/aA.%?#@ \n", max_size=30).map("spiffe://".__add__))
-    def test_any_text_is_read_by_the_grammar_or_refused(self, text: str) -> None:
-        """What is accepted obeys the grammar, written out a second time here."""
+    def test_any_text(self, text: str) -> None:
+        """Any accepted text matches the grammar, which the test states independently."""
         try:
             found = SpiffeID.parse(text)
         except SpiffeIdMalformed:

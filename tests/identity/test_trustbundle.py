@@ -1,4 +1,4 @@
-"""Trust bundle files in every form that people have."""
+"""Trust bundle files of every supported format."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from svc.identity import (
     X509Bundle,
     parse_bundle_file,
     parse_pq_bundle_file,
-    parse_spiffe_bundle,
 )
-from svc.identity.documents import MAX_BUNDLE_OCTETS
+from svc.identity.documents import MAX_BUNDLE_NODES, MAX_BUNDLE_OCTETS
 from svc.testing.ca import TestAuthority
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -53,7 +52,7 @@ class FormTests(SynchronousTestCase):
     """Telling the forms apart."""
 
     def test_pem(self) -> None:
-        """PEM certificates, with text around them, are the roots of the domain that is named beside the file."""
+        """PEM certificates, with other text around them, are the roots of the given trust domain."""
         pem = (
             b"# our roots\n"
             + A.certificate.public_bytes(Encoding.PEM)
@@ -64,36 +63,35 @@ class FormTests(SynchronousTestCase):
         self.assertEqual(found.certificates, (A.certificate, PQ.certificate))
 
     def test_spiffe_bundle(self) -> None:
-        """A SPIFFE bundle is read for the domain that is named beside the file."""
+        """A SPIFFE bundle is read for the given trust domain."""
         self.assertEqual(parse_bundle_file(encoded(spiffe(jwk(A))), DOMAIN), A.bundles())
-        self.assertEqual(parse_spiffe_bundle(encoded(spiffe(jwk(A))), DOMAIN), A.bundle())
 
     def test_bundle_map(self) -> None:
-        """A SPIFFE bundle map names its domains itself."""
+        """A SPIFFE bundle map contains its trust domains."""
         document = {"trust_domains": {"a.example": spiffe(jwk(A)), "b.example": spiffe(jwk(B))}}
         for named in (None, DOMAIN):
             self.assertEqual(parse_bundle_file(encoded(document), named), BundleSet.of(A.bundle(), B.bundle()))
 
     def test_archive(self) -> None:
-        """An archive gives its SPIFFE roots, and to the other reader its post-quantum roots, with windows."""
+        """Both kinds of roots are read from an archive, with their windows."""
         archive = BundleArchive().observe(A.bundles(), NOW, pq=PQ.bundles())
         self.assertEqual(parse_bundle_file(archive.serialize(), None), archive.spiffe)
         self.assertEqual(parse_pq_bundle_file(archive.serialize()), archive.pq)
 
-    def test_a_pq_bundle_is_no_trust_bundle(self) -> None:
-        """Post-quantum roots never take the place of SPIFFE roots, and the refusal says what the file is."""
+    def test_pq_bundle(self) -> None:
+        """A post-quantum bundle is refused as a trust bundle, and the message says what the file is."""
         data = PqBundles().with_bundle(PQ.bundle()).serialize()
         error = self.assertRaises(BundleMalformed, parse_bundle_file, data, DOMAIN)
         self.assertIn("post-quantum", str(error))
 
-    def test_forms_that_do_not_say_whose_roots_they_are(self) -> None:
-        """Without a domain beside the file these are refused, with a reason of their own."""
+    def test_missing_trust_domain(self) -> None:
+        """Formats that do not contain the trust domain are refused with a reason of their own when none is given."""
         for data in (A.certificate.public_bytes(Encoding.PEM), encoded(spiffe(jwk(A)))):
             error = self.assertRaises(BundleNeedsTrustDomain, parse_bundle_file, data, None)
             self.assertEqual(error.reason, "bundle_needs_trust_domain")
 
-    def test_what_is_no_bundle(self) -> None:
-        """Other files are refused by name."""
+    def test_malformed(self) -> None:
+        """Other files are refused with the defect."""
         for data, word in (
             (b"", "character 0"),
             (b"noise", "character 0"),
@@ -113,13 +111,22 @@ class FormTests(SynchronousTestCase):
             self.assertIn(word, self.assertRaises(BundleMalformed, parse_bundle_file, data, DOMAIN).defect)
 
     def test_size_is_bounded(self) -> None:
-        """A file beyond the limit is refused before it is taken apart."""
+        """A file larger than the limit is refused before it is parsed."""
         for data in (b"-----BEGIN" + bytes(MAX_BUNDLE_OCTETS), b"{" + b" " * MAX_BUNDLE_OCTETS):
             self.assertIn("at most", self.assertRaises(BundleMalformed, parse_bundle_file, data, DOMAIN).defect)
 
+    def test_number_of_values(self) -> None:
+        """The number of values and member names is limited."""
+        for count, word in (
+            (MAX_BUNDLE_NODES - 3, "keys"),
+            (MAX_BUNDLE_NODES - 2, f"more than {MAX_BUNDLE_NODES} values"),
+        ):
+            data = b'{"x":[' + b"0," * (count - 1) + b"0]}"
+            self.assertIn(word, self.assertRaises(BundleMalformed, parse_bundle_file, data, DOMAIN).defect)
+
     @given(st.binary(max_size=80))
-    def test_any_octets_are_refused_by_name(self, data: bytes) -> None:
-        """Noise gives a typed error and no other."""
+    def test_any_octets(self, data: bytes) -> None:
+        """Random octets are refused with a typed error."""
         self.assertRaises(BundleMalformed, parse_bundle_file, data, DOMAIN)
         self.assertRaises(BundleMalformed, parse_bundle_file, b"-----BEGIN CERTIFICATE-----" + data, DOMAIN)
 
@@ -128,7 +135,7 @@ class SpiffeBundleTests(SynchronousTestCase):
     """X.509-SVID 6.2 and SPIFFE Trust Domain and Bundle, section 4."""
 
     def roots(self, *keys: object) -> X509Bundle:
-        return parse_spiffe_bundle(encoded(spiffe(*keys)), DOMAIN)
+        return parse_bundle_file(encoded(spiffe(*keys)), DOMAIN).bundle_for(DOMAIN)
 
     def test_other_uses_are_ignored(self) -> None:
         """JWT keys, keys of unknown use or type, and entries without a certificate are ignored."""
@@ -143,10 +150,10 @@ class SpiffeBundleTests(SynchronousTestCase):
         )
         self.assertEqual(found, A.bundle())
 
-    def test_only_the_first_certificate_counts(self) -> None:
-        """Later values of an entry are ignored."""
+    def test_first_certificate_of_an_entry(self) -> None:
+        """Only the first certificate of an entry is read."""
         self.assertEqual(self.roots(jwk(A, x5c=[*jwk(A)["x5c"], *jwk(B)["x5c"], "noise"])), A.bundle())
 
-    def test_an_empty_bundle_revokes_all(self) -> None:
-        """No keys are a legal bundle that verifies nothing."""
+    def test_empty_bundle(self) -> None:
+        """A bundle without keys is valid and has no roots."""
         self.assertEqual(self.roots(), X509Bundle(TrustDomain("a.example")))

@@ -1,4 +1,4 @@
-"""The policies without rules."""
+"""The built-in policies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from svc.identity import SpiffeID, TrustDomain, parse_matcher
 from svc.policy import AccessRequest, AllowListed, AllowTrustDomain, Denied, DenyAll, Permit
 
 
-class DefaultPolicyTests(SynchronousTestCase):
-    """``default: allow`` and ``default: deny``."""
+class PolicyTests(SynchronousTestCase):
+    """Policies of the configuration."""
 
     own = SpiffeID.parse("spiffe://prod.example/ns/web/sa/fe")
     foreign = SpiffeID.parse("spiffe://bank.example/ns/web/sa/fe")
@@ -29,11 +29,11 @@ class DefaultPolicyTests(SynchronousTestCase):
         self.assertEqual(denied.http_status, 403)
 
     def test_listed(self) -> None:
-        """Who is listed is permitted by the matcher that takes him, whatever the other policy says of all others."""
+        """A listed identity is permitted by its matcher; the other policy decides on the others."""
         listed = [parse_matcher("spiffe://bank.example/ns/web/*"), parse_matcher("spiffe://other.example/a")]
         for otherwise in (DenyAll(), AllowTrustDomain(TrustDomain.parse("prod.example"))):
             policy = AllowListed(listed, otherwise)
-            self.assertFalse(policy.looks_at_requests)
+            self.assertFalse(policy.depends_on_request)
             permit = policy.authorize(AccessRequest(self.foreign, "GET", "/"))
             self.assertEqual(permit, Permit(self.foreign, "allow spiffe://bank.example/ns/web/*"))
             for path in ("spiffe://bank.example/ns/pay/sa/api", "spiffe://other.example/b"):
@@ -42,5 +42,5 @@ class DefaultPolicyTests(SynchronousTestCase):
         self.assertRaises(Denied, AllowListed(listed, DenyAll()).authorize, AccessRequest(self.own))
 
     def test_deny_all(self) -> None:
-        """Nobody is permitted without a rule."""
+        """Every identity is denied."""
         self.assertRaises(Denied, DenyAll().authorize, AccessRequest(self.own, "GET", "/"))
