@@ -1,8 +1,8 @@
 """
 Codecs without I/O: bytes in, events out.
 
-``http1`` reads HTTP/1.1 messages through llhttp and adds what llhttp lets pass; ``fields`` knows which header fields
-may travel. Nothing here knows a socket, a clock, an identity or a policy.
+``http1`` reads HTTP/1.1 with llhttp and further checks, ``fields`` selects the header fields that are forwarded,
+``mqtt`` reads and writes MQTT 3.1.1 and 5.0, ``proxyprotocol`` reads PROXY headers.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from svc.lazy import exports
 
 if TYPE_CHECKING:
     from svc.wire.errors import RemoteProtocolError
-    from svc.wire.fields import is_reserved, passed_on, passed_on_trailers
+    from svc.wire.fields import end_to_end_fields, end_to_end_trailers, is_reserved
     from svc.wire.proxyprotocol import ProxyHeader, ProxyHeaderInvalid, ProxyHeaderParser
 else:
     __getattr__ = exports(
         __name__,
         {
             "errors": "RemoteProtocolError",
-            "fields": "is_reserved passed_on passed_on_trailers",
+            "fields": "end_to_end_fields end_to_end_trailers is_reserved",
             "proxyprotocol": "ProxyHeader ProxyHeaderInvalid ProxyHeaderParser",
         },
     )
@@ -30,7 +30,7 @@ __all__ = [
     "ProxyHeaderInvalid",
     "ProxyHeaderParser",
     "RemoteProtocolError",
+    "end_to_end_fields",
+    "end_to_end_trailers",
     "is_reserved",
-    "passed_on",
-    "passed_on_trailers",
 ]

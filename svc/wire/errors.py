@@ -1,8 +1,8 @@
-"""What a peer can do wrong on the wire, one class a reason; each is an answer or the end of the connection."""
+"""What a peer can do wrong in HTTP/1.1; each error is a response with its status or the end of the connection."""
 
 from __future__ import annotations
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
 
 
 class RemoteProtocolError(SvcError):
@@ -10,93 +10,19 @@ class RemoteProtocolError(SvcError):
 
     reason = "protocol_error"
     http_status = 400
-
-
-class MalformedMessage(RemoteProtocolError):
-    """the message is malformed: {defect}"""
-
-    reason = "malformed_message"
-
-
-class MethodUnknown(RemoteProtocolError):
-    """the request method is not one that HTTP knows"""
-
-    reason = "method_unknown"
-    http_status = 501
-
-
-class MethodRefused(RemoteProtocolError):
-    """the method {method} does not pass a proxy in front of one application"""
-
-    reason = "method_refused"
-    http_status = 501
-
-
-class VersionRefused(RemoteProtocolError):
-    """the message speaks HTTP/{version}, accepted are 1.0 and 1.1"""
-
-    reason = "version_refused"
-    http_status = 505
-
-
-class HostInvalid(RemoteProtocolError):
-    """the request needs exactly one valid Host field: {defect}"""
-
-    reason = "host_invalid"
-
-
-class TargetInvalid(RemoteProtocolError):
-    """the request target is not acceptable: {defect}"""
-
-    reason = "target_invalid"
-
-
-class FieldRefused(RemoteProtocolError):
-    """the field {field} is not acceptable: {defect}"""
-
-    reason = "field_refused"
-
-
-class TransferCodingRefused(RemoteProtocolError):
-    """the only accepted transfer coding is chunked"""
-
-    reason = "transfer_coding_refused"
-    http_status = 501
-
-
-class HeadTooLarge(RemoteProtocolError):
-    """the head is larger than {limit} octets"""
-
-    reason = "head_too_large"
-    http_status = 431
-
-
-class TooManyFields(RemoteProtocolError):
-    """the message has more than {limit} fields"""
-
-    reason = "too_many_fields"
-    http_status = 431
-
-
-class UpgradeWithBody(RemoteProtocolError):
-    """a request that asks for another protocol cannot carry a body"""
-
-    reason = "upgrade_with_body"
-
-
-class TooMuchHeldBack(RemoteProtocolError):
-    """more than {limit} octets followed a request for another protocol before its answer"""
-
-    reason = "too_much_held_back"
-
-
-class TooManyInterim(RemoteProtocolError):
-    """more than {limit} interim responses came before the final one"""
-
-    reason = "too_many_interim"
-
-
-class Truncated(RemoteProtocolError):
-    """the connection ended in the middle of a message"""
-
-    reason = "truncated"
+    reasons = {
+        "malformed_message": Reason("the message is malformed: {defect}"),
+        "method_unknown": Reason("the request method is not a method of HTTP", http_status=501),
+        "method_refused": Reason("the method {method} is not accepted by a reverse proxy", http_status=501),
+        "version_refused": Reason("the version is HTTP/{version}, accepted are 1.0 and 1.1", http_status=505),
+        "host_invalid": Reason("the request needs exactly one valid Host field: {defect}"),
+        "target_invalid": Reason("the request target is not acceptable: {defect}"),
+        "field_refused": Reason("the field {field} is not acceptable: {defect}"),
+        "transfer_coding_refused": Reason("the only accepted transfer coding is chunked", http_status=501),
+        "head_too_large": Reason("the head is larger than {limit} octets", http_status=431),
+        "too_many_fields": Reason("the message has more than {limit} fields", http_status=431),
+        "upgrade_with_body": Reason("a request with Upgrade must not have a body"),
+        "too_much_held_back": Reason("more than {limit} octets followed a request with Upgrade before its response"),
+        "too_many_interim": Reason("more than {limit} interim responses came before the final one"),
+        "truncated": Reason("the connection ended in the middle of a message"),
+    }

@@ -1,8 +1,7 @@
 """
-Which header fields may travel, and which words of them matter.
+Header fields: which are forwarded, which the proxy interprets, what ``Connection`` may name (RFC 9110 section 7.6.1).
 
-Owns the lists of hop-by-hop and reserved fields (RFC 9110 section 7.6.1) and what ``Connection`` may name. Knows
-fields as pairs of octet strings; knows nothing of parsers and connections.
+Works on pairs of names and values; independent of parsers and connections.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_PREFIX
-from svc.wire.errors import FieldRefused
+from svc.wire.errors import RemoteProtocolError
 
 Field = tuple[bytes, bytes]
 
@@ -37,18 +36,18 @@ _FORWARDED: Final = HEADER_FORWARDED_CLIENT.lower().encode("ascii")
 _PREFIX: Final = HEADER_PREFIX.encode("ascii")
 #: What ``Connection`` may never name: dropping these would change how the application reads the message.
 _UNNAMEABLE: Final = FRAMING | {_FORWARDED}
-#: Fields that are forwarded and still say something to the proxy.
-_TELLING: Final = frozenset({b"host", b"content-length"})
-#: The usual options, which need no closer look.
-_USUAL: Final = frozenset({b"close", b"keep-alive", b"upgrade", b"te"})
-#: What nearly all messages with a ``Connection`` field say there.
-_USUAL_VALUES: Final = {
+#: Fields that are forwarded and that the proxy interprets too.
+_INTERPRETED: Final = frozenset({b"host", b"content-length", b"max-forwards"})
+#: Options of ``Connection`` that need no check.
+_COMMON_OPTIONS: Final = frozenset({b"close", b"keep-alive", b"upgrade", b"te"})
+#: The options by the most common values of ``Connection``.
+_COMMON_VALUES: Final = {
     value: frozenset({value.lower()}) for value in (b"close", b"Close", b"keep-alive", b"Keep-Alive")
 }
-#: Options that name no field but hop-by-hop ones: beyond those there is nothing to drop.
-_HOP_BY_HOP_ALONE: Final = _USUAL - {b"close"}
+#: Options that name hop-by-hop fields only, which are dropped in any case.
+_HOP_BY_HOP_OPTIONS: Final = _COMMON_OPTIONS - {b"close"}
 
-#: Framing fields as a reader that maps ``-`` and ``_`` to the same variable sees them; never forwarded.
+#: Framing fields in the spelling of readers that map ``-`` and ``_`` to the same variable; never forwarded.
 LOOKALIKES: Final = frozenset({b"content_length", b"transfer_encoding"})
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
@@ -56,100 +55,81 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
 
 def is_token(text: bytes) -> bool:
     """
-    Tell whether octets are a token, such as a method or a field name (RFC 9110 section 5.6.2).
+    Return whether bytes are a token, such as a method or a field name (RFC 9110 section 5.6.2).
 
     Args:
-        text: the octets.
+        text: the bytes.
 
     Returns:
-        True for a non-empty token.
+        False also for no bytes.
     """
     return _TOKEN.match(text) is not None
 
 
-#: What some gateways make one character of, when they turn names into variables (RFC 3875, section 4.1.18): all of a
-#: token that is neither letter nor digit.
-_AS_HYPHEN: Final = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
+#: Characters of a token that some gateways replace by one and the same character when they turn names into variables
+#: (RFC 3875 section 4.1.18): all that are neither letter nor digit.
+_TO_HYPHEN: Final = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
 
 
 def is_reserved(lower_name: bytes) -> bool:
     """
-    Tell whether a field belongs to the proxy alone.
+    Return whether only the proxy may set a field: ``svc-*`` and ``x-forwarded-client-cert``.
 
     Args:
         lower_name: the name in lower case.
 
     Returns:
-        True for ``svc-*`` and ``x-forwarded-client-cert``, ``_``, ``.`` and their like read as ``-`` (applications that
-        follow CGI cannot tell them apart).
+        True also with ``_``, ``.`` and the like in place of ``-``, which CGI applications cannot distinguish.
     """
-    name = lower_name.translate(_AS_HYPHEN)
+    name = lower_name.translate(_TO_HYPHEN)
     return name.startswith(_PREFIX) or name == _FORWARDED
 
 
-#: The name in lower case; whether the field is never forwarded; whether it says something to the proxy.
+#: The name in lower case; whether the field is never forwarded; whether the proxy interprets it.
 FieldClass = tuple[bytes, bool, bool]
 
 
-class _Classes(dict[bytes, FieldClass]):
-    """Classes by the name as it was spelled. Peers choose the names: their number and their length are bounded."""
+class _FieldClasses(dict[bytes, FieldClass]):
+    """A cache of classes by the name as spelled, bounded in number and length because peers choose the names."""
 
-    _MOST: Final = 4096
-    _LONGEST: Final = 64
+    _MAX_ENTRIES: Final = 4096
+    _MAX_NAME: Final = 64
 
     def __missing__(self, name: bytes) -> FieldClass:
         lower = name.lower()
-        kept_here = lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower)
-        known = (lower, kept_here, kept_here or lower in _TELLING)
-        if len(name) <= self._LONGEST and len(self) < self._MOST:
-            self[name] = known
-        return known
+        dropped = lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower)
+        found = (lower, dropped, dropped or lower in _INTERPRETED)
+        if len(name) <= self._MAX_NAME and len(self) < self._MAX_ENTRIES:
+            self[name] = found
+        return found
 
 
-#: The class of any name, as a mapping, because every field of every message is looked up.
-CLASSES: Final = _Classes()
+#: The class of any name; a mapping, because every field of every message is looked up.
+FIELD_CLASSES: Final = _FieldClasses()
 
 
 def classify(name: bytes) -> tuple[bytes, bool]:
-    """
-    Classify a field name.
-
-    Args:
-        name: as spelled on the wire.
-
-    Returns:
-        The name in lower case, and whether the field is hop-by-hop, reserved or a lookalike and so never forwarded.
-    """
-    return CLASSES[name][:2]
+    """Return the name in lower case, and whether the field is hop-by-hop, reserved or a lookalike: never forwarded."""
+    return FIELD_CLASSES[name][:2]
 
 
 def connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
-    """
-    Read the ``Connection`` fields of a message.
-
-    Args:
-        values: the values of all its ``Connection`` fields.
-
-    Returns:
-        The options in lower case.
-
-    Raises:
-        FieldRefused: one is no name, or names Host, a framing field or a field that the proxy adds.
-    """
-    if len(values) == 1 and (known := _USUAL_VALUES.get(values[0])) is not None:
-        return known
-    options = frozenset(word for value in values for part in value.split(b",") if (word := part.strip(b" \t").lower()))
-    if options <= _USUAL:
+    """Return the options in all ``Connection`` fields of a message, in lower case; refuse names of framing fields."""
+    if len(values) == 1 and (common := _COMMON_VALUES.get(values[0])) is not None:
+        return common
+    options = frozenset(name for value in values for part in value.split(b",") if (name := part.strip(b" \t").lower()))
+    if options <= _COMMON_OPTIONS:
         return options
     for option in options:
         if not is_token(option):
-            raise FieldRefused(field="Connection", defect="it is no list of names")
+            raise RemoteProtocolError("field_refused", field="Connection", defect="it is not a list of names")
         if option in _UNNAMEABLE or is_reserved(option):
-            raise FieldRefused(field="Connection", defect=f"it names {option.decode('latin-1')}")
+            defect = f"it names {option.decode('latin-1')}"
+            raise RemoteProtocolError("field_refused", field="Connection", defect=defect)
     return options
 
 
-def passed_on(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
+def end_to_end_fields(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
     """
     Select the fields of a head that are forwarded.
 
@@ -158,15 +138,15 @@ def passed_on(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
         named: the options of the message's ``Connection`` fields.
 
     Returns:
-        The rest, order, spelling and duplicates kept.
+        The fields in the same order and spelling, duplicates included.
     """
-    classes = CLASSES
-    if named <= _HOP_BY_HOP_ALONE:
+    classes = FIELD_CLASSES
+    if named <= _HOP_BY_HOP_OPTIONS:
         return [field for field in fields if not classes[field[0]][1]]
-    return [field for field in fields if not (known := classes[field[0]])[1] and known[0] not in named]
+    return [field for field in fields if not (found := classes[field[0]])[1] and found[0] not in named]
 
 
-def passed_on_trailers(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
+def end_to_end_trailers(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
     """
     Select the trailer fields that are forwarded.
 
@@ -175,19 +155,11 @@ def passed_on_trailers(fields: Iterable[Field], named: frozenset[bytes]) -> list
         named: the options of the head's ``Connection`` fields.
 
     Returns:
-        The rest; fields that frame, route or describe the content are left out too (RFC 9110 section 6.5.1).
+        The fields without those that frame, route or describe the content (RFC 9110 section 6.5.1).
     """
-    return [field for field in passed_on(fields, named) if CLASSES[field[0]][0] not in FRAMING]
+    return [field for field in end_to_end_fields(fields, named) if FIELD_CLASSES[field[0]][0] not in FRAMING]
 
 
-def joined(fields: Iterable[Field]) -> bytes:
-    """
-    Write field lines.
-
-    Args:
-        fields: pairs of name and value.
-
-    Returns:
-        One line each with CRLF; empty for none.
-    """
+def encode_fields(fields: Iterable[Field]) -> bytes:
+    """Write field lines, each with CRLF."""
     return b"".join([b"%b: %b\r\n" % field for field in fields])

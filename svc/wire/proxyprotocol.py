@@ -1,7 +1,7 @@
 """
-The PROXY protocol, version 2: what a load balancer says about a connection before the connection speaks.
+The PROXY protocol, version 2: the client address that a load balancer sends in front of a connection.
 
-A codec without I/O. Owns the binary header; version 1, which is text without a length, is refused. TLVs are skipped.
+Version 1, which is text without a length, is refused. TLVs are skipped, but they must fill the header exactly.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from svc.wire.errors import RemoteProtocolError
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 #: The fixed part: signature, version and command, family, length.
 FIXED: Final = 16
-#: Addresses take at most 216 octets; the rest is for TLVs, of which load balancers send a few hundred octets.
+#: Addresses have at most 216 octets; the rest is for TLVs, of which load balancers send a few hundred octets.
 DEFAULT_MAX_LENGTH: Final = 4096
 
 _LOCAL: Final = 0x20
 _PROXY: Final = 0x21
 _TCP4: Final = 0x11
 _TCP6: Final = 0x21
+#: Octets of the addresses and ports of each defined family: unspecified, IPv4, IPv6, Unix.
+_ADDRESS_SIZES: Final = (0, 12, 36, 216)
+_MAX_TRANSPORT: Final = 2
+_TLV_HEADER: Final = 3
 
 
 class ProxyHeaderInvalid(RemoteProtocolError):
@@ -35,10 +39,11 @@ class ProxyHeaderInvalid(RemoteProtocolError):
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
     """
-    What the header says.
+    A complete header.
 
     Args:
-        source: address and port of the client; None where the load balancer speaks for itself or names no TCP address.
+        source: address and port of the client; None for a connection of the load balancer itself and for other
+            families than TCP.
     """
 
     source: tuple[str, int] | None
@@ -46,10 +51,10 @@ class ProxyHeader:
 
 class ProxyHeaderParser:
     """
-    Reads one header, however it is split.
+    Reads the header of one connection, however it is split into reads.
 
     Args:
-        max_length: octets behind the fixed part that are accepted.
+        max_length: octets that may follow the fixed part.
     """
 
     def __init__(self, max_length: int = DEFAULT_MAX_LENGTH) -> None:
@@ -58,16 +63,16 @@ class ProxyHeaderParser:
 
     def feed(self, data: bytes) -> tuple[ProxyHeader, bytes] | None:
         """
-        Read more octets.
+        Read more bytes.
 
         Args:
-            data: what came.
+            data: what was received.
 
         Returns:
-            The header and the octets behind it, or None while it is not complete.
+            The header and the bytes that follow it, or None while it is incomplete.
 
         Raises:
-            ProxyHeaderInvalid: this is no such header, or it is too long.
+            ProxyHeaderInvalid: this is not such a header, or it is too long.
         """
         self._buffer += data
         head = self._buffer
@@ -88,13 +93,30 @@ class ProxyHeaderParser:
 
 
 def _source(family: int, block: bytes) -> tuple[str, int] | None:
-    if family == _TCP4:
-        size, ports = 4, 8
-    elif family == _TCP6:
-        size, ports = 16, 32
-    else:
+    """Return the client; None for defined families other than TCP, an error for undefined ones."""
+    if family >> 4 >= len(_ADDRESS_SIZES) or family & 0x0F > _MAX_TRANSPORT:
+        raise ProxyHeaderInvalid(defect=f"its address family 0x{family:02x} is unknown")
+    if not family & 0xF0 or not family & 0x0F:
+        # The content of such a header is undefined and must be skipped.
         return None
-    if len(block) < ports + 4:
+    size = _ADDRESS_SIZES[family >> 4]
+    if len(block) < size:
         raise ProxyHeaderInvalid(defect="its addresses are cut short")
+    _check_tlvs(block, size)
+    if family not in (_TCP4, _TCP6):
+        return None
+    ports = size - 4
     (port,) = struct.unpack_from("!H", block, ports)
-    return str(ipaddress.ip_address(block[:size])), port
+    address = ipaddress.ip_address(block[: ports // 2])
+    # A load balancer whose socket takes both families names its IPv4 clients like this (RFC 4291, section 2.5.5.2).
+    return str(getattr(address, "ipv4_mapped", None) or address), port
+
+
+def _check_tlvs(block: bytes, begin: int) -> None:
+    while begin < len(block):
+        if begin + _TLV_HEADER > len(block):
+            raise ProxyHeaderInvalid(defect="a TLV is cut short")
+        (length,) = struct.unpack_from("!H", block, begin + 1)
+        begin += _TLV_HEADER + length
+    if begin > len(block):
+        raise ProxyHeaderInvalid(defect="a TLV reaches beyond the header")

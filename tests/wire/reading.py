@@ -1,11 +1,10 @@
-"""How the tests of this package read octets: whole, or cut into reads, with adjacent pieces of a body joined."""
+"""Feed bytes to the HTTP parsers, whole or split into reads, and compare the events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from svc.wire.errors import RemoteProtocolError
-from svc.wire.http1 import Event, Limits, Refused, RequestHead, RequestParser, ResponseParser
+from svc.wire.http1 import Event, MessageLimits, MessageRefused, RequestHead, RequestParser, ResponseParser
 
 HOST = b"Host: a.example\r\n"
 
@@ -50,18 +49,18 @@ def merged(events: Iterable[Event]) -> list[Event]:
 
 
 def comparable(events: Iterable[Event]) -> list[object]:
-    """Join pieces of bodies and tell defects by their class only."""
-    return [type(event.error) if isinstance(event, Refused) else event for event in merged(events)]
+    """Join pieces of bodies and replace errors by their reasons."""
+    return [event.error.reason if isinstance(event, MessageRefused) else event for event in merged(events)]
 
 
-def read_requests(*reads: bytes, limits: Limits | None = None) -> list[Event]:
+def read_requests(*reads: bytes, limits: MessageLimits | None = None) -> list[Event]:
     """Feed reads to a new parser of requests."""
     parser = RequestParser(limits)
     return merged([event for data in reads for event in parser.feed(data)])
 
 
 def read_response(
-    *reads: bytes, method: bytes = b"GET", limits: Limits | None = None, upgrade: bool = False, eof: bool = False
+    *reads: bytes, method: bytes = b"GET", limits: MessageLimits | None = None, upgrade: bool = False, eof: bool = False
 ) -> list[Event]:
     """Feed reads to a new parser of a response, and the end of the connection where ``eof`` says so."""
     parser = ResponseParser(method, limits, upgrade=upgrade)
@@ -69,26 +68,26 @@ def read_response(
     return merged(events + (parser.feed_eof() if eof else []))
 
 
-def refusal(events: Sequence[Event]) -> tuple[type[RemoteProtocolError], int] | None:
-    """Tell the class and status of the last event where it is a defect; None where nothing was refused."""
-    if events and isinstance(events[-1], Refused):
+def refusal(events: Sequence[Event]) -> tuple[str, int] | None:
+    """Return the reason and status of the last event where it is a defect; None where nothing was refused."""
+    if events and isinstance(events[-1], MessageRefused):
         error = events[-1].error
-        return type(error), error.http_status
+        return error.reason, error.http_status
     return None
 
 
 def heads(events: Iterable[Event]) -> list[RequestHead]:
-    """Pick the heads of requests."""
+    """Select the heads of requests."""
     return [event for event in events if isinstance(event, RequestHead)]
 
 
 def names(events: Iterable[Event]) -> list[str]:
-    """Tell the kinds of events."""
+    """Return the kinds of events."""
     return [
         "body"
         if isinstance(event, bytes)
-        else type(event.error).__name__
-        if isinstance(event, Refused)
+        else event.error.reason
+        if isinstance(event, MessageRefused)
         else type(event).__name__
         for event in merged(events)
     ]

@@ -1,10 +1,9 @@
-"""Several requests on one connection: pipelining, the last request, and the change to another protocol."""
+"""Several requests on one connection: pipelining, the last request, upgrades."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.errors import FieldRefused, RemoteProtocolError, UpgradeWithBody
 from svc.wire.http1 import End, Event, RequestParser
 from tests.wire.reading import heads, names, octets, read_requests, refusal, request
 
@@ -14,15 +13,15 @@ NEXT = request(b"GET /next HTTP/1.1")
 
 
 def targets(events: list[Event]) -> list[bytes]:
-    """Tell the targets of the requests."""
+    """Return the targets of the requests."""
     return [head.target for head in heads(events)]
 
 
 class PipeliningTests(SynchronousTestCase):
-    """Requests that follow one another without waiting for answers."""
+    """Requests that follow one another without waiting for responses."""
 
     def test_requests_in_one_read(self) -> None:
-        """Each request comes out with its own head, body and end."""
+        """Each request gives its own head, body and end."""
         data = (
             request(b"GET /1 HTTP/1.1")
             + request(b"POST /2 HTTP/1.1", [b"Content-Length: 5"], b"hello")
@@ -40,10 +39,10 @@ class PipeliningTests(SynchronousTestCase):
         data = request(b"POST /1 HTTP/1.1", [b"Content-Length: 5"], b"hello") + b"\r\n\r\n" + NEXT
         self.assertEqual(targets(read_requests(data)), [b"/1", b"/next"])
 
-    def test_a_defect_behind_requests(self) -> None:
-        """What came before a defect stays."""
+    def test_a_defect_after_requests(self) -> None:
+        """Requests before a defect are read."""
         events = read_requests(request() + NEXT + b"get / HTTP/1.1\r\n\r\n" + NEXT)
-        self.assertEqual(names(events), ["RequestHead", "End", "RequestHead", "End", "MethodUnknown"])
+        self.assertEqual(names(events), ["RequestHead", "End", "RequestHead", "End", "method_unknown"])
 
     def test_fields_do_not_leak(self) -> None:
         """A request has neither fields nor trailers of the one before."""
@@ -54,10 +53,10 @@ class PipeliningTests(SynchronousTestCase):
 
 
 class LastRequestTests(SynchronousTestCase):
-    """Which request is the last one, and that nothing behind it is read (RFC 9112 section 9.6)."""
+    """Which request is the last one, and that nothing after it is read (RFC 9112 section 9.6)."""
 
     def check(self, line: bytes, fields: list[bytes], keep_alive: bool) -> None:
-        """Compare what a request says of its connection and whether the next one is read."""
+        """Compare ``keep_alive`` of a request and whether the next request is read."""
         data = request(line, fields) + NEXT
         for reads in ([data], octets(data), [request(line, fields), NEXT]):
             events = read_requests(*reads)
@@ -85,8 +84,8 @@ class LastRequestTests(SynchronousTestCase):
         for options, keep_alive in ((b"", False), (b"keep-alive", True), (b"keep-alive, close", False)):
             self.check(b"GET / HTTP/1.0", [b"Connection: " + options], keep_alive)
 
-    def test_octets_behind_the_last_request(self) -> None:
-        """They are no defect, whatever they are; the parser is closed."""
+    def test_octets_after_the_last_request(self) -> None:
+        """They are ignored, whatever they are, and the parser is closed."""
         for rest in (NEXT, b"\x00\xff", b"get / HTTP/1.1\r\n\r\n", b"\r\n"):
             for reads in (
                 [request(fields=[b"Connection: close"]) + rest],
@@ -95,17 +94,17 @@ class LastRequestTests(SynchronousTestCase):
                 self.assertEqual(names(read_requests(*reads)), ["RequestHead", "End"], rest)
 
     def test_the_body_of_the_last_request(self) -> None:
-        """It is read to its end; a defect in it is still one."""
+        """It is read to its end, and a defect in it is reported."""
         start = request(b"POST / HTTP/1.1", [b"Connection: close", CHUNKED])
         self.assertEqual(names(read_requests(start, b"1\r\na\r\n0\r\n\r\n", NEXT)), ["RequestHead", "body", "End"])
-        self.assertEqual(names(read_requests(start, b"x", NEXT)), ["RequestHead", "MalformedMessage"])
+        self.assertEqual(names(read_requests(start, b"x", NEXT)), ["RequestHead", "malformed_message"])
 
 
 class UpgradeTests(SynchronousTestCase):
     """Requests for another protocol (RFC 9110 section 7.8)."""
 
     def test_what_follows_is_held_back(self) -> None:
-        """No event comes behind the end of such a request until it is decided."""
+        """No event follows the end of such a request before resume or take_rest."""
         parser = RequestParser()
         events = parser.feed(request(fields=WEBSOCKET) + NEXT)
         self.assertEqual(names(events), ["RequestHead", "End"])
@@ -114,7 +113,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertFalse(parser.closed)
 
     def test_granted(self) -> None:
-        """The octets behind the request are handed over once, and the parser is closed."""
+        """The bytes after the request are returned once, and the parser is closed."""
         for reads in (
             [request(fields=WEBSOCKET) + b"\x81\x05hello"],
             octets(request(fields=WEBSOCKET) + b"\x81\x05hello"),
@@ -126,14 +125,14 @@ class UpgradeTests(SynchronousTestCase):
             self.assertEqual((parser.closed, parser.feed(NEXT), parser.take_rest()), (True, [], b""))
 
     def test_not_granted(self) -> None:
-        """The octets behind the request are read as requests."""
+        """The octets after the request are read as requests."""
         parser = RequestParser()
         parser.feed(request(fields=WEBSOCKET) + NEXT[:20])
         self.assertEqual(parser.resume(), [])
         self.assertEqual(targets(parser.feed(NEXT[20:] + request(b"GET /last HTTP/1.1"))), [b"/next", b"/last"])
 
     def test_not_granted_twice(self) -> None:
-        """A second request for another protocol among them holds back again."""
+        """A second request for an upgrade among them holds back again."""
         parser = RequestParser()
         parser.feed(request(fields=WEBSOCKET) + request(b"GET /2 HTTP/1.1", WEBSOCKET) + NEXT)
         self.assertEqual(targets(parser.resume()), [b"/2"])
@@ -141,7 +140,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertEqual(parser.resume(), [])
 
     def test_not_granted_and_close(self) -> None:
-        """Nothing behind it is read where the request was the last one."""
+        """Nothing after it is read where the request was the last one."""
         parser = RequestParser()
         parser.feed(request(fields=[b"Connection: upgrade, close", b"Upgrade: websocket"]) + NEXT)
         self.assertEqual((parser.resume(), parser.closed, parser.feed(NEXT)), ([], True, []))
@@ -154,9 +153,9 @@ class UpgradeTests(SynchronousTestCase):
         self.assertEqual(targets(parser.feed(NEXT[10:])), [b"/next"])
 
     def test_refused(self) -> None:
-        """What two readers, llhttp and this one, could understand differently is no upgrade but a defect."""
-        field, body = (FieldRefused, 400), (UpgradeWithBody, 400)
-        rows: dict[str, tuple[bytes, tuple[type[RemoteProtocolError], int]]] = {
+        """An upgrade that llhttp and this parser could interpret differently is a defect."""
+        field, body = ("field_refused", 400), ("upgrade_with_body", 400)
+        rows: dict[str, tuple[bytes, tuple[str, int]]] = {
             "with a length": (request(fields=[*WEBSOCKET, b"Content-Length: 5"], body=b"hello"), body),
             "with chunks": (request(fields=[*WEBSOCKET, CHUNKED], body=b"0\r\n\r\n"), body),
             "with a length, by Proxy-Connection": (
@@ -214,6 +213,6 @@ class UpgradeTests(SynchronousTestCase):
                 self.assertEqual(names(events), ["RequestHead", "End"] * 4)
 
     def test_to_http_again_and_close(self) -> None:
-        """Nothing behind it is read where that request was the last one."""
+        """Nothing after it is read where that request was the last one."""
         events = read_requests(request(fields=[b"Connection: upgrade, close", b"Upgrade: h2c"]) + NEXT)
         self.assertEqual(names(events), ["RequestHead", "End"])

@@ -1,4 +1,4 @@
-"""Which fields travel, and which words of them matter."""
+"""Which fields are forwarded, and which options ``Connection`` may have."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from svc.naming import (
     HEADER_RECEIPT_LOCATION,
     HEADER_WORKLOAD_ID,
 )
-from svc.wire.errors import FieldRefused
+from svc.wire.errors import RemoteProtocolError
 from svc.wire.fields import (
-    CLASSES,
+    FIELD_CLASSES,
     FRAMING,
     HOP_BY_HOP,
     classify,
     connection_options,
+    encode_fields,
+    end_to_end_fields,
+    end_to_end_trailers,
     is_reserved,
     is_token,
-    joined,
-    passed_on,
-    passed_on_trailers,
 )
+from tests.refusals import assert_refused
 
 OURS = (HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID)
 TOKEN = st.text("!#$%&'*+-.^_`|~0123456789abcXYZ", min_size=1, max_size=20).map(str.encode)
@@ -37,7 +38,7 @@ FIELDS = st.lists(
 
 
 def spellings(name: str) -> list[bytes]:
-    """Spell a name in all ways that an application could take for it."""
+    """Return all spellings that an application could take for a name."""
     spelled = {name, name.lower(), name.upper(), name.swapcase(), name.title()}
     spelled |= {word.replace("-", "_") for word in spelled}
     spelled |= {word.replace("-", "_", 1) for word in spelled}
@@ -45,7 +46,7 @@ def spellings(name: str) -> list[bytes]:
 
 
 class ReservedTests(SynchronousTestCase):
-    """Fields that belong to the proxy alone."""
+    """Fields that only the proxy may set."""
 
     def test_all_spellings(self) -> None:
         """Case and underscores do not hide a reserved field."""
@@ -55,21 +56,21 @@ class ReservedTests(SynchronousTestCase):
                 self.assertEqual(classify(spelling), (spelling.lower(), True))
 
     def test_the_whole_prefix(self) -> None:
-        """Names of the prefix that nobody uses yet are reserved too."""
+        """Unused names with the prefix are reserved too."""
         for name in (b"svc-", b"svc_", b"svc-x", b"svc_anything"):
             self.assertTrue(is_reserved(name), name)
 
     def test_what_gateways_make_the_same_variable_of(self) -> None:
-        """Any sign in the place of a hyphen may become the same variable for an application, and is reserved."""
+        """A name with any sign in place of a hyphen may become the same variable of an application, and is reserved."""
         for sign in b"!#$%&'*+.^_`|~":
             for name in (b"x-forwarded-client-cert", b"x-forwarded-client_cert", b"svc-workload-id", b"svc-"):
                 self.assertTrue(is_reserved(name.replace(b"-", bytes([sign]))), (name, sign))
         self.assertEqual(
-            passed_on([(b"X.Forwarded-Client.Cert", b"URI=a"), (b"A.B", b"c")], frozenset()), [(b"A.B", b"c")]
+            end_to_end_fields([(b"X.Forwarded-Client.Cert", b"URI=a"), (b"A.B", b"c")], frozenset()), [(b"A.B", b"c")]
         )
 
     def test_others(self) -> None:
-        """Names that only look alike are not."""
+        """Names that are merely similar are not reserved."""
         for name in (
             b"svc",
             b"svcx-level",
@@ -90,58 +91,58 @@ class ReservedTests(SynchronousTestCase):
         self.assertEqual(classify(b"Transfer_Encoding"), (b"transfer_encoding", True))
 
     def test_what_peers_name_is_not_kept_for_ever(self) -> None:
-        """Neither many names nor long ones fill the memory; they are classified all the same."""
+        """The cache is bounded in number and length of names, and does not change the result."""
         for number in range(6000):
             self.assertEqual(classify(b"X-%d" % number), (b"x-%d" % number, False))
         long = b"Svc-" + b"a" * 30000
         self.assertEqual(classify(long), (long.lower(), True))
-        self.assertLessEqual(len(CLASSES), 4096)
-        self.assertLessEqual(max(map(len, CLASSES)), 64)
+        self.assertLessEqual(len(FIELD_CLASSES), 4096)
+        self.assertLessEqual(max(map(len, FIELD_CLASSES)), 64)
 
 
 class ConnectionTests(SynchronousTestCase):
     """The options of ``Connection``."""
 
     def test_options(self) -> None:
-        """Lists of several fields are read as one, in lower case, without empty places."""
+        """Lists of several fields are joined, in lower case, without empty elements."""
         self.assertEqual(connection_options([]), frozenset())
         self.assertEqual(connection_options([b"", b" , ,"]), frozenset())
         self.assertEqual(connection_options([b"Close"]), {b"close"})
         self.assertEqual(connection_options([b"keep-alive,\tX-A ", b"TE"]), {b"keep-alive", b"x-a", b"te"})
 
     def test_refused(self) -> None:
-        """What the application's reading depends on, or what the proxy adds, cannot be named."""
+        """Fields that frame the message, and fields that the proxy adds, cannot be named."""
         named = [*FRAMING, *(spelling for name in OURS for spelling in spellings(name))]
         for name in named:
             for value in (name, name.upper(), b"close, " + name, b"x ," + name + b",y"):
-                error = self.assertRaises(FieldRefused, connection_options, [b"te", value])
+                error = assert_refused(self, "field_refused", connection_options, [b"te", value])
                 self.assertEqual((error.reason, error.http_status), ("field_refused", 400))
 
     def test_not_a_list_of_names(self) -> None:
-        """What is no name is refused: the next reader could find one in it."""
+        """Anything but names is refused: the next reader could find a name in it."""
         for value in (b"close;q=1", b"close x", b'"close"', b"host:", b"\xff", b"x, a/b", b"close\x0b"):
-            self.assertRaises(FieldRefused, connection_options, [value])
+            assert_refused(self, "field_refused", connection_options, [value])
 
     @given(st.lists(TOKEN.filter(lambda name: not is_reserved(name.lower()) and name.lower() not in FRAMING)))
     def test_any_other_names(self, names: list[bytes]) -> None:
-        """Any other names come out, in lower case."""
+        """Any other names are returned in lower case."""
         self.assertEqual(connection_options([b", ".join(names)]), {name.lower() for name in names})
 
     @given(st.lists(st.binary(max_size=30)))
     def test_any_octets(self, values: list[bytes]) -> None:
-        """Any octets give names or the one error."""
+        """Any octets give names or RemoteProtocolError."""
         try:
             options = connection_options(values)
-        except FieldRefused:
+        except RemoteProtocolError:
             return
         self.assertTrue(all(is_token(option) and option == option.lower() for option in options))
 
 
-class PassedOnTests(SynchronousTestCase):
+class EndToEndTests(SynchronousTestCase):
     """What is forwarded."""
 
     def test_a_head(self) -> None:
-        """Order, spelling and duplicates stay; hop-by-hop, reserved and named fields go."""
+        """Order, spelling and duplicates stay; hop-by-hop, reserved and named fields are dropped."""
         head = [
             (b"Host", b"a"),
             (b"Connection", b"x-named"),
@@ -157,19 +158,21 @@ class PassedOnTests(SynchronousTestCase):
             (b"Content-Length", b"5"),
         ]
         kept = [(b"Host", b"a"), (b"Set-Cookie", b"1"), (b"set-cookie", b"2"), (b"Content-Length", b"5")]
-        self.assertEqual(passed_on(head, frozenset({b"x-named"})), kept)
-        self.assertEqual(passed_on(head, frozenset()), [kept[0], (b"X-Named", b"1"), (b"X-NAMED", b"2"), *kept[1:]])
+        self.assertEqual(end_to_end_fields(head, frozenset({b"x-named"})), kept)
+        self.assertEqual(
+            end_to_end_fields(head, frozenset()), [kept[0], (b"X-Named", b"1"), (b"X-NAMED", b"2"), *kept[1:]]
+        )
 
     def test_trailers(self) -> None:
-        """Trailers lose what frames, routes or describes the content as well (RFC 9110 section 6.5.1)."""
+        """Trailers that frame, route or describe the content are dropped too (RFC 9110 section 6.5.1)."""
         trailers = [(b"X-Digest", b"1"), (b"HOST", b"b"), (b"Content-Type", b"a/b"), (b"Svc_A", b"1"), (b"x-a", b"1")]
         trailers += [(b"Content-Length", b"5"), (b"Content-Encoding", b"gzip"), (b"Content_Length", b"5")]
-        self.assertEqual(passed_on_trailers(trailers, frozenset({b"x-a"})), [(b"X-Digest", b"1")])
+        self.assertEqual(end_to_end_trailers(trailers, frozenset({b"x-a"})), [(b"X-Digest", b"1")])
 
     @given(FIELDS, st.frozensets(TOKEN.map(bytes.lower)))
     def test_any_fields(self, fields: list[tuple[bytes, bytes]], named: frozenset[bytes]) -> None:
-        """What is forwarded is a part of the fields in their order, without any field that must not be."""
-        kept = passed_on(fields, named)
+        """The result is a subset of the fields in their order, without any forbidden field."""
+        kept = end_to_end_fields(fields, named)
         rest = iter(fields)
         self.assertTrue(all(field in rest for field in kept))
         for name, _ in kept:
@@ -180,12 +183,12 @@ class PassedOnTests(SynchronousTestCase):
             self.assertTrue(
                 lower in named | HOP_BY_HOP | {b"content_length", b"transfer_encoding"} or is_reserved(lower), lower
             )
-        self.assertFalse({name.lower() for name, _ in passed_on_trailers(fields, named)} & FRAMING)
+        self.assertFalse({name.lower() for name, _ in end_to_end_trailers(fields, named)} & FRAMING)
 
-    def test_joined(self) -> None:
+    def test_encode_fields(self) -> None:
         """Fields are written with a colon, one space and CRLF."""
-        self.assertEqual(joined([]), b"")
-        self.assertEqual(joined([(b"A", b"b"), (b"C", b"")]), b"A: b\r\nC: \r\n")
+        self.assertEqual(encode_fields([]), b"")
+        self.assertEqual(encode_fields([(b"A", b"b"), (b"C", b"")]), b"A: b\r\nC: \r\n")
 
 
 class TokenTests(SynchronousTestCase):

@@ -1,4 +1,4 @@
-"""What holds for all octets: no exception, the same events for any reads, a round trip for what is well written."""
+"""Properties of all inputs: no exception, the same events for any split, a round trip of valid messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.http1 import End, Event, Excess, Refused, RequestHead, RequestParser, ResponseHead, ResponseParser
+from svc.wire.http1 import End, Event, Excess, MessageRefused, RequestHead, RequestParser, ResponseHead, ResponseParser
 from tests.wire.reading import comparable, cut, merged, read_requests, read_response
 
 Field = tuple[bytes, bytes]
@@ -42,7 +42,7 @@ OCTETS = st.binary(max_size=200) | NEAR
 
 @dataclass(frozen=True)
 class Message:
-    """What a generated message says, and its octets."""
+    """A generated message: its values and its bytes."""
 
     start: tuple[bytes, ...]
     fields: list[Field]
@@ -62,7 +62,7 @@ def written(fields: list[Field], spaces: list[tuple[bytes, bytes]]) -> bytes:
 
 @st.composite
 def messages(draw: st.DrawFn, request: bool) -> Message:
-    """Generate a valid message that says how its body is framed."""
+    """Generate a valid message with explicit framing."""
     fields, trailers, body = draw(FIELDS), draw(FIELDS), draw(BODIES)
     if request:
         start: tuple[bytes, ...] = (draw(METHODS), draw(TARGETS))
@@ -78,7 +78,7 @@ def messages(draw: st.DrawFn, request: bool) -> Message:
     elif body is None:
         trailers = []
     else:
-        # In front of a tab the coding would be refused, so it stands behind the fields that get white space.
+        # In front of a tab the coding would be refused, so it stands after the fields that get white space.
         fields = [*fields, *[(b"X", b"")] * 3, (b"Transfer-Encoding", b"chunked")]
         content = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in body)
         content += b"0\r\n" + written(trailers, []) + b"\r\n"
@@ -92,27 +92,27 @@ RESPONSES = messages(False)
 
 
 class RequestPropertyTests(SynchronousTestCase):
-    """All octets of a client."""
+    """Any bytes of a client."""
 
     @given(st.lists(OCTETS, max_size=5))
     def test_any_octets(self, reads: list[bytes]) -> None:
         """Any octets give events and at most one defect, which is the last event; nothing is raised."""
         parser = RequestParser()
         events = [event for data in reads for event in parser.feed(data)]
-        self.assertNotIn(Refused, [type(event) for event in events[:-1]])
+        self.assertNotIn(MessageRefused, [type(event) for event in events[:-1]])
         self.assert_in_order(events)
-        if events and isinstance(events[-1], Refused):
+        if events and isinstance(events[-1], MessageRefused):
             self.assertTrue(parser.closed)
             self.assertIn(events[-1].error.http_status, (400, 431, 501, 505))
             self.assertNotIn("{", str(events[-1].error))
             self.assertEqual(parser.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"), [])
 
     def assert_in_order(self, events: list[Event]) -> None:
-        """Head, as many octets as the head said, end, and again."""
+        """Check for a head, as many octets as it announced, an end, and so on."""
         head: RequestHead | None = None
         octets = 0
         for event in events:
-            if isinstance(event, Refused):
+            if isinstance(event, MessageRefused):
                 continue
             self.assertEqual(head is None, isinstance(event, RequestHead))
             if isinstance(event, RequestHead):
@@ -128,18 +128,18 @@ class RequestPropertyTests(SynchronousTestCase):
     @given(OCTETS, PLACES)
     @example(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nX", [60])
     def test_any_split_of_any_octets(self, data: bytes, places: list[int]) -> None:
-        """The reads do not matter to the events."""
+        """The split into reads does not change the events."""
         self.assertEqual(comparable(read_requests(*cut(data, places))), comparable(read_requests(data)))
 
     @given(REQUESTS, PLACES, OCTETS)
     def test_any_split_of_requests(self, requests: list[Message], places: list[int], rest: bytes) -> None:
-        """Nor do they with valid requests in front."""
+        """The same with valid requests in front."""
         data = b"".join(message.octets for message in requests) + rest
         self.assertEqual(comparable(read_requests(*cut(data, places))), comparable(read_requests(data)))
 
     @given(REQUESTS, PLACES)
     def test_round_trip(self, requests: list[Message], places: list[int]) -> None:
-        """What was written is what is read: method, target, fields, body, trailers, of each request."""
+        """Method, target, fields, body and trailers of each request are read as they were written."""
         events = read_requests(*cut(b"".join(message.octets for message in requests), places))
         for message in requests:
             head = events.pop(0)
@@ -153,7 +153,7 @@ class RequestPropertyTests(SynchronousTestCase):
 
     @given(OCTETS)
     def test_after_an_upgrade(self, rest: bytes) -> None:
-        """What is held back is read by resume as it would have been without, or handed over whole."""
+        """Held back bytes are read by resume as without the upgrade, or returned unchanged by take_rest."""
         asking = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
         going_on, giving_up = RequestParser(), RequestParser()
         self.assertEqual(len(going_on.feed(asking + rest)), 2)
@@ -163,28 +163,28 @@ class RequestPropertyTests(SynchronousTestCase):
 
 
 class ResponsePropertyTests(SynchronousTestCase):
-    """All octets of an upstream connection."""
+    """Any bytes of an upstream connection."""
 
     @given(st.lists(OCTETS, max_size=5), st.sampled_from([b"GET", b"HEAD", b"POST"]), st.booleans(), st.booleans())
     def test_any_octets(self, reads: list[bytes], method: bytes, upgrade: bool, clean: bool) -> None:
-        """Any octets give one answer or one defect, and nothing behind either; nothing is raised."""
+        """Any octets give one response or one defect and nothing after it; nothing is raised."""
         parser = ResponseParser(method, upgrade=upgrade)
         events = [event for data in reads for event in parser.feed(data)]
         events += parser.feed_eof(clean=clean)
         kinds = [type(event) for event in merged(events)]
-        self.assertNotIn(Refused, kinds[:-1])
-        self.assertLessEqual(kinds.count(End) + kinds.count(Refused), 1)
+        self.assertNotIn(MessageRefused, kinds[:-1])
+        self.assertLessEqual(kinds.count(End) + kinds.count(MessageRefused), 1)
         self.assertLessEqual(kinds.count(ResponseHead), 1)
         if Excess in kinds:
             self.assertEqual(kinds[-2:], [End, Excess])
         self.assert_framed(merged(events), method)
-        if kinds and kinds[-1] in (End, Refused):
+        if kinds and kinds[-1] in (End, MessageRefused):
             self.assertEqual(parser.feed_eof(), [])
-        if ResponseHead in kinds and Refused not in kinds:
+        if ResponseHead in kinds and MessageRefused not in kinds:
             self.assertIn(End, kinds)
 
     def assert_framed(self, events: list[Event], method: bytes) -> None:
-        """A body has as many octets as the head said."""
+        """Check that the body has the announced length."""
         heads = [event for event in events if isinstance(event, ResponseHead)]
         octets = sum(len(event) for event in events if isinstance(event, bytes))
         if not heads or method == b"HEAD" or heads[0].status in (101, 204, 304):
@@ -196,14 +196,14 @@ class ResponsePropertyTests(SynchronousTestCase):
     @given(OCTETS, PLACES, st.sampled_from([b"GET", b"HEAD"]), st.booleans())
     @example(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello\r\n", [45], b"GET", False)
     def test_any_split_of_any_octets(self, data: bytes, places: list[int], method: bytes, upgrade: bool) -> None:
-        """The reads do not matter to the events."""
+        """The split into reads does not change the events."""
         whole = read_response(data, method=method, upgrade=upgrade, eof=True)
         split = read_response(*cut(data, places), method=method, upgrade=upgrade, eof=True)
         self.assertEqual(comparable(split), comparable(whole))
 
     @given(RESPONSES, PLACES, OCTETS, st.sampled_from([b"GET", b"HEAD"]))
     def test_any_split_of_a_response(self, message: Message, places: list[int], rest: bytes, method: bytes) -> None:
-        """Nor do they with a valid response in front; what follows it is excess, whatever it is."""
+        """The same with a valid response in front; anything after it is excess."""
         data = message.octets + rest
         whole = comparable(read_response(data, method=method))
         self.assertEqual(comparable(read_response(*cut(data, places), method=method)), whole)
@@ -212,7 +212,7 @@ class ResponsePropertyTests(SynchronousTestCase):
 
     @given(RESPONSES, PLACES)
     def test_round_trip(self, message: Message, places: list[int]) -> None:
-        """What was written is what is read: status, phrase, fields, body, trailers."""
+        """Status, phrase, fields, body and trailers are read as they were written."""
         events = read_response(*cut(message.octets, places))
         head = events.pop(0)
         assert isinstance(head, ResponseHead), head

@@ -1,20 +1,13 @@
-"""What an upstream connection may answer, and where the answer ends."""
+"""Which responses are accepted, and where they end."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.errors import (
-    FieldRefused,
-    MalformedMessage,
-    TransferCodingRefused,
-    Truncated,
-    VersionRefused,
-)
 from svc.wire.http1 import End, Excess, Interim, ResponseHead, ResponseParser
 from tests.wire.reading import names, octets, read_response, refusal, response
 
-MALFORMED = MalformedMessage
+MALFORMED = "malformed_message"
 CHUNKED = b"Transfer-Encoding: chunked"
 FIVE = b"Content-Length: 5"
 OK = b"HTTP/1.1 200 OK"
@@ -26,9 +19,9 @@ REFUSED = {
     "a line end in front": (b"\r\n" + response(), MALFORMED),
     "LF in front": (b"\n" + response(), MALFORMED),
     "a space in front": (b" " + response(), MALFORMED),
-    "HTTP/0.9": (response(b"HTTP/0.9 200 OK"), VersionRefused),
-    "HTTP/1.2": (response(b"HTTP/1.2 200 OK"), VersionRefused),
-    "HTTP/2.0": (response(b"HTTP/2.0 200 OK"), VersionRefused),
+    "HTTP/0.9": (response(b"HTTP/0.9 200 OK"), "version_refused"),
+    "HTTP/1.2": (response(b"HTTP/1.2 200 OK"), "version_refused"),
+    "HTTP/2.0": (response(b"HTTP/2.0 200 OK"), "version_refused"),
     "status 0": (response(b"HTTP/1.1 000 x"), MALFORMED),
     "status 99": (response(b"HTTP/1.1 099 x"), MALFORMED),
     "two digits": (response(b"HTTP/1.1 99 x"), MALFORMED),
@@ -39,33 +32,33 @@ REFUSED = {
     "a letter in the status": (response(b"HTTP/1.1 2o0 x"), MALFORMED),
     "two spaces before the status": (response(b"HTTP/1.1  200 OK"), MALFORMED),
     "a tab before the status": (response(b"HTTP/1.1\t200 OK"), MALFORMED),
-    "a tab behind the status": (response(b"HTTP/1.1 200\tOK"), MALFORMED),
-    "a letter behind the status": (response(b"HTTP/1.1 200OK"), MALFORMED),
+    "a tab after the status": (response(b"HTTP/1.1 200\tOK"), MALFORMED),
+    "a letter after the status": (response(b"HTTP/1.1 200OK"), MALFORMED),
     "NUL in the phrase": (response(b"HTTP/1.1 200 O\x00K"), MALFORMED),
     "ESC in the phrase": (response(b"HTTP/1.1 200 \x1b[31m"), MALFORMED),
     "CR in the phrase": (response(b"HTTP/1.1 200 O\rK"), MALFORMED),
-    "bare LF behind the status line": (b"HTTP/1.1 200 OK\nX: a\r\n\r\n", MALFORMED),
-    "bare LF behind a field": (response(fields=[b"X: a\nY: b"]), MALFORMED),
+    "bare LF after the status line": (b"HTTP/1.1 200 OK\nX: a\r\n\r\n", MALFORMED),
+    "bare LF after a field": (response(fields=[b"X: a\nY: b"]), MALFORMED),
     "obs-fold": (response(fields=[b"X: a", b" b"]), MALFORMED),
     "a space before the colon": (response(fields=[b"X : a"]), MALFORMED),
     "NUL in a value": (response(fields=[b"X: \x00"]), MALFORMED),
     "two lengths": (response(fields=[FIVE, FIVE]), MALFORMED),
     "a length and chunks": (response(fields=[FIVE, CHUNKED]), MALFORMED),
     "chunks and a length": (response(fields=[CHUNKED, FIVE]), MALFORMED),
-    "a length with a leading zero": (response(fields=[b"Content-Length: 05"]), FieldRefused),
-    "a length beyond 63 bits": (response(fields=[b"Content-Length: 9223372036854775808"]), FieldRefused),
-    "a length with an underscored name": (response(fields=[b"Content_Length: 5"]), FieldRefused),
-    "another coding": (response(fields=[b"Transfer-Encoding: gzip"]), TransferCodingRefused),
-    "another coding, then chunked": (response(fields=[b"Transfer-Encoding: gzip, chunked"]), TransferCodingRefused),
-    "chunked, then identity": (response(fields=[b"Transfer-Encoding: chunked, identity"]), TransferCodingRefused),
-    "a coding in front of a tab": (response(fields=[b"Transfer-Encoding: chunked\t"]), TransferCodingRefused),
-    "chunks in version 1.0": (response(b"HTTP/1.0 200 OK", [CHUNKED]), TransferCodingRefused),
-    "Svc-* twice": (response(fields=[b"Svc-Workload-ID: a", b"svc_workload_id: b"]), FieldRefused),
-    "Connection names a reserved field": (response(fields=[b"Connection: svc-workload-id"]), FieldRefused),
-    "a length with 204": (response(b"HTTP/1.1 204 No Content", [FIVE]), FieldRefused),
-    "chunks with 204": (response(b"HTTP/1.1 204 No Content", [CHUNKED]), FieldRefused),
-    "a length with 100": (response(b"HTTP/1.1 100 Continue", [FIVE]), FieldRefused),
-    "chunks with 103": (response(b"HTTP/1.1 103 Early Hints", [CHUNKED]), FieldRefused),
+    "a length with a leading zero": (response(fields=[b"Content-Length: 05"]), "field_refused"),
+    "a length beyond 63 bits": (response(fields=[b"Content-Length: 9223372036854775808"]), "field_refused"),
+    "a length with an underscored name": (response(fields=[b"Content_Length: 5"]), "field_refused"),
+    "another coding": (response(fields=[b"Transfer-Encoding: gzip"]), "transfer_coding_refused"),
+    "another coding, then chunked": (response(fields=[b"Transfer-Encoding: gzip, chunked"]), "transfer_coding_refused"),
+    "chunked, then identity": (response(fields=[b"Transfer-Encoding: chunked, identity"]), "transfer_coding_refused"),
+    "a coding in front of a tab": (response(fields=[b"Transfer-Encoding: chunked\t"]), "transfer_coding_refused"),
+    "chunks in version 1.0": (response(b"HTTP/1.0 200 OK", [CHUNKED]), "transfer_coding_refused"),
+    "Svc-* twice": (response(fields=[b"Svc-Workload-ID: a", b"svc_workload_id: b"]), "field_refused"),
+    "Connection names a reserved field": (response(fields=[b"Connection: svc-workload-id"]), "field_refused"),
+    "a length with 204": (response(b"HTTP/1.1 204 No Content", [FIVE]), "field_refused"),
+    "chunks with 204": (response(b"HTTP/1.1 204 No Content", [CHUNKED]), "field_refused"),
+    "a length with 100": (response(b"HTTP/1.1 100 Continue", [FIVE]), "field_refused"),
+    "chunks with 103": (response(b"HTTP/1.1 103 Early Hints", [CHUNKED]), "field_refused"),
     "101 that was not asked for": (
         response(b"HTTP/1.1 101 Switching Protocols", [b"Connection: upgrade", b"Upgrade: x"]),
         MALFORMED,
@@ -74,7 +67,7 @@ REFUSED = {
 
 
 class RefusedResponseTests(SynchronousTestCase):
-    """Which answers are refused."""
+    """Which responses are refused."""
 
     def test_heads(self) -> None:
         """An ambiguous or malformed head is the last event, whole or octet by octet."""
@@ -92,17 +85,17 @@ class RefusedResponseTests(SynchronousTestCase):
         """A defect between chunks ends the response with it."""
         for body in (b"x", b"5\nhello\r\n", b"5\r\nhelloXX", b"-1\r\n", b"0\r\nX : a\r\n\r\n"):
             events = read_response(response(fields=[CHUNKED], body=body))
-            self.assertEqual(names(events)[-1], "MalformedMessage", body)
+            self.assertEqual(names(events)[-1], "malformed_message", body)
 
-    def test_an_answer_has_begun(self) -> None:
-        """The first octet counts, also of an answer that is refused."""
+    def test_started(self) -> None:
+        """The first octet starts a response, also one that is refused."""
         for data in (b"H", b"x"):
             parser = ResponseParser(b"GET")
-            self.assertFalse(parser.begun)
+            self.assertFalse(parser.started)
             parser.feed(b"")
-            self.assertFalse(parser.begun)
+            self.assertFalse(parser.started)
             parser.feed(data)
-            self.assertTrue(parser.begun)
+            self.assertTrue(parser.started)
 
 
 class ResponseTests(SynchronousTestCase):
@@ -116,7 +109,7 @@ class ResponseTests(SynchronousTestCase):
         return next(event for event in events if isinstance(event, ResponseHead))
 
     def test_a_length(self) -> None:
-        """So many octets are the body."""
+        """The body has the length of Content-Length."""
         head = self.check(response(fields=[FIVE, b"X: \ta "], body=b"hello"), ["ResponseHead", "body", "End"])
         self.assertEqual((head.status, head.phrase, head.version, head.length), (200, b"OK", "1.1", 5))
         self.assertEqual((head.keep_alive, head.until_close, head.chunked), (True, False, False))
@@ -130,7 +123,7 @@ class ResponseTests(SynchronousTestCase):
         self.assertTrue(self.check(data, ["ResponseHead", "body", "End"]).chunked)
 
     def test_head_requests(self) -> None:
-        """The answer to HEAD ends with its head, whatever that says about a body."""
+        """The response to HEAD ends with its head, whatever that says about a body."""
         for fields in ([FIVE], [CHUNKED], []):
             head = self.check(response(fields=fields), ["ResponseHead", "End"], method=b"HEAD")
             self.assertFalse(head.until_close)
@@ -154,7 +147,7 @@ class ResponseTests(SynchronousTestCase):
         self.assertEqual((head.status, head.phrase), (299, b"\ta \xff"))
 
     def test_interim_responses(self) -> None:
-        """1xx come in front of the response, as often as they like."""
+        """Several 1xx may precede the response."""
         early = response(b"HTTP/1.1 103 Early Hints", [b"Link: a"])
         data = response(b"HTTP/1.1 100 Continue") + early + early + response(fields=[FIVE], body=b"hello")
         events = read_response(data)
@@ -175,10 +168,10 @@ class ResponseTests(SynchronousTestCase):
         """A body until the end of the connection is truncated where the connection was not closed in order."""
         parser = ResponseParser(b"GET")
         parser.feed(response(body=b"hello"))
-        self.assertEqual(refusal(parser.feed_eof(clean=False)), (Truncated, 400))
+        self.assertEqual(refusal(parser.feed_eof(clean=False)), ("truncated", 400))
 
     def test_truncated(self) -> None:
-        """The end of the connection in the middle of anything else is a defect, and the last word."""
+        """The end of the connection in the middle of any other response is a defect."""
         for data in (
             b"",
             b"HTT",
@@ -191,11 +184,11 @@ class ResponseTests(SynchronousTestCase):
         ):
             parser = ResponseParser(b"GET")
             parser.feed(data)
-            self.assertEqual(refusal(parser.feed_eof()), (Truncated, 400), data)
+            self.assertEqual(refusal(parser.feed_eof()), ("truncated", 400), data)
             self.assertEqual((parser.feed_eof(), parser.feed(response())), ([], []))
 
     def test_nothing_ends_twice(self) -> None:
-        """The end of the connection behind a response is no event."""
+        """The end of the connection after a response is no event."""
         self.check(response(fields=[FIVE], body=b"hello"), ["ResponseHead", "body", "End"], eof=True)
 
     def test_keep_alive(self) -> None:
@@ -213,7 +206,7 @@ class ResponseTests(SynchronousTestCase):
 
 
 class ExcessTests(SynchronousTestCase):
-    """Octets behind a response belong to nothing, and its connection is not used again."""
+    """Octets after a response make the connection unusable."""
 
     def test_any_octet(self) -> None:
         """Whatever follows is one event, in the same read, in the next, and octet by octet."""
@@ -230,7 +223,7 @@ class ExcessTests(SynchronousTestCase):
             "HEAD with a length": (response(fields=[FIVE]), b"HEAD"),
             "HEAD with chunks": (response(fields=[CHUNKED]), b"HEAD"),
             "the last of a connection": (response(fields=[FIVE, b"Connection: close"], body=b"hello"), b"GET"),
-            "behind 1xx": (response(b"HTTP/1.1 100 C") + response(fields=[FIVE], body=b"\r\n\r\n\r"), b"GET"),
+            "after 1xx": (response(b"HTTP/1.1 100 C") + response(fields=[FIVE], body=b"\r\n\r\n\r"), b"GET"),
         }
         more = (
             b"\r\n",
@@ -260,17 +253,17 @@ class ExcessTests(SynchronousTestCase):
                     self.assertEqual(events, [*complete, Excess()], (name, excess, reads))
 
     def test_the_last_word(self) -> None:
-        """Nothing comes behind it."""
+        """No event follows excess."""
         parser = ResponseParser(b"GET")
         parser.feed(response(fields=[FIVE], body=b"helloX"))
         self.assertEqual((parser.closed, parser.feed(b"Y"), parser.feed_eof()), (True, [], []))
 
 
 class UpgradeTests(SynchronousTestCase):
-    """Answers to a request for another protocol."""
+    """Responses to a request for another protocol."""
 
     def test_granted(self) -> None:
-        """101 ends with its head, and what follows is handed over as it is."""
+        """101 ends with its head; what follows is returned unchanged."""
         data = response(b"HTTP/1.1 101 Switching Protocols", [b"Connection: Upgrade", b"Upgrade: x"])
         for reads in ([data + b"\r\nHTTP/"], [data[:30], data[30:] + b"\r\nHTTP/"]):
             parser = ResponseParser(b"GET", upgrade=True)
@@ -294,7 +287,7 @@ class UpgradeTests(SynchronousTestCase):
             self.assertEqual((len(events), refusal(events) is not None), (1, True), fields)
 
     def test_not_granted(self) -> None:
-        """Another status is an ordinary response, also where it tells which protocols there are."""
+        """Another status is an ordinary response, also with an Upgrade field."""
         data = response(b"HTTP/1.1 426 Upgrade Required", [b"Connection: upgrade", b"Upgrade: x", FIVE], b"hello")
         events = read_response(data, upgrade=True)
         self.assertEqual(names(events), ["ResponseHead", "body", "End"])

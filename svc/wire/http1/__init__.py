@@ -1,15 +1,14 @@
 """
-HTTP/1.1 messages from bytes: llhttp in strict mode, and what llhttp lets pass judged here (RFC 9112).
+HTTP/1.1 messages from bytes: llhttp in strict mode, and further checks of what llhttp accepts (RFC 9112).
 
-``RequestParser`` reads what a client sends, ``ResponseParser`` what an upstream connection answers to one request. Both
-turn bytes into events and never raise for what a peer sends: a defect is the event ``Refused``, always the last one.
-Limits are constructor arguments. However the octets are cut into reads, the events are the same once adjacent pieces
-of a body are joined.
+``RequestParser`` reads the requests of a client connection, ``ResponseParser`` the responses of an upstream connection.
+Both turn bytes into events and never raise for what a peer sends: a defect is the event ``MessageRefused``, always the
+last one. However the bytes are split into reads, the events are the same once adjacent pieces of a body are joined.
 
-A connection's bytes become, in this order::
+The bytes of a connection become, in this order::
 
-    requests:   (RequestHead, bytes*, End)*  [Refused]
-    responses:  (Interim)* ResponseHead, bytes*, End  [Excess | Refused]
+    requests:   (RequestHead, bytes*, End)*  [MessageRefused]
+    responses:  (Interim)* ResponseHead, bytes*, End  [Excess | MessageRefused]
 """
 
 from svc.wire.fields import is_token
@@ -22,8 +21,8 @@ from svc.wire.http1.messages import (
     Excess,
     Head,
     Interim,
-    Limits,
-    Refused,
+    MessageLimits,
+    MessageRefused,
     RequestHead,
     ResponseHead,
 )
@@ -39,8 +38,8 @@ __all__ = [
     "Excess",
     "Head",
     "Interim",
-    "Limits",
-    "Refused",
+    "MessageLimits",
+    "MessageRefused",
     "RequestHead",
     "RequestParser",
     "ResponseHead",

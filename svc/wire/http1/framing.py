@@ -1,8 +1,8 @@
 """
-What the fields of a head say about the message: where it ends, what the connection does next, who is asked.
+The one pass over the interpreted fields of a head: body length, connection options, host (RFC 9112 sections 6 and 9).
 
-Owns the one walk over the fields that both directions share (RFC 9112 sections 6 and 9) and refuses there what two
-readers could read differently. Knows neither methods nor status codes.
+Both directions share it. It refuses what two readers could interpret differently, and is independent of methods and
+status codes.
 """
 
 from __future__ import annotations
@@ -10,44 +10,30 @@ from __future__ import annotations
 from typing import Final
 
 from svc.naming import HEADER_PREFIX
-from svc.wire.errors import FieldRefused, TransferCodingRefused
+from svc.wire.errors import RemoteProtocolError
 from svc.wire.fields import LOOKALIKES, FieldClass, connection_options
 
-#: What a signed 64-bit counter holds; a reader with one would see another length beyond.
+#: The largest signed 64-bit integer: readers that use one would see another length beyond it.
 MAX_LENGTH: Final = 2**63 - 1
 
 _PREFIX: Final = HEADER_PREFIX.encode("ascii")
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 
 
-#: Content-Length or None; whether the body comes in chunks; what ``Connection`` names; the values of Upgrade; those of
-#: Host; the values of ``svc-*`` by lower-case name, ``_`` read as ``-``, or None; whether all fields are forwarded. A
-#: bare tuple: each head makes one.
+#: Content-Length or None; whether the body is chunked; the options of ``Connection``; the values of Upgrade; those of
+#: Host; the values of ``svc-*`` by lower-case name, ``_`` read as ``-``, or None; whether all fields are end-to-end. A
+#: bare tuple, because each head makes one.
 Framing = tuple[
     int | None, bool, frozenset[bytes], tuple[bytes, ...], tuple[bytes, ...], dict[bytes, bytes] | None, bool
 ]
 
 
-#: A field that says something to the proxy: its class, its name as spelled, its value.
-Telling = tuple[FieldClass, bytes, bytes]
+#: A field that the proxy interprets: its class, its name as spelled, its value.
+InterpretedField = tuple[FieldClass, bytes, bytes]
 
 
-def read_framing(fields: list[Telling], version: str) -> Framing:
-    """
-    Walk over the fields of a head.
-
-    Args:
-        fields: those that say something to the proxy, in order.
-        version: of the message.
-
-    Returns:
-        What they say, as :data:`Framing` lists it.
-
-    Raises:
-        FieldRefused: Content-Length is no plain number, a field looks like a framing field, ``svc-*`` stands twice,
-            ``Connection`` is no list of names or names what it must not.
-        TransferCodingRefused: anything but ``chunked`` once, in HTTP/1.1.
-    """
+def read_framing(fields: list[InterpretedField], version: str) -> Framing:
+    """Evaluate the interpreted fields of a head, in order; refuse ambiguous lengths, codings and names."""
     length: int | None = None
     chunked = False
     # Tuples and None, because most heads have none of these and every container is a cost per request.
@@ -55,49 +41,36 @@ def read_framing(fields: list[Telling], version: str) -> Framing:
     upgrades: tuple[bytes, ...] = ()
     hosts: tuple[bytes, ...] = ()
     reserved: dict[bytes, bytes] | None = None
-    travels_whole = True
-    for (lower, special, _), name, value in fields:
+    all_end_to_end = True
+    for (lower, dropped, _), name, value in fields:
         if lower == b"host":
             hosts += (value,)
         elif lower == b"content-length":
-            length = plain_length(value)
-        elif special:
-            travels_whole = False
+            length = parse_length(value)
+        elif dropped:
+            all_end_to_end = False
             if lower == b"connection":
                 connection += (value,)
             elif lower == b"transfer-encoding":
                 if value.lower() != b"chunked" or chunked or version == "1.0":
-                    raise TransferCodingRefused()
+                    raise RemoteProtocolError("transfer_coding_refused")
                 chunked = True
             elif lower == b"upgrade":
                 upgrades += (value,)
             elif lower in LOOKALIKES:
-                raise FieldRefused(
-                    field=name.decode("latin-1"), defect="some readers take it for the one with a hyphen"
-                )
+                raise _refused(name, "some readers take it for the one with a hyphen")
             elif (canonical := lower.replace(b"_", b"-")).startswith(_PREFIX):
                 if reserved is None:
                     reserved = {}
                 elif canonical in reserved:
-                    raise FieldRefused(field=name.decode("latin-1"), defect="it stands twice")
+                    raise _refused(name, "it occurs twice")
                 reserved[canonical] = value
     options = connection_options(connection) if connection else _NO_OPTIONS
-    return length, chunked, options, upgrades, hosts, reserved, travels_whole
+    return length, chunked, options, upgrades, hosts, reserved, all_end_to_end
 
 
-def plain_length(value: bytes) -> int:
-    """
-    Read Content-Length.
-
-    Args:
-        value: its value.
-
-    Returns:
-        Octets.
-
-    Raises:
-        FieldRefused: it is no plain number up to 2^63-1.
-    """
+def parse_length(value: bytes) -> int:
+    """Return Content-Length, a plain decimal number of octets up to :data:`MAX_LENGTH`."""
     # RFC 9110 section 8.6 allows leading zeros; readers that take them for octal exist, senders of them do not.
     if (
         len(value) < 20
@@ -106,4 +79,8 @@ def plain_length(value: bytes) -> int:
         and (length := int(value)) <= MAX_LENGTH
     ):
         return length
-    raise FieldRefused(field="Content-Length", defect="it is no plain number up to 2^63-1")
+    raise _refused(b"Content-Length", "it is not a plain number up to 2^63-1")
+
+
+def _refused(name: bytes, defect: str) -> RemoteProtocolError:
+    return RemoteProtocolError("field_refused", field=name.decode("latin-1"), defect=defect)

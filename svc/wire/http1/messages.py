@@ -6,24 +6,28 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import CLASSES, Field, joined, passed_on
+from svc.wire.fields import FIELD_CLASSES, Field, encode_fields, end_to_end_fields
 
-#: Above the 8 KiB of most servers, because tokens of today fill that; a quarter of what one read can bring.
+#: Above the 8 KiB of most servers, which current tokens can fill; a quarter of the largest read.
 DEFAULT_MAX_HEAD: Final = 32 * 1024
 DEFAULT_MAX_FIELDS: Final = 100
 MAX_INTERIM: Final = 16
+#: The largest Max-Forwards; a larger number is read and forwarded as this one (RFC 9110 section 7.6.2).
+MAX_FORWARDS: Final = 2**31 - 1
+#: The supported versions.
+VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
 @dataclass(slots=True)
-class Limits:
+class MessageLimits:
     """
     What one message may use.
 
     Args:
-        head: octets of the start line and fields with one space in front of each value; also of the last chunk with
-            its trailers, of what an upgrade holds back, and of what is skipped without an event (chunk lines, white
+        head: octets of the start line, the fields with one space in front of each value, and the last chunk with its
+            trailers; also of what an upgrade holds back, and of what is skipped without an event (chunk lines, white
             space). What is skipped may exceed it by one read.
-        fields: number of fields in the head, and again in the trailers.
+        fields: number of fields in head and trailers.
     """
 
     head: int = DEFAULT_MAX_HEAD
@@ -38,13 +42,13 @@ class Head:
     Args:
         version: ``1.0`` or ``1.1``.
         fields: name as spelled and value without surrounding white space, in order.
-        options: what ``Connection`` names, in lower case.
+        options: the options of ``Connection``, in lower case.
         keep_alive: whether the sender leaves the connection open after this message.
         length: the value of Content-Length, or None.
-        chunked: whether the body comes in chunks.
-        upgrade: whether a request asks for another protocol that the proxy can hand on, or a response grants it (101).
-        travels_whole: whether it is known that all fields are forwarded.
-        onward: the lines of the fields that are forwarded, where they are known already.
+        chunked: whether the body is chunked.
+        upgrade: whether a request asks for another protocol that the proxy can forward, or a response grants it (101).
+        all_end_to_end: whether all fields are forwarded; False also where that was not determined.
+        cached_lines: the lines of the forwarded fields; None where they are to be written from ``fields``.
     """
 
     version: str
@@ -54,30 +58,30 @@ class Head:
     length: int | None
     chunked: bool
     upgrade: bool
-    travels_whole: bool = field(default=False, kw_only=True)
-    onward: bytes | None = field(default=None, kw_only=True, compare=False, repr=False)
+    all_end_to_end: bool = field(default=False, kw_only=True)
+    cached_lines: bytes | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @property
     def end_to_end(self) -> list[Field]:
         """The fields that are forwarded, in order."""
-        return self.fields if self.travels_whole else passed_on(self.fields, self.options)
+        return self.fields if self.all_end_to_end else end_to_end_fields(self.fields, self.options)
 
     @property
     def end_to_end_lines(self) -> bytes:
         """The lines of the fields that are forwarded, each with CRLF."""
-        return joined(self.end_to_end) if self.onward is None else self.onward
+        return encode_fields(self.end_to_end) if self.cached_lines is None else self.cached_lines
 
     def values(self, lower_name: bytes) -> list[bytes]:
         """
-        Find a field.
+        Return all values of a field, in order.
 
         Args:
             lower_name: its name in lower case.
 
         Returns:
-            All its values, in order.
+            An empty list where the field is absent.
         """
-        return [value for name, value in self.fields if CLASSES[name][0] == lower_name]
+        return [value for name, value in self.fields if FIELD_CLASSES[name][0] == lower_name]
 
 
 @dataclass(slots=True)
@@ -88,14 +92,17 @@ class RequestHead(Head):
     Args:
         method: such as ``GET``.
         target: as sent.
-        host: the octets of its Host field.
+        host: the value of its Host field.
         reserved: the values of its ``svc-*`` fields by lower-case name, ``_`` read as ``-``.
+        max_forwards: Max-Forwards of TRACE and OPTIONS as received, at most :data:`MAX_FORWARDS`; None where absent and
+            for other methods. A request with 0 must not be forwarded; ``end_to_end_lines`` have the next lower number.
     """
 
     method: bytes
     target: bytes
     host: bytes
     reserved: dict[bytes, bytes]
+    max_forwards: int | None = field(default=None, kw_only=True)
 
     @property
     def path(self) -> bytes:
@@ -108,7 +115,7 @@ class RequestHead(Head):
 
     @property
     def has_body(self) -> bool:
-        """Whether octets of a body follow."""
+        """Whether a body follows; False for a length of 0."""
         return self.chunked or bool(self.length)
 
 
@@ -141,14 +148,10 @@ class Excess:
 
 
 @dataclass(slots=True)
-class Refused:
+class MessageRefused:
     """The message is not acceptable and the parser is closed."""
 
     error: RemoteProtocolError
 
 
-Event = RequestHead | ResponseHead | Interim | bytes | End | Excess | Refused
-
-
-#: The versions spoken; anything else is refused.
-VERSIONS: Final = frozenset({"1.0", "1.1"})
+Event = RequestHead | ResponseHead | Interim | bytes | End | Excess | MessageRefused

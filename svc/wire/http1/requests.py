@@ -1,7 +1,7 @@
 """
-Requests of one client connection.
+The requests of one client connection.
 
-Owns what makes a request head acceptable beyond llhttp's strict grammar (RFC 9112 sections 3 and 6, RFC 9110, 7).
+Contains the checks of a request head beyond llhttp's strict grammar (RFC 9112 sections 3 and 6, RFC 9110 section 7).
 """
 
 from __future__ import annotations
@@ -13,33 +13,22 @@ from typing import Final
 
 import httptools
 
-from svc.wire.errors import (
-    FieldRefused,
-    HeadTooLarge,
-    HostInvalid,
-    MalformedMessage,
-    MethodRefused,
-    MethodUnknown,
-    RemoteProtocolError,
-    TargetInvalid,
-    TooMuchHeldBack,
-    UpgradeWithBody,
-    VersionRefused,
-)
-from svc.wire.fields import CLASSES, Field, is_token
-from svc.wire.http1.framing import Telling, read_framing
-from svc.wire.http1.messages import VERSIONS, End, Event, Limits, RequestHead
-from svc.wire.http1.parser import LAST_CHUNK, Parser
-from svc.wire.http1.quick import FieldLines, read_lines, split_request
+from svc.wire.errors import RemoteProtocolError
+from svc.wire.fields import FIELD_CLASSES, Field, encode_fields, is_token
+from svc.wire.http1.extent import RequestExtent
+from svc.wire.http1.fast_path import FieldLines, parse_lines, split_request
+from svc.wire.http1.framing import InterpretedField, read_framing
+from svc.wire.http1.messages import MAX_FORWARDS, VERSIONS, End, Event, MessageLimits, RequestHead
+from svc.wire.http1.parser import LAST_CHUNK_SIZE, Parser
 
-#: RFC 3986 section 3.2: a name or IPv4 address, or something in brackets, and a port that may be empty.
+#: RFC 3986 section 3.2: a name or IPv4 address, or an address in brackets, and a port that may be empty.
 _HOST: Final = re.compile(
     rb"(?:(?:[A-Za-z0-9._~!$&'()*+,;=-]++|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{0,5}))?\Z"
 )
 _HOST_LIMIT: Final = 255 + len(":65535")
 _ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?#]*)([/?#].*)?\Z", re.DOTALL)
 
-#: What llhttp knows from RTSP and Icecast; it accepts these protocols in the place of HTTP.
+#: Methods of RTSP and Icecast, which llhttp accepts.
 _FOREIGN_METHODS: Final = frozenset(
     {
         b"ANNOUNCE",
@@ -57,41 +46,47 @@ _FOREIGN_METHODS: Final = frozenset(
     }
 )
 
-#: Other names of HTTP itself. Requests inside such a connection would pass every decision by, so the wish is not heard,
-#: as RFC 9110 section 7.8 allows.
-_AGAIN_HTTP: Final = frozenset({b"h2", b"h2c", b"h3", b"http", b"tls"})
+#: Methods that Max-Forwards limits (RFC 9110 section 7.6.2).
+_WITH_MAX_FORWARDS: Final = frozenset({b"OPTIONS", b"TRACE"})
+_MAX_FORWARDS: Final = b"max-forwards"
+_CONNECTION: Final = frozenset({b"connection", b"proxy-connection"})
+
+#: Other names of HTTP itself and TLS. Requests inside such a connection would bypass every policy decision, so these
+#: upgrades are ignored, as RFC 9110 section 7.8 allows.
+_IGNORED_UPGRADES: Final = frozenset({b"h2", b"h2c", b"h3", b"http", b"tls"})
 
 
 class RequestParser(Parser):
     """
     Reads the requests of one connection.
 
-    After a head with ``upgrade`` the parser holds what follows its End back: either :meth:`resume` reads it as the next
-    request, or :meth:`take_rest` hands it over as octets of the other protocol.
+    After a head with ``upgrade`` the parser holds back what follows its End: either :meth:`resume` reads it as the next
+    request, or :meth:`take_rest` returns it as bytes of the other protocol.
 
     Args:
         limits: what one request may use.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        super().__init__(limits or Limits())
+    def __init__(self, limits: MessageLimits | None = None) -> None:
+        super().__init__(limits or MessageLimits())
         self._parser = httptools.HttpRequestParser(self)
         self._target = b""
-        self._last: RequestHead | None = None
+        self._last_head: RequestHead | None = None
         self._rest: bytes | None = None
-        #: Whether a head has begun and not ended.
+        #: Whether a head has started and not ended.
         self.in_head = False
         self._ended = False
-        #: Whether llhttp stands in front of a message, where it takes line ends for nothing.
-        self._between = True
-        self._lines: FieldLines | None = None
+        #: Whether llhttp is between two messages, where it skips line ends.
+        self._between_messages = True
+        self._last_lines: FieldLines | None = None
+        self._extent = RequestExtent()
 
     def feed(self, data: bytes) -> list[Event]:
         """
-        Read more octets.
+        Read more bytes.
 
         Args:
-            data: what came from the client.
+            data: what the client sent.
 
         Returns:
             The events they complete, possibly of several requests.
@@ -101,42 +96,42 @@ class RequestParser(Parser):
         if self._rest is not None:
             self._hold(self._rest + data)
         else:
-            if self._between:
-                head = self._at_a_glance(data)
+            if self._between_messages and self._extent.at_start:
+                head = self._read_fast(data)
                 if head is not None:
-                    self._last = head
+                    self._last_head = head
                     self._ended = True
                     return [head, End()]
             self._read(data)
-            self._between = self._ended
+            self._between_messages = self._ended
         events, self._events = self._events, []
         return events
 
-    def _at_a_glance(self, data: bytes) -> RequestHead | None:
-        """Read one whole request in the usual form without llhttp, which stands between two messages."""
+    def _read_fast(self, data: bytes) -> RequestHead | None:
+        """Read one whole request in the common form without llhttp, which must be between two messages."""
         parts = split_request(data)
-        last = self._last
+        last = self._last_head
         # In that form the size of a head is the number of its octets.
         if parts is None or len(data) > self._head_limit or not (last is None or last.keep_alive):
             return None
         method, target, octets = parts
-        lines = self._lines
+        lines = self._last_lines
         if lines is None or lines.octets != octets:
-            lines = read_lines(octets, self._fields_limit)
-            if lines is None or lines.host is None or lines.length is not None or not _good_host(lines.host):
+            lines = parse_lines(octets, self._fields_limit)
+            if lines is None or lines.host is None or lines.length is not None or not _is_valid_host(lines.host):
                 return None
-            self._lines = lines
+            self._last_lines = lines
         # By position, because each request makes one: in the order of Head and RequestHead.
         head = RequestHead(
             "1.1", lines.fields, lines.options, True, None, False, False, method, target, lines.host or b"", {}
         )
-        head.travels_whole = lines.whole
-        head.onward = lines.onward
+        head.all_end_to_end = lines.all_end_to_end
+        head.cached_lines = lines.end_to_end_lines
         return head
 
     def resume(self) -> list[Event]:
         """
-        Go on with HTTP after a request whose upgrade was not granted.
+        Continue with HTTP after a request whose upgrade was not granted.
 
         Returns:
             The events of what was held back.
@@ -144,107 +139,116 @@ class RequestParser(Parser):
         rest, self._rest = self._rest, None
         if rest is None or self.closed:
             return []
-        if self._go_on() and rest:
+        if self._reset_llhttp() and rest:
             self._read(rest)
-        return self._taken()
+            self._between_messages = self._ended
+        return self._take_events()
 
     def take_rest(self) -> bytes:
         """
-        Give up parsing after a granted upgrade.
+        Close the parser after a granted upgrade.
 
         Returns:
-            The octets that came behind the request.
+            The bytes that followed the request.
         """
         rest, self._rest = self._rest or b"", b""
         self.closed = True
         return rest
 
     def on_message_begin(self) -> None:
-        """A request begins."""
-        if self._ended and self._last is not None and not self._last.keep_alive:
-            self._refuse(MalformedMessage(defect="a request follows the last one"))
+        """Start a request."""
+        if self._ended and self._last_head is not None and not self._last_head.keep_alive:
+            self._refuse(RemoteProtocolError("malformed_message", defect="a request follows the last one"))
         self._start_head()
         self.in_head = True
         self._ended = False
         self._target = b""
 
     def on_url(self, data: bytes) -> None:
-        """A piece of the target."""
+        """Take a piece of the target."""
         self._target += data
         self._head_size += len(data)
         if self._head_size > self._head_limit:
-            self._refuse(HeadTooLarge(limit=self._head_limit))
+            self._refuse(RemoteProtocolError("head_too_large", limit=self._head_limit))
 
     def on_headers_complete(self) -> None:
-        """The head is whole; judge it."""
+        """Check the complete head."""
         parser = self._parser
         method = parser.get_method()
-        self._last = None
+        self._last_head = None
         # The rest of "GET / HTTP/1.1" and the line ends of that and of the empty line.
-        self._judge_size(len(method) + 14)
+        self._check_size(len(method) + 14)
         try:
             head = _request_head(
                 method,
                 self._target,
                 parser.get_http_version(),
                 self._fields,
-                self._telling,
+                self._interpreted,
                 keep_alive=parser.should_keep_alive(),
-                stops=parser.should_upgrade(),
+                llhttp_stops=parser.should_upgrade(),
             )
         except RemoteProtocolError as error:
             self._refuse(error)
+        if self._extent.irregular:
+            defect = "its request line is not method, target and version with one space between"
+            self._refuse(RemoteProtocolError("malformed_message", defect=defect))
         self._finish_head()
         self.in_head = False
-        self._last = head
+        self._last_head = head
+        self._extent.head_ended(head.length, chunked=head.chunked)
         self._events.append(head)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
-        trailers = self._gathered
+        """End the request."""
+        trailers = self._collecting
         if trailers:
-            self._judge_size(LAST_CHUNK)
-            # llhttp would follow such a trailer, who reads the head only would not.
-            if any(CLASSES[name][0] in _CONNECTION for name, _ in trailers):
-                self._refuse(FieldRefused(field="Connection", defect="it stands in the trailers"))
-        self._unaccounted = 0
+            self._check_size(LAST_CHUNK_SIZE)
+            # llhttp would obey such a trailer; a reader that evaluates heads only would not.
+            if any(FIELD_CLASSES[name][0] in _CONNECTION for name, _ in trailers):
+                self._refuse(_field_refused("Connection", "it is in the trailers"))
+        self._octets_since_event = 0
         self._ended = True
+        self._extent.restart()
         self._events.append(End(trailers))
 
     def _read(self, data: bytes) -> None:
-        while True:
-            stopped_at = self._feed(self._parser, data)
-            if stopped_at is None or self.closed:
+        """Feed llhttp in pieces that never reach from one request into the next."""
+        begin, size = 0, len(data)
+        while begin < size:
+            end = self._extent.end(data, begin)
+            stopped_at = self._feed(self._parser, data if end - begin == size else data[begin:end])
+            if self.closed:
                 return
-            data = data[stopped_at:]
-            if self._last is not None and self._last.upgrade:
-                self._hold(data)
+            if stopped_at is None:
+                begin = end
+                continue
+            begin += stopped_at
+            if self._last_head is not None and self._last_head.upgrade:
+                self._hold(data[begin:])
                 return
-            # llhttp stops for each upgrade, also for one that is not heard.
-            if not self._go_on() or not data:
+            # llhttp stops for each upgrade, also for one that is ignored.
+            if not self._reset_llhttp():
                 return
 
     def _hold(self, rest: bytes) -> None:
         self._rest = rest
         if len(rest) > self._limits.head:
             self._rest = b""
-            super()._close(TooMuchHeldBack(limit=self._limits.head))
+            super()._close(RemoteProtocolError("too_much_held_back", limit=self._limits.head))
 
-    def _go_on(self) -> bool:
+    def _reset_llhttp(self) -> bool:
         self._parser = httptools.HttpRequestParser(self)
-        if self._last is not None and not self._last.keep_alive:
+        if self._last_head is not None and not self._last_head.keep_alive:
             self.closed = True
         return not self.closed
 
     def _close(self, error: RemoteProtocolError) -> None:
-        # What follows a request that said "close" is not read (RFC 9112 section 9.6): no defect, just the end.
-        if self._ended and self._last is not None and not self._last.keep_alive:
+        # What follows a request with "close" is not read (RFC 9112 section 9.6): this is the end and not a defect.
+        if self._ended and self._last_head is not None and not self._last_head.keep_alive:
             self.closed = True
             return
         super()._close(error)
-
-
-_CONNECTION: Final = frozenset({b"connection", b"proxy-connection"})
 
 
 def _request_head(
@@ -252,82 +256,103 @@ def _request_head(
     target: bytes,
     version: str,
     fields: list[Field],
-    telling: list[Telling],
+    interpreted: list[InterpretedField],
     *,
     keep_alive: bool,
-    stops: bool,
+    llhttp_stops: bool,
 ) -> RequestHead:
     if version not in VERSIONS:
-        raise VersionRefused(version=version)
+        raise RemoteProtocolError("version_refused", version=version)
     if method == b"CONNECT":
-        raise MethodRefused(method="CONNECT")
+        raise RemoteProtocolError("method_refused", method="CONNECT")
     if method in _FOREIGN_METHODS:
-        raise MethodUnknown()
-    length, chunked, options, upgrades, hosts, reserved, whole = read_framing(telling, version)
+        raise RemoteProtocolError("method_unknown")
+    length, chunked, options, upgrades, hosts, reserved, all_end_to_end = read_framing(interpreted, version)
     # llhttp reads no body where it stops for another protocol.
-    if stops and (chunked or length):
-        raise UpgradeWithBody()
-    upgrade = bool(upgrades) and b"upgrade" in options and _judge_upgrade(upgrades, version, stops=stops)
+    if llhttp_stops and (chunked or length):
+        raise RemoteProtocolError("upgrade_with_body")
+    upgrade = bool(upgrades) and b"upgrade" in options and _check_upgrade(upgrades, version, llhttp_stops=llhttp_stops)
     if len(hosts) != 1:
-        raise HostInvalid(defect="it stands twice" if hosts else "it is missing")
+        raise RemoteProtocolError("host_invalid", defect="it occurs twice" if hosts else "it is missing")
     host = hosts[0]
-    _judge_host(host)
-    _judge_target(method, target, host)
+    _check_host(host)
+    _check_target(method, target, host)
     keep_alive = keep_alive and b"close" not in options
     # By position, because each request makes one: in the order of Head and RequestHead.
     head = RequestHead(
         version, fields, options, keep_alive, length, chunked, upgrade, method, target, host, reserved or {}
     )
-    if whole:
-        head.travels_whole = True
+    if all_end_to_end:
+        head.all_end_to_end = True
+    if method in _WITH_MAX_FORWARDS:
+        _decrement_max_forwards(head)
     return head
 
 
-def _judge_upgrade(upgrades: tuple[bytes, ...], version: str, *, stops: bool) -> bool:
-    """Judge a wish for another protocol; ``stops`` is what llhttp made of it, and both readings must agree."""
+def _decrement_max_forwards(head: RequestHead) -> None:
+    """Read Max-Forwards and forward one less (RFC 9110 section 7.6.2)."""
+    values = head.values(_MAX_FORWARDS)
+    if not values:
+        return
+    if len(values) > 1 or not (values[0].isascii() and values[0].isdigit()):
+        raise _field_refused("Max-Forwards", "it is not one whole number")
+    digits = values[0].lstrip(b"0")
+    head.max_forwards = received = min(int(digits[:11] or b"0"), MAX_FORWARDS)
+    forwarded = b"%d" % max(received - 1, 0)
+    head.cached_lines = encode_fields(
+        (name, forwarded if FIELD_CLASSES[name][0] == _MAX_FORWARDS else value) for name, value in head.end_to_end
+    )
+
+
+def _check_upgrade(upgrades: tuple[bytes, ...], version: str, *, llhttp_stops: bool) -> bool:
+    """Return whether a requested upgrade can be forwarded; refuse one on which llhttp does not stop."""
     if version == "1.0":
-        raise FieldRefused(field="Upgrade", defect="HTTP/1.0 has no upgrade")
-    heard = True
+        raise _field_refused("Upgrade", "HTTP/1.0 has no upgrade")
+    accepted = True
     for protocol in b",".join(upgrades).split(b","):
         name, slash, number = protocol.strip(b" \t").partition(b"/")
-        if not stops or not is_token(name) or (slash and not is_token(number)):
-            raise FieldRefused(field="Upgrade", defect="it is no list of protocols")
-        heard = heard and name.lower() not in _AGAIN_HTTP
-    return heard
+        if not llhttp_stops or not is_token(name) or (slash and not is_token(number)):
+            raise _field_refused("Upgrade", "it is not a list of protocols")
+        accepted = accepted and name.lower() not in _IGNORED_UPGRADES
+    return accepted
 
 
 @lru_cache(maxsize=256)
-def _judge_host(host: bytes) -> None:
-    """Judge the value of Host; what passes is remembered, because most requests name one of few hosts."""
+def _check_host(host: bytes) -> None:
+    """Check the value of Host; valid ones are cached, because most requests name one of few hosts."""
     match = _HOST.match(host)
     if match is None or len(host) > _HOST_LIMIT or ((port := match[1]) and int(port) > 65535):
-        raise HostInvalid(defect="its value is no host and port")
+        raise RemoteProtocolError("host_invalid", defect="its value is not a host and port")
     if host.startswith(b"["):
         try:
             ipaddress.IPv6Address(host[1 : host.index(b"]")].decode("ascii"))
         except ValueError as error:
-            raise HostInvalid(defect="its value is no IPv6 address") from error
+            raise RemoteProtocolError("host_invalid", defect="its value is not an IPv6 address") from error
 
 
-def _good_host(host: bytes) -> bool:
+def _is_valid_host(host: bytes) -> bool:
     try:
-        _judge_host(host)
-    except HostInvalid:
+        _check_host(host)
+    except RemoteProtocolError:
         return False
     return True
 
 
-def _judge_target(method: bytes, target: bytes, host: bytes) -> None:
+def _check_target(method: bytes, target: bytes, host: bytes) -> None:
     if b"#" in target:
-        raise TargetInvalid(defect="it has a fragment")
+        raise RemoteProtocolError("target_invalid", defect="it has a fragment")
     if target.startswith(b"/"):
         return
     if target == b"*":
         if method != b"OPTIONS":
-            raise TargetInvalid(defect="* goes with OPTIONS only")
+            raise RemoteProtocolError("target_invalid", defect="* requires OPTIONS")
         return
     absolute = _ABSOLUTE.match(target)
     if absolute is None:
-        raise TargetInvalid(defect="it is neither a path nor an http or https address")
+        raise RemoteProtocolError("target_invalid", defect="it is neither a path nor an http or https address")
     if absolute[1].lower() != host.lower():
-        raise TargetInvalid(defect="its authority is not that of the Host field")
+        raise RemoteProtocolError("target_invalid", defect="its authority differs from the Host field")
+
+
+def _field_refused(field: str, defect: str) -> RemoteProtocolError:
+    return RemoteProtocolError("field_refused", field=field, defect=defect)

@@ -1,21 +1,22 @@
 """
-MQTT 3.1.1 and 5.0 from and to octets, without I/O.
+MQTT 3.1.1 and 5.0 from and to bytes, without I/O.
 
-``Decoder`` turns one side's octets into packets and never raises for what a peer sends: a defect is the event
-``Refused``, always the last one, and its error carries the reason code that answers it. ``encode`` writes packets.
-``walk`` finds packets by their fixed headers alone, for those who forward octets as they came. Limits are constructor
-arguments, and judged before anything is buffered.
+``Decoder`` turns the bytes of one side into packets and never raises for what a peer sends: a defect is the event
+``PacketRefused``, always the last one, whose error has the reason code to respond with. ``encode`` writes packets.
+Limits are constructor arguments and are checked before anything is buffered.
 
-A connection's octets become, in this order::
+The bytes of a connection become, in this order::
 
-    of a client:  Connect (Publish | Acknowledgement | Subscribe | Unsubscribe | Pingreq | Disconnect | Auth)* [Refused]
-    of a server:  (Connack | Publish | Acknowledgement | Suback | Unsuback | Pingresp | Disconnect | Auth)* [Refused]
+    client:  Connect (Publish | Acknowledgement | Subscribe | Unsubscribe | Pingreq | Disconnect | Auth)*
+    server:  (Connack | Publish | Acknowledgement | Suback | Unsuback | Pingresp | Disconnect | Auth)*
+    either:  [PacketRefused] at the end
 
-What a session makes of them (quotas, identifiers in use, the order of acknowledgements) is not known here.
+Session rules (quotas, packet identifiers in use, the order of acknowledgements) are not part of this package.
 """
 
 from svc.wire.mqtt.codes import PacketType, ReasonCode, ReturnCode, Sender, Version
-from svc.wire.mqtt.encoding import checked, encode
+from svc.wire.mqtt.decoding import DEFAULT_LIMITS, DEFAULT_MAX_PACKET, PacketLimits
+from svc.wire.mqtt.encoding import encode
 from svc.wire.mqtt.errors import (
     ClientIdInvalid,
     MalformedPacket,
@@ -45,16 +46,14 @@ from svc.wire.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from svc.wire.mqtt.properties import NONE, Properties
-from svc.wire.mqtt.reading import DEFAULT_LIMITS, Limits
-from svc.wire.mqtt.scanner import DEFAULT_MAX_PACKET, Frame, frame_at, walk
-from svc.wire.mqtt.stream import Decoder, Refused
-from svc.wire.mqtt.topics import SharedFilter, filter_defect, matches, name_defect, shared
+from svc.wire.mqtt.properties import NO_PROPERTIES, Properties
+from svc.wire.mqtt.stream import Decoder, PacketRefused
+from svc.wire.mqtt.topics import SharedFilter, filter_defect, matches, name_defect, split_shared
 
 __all__ = [
     "DEFAULT_LIMITS",
     "DEFAULT_MAX_PACKET",
-    "NONE",
+    "NO_PROPERTIES",
     "Acknowledgement",
     "Auth",
     "ClientIdInvalid",
@@ -62,11 +61,11 @@ __all__ = [
     "Connect",
     "Decoder",
     "Disconnect",
-    "Frame",
-    "Limits",
     "MalformedPacket",
     "MqttError",
     "Packet",
+    "PacketLimits",
+    "PacketRefused",
     "PacketTooLarge",
     "PacketType",
     "Pingreq",
@@ -77,7 +76,6 @@ __all__ = [
     "QoS",
     "QuotaExceeded",
     "ReasonCode",
-    "Refused",
     "ReturnCode",
     "Sender",
     "SharedFilter",
@@ -91,12 +89,9 @@ __all__ = [
     "Version",
     "VersionUnsupported",
     "Will",
-    "checked",
     "encode",
     "filter_defect",
-    "frame_at",
     "matches",
     "name_defect",
-    "shared",
-    "walk",
+    "split_shared",
 ]

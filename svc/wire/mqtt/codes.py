@@ -1,7 +1,7 @@
 """
 The numbers of MQTT: protocol levels, packet types, return and reason codes, and which packet may carry which.
 
-MQTT 3.1.1 sections 2.2.1, 3.2.2.3, 3.9.3; MQTT 5.0 sections 2.1.2, 2.4. Must not know how a packet is laid out.
+MQTT 3.1.1 sections 2.2.1, 3.2.2.3, 3.9.3; MQTT 5.0 sections 2.1.2, 2.4.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum, unique
 from typing import Final, Literal
 
-#: Who sent a packet: some packets, codes and properties belong to one side alone.
+#: Who sent a packet: some packets, codes and properties are allowed for one side only.
 Sender = Literal["client", "server"]
 
 
@@ -42,9 +42,18 @@ class PacketType(IntEnum):
     AUTH = 15
 
 
+#: The connect flags (section 3.1.2); bits 3 and 4 are the QoS of the will.
+FLAG_RESERVED: Final = 0x01
+FLAG_CLEAN: Final = 0x02
+FLAG_WILL: Final = 0x04
+FLAG_WILL_RETAIN: Final = 0x20
+FLAG_PASSWORD: Final = 0x40
+FLAG_USERNAME: Final = 0x80
+
+
 @unique
 class ReturnCode(IntEnum):
-    """What CONNACK says in MQTT 3.1.1 (section 3.2.2.3)."""
+    """The return codes of CONNACK in MQTT 3.1.1 (section 3.2.2.3)."""
 
     ACCEPTED = 0
     UNACCEPTABLE_PROTOCOL_VERSION = 1
@@ -107,28 +116,28 @@ class ReasonCode(IntEnum):
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
 
 
-#: What SUBACK may say for a subscription that MQTT 3.1.1 refuses.
+#: The return code of SUBACK in MQTT 3.1.1 for a refused subscription.
 SUBSCRIPTION_REFUSED: Final = 0x80
 
-_PUBLISH_ANSWERS: Final = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
-_RELEASE_ANSWERS: Final = frozenset({0x00, 0x92})
+_PUBLISH_REASONS: Final = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
+_RELEASE_REASONS: Final = frozenset({0x00, 0x92})
 
 #: The reason codes that each packet of MQTT 5.0 may carry (table 2-6 and the section of each packet).
 REASONS: Final[dict[PacketType, frozenset[int]]] = {
     PacketType.CONNACK: frozenset(
         {0x00, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F} | set(range(0x80, 0x8B)) | {0x8C}
     ),
-    PacketType.PUBACK: _PUBLISH_ANSWERS,
-    PacketType.PUBREC: _PUBLISH_ANSWERS,
-    PacketType.PUBREL: _RELEASE_ANSWERS,
-    PacketType.PUBCOMP: _RELEASE_ANSWERS,
+    PacketType.PUBACK: _PUBLISH_REASONS,
+    PacketType.PUBREC: _PUBLISH_REASONS,
+    PacketType.PUBREL: _RELEASE_REASONS,
+    PacketType.PUBCOMP: _RELEASE_REASONS,
     PacketType.SUBACK: frozenset({0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2}),
     PacketType.UNSUBACK: frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}),
 }
 
 _BOTH_DISCONNECT: Final = frozenset({0x00, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A)})
 
-#: The reason codes of DISCONNECT by its sender (section 3.14.2.1); 0x8C stands in table 2-6 alone.
+#: The reason codes of DISCONNECT by its sender (section 3.14.2.1); 0x8C is in table 2-6 only.
 DISCONNECT_REASONS: Final[dict[Sender, frozenset[int]]] = {
     "client": _BOTH_DISCONNECT | {0x04},
     "server": _BOTH_DISCONNECT | {0x87, 0x89, 0x8B, 0x8C, 0x8D, 0x8E, 0x8F, *range(0x9A, 0xA3)},
@@ -140,7 +149,7 @@ AUTH_REASONS: Final[dict[Sender, frozenset[int]]] = {
     "server": frozenset({0x00, 0x18}),
 }
 
-#: The packets that one side alone may send (section 2.1.2); AUTH and DISCONNECT of a server exist in MQTT 5.0 only.
+#: The packets that each side may send (section 2.1.2); AUTH and DISCONNECT of a server exist in MQTT 5.0 only.
 SENT_BY: Final[dict[Sender, frozenset[PacketType]]] = {
     "client": frozenset(PacketType) - {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP},
     "server": frozenset(PacketType)
@@ -148,4 +157,4 @@ SENT_BY: Final[dict[Sender, frozenset[PacketType]]] = {
 }
 
 #: The packets whose first octet carries the flags 0010 (section 2.1.3).
-FLAGGED: Final = frozenset({PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})
+FLAGS_0010: Final = frozenset({PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})

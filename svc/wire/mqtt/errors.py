@@ -1,4 +1,4 @@
-"""What a peer can do wrong in MQTT; each class carries the reason code that MQTT 5.0 has for it."""
+"""What a peer can do wrong in MQTT; each class has the reason code that MQTT 5.0 defines for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MqttError(RemoteProtocolError):
     """the peer broke MQTT"""
 
     reason = "mqtt_protocol_error"
-    #: What DISCONNECT, or CONNACK before a session, says in MQTT 5.0.
+    #: The code in DISCONNECT, or in CONNACK before a session, of MQTT 5.0.
     mqtt_reason: ClassVar[ReasonCode] = ReasonCode.PROTOCOL_ERROR
 
 
@@ -26,9 +26,6 @@ class MalformedPacket(MqttError):
 
 class ProtocolViolation(MqttError):
     """the packet {packet} is not allowed: {defect}"""
-
-    reason = "mqtt_protocol_error"
-    mqtt_reason = ReasonCode.PROTOCOL_ERROR
 
 
 class PacketTooLarge(MqttError):
@@ -46,7 +43,7 @@ class QuotaExceeded(MqttError):
 
 
 class VersionUnsupported(MqttError):
-    """the client speaks another protocol than MQTT 3.1.1 or 5.0"""
+    """the client uses another protocol than MQTT 3.1.1 or 5.0"""
 
     reason = "mqtt_version_unsupported"
     mqtt_reason = ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
@@ -60,13 +57,13 @@ class ClientIdInvalid(MqttError):
 
 
 class TopicAliasInvalid(MqttError):
-    """the topic alias {alias} is not one that was agreed on"""
+    """the topic alias {alias} is 0 or above the Topic Alias Maximum"""
 
     reason = "mqtt_topic_alias_invalid"
     mqtt_reason = ReasonCode.TOPIC_ALIAS_INVALID
 
 
 class Unencodable(SvcError):
-    """the packet {packet} cannot be written: {defect}"""
+    """the packet {packet} cannot be encoded: {defect}"""
 
     reason = "mqtt_unencodable"

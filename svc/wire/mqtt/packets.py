@@ -1,56 +1,34 @@
 """
-The control packets as values (MQTT 3.1.1 and 5.0, chapter 3).
+The control packets as values (MQTT 3.1.1 and 5.0, chapter 3), one class per packet for both versions.
 
-One class a packet for both versions: what MQTT 3.1.1 has no place for has its neutral value there (no properties,
-reason code 0). A packet that came from the decoder keeps every rule of its version.
+A field that MQTT 3.1.1 does not have is neutral there: no properties, reason code 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 from svc.wire.mqtt.codes import PacketType, Version
-from svc.wire.mqtt.properties import NONE, Properties
+from svc.wire.mqtt.properties import NO_PROPERTIES, Properties
 
 QoS = Literal[0, 1, 2]
 
 
 @dataclass(slots=True)
 class Will:
-    """
-    The message that the server publishes when a connection ends without a DISCONNECT (section 3.1.2.5).
-
-    Args:
-        topic: its topic name.
-        payload: its octets; at most 65,535.
-        qos: its quality of service.
-        retain: whether it is retained.
-        properties: will properties, MQTT 5.0 only.
-    """
+    """The message that the server publishes when a connection ends without a DISCONNECT (section 3.1.2.5)."""
 
     topic: str
     payload: bytes
     qos: QoS = 0
     retain: bool = False
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
 
 
 @dataclass(slots=True)
 class Connect:
-    """
-    CONNECT (section 3.1).
-
-    Args:
-        client_id: may be empty.
-        version: the protocol level.
-        clean_start: called "clean session" in MQTT 3.1.1.
-        keep_alive: seconds; 0 is never.
-        will: the will, or None.
-        username: or None.
-        password: or None; MQTT 3.1.1 has none without a user name.
-        properties: MQTT 5.0 only.
-    """
+    """CONNECT (section 3.1); ``clean_start`` is "clean session" in MQTT 3.1.1, ``keep_alive`` is in seconds."""
 
     client_id: str
     version: Version = Version.V5
@@ -59,7 +37,7 @@ class Connect:
     will: Will | None = None
     username: str | None = None
     password: bytes | None = field(default=None, repr=False)
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.CONNECT] = field(default=PacketType.CONNECT, init=False, repr=False)
 
 
@@ -69,24 +47,13 @@ class Connack:
 
     session_present: bool = False
     code: int = 0
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.CONNACK] = field(default=PacketType.CONNACK, init=False, repr=False)
 
 
 @dataclass(slots=True)
 class Publish:
-    """
-    PUBLISH (section 3.3).
-
-    Args:
-        topic: the topic name; empty where MQTT 5.0 gives an alias alone.
-        payload: the application message.
-        qos: quality of service.
-        retain: whether the server keeps it, or had kept it.
-        dup: whether it may have been sent before; never with QoS 0.
-        packet_id: 1 to 65,535 with QoS above 0, else 0.
-        properties: MQTT 5.0 only.
-    """
+    """PUBLISH (section 3.3); ``topic`` is empty where an alias replaces it, ``packet_id`` is 0 with QoS 0."""
 
     topic: str
     payload: bytes
@@ -94,26 +61,18 @@ class Publish:
     retain: bool = False
     dup: bool = False
     packet_id: int = 0
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.PUBLISH] = field(default=PacketType.PUBLISH, init=False, repr=False)
 
 
 @dataclass(slots=True)
 class Acknowledgement:
-    """
-    PUBACK, PUBREC, PUBREL or PUBCOMP (sections 3.4 to 3.7).
-
-    Args:
-        type: which of the four.
-        packet_id: that of the PUBLISH.
-        code: reason code, MQTT 5.0 only.
-        properties: MQTT 5.0 only.
-    """
+    """PUBACK, PUBREC, PUBREL or PUBCOMP (sections 3.4 to 3.7)."""
 
     type: Literal[PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP]
     packet_id: int
     code: int = 0
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +80,7 @@ class Subscription:
     """
     One topic filter of SUBSCRIBE with its options (section 3.8.3.1).
 
-    Args:
-        filter: the topic filter.
-        qos: the highest quality of service wanted.
-        no_local: whether messages of the own connection are left out.
-        retain_as_published: whether the retain flag is kept.
-        retain_handling: 0 retained messages are sent, 1 only for a new subscription, 2 never.
+    ``retain_handling``: 0 to send retained messages, 1 only for a new subscription, 2 never.
     """
 
     filter: str
@@ -142,7 +96,7 @@ class Subscribe:
 
     packet_id: int
     subscriptions: list[Subscription]
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.SUBSCRIBE] = field(default=PacketType.SUBSCRIBE, init=False, repr=False)
 
 
@@ -152,7 +106,7 @@ class Suback:
 
     packet_id: int
     codes: list[int]
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.SUBACK] = field(default=PacketType.SUBACK, init=False, repr=False)
 
 
@@ -162,7 +116,7 @@ class Unsubscribe:
 
     packet_id: int
     filters: list[str]
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.UNSUBSCRIBE] = field(default=PacketType.UNSUBSCRIBE, init=False, repr=False)
 
 
@@ -172,7 +126,7 @@ class Unsuback:
 
     packet_id: int
     codes: list[int] = field(default_factory=list)
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.UNSUBACK] = field(default=PacketType.UNSUBACK, init=False, repr=False)
 
 
@@ -195,7 +149,7 @@ class Disconnect:
     """DISCONNECT (section 3.14): ``code`` and properties in MQTT 5.0 only."""
 
     code: int = 0
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.DISCONNECT] = field(default=PacketType.DISCONNECT, init=False, repr=False)
 
 
@@ -204,7 +158,7 @@ class Auth:
     """AUTH (section 3.15), MQTT 5.0 only."""
 
     code: int = 0
-    properties: Properties = NONE
+    properties: Properties = NO_PROPERTIES
     type: Literal[PacketType.AUTH] = field(default=PacketType.AUTH, init=False, repr=False)
 
 
@@ -222,6 +176,3 @@ Packet = (
     | Disconnect
     | Auth
 )
-
-#: Packets that acknowledge a PUBLISH or one another.
-ACKNOWLEDGEMENTS: Final = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP})

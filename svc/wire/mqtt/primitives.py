@@ -1,9 +1,4 @@
-"""
-The data types of MQTT: integers, variable byte integers, text and binary data.
-
-Sections 1.5 of both standards. A :class:`Cursor` walks one packet's body and cannot leave it; it must not know what the
-values mean.
-"""
+"""The data types of MQTT: integers, UTF-8 strings and binary data (sections 1.5 of both standards)."""
 
 from __future__ import annotations
 
@@ -16,41 +11,22 @@ MAX_VARIABLE: Final = 268_435_455
 MAX_TEXT: Final = 65_535
 _ONE_OCTET: Final = [bytes((value,)) for value in range(0x80)]
 
-#: What a text should not hold, and a receiver may refuse (section 1.5.4): controls and code points that are no
-#: characters. U+0000 must be refused. Lone surrogates are no UTF-8 at all.
-_UNFIT: Final = re.compile(
+#: What a string should not hold and a receiver may refuse (section 1.5.4): control characters and non-characters.
+#: U+0000 must be refused. Lone surrogates are not UTF-8.
+_FORBIDDEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff"
     + "".join(f"{chr((plane << 16) + 0xFFFE)}{chr((plane << 16) + 0xFFFF)}" for plane in range(1, 17))
     + "]"
 )
 
 
-def fit(text: str) -> bool:
-    """
-    Say whether a text may stand in a packet.
-
-    Args:
-        text: the decoded text.
-
-    Returns:
-        Whether it has neither a control character nor a code point that is no character (section 1.5.4).
-    """
-    return (text.isascii() and text.isprintable()) or _UNFIT.search(text) is None
+def is_valid_text(text: str) -> bool:
+    """Return whether a string holds neither a control character nor a non-character (section 1.5.4)."""
+    return (text.isascii() and text.isprintable()) or _FORBIDDEN.search(text) is None
 
 
-def variable(value: int) -> bytes:
-    """
-    Write a variable byte integer in the fewest octets.
-
-    Args:
-        value: 0 to 268,435,455.
-
-    Returns:
-        One to four octets (section 1.5.5 of MQTT 5.0, 2.2.3 of MQTT 3.1.1).
-
-    Raises:
-        ValueError: the value does not fit.
-    """
+def encode_variable(value: int) -> bytes:
+    """Encode 0 to 268,435,455 in the fewest octets (MQTT 5.0, 1.5.5; MQTT 3.1.1, 2.2.3), else ValueError."""
     if 0 <= value < 0x80:
         return _ONE_OCTET[value]
     if value < 0:
@@ -64,51 +40,29 @@ def variable(value: int) -> bytes:
     return bytes(octets)
 
 
-def text(value: str) -> bytes:
-    """
-    Write a UTF-8 encoded string.
-
-    Args:
-        value: at most 65,535 octets in UTF-8.
-
-    Returns:
-        The length in two octets, then the octets.
-
-    Raises:
-        ValueError: it is too long, or holds what may not stand in a text.
-    """
-    if not fit(value):
-        raise ValueError("the text holds a character that MQTT does not carry")
-    return binary(value.encode("utf-8"))
+def encode_text(value: str) -> bytes:
+    """Encode a string of at most 65,535 octets behind its length; ValueError for a forbidden character too."""
+    if not is_valid_text(value):
+        raise ValueError("the text holds a character that MQTT does not allow")
+    return encode_binary(value.encode("utf-8"))
 
 
-def binary(value: bytes) -> bytes:
-    """
-    Write binary data.
-
-    Args:
-        value: at most 65,535 octets.
-
-    Returns:
-        The length in two octets, then the octets.
-
-    Raises:
-        ValueError: it is too long.
-    """
+def encode_binary(value: bytes) -> bytes:
+    """Encode at most 65,535 octets behind their length in two octets, else ValueError."""
     if len(value) > MAX_TEXT:
-        raise ValueError(f"at most {MAX_TEXT} octets can be written")
+        raise ValueError(f"at most {MAX_TEXT} octets can be encoded")
     return len(value).to_bytes(2, "big") + value
 
 
 class Cursor:
     """
-    Reads values of one packet in their order.
+    Reads the values of one packet in order; every read raises MalformedPacket where the packet ends before.
 
     Args:
         packet: the packet's name, for errors.
-        data: octets that hold the packet's body.
+        data: bytes that contain the packet's body.
         position: where the body begins.
-        end: where it ends; nothing is read from there on.
+        end: where it ends.
     """
 
     __slots__ = ("_data", "_packet", "end", "position")
@@ -120,35 +74,16 @@ class Cursor:
         self.end = end
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of octets that have not been read."""
         return self.end - self.position
 
     def malformed(self, defect: str) -> MalformedPacket:
-        """
-        Make the error for a defect.
-
-        Args:
-            defect: what is wrong, without any octet of the packet.
-
-        Returns:
-            The error, to be raised.
-        """
+        """Return the error for a defect, whose text must not contain bytes of the packet."""
         return MalformedPacket(packet=self._packet, defect=defect)
 
     def octets(self, count: int) -> bytes:
-        """
-        Read octets.
-
-        Args:
-            count: how many.
-
-        Returns:
-            These octets.
-
-        Raises:
-            MalformedPacket: the packet ends before.
-        """
+        """Read so many octets."""
         begin, stop = self.position, self.position + count
         if stop > self.end:
             raise self.malformed("it ends in the middle of a value")
@@ -156,7 +91,7 @@ class Cursor:
         return self._data[begin:stop]
 
     def u8(self) -> int:
-        """Read one octet; raises MalformedPacket as :meth:`octets` does."""
+        """Read one octet."""
         if self.position >= self.end:
             raise self.malformed("it ends in the middle of a value")
         value = self._data[self.position]
@@ -164,7 +99,7 @@ class Cursor:
         return value
 
     def u16(self) -> int:
-        """Read a two byte integer (section 1.5.2); raises MalformedPacket as :meth:`octets` does."""
+        """Read a two byte integer (section 1.5.2)."""
         begin = self.position
         if begin + 2 > self.end:
             raise self.malformed("it ends in the middle of a value")
@@ -172,19 +107,11 @@ class Cursor:
         return self._data[begin] << 8 | self._data[begin + 1]
 
     def u32(self) -> int:
-        """Read a four byte integer (section 1.5.3); raises MalformedPacket as :meth:`octets` does."""
+        """Read a four byte integer (section 1.5.3)."""
         return int.from_bytes(self.octets(4), "big")
 
     def variable(self) -> int:
-        """
-        Read a variable byte integer.
-
-        Returns:
-            0 to 268,435,455.
-
-        Raises:
-            MalformedPacket: it has more than four octets, more than needed [MQTT-1.5.5-1], or is cut short.
-        """
+        """Read a variable byte integer in the fewest octets [MQTT-1.5.5-1]."""
         value = self.u8()
         if value < 0x80:
             return value
@@ -199,8 +126,8 @@ class Cursor:
         raise self.malformed("a variable byte integer has more than four octets")
 
     def binary(self) -> bytes:
-        """Read binary data (section 1.5.6); raises MalformedPacket as :meth:`octets` does."""
-        # Nearly every value is one of these, so it is read by this one call.
+        """Read binary data (section 1.5.6)."""
+        # Not built from u16 and octets, because nearly every value is read by this call.
         begin = self.position + 2
         if begin > self.end:
             raise self.malformed("it ends in the middle of a value")
@@ -211,30 +138,16 @@ class Cursor:
         return self._data[begin:stop]
 
     def text(self) -> str:
-        """
-        Read a UTF-8 encoded string (section 1.5.4).
-
-        Returns:
-            The text; U+FEFF at its beginning stays [MQTT-1.5.4-3].
-
-        Raises:
-            MalformedPacket: it is cut short, no UTF-8 [MQTT-1.5.4-1], or holds U+0000 [MQTT-1.5.4-2], another control
-                character or a code point that is no character.
-        """
+        """Read valid UTF-8 without forbidden characters [MQTT-1.5.4-1, 1.5.4-2]; a leading U+FEFF stays [1.5.4-3]."""
         try:
             value = self.binary().decode()
         except UnicodeDecodeError:
             raise self.malformed("a text is not UTF-8") from None
-        if not fit(value):
-            raise self.malformed("a text holds a control character or what is no character")
+        if not is_valid_text(value):
+            raise self.malformed("a text holds a control character or a non-character")
         return value
 
-    def finished(self) -> None:
-        """
-        Insist that the body ends here.
-
-        Raises:
-            MalformedPacket: octets are left over.
-        """
+    def expect_end(self) -> None:
+        """Refuse octets after the last value."""
         if self.position != self.end:
-            raise self.malformed("octets are left over behind its last value")
+            raise self.malformed("octets are left over after its last value")

@@ -1,8 +1,8 @@
 """
-The properties of MQTT 5.0 (section 2.2.2): which there are, what they hold, where they may stand.
+The properties of MQTT 5.0 (section 2.2.2): their types, values and packets.
 
-One table is the rule for reading, writing and judging, and its rows are reached by what is present: a packet pays for
-the properties that it has. Will properties count as a packet of their own here.
+One table is the rule for reading, writing and checking, and only the rows of the present properties are visited: the
+cost of a packet depends on the properties that it has. Will properties count as a packet of their own here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from svc.wire.mqtt.errors import (
     TopicAliasInvalid,
     Unencodable,
 )
-from svc.wire.mqtt.primitives import MAX_VARIABLE, Cursor, binary, text, variable
+from svc.wire.mqtt.primitives import MAX_VARIABLE, Cursor, encode_binary, encode_text, encode_variable
 from svc.wire.mqtt.topics import name_defect
 
-#: The packets that have properties; ``WILL`` are those of the will in CONNECT.
-Place = Literal[
+#: The packets that have properties; ``WILL`` stands for the will in CONNECT.
+PropertyOwner = Literal[
     "CONNECT",
     "WILL",
     "CONNACK",
@@ -47,36 +47,10 @@ class Properties:
     """
     The properties of one packet; None is absent.
 
-    An instance holds what is present alone; the class has the values of what is absent.
+    The members are named after the properties of section 2.2.2.2; times are in seconds. ``subscription_identifiers``
+    are those of the subscriptions that a message matched, or the one of SUBSCRIBE.
 
-    Args:
-        payload_format: 1 where the payload is UTF-8.
-        message_expiry: seconds that the message is of use.
-        content_type: what the payload is.
-        response_topic: where an answer goes.
-        correlation_data: what an answer repeats.
-        session_expiry: seconds that a session outlives its connection; 0xFFFFFFFF is for ever.
-        assigned_client_id: the identifier that the server chose.
-        server_keep_alive: seconds, in place of what the client asked for.
-        authentication_method: the name of an extended authentication.
-        authentication_data: its data.
-        request_problem_information: 0 where reason strings and user properties are not wanted in answers.
-        will_delay: seconds between the end of a connection and its will.
-        request_response_information: 1 where the client asks for response information.
-        response_information: what response topics are made from.
-        server_reference: another server.
-        reason_string: a sentence for people.
-        receive_maximum: messages with QoS above 0 that may be unacknowledged at once.
-        topic_alias_maximum: the highest alias accepted.
-        topic_alias: stands for the topic name.
-        maximum_qos: the highest QoS of the server.
-        retain_available: 0 where the server keeps no messages.
-        maximum_packet_size: octets of the largest packet accepted.
-        wildcard_subscription_available: 0 where the server has no wildcards.
-        subscription_identifier_available: 0 where the server has no subscription identifiers.
-        shared_subscription_available: 0 where the server has no shared subscriptions.
-        subscription_identifiers: those of the subscriptions that a message matched, or the one of SUBSCRIBE.
-        user: names and values, in order.
+    An instance stores only what is present; the class has the values of what is absent.
     """
 
     payload_format: int | None = None
@@ -110,27 +84,19 @@ class Properties:
     if not TYPE_CHECKING:  # A type checker sees the initialiser of a dataclass.
 
         def __init__(self, **members: Value | tuple[Value, ...] | None) -> None:
-            if not members.keys() <= _RANKS.keys():
-                raise TypeError(f"there are no properties {', '.join(members.keys() - _RANKS.keys())}")
+            if not members.keys() <= _ORDER.keys():
+                raise TypeError(f"there are no properties {', '.join(members.keys() - _ORDER.keys())}")
             vars(self).update({name: value for name, value in members.items() if value is not None and value != ()})
 
-    def replaced(self, **members: Value | tuple[Value, ...] | None) -> Properties:
-        """
-        Make the same properties but for some, as :func:`dataclasses.replace` does, at the cost of what is present.
-
-        Args:
-            members: the new values; None and an empty tuple are absent.
-
-        Returns:
-            The properties.
-        """
+    def replace(self, **members: Value | tuple[Value, ...] | None) -> Properties:
+        """Return a copy with new values, None and () for absent, as :func:`dataclasses.replace` but faster."""
         return Properties(**{**vars(self), **members})
 
     def __repr__(self) -> str:
-        """Show what is present; authentication data are a secret."""
+        """Show what is present, without authentication data, which are secret."""
         shown = (
             f"{name}={'...' if name == 'authentication_data' else repr(vars(self)[name])}"
-            for name in sorted(vars(self), key=_RANKS.__getitem__)
+            for name in sorted(vars(self), key=_ORDER.__getitem__)
         )
         return f"Properties({', '.join(shown)})"
 
@@ -139,7 +105,7 @@ class Properties:
         return vars(self) == vars(other) if isinstance(other, Properties) else NotImplemented
 
     def __hash__(self) -> int:
-        """Agree with equality."""
+        """Return a hash consistent with equality."""
         return hash(frozenset(vars(self).items()))
 
     def __bool__(self) -> bool:
@@ -148,8 +114,8 @@ class Properties:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """How a value stands on the wire."""
+class _Type:
+    """How a value is read and written."""
 
     read: Callable[[Cursor], Value]
     write: Callable[[Any], bytes]
@@ -157,12 +123,12 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Property:
-    """One row of the table: an integer from low to high, a text, octets, or where it is repeated a tuple."""
+    """One row of the table; low and high bound integers, and a repeated property is a tuple."""
 
     identifier: int
     member: str
-    kind: _Kind
-    places: frozenset[Place]
+    type: _Type
+    owners: frozenset[PropertyOwner]
     low: int = 0
     high: int = MAX_VARIABLE
     repeated: bool = False
@@ -180,24 +146,24 @@ def _read_pair(cursor: Cursor) -> tuple[str, str]:
 
 
 def _write_pair(pair: tuple[str, str]) -> bytes:
-    return text(pair[0]) + text(pair[1])
+    return encode_text(pair[0]) + encode_text(pair[1])
 
 
-_U8: Final = _Kind(Cursor.u8, _integer(1))
-_U16: Final = _Kind(Cursor.u16, _integer(2))
-_U32: Final = _Kind(Cursor.u32, _integer(4))
-_VARIABLE: Final = _Kind(Cursor.variable, variable)
-_TEXT: Final = _Kind(Cursor.text, text)
-_BINARY: Final = _Kind(Cursor.binary, binary)
-_PAIR: Final = _Kind(_read_pair, _write_pair)
+_U8: Final = _Type(Cursor.u8, _integer(1))
+_U16: Final = _Type(Cursor.u16, _integer(2))
+_U32: Final = _Type(Cursor.u32, _integer(4))
+_VARIABLE: Final = _Type(Cursor.variable, encode_variable)
+_TEXT: Final = _Type(Cursor.text, encode_text)
+_BINARY: Final = _Type(Cursor.binary, encode_binary)
+_PAIR: Final = _Type(_read_pair, _write_pair)
 
 _MAX_U32: Final = 0xFFFFFFFF
-_MESSAGE: Final[frozenset[Place]] = frozenset({"PUBLISH", "WILL"})
-_BEGIN: Final[frozenset[Place]] = frozenset({"CONNECT", "CONNACK"})
-_CONNECT: Final[frozenset[Place]] = frozenset({"CONNECT"})
-_CONNACK: Final[frozenset[Place]] = frozenset({"CONNACK"})
-_AUTHENTICATION: Final[frozenset[Place]] = frozenset({"CONNECT", "CONNACK", "AUTH"})
-_EXPLAINED: Final[frozenset[Place]] = frozenset(
+_MESSAGE: Final[frozenset[PropertyOwner]] = frozenset({"PUBLISH", "WILL"})
+_BOTH_CONNECT: Final[frozenset[PropertyOwner]] = frozenset({"CONNECT", "CONNACK"})
+_CONNECT: Final[frozenset[PropertyOwner]] = frozenset({"CONNECT"})
+_CONNACK: Final[frozenset[PropertyOwner]] = frozenset({"CONNACK"})
+_AUTHENTICATION: Final[frozenset[PropertyOwner]] = frozenset({"CONNECT", "CONNACK", "AUTH"})
+_RESPONSES: Final[frozenset[PropertyOwner]] = frozenset(
     {"CONNACK", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBACK", "UNSUBACK", "DISCONNECT", "AUTH"}
 )
 
@@ -207,7 +173,7 @@ _TABLE: Final = (
     _Property(0x03, "content_type", _TEXT, _MESSAGE),
     _Property(0x08, "response_topic", _TEXT, _MESSAGE),
     _Property(0x09, "correlation_data", _BINARY, _MESSAGE),
-    _Property(0x11, "session_expiry", _U32, _BEGIN | {"DISCONNECT"}, high=_MAX_U32),
+    _Property(0x11, "session_expiry", _U32, _BOTH_CONNECT | {"DISCONNECT"}, high=_MAX_U32),
     _Property(0x12, "assigned_client_id", _TEXT, _CONNACK),
     _Property(0x13, "server_keep_alive", _U16, _CONNACK),
     _Property(0x15, "authentication_method", _TEXT, _AUTHENTICATION),
@@ -217,29 +183,29 @@ _TABLE: Final = (
     _Property(0x19, "request_response_information", _U8, _CONNECT, high=1),
     _Property(0x1A, "response_information", _TEXT, _CONNACK),
     _Property(0x1C, "server_reference", _TEXT, _CONNACK | {"DISCONNECT"}),
-    _Property(0x1F, "reason_string", _TEXT, _EXPLAINED),
-    _Property(0x21, "receive_maximum", _U16, _BEGIN, low=1),
-    _Property(0x22, "topic_alias_maximum", _U16, _BEGIN),
+    _Property(0x1F, "reason_string", _TEXT, _RESPONSES),
+    _Property(0x21, "receive_maximum", _U16, _BOTH_CONNECT, low=1),
+    _Property(0x22, "topic_alias_maximum", _U16, _BOTH_CONNECT),
     _Property(0x23, "topic_alias", _U16, frozenset({"PUBLISH"})),
     _Property(0x24, "maximum_qos", _U8, _CONNACK, high=1),
     _Property(0x25, "retain_available", _U8, _CONNACK, high=1),
-    _Property(0x27, "maximum_packet_size", _U32, _BEGIN, low=1, high=_MAX_U32),
+    _Property(0x27, "maximum_packet_size", _U32, _BOTH_CONNECT, low=1, high=_MAX_U32),
     _Property(0x28, "wildcard_subscription_available", _U8, _CONNACK, high=1),
     _Property(0x29, "subscription_identifier_available", _U8, _CONNACK, high=1),
     _Property(0x2A, "shared_subscription_available", _U8, _CONNACK, high=1),
     _Property(0x0B, "subscription_identifiers", _VARIABLE, frozenset({"PUBLISH", "SUBSCRIBE"}), repeated=True),
-    _Property(0x26, "user", _PAIR, frozenset(get_args(Place)), repeated=True),
+    _Property(0x26, "user", _PAIR, frozenset(get_args(PropertyOwner)), repeated=True),
 )
-#: The order in which properties are judged and written.
-_RANKS: Final = {row.member: rank for rank, row in enumerate(_TABLE)}
-#: The rows, reached by what is present: by member, and by packet and identifier.
+#: The order in which properties are checked and written.
+_ORDER: Final = {row.member: rank for rank, row in enumerate(_TABLE)}
+#: The rows by member, and by packet and identifier.
 _BY_MEMBER: Final = {row.member: row for row in _TABLE}
-_BY_PLACE: Final[dict[Place, dict[int, _Property]]] = {
-    place: {row.identifier: row for row in _TABLE if place in row.places} for place in get_args(Place)
+_BY_OWNER: Final[dict[PropertyOwner, dict[int, _Property]]] = {
+    owner: {row.identifier: row for row in _TABLE if owner in row.owners} for owner in get_args(PropertyOwner)
 }
 _REPEATED: Final = tuple(row.member for row in _TABLE if row.repeated)
-#: What is judged by more than its lowest and highest value.
-_JUDGED: Final = frozenset(
+#: Properties with rules beyond their lowest and highest value.
+_RESTRICTED: Final = frozenset(
     {
         "topic_alias",
         "response_topic",
@@ -249,130 +215,99 @@ _JUDGED: Final = frozenset(
         "server_reference",
     }
 )
-#: No property at all; what packets of MQTT 3.1.1 have.
-NONE: Final = Properties()
+#: The properties of packets of MQTT 3.1.1.
+NO_PROPERTIES: Final = Properties()
 
 
-def read(cursor: Cursor, place: Place, sender: Sender, limit: int) -> Properties:
-    """
-    Read the properties of a packet, their length first.
-
-    Args:
-        cursor: stands at the property length.
-        place: the packet.
-        sender: who sent it.
-        limit: the most properties accepted.
-
-    Returns:
-        The properties.
-
-    Raises:
-        MalformedPacket: a value is cut short or a property is unknown or does not belong there [MQTT-2.2.2-2].
-        ProtocolViolation: one stands twice or has a value that is not allowed.
-        TopicAliasInvalid: the alias is 0 [MQTT-3.3.2-8].
-        QuotaExceeded: there are more than ``limit``.
-    """
+def read_properties(cursor: Cursor, owner: PropertyOwner, sender: Sender, limit: int) -> Properties:
+    """Read up to ``limit`` properties, their length first; an unknown or misplaced one is malformed [MQTT-2.2.2-2]."""
     length = cursor.variable()
     if not length:
-        return NONE
-    if length > cursor.left:
+        return NO_PROPERTIES
+    if length > cursor.remaining:
         raise cursor.malformed("its properties are longer than the packet")
     properties = object.__new__(Properties)
-    _read_all(Cursor(place, cursor.octets(length), 0, length), place, limit, vars(properties))
-    _judge(properties, place, sender)
+    _read_all(Cursor(owner, cursor.octets(length), 0, length), owner, limit, vars(properties))
+    _check(properties, owner, sender)
     return properties
 
 
-def _read_all(cursor: Cursor, place: Place, limit: int, present: dict[str, Any]) -> None:
-    rows = _BY_PLACE[place]
+def _read_all(cursor: Cursor, owner: PropertyOwner, limit: int, present: dict[str, Any]) -> None:
+    rows = _BY_OWNER[owner]
     count = 0
     while cursor.position < cursor.end:
         count += 1
         if count > limit:
-            raise QuotaExceeded(packet=place, limit=limit, items="properties")
+            raise QuotaExceeded(packet=owner, limit=limit, items="properties")
         identifier = cursor.variable()
         row = rows.get(identifier)
         if row is None:
-            raise cursor.malformed(f"the property 0x{identifier:02x} does not belong there")
+            raise cursor.malformed(f"the property 0x{identifier:02x} is not allowed there")
         if row.repeated:
-            present.setdefault(row.member, []).append(row.kind.read(cursor))
+            present.setdefault(row.member, []).append(row.type.read(cursor))
         elif row.member in present:
-            raise ProtocolViolation(packet=place, defect=f"the property {row.member} stands twice")
+            raise ProtocolViolation(packet=owner, defect=f"the property {row.member} occurs twice")
         else:
-            present[row.member] = row.kind.read(cursor)
+            present[row.member] = row.type.read(cursor)
     for member in _REPEATED:
         if member in present:
             present[member] = tuple(present[member])
 
 
-def _judge(properties: Properties, place: Place, sender: Sender) -> None:
+def _check(properties: Properties, owner: PropertyOwner, sender: Sender) -> None:
     present = vars(properties)
     wrong = []
     for member, value in present.items():
         if isinstance(value, int) and not (row := _BY_MEMBER[member]).low <= value <= row.high:
             wrong.append(member)
     if wrong:
-        first = min(wrong, key=_RANKS.__getitem__)
-        raise ProtocolViolation(packet=place, defect=f"the property {first} must not be {present[first]}")
-    # Most packets have none of these, and are done.
-    if not _JUDGED.isdisjoint(present):
-        _judge_more(properties, place, sender)
+        first = min(wrong, key=_ORDER.__getitem__)
+        raise ProtocolViolation(packet=owner, defect=f"the property {first} must not be {present[first]}")
+    # Most packets have none of these.
+    if not _RESTRICTED.isdisjoint(present):
+        _check_restrictions(properties, owner, sender)
 
 
-def _judge_more(properties: Properties, place: Place, sender: Sender) -> None:
+def _check_restrictions(properties: Properties, owner: PropertyOwner, sender: Sender) -> None:
     if properties.topic_alias == 0:
         raise TopicAliasInvalid(alias=0)
     if properties.response_topic is not None and (defect := name_defect(properties.response_topic)):
-        raise ProtocolViolation(packet=place, defect=f"in the response topic {defect}")
-    _judge_identifiers(properties.subscription_identifiers, place, sender)
+        raise ProtocolViolation(packet=owner, defect=f"in the response topic, {defect}")
+    _check_identifiers(properties.subscription_identifiers, owner, sender)
     if properties.authentication_data is not None and properties.authentication_method is None:
-        raise ProtocolViolation(packet=place, defect="authentication data come without a method")
-    if properties.session_expiry is not None and place == "DISCONNECT" and sender == "server":
-        raise ProtocolViolation(packet=place, defect="a server does not set the session expiry at the end")
+        raise ProtocolViolation(packet=owner, defect="authentication data without an authentication method")
+    if properties.session_expiry is not None and owner == "DISCONNECT" and sender == "server":
+        raise ProtocolViolation(packet=owner, defect="a server must not set the session expiry in DISCONNECT")
     if properties.server_reference is not None and sender == "client":
-        raise ProtocolViolation(packet=place, defect="a client refers to no server")
+        raise ProtocolViolation(packet=owner, defect="a client must not set a server reference")
 
 
-def _judge_identifiers(identifiers: tuple[int, ...], place: Place, sender: Sender) -> None:
+def _check_identifiers(identifiers: tuple[int, ...], owner: PropertyOwner, sender: Sender) -> None:
     if not identifiers:
         return
     if 0 in identifiers:
-        raise ProtocolViolation(packet=place, defect="a subscription identifier is 0")
-    if place == "SUBSCRIBE" and len(identifiers) > 1:
-        raise ProtocolViolation(packet=place, defect="the property subscription_identifiers stands twice")
-    if place == "PUBLISH" and sender == "client":
-        raise ProtocolViolation(packet=place, defect="a client sends no subscription identifiers")
+        raise ProtocolViolation(packet=owner, defect="a subscription identifier is 0")
+    if owner == "SUBSCRIBE" and len(identifiers) > 1:
+        raise ProtocolViolation(packet=owner, defect="the property subscription_identifiers occurs twice")
+    if owner == "PUBLISH" and sender == "client":
+        raise ProtocolViolation(packet=owner, defect="a client must not send subscription identifiers")
 
 
-def written(properties: Properties, place: Place, sender: Sender) -> bytes:
-    """
-    Write the properties of a packet with their length in front.
-
-    Args:
-        properties: what to write; the members come in the order of their identifiers, then the user properties.
-        place: the packet.
-        sender: who sends it.
-
-    Returns:
-        Their octets.
-
-    Raises:
-        Unencodable: a property does not belong there or has a value that is not allowed.
-    """
+def encode_properties(properties: Properties, owner: PropertyOwner, sender: Sender) -> bytes:
+    """Encode properties behind their length, in the order of the table; Unencodable where the packet forbids one."""
     present = vars(properties)
     if not present:
         return b"\x00"
     try:
-        _judge(properties, place, sender)
+        _check(properties, owner, sender)
     except MqttError as error:
-        raise Unencodable(packet=place, defect=str(error)) from error
+        raise Unencodable(packet=owner, defect=str(error)) from error
     parts: list[bytes] = []
-    for member in sorted(present, key=_RANKS.__getitem__):
+    for member in sorted(present, key=_ORDER.__getitem__):
         row, value = _BY_MEMBER[member], present[member]
-        if place not in row.places:
-            who = "subscription identifiers do" if row.repeated else f"the property {member} does"
-            raise Unencodable(packet=place, defect=f"{who} not belong there")
-        head, write = variable(row.identifier), row.kind.write
+        if owner not in row.owners:
+            raise Unencodable(packet=owner, defect=f"the property {member} is not allowed there")
+        head, write = encode_variable(row.identifier), row.type.write
         parts += [head + write(each) for each in value] if row.repeated else (head, write(value))
     block = b"".join(parts)
-    return variable(len(block)) + block
+    return encode_variable(len(block)) + block

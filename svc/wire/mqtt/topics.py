@@ -1,7 +1,7 @@
 """
-Topic names and topic filters (MQTT 5.0 sections 4.7 and 4.8; MQTT 3.1.1 section 4.7).
+Topic names and topic filters: validity and matching (MQTT 5.0 sections 4.7 and 4.8; MQTT 3.1.1 section 4.7).
 
-Owns what makes them valid and when they match. Comparison is by code points: nothing is normalised [MQTT-4.7.3-4].
+Comparison is by code points: nothing is normalised [MQTT-4.7.3-4].
 """
 
 from __future__ import annotations
@@ -12,28 +12,14 @@ SHARE: Final = "$share/"
 
 
 class SharedFilter(NamedTuple):
-    """
-    A shared subscription taken apart.
-
-    Args:
-        group: the share name.
-        filter: the topic filter behind it.
-    """
+    """The share name and the topic filter of a shared subscription."""
 
     group: str
     filter: str
 
 
 def name_defect(topic: str) -> str:
-    """
-    Judge a topic name.
-
-    Args:
-        topic: at least one character; an empty topic with an alias is judged by the packet.
-
-    Returns:
-        What is wrong, or an empty text ([MQTT-3.3.2-2], [MQTT-4.7.1-1], [MQTT-4.7.3-1]).
-    """
+    """Return what is wrong with a topic name, or an empty string [MQTT-3.3.2-2, 4.7.1-1, 4.7.3-1]."""
     if not topic:
         return "the topic name is empty"
     if "#" in topic or "+" in topic:
@@ -42,16 +28,7 @@ def name_defect(topic: str) -> str:
 
 
 def filter_defect(topic_filter: str) -> str:
-    """
-    Judge a topic filter, shared or not.
-
-    Args:
-        topic_filter: as SUBSCRIBE or UNSUBSCRIBE names it.
-
-    Returns:
-        What is wrong, or an empty text ([MQTT-4.7.1-1], [MQTT-4.7.1-2], [MQTT-4.7.3-1], [MQTT-4.8.2-1],
-        [MQTT-4.8.2-2]).
-    """
+    """Return what is wrong with a filter, shared or not, or "" [MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.8.2-1, 4.8.2-2]."""
     if topic_filter.startswith(SHARE):
         group, slash, topic_filter = topic_filter[len(SHARE) :].partition("/")
         if not group or "#" in group or "+" in group:
@@ -67,23 +44,15 @@ def filter_defect(topic_filter: str) -> str:
         if "#" in level:
             return "the wildcard # is not the last level"
         if "+" in level and level != "+":
-            return "the wildcard + does not stand for a whole level"
+            return "the wildcard + is not a whole level"
     last = levels[-1]
     if ("#" in last or "+" in last) and last not in ("#", "+"):
-        return "a wildcard does not stand for a whole level"
+        return "a wildcard is not a whole level"
     return ""
 
 
-def shared(topic_filter: str) -> SharedFilter | None:
-    """
-    Take a shared subscription apart.
-
-    Args:
-        topic_filter: a valid topic filter.
-
-    Returns:
-        Its two parts, or None where it is not shared.
-    """
+def split_shared(topic_filter: str) -> SharedFilter | None:
+    """Split a valid filter of a shared subscription; None for other filters."""
     if not topic_filter.startswith(SHARE):
         return None
     group, _, inner = topic_filter[len(SHARE) :].partition("/")
@@ -92,14 +61,9 @@ def shared(topic_filter: str) -> SharedFilter | None:
 
 def matches(topic_filter: str, topic: str) -> bool:
     """
-    Say whether a topic filter matches a topic name.
+    Return whether a valid filter, not a shared one, matches a valid topic name (section 4.7).
 
-    Args:
-        topic_filter: a valid filter that is not shared.
-        topic: a valid topic name.
-
-    Returns:
-        Whether it does (section 4.7); a leading wildcard matches no name that begins with ``$`` [MQTT-4.7.2-1].
+    A leading wildcard matches no name that begins with ``$`` [MQTT-4.7.2-1].
     """
     if topic_filter == topic:
         return True

@@ -1,10 +1,12 @@
-"""Octets of MQTT packets, right and wrong, written by hand so that no test trusts the encoder."""
+"""Bytes of MQTT packets, valid and invalid, written by hand so that tests do not depend on the encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from svc.wire.mqtt import Decoder, Limits, Packet, Refused, Sender, Version
+from svc.wire.mqtt import Decoder, MqttError, Packet, PacketLimits, PacketRefused, Sender, Version, encode
+from svc.wire.mqtt.decoding import decode
+from svc.wire.mqtt.stream import find_packet
 
 
 def text(value: str | bytes) -> bytes:
@@ -37,16 +39,20 @@ def connack(version: int = 5) -> bytes:
 
 
 def opening(sender: Sender, version: int) -> bytes:
-    """Write what a side must send first."""
+    """Write the first packet of a side."""
     return connect(version) if sender == "client" else connack(version)
 
 
 def read(
-    octets: bytes, sender: Sender = "client", version: int = 5, cuts: Iterable[int] = (), limits: Limits | None = None
-) -> list[Packet | Refused]:
+    octets: bytes,
+    sender: Sender = "client",
+    version: int = 5,
+    cuts: Iterable[int] = (),
+    limits: PacketLimits | None = None,
+) -> list[Packet | PacketRefused]:
     """Read octets from the beginning of a connection, cut at the given positions."""
-    decoder = Decoder(sender, Version(version) if sender == "server" else None, limits or Limits())
-    events: list[Packet | Refused] = []
+    decoder = Decoder(sender, Version(version) if sender == "server" else None, limits or PacketLimits())
+    events: list[Packet | PacketRefused] = []
     begin = 0
     for end in [*sorted(cuts), len(octets)]:
         events += decoder.feed(octets[begin:end])
@@ -54,6 +60,20 @@ def read(
     return events
 
 
-def after_opening(octets: bytes, sender: Sender = "client", version: int = 5) -> list[Packet | Refused]:
+def after_opening(octets: bytes, sender: Sender = "client", version: int = 5) -> list[Packet | PacketRefused]:
     """Read octets that follow the first packet of their side."""
     return read(opening(sender, version) + octets, sender, version)[1:]
+
+
+def encode_checked(packet: Packet, version: Version, sender: Sender) -> bytes:
+    """Encode a packet and assert that a receiver without limits decodes an equal one."""
+    octets = encode(packet, version, sender)
+    found = find_packet(octets, 0, len(octets))
+    assert isinstance(found, tuple) and found[1] == len(octets), octets
+    limits = PacketLimits(properties=len(octets), levels=len(octets) + 1, filters=len(octets))
+    try:
+        decoded = decode(octets, octets[0], *found, sender, version, limits)
+    except MqttError as error:
+        raise AssertionError(f"{packet} is not decodable: {error}") from error
+    assert decoded == packet, (decoded, packet)
+    return octets

@@ -1,4 +1,4 @@
-"""Hypothesis: any packet that a side may send in a version."""
+"""Hypothesis strategies: any packet that a side may send in a version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from svc.wire.mqtt import (
-    NONE,
+    NO_PROPERTIES,
     Acknowledgement,
     Auth,
     Connack,
@@ -29,9 +29,9 @@ from svc.wire.mqtt import (
     Will,
 )
 from svc.wire.mqtt.codes import AUTH_REASONS, DISCONNECT_REASONS, REASONS
-from svc.wire.mqtt.primitives import fit
+from svc.wire.mqtt.primitives import is_valid_text
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12).filter(fit)
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12).filter(is_valid_text)
 LEVELS = TEXTS.map(lambda level: level.replace("/", "").replace("+", "").replace("#", ""))
 TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)
 FILTERS = st.one_of(
@@ -95,9 +95,9 @@ MEMBERS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 
 def properties(place: str, version: Version, **always: st.SearchStrategy[Any]) -> st.SearchStrategy[Properties]:
-    """Make properties that may stand in a packet."""
+    """Generate properties that a packet may have."""
     if version is Version.V311:
-        return st.just(NONE)
+        return st.just(NO_PROPERTIES)
     user = st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple)
     optional = {**MEMBERS[place], "user": user}
     for name in always:
@@ -208,7 +208,7 @@ def _auth(version: Version, sender: Sender) -> list[st.SearchStrategy[Packet]]:
 
 
 def first(version: Version, sender: Sender) -> st.SearchStrategy[Packet]:
-    """Make the packet that a side begins with."""
+    """Generate the first packet of a side."""
     if sender == "client":
         return _connect(version)
     refusals = REASONS[PacketType.CONNACK] if version is Version.V5 else frozenset(range(6))
@@ -218,6 +218,6 @@ def first(version: Version, sender: Sender) -> st.SearchStrategy[Packet]:
 
 
 def later(version: Version, sender: Sender) -> st.SearchStrategy[Packet]:
-    """Make any packet that may follow it."""
+    """Generate any later packet."""
     own = _of_client(version) if sender == "client" else _of_server(version)
     return st.one_of(_publish(version, sender), _acknowledgement(version), *own, *_auth(version, sender))

@@ -1,7 +1,7 @@
 """
 Writes the table of statements into ``docs/mqtt.md``: ``python -m tests.wire.mqtt.page``.
 
-The tables of the tests are the source; a test fails while the page says something else.
+The tables of the tests are the source; a test fails while the page differs.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def table(statements: Sequence[Statement]) -> str:
 
 
 def generated() -> str:
-    """Write what stands between the markers."""
+    """Write the text between the markers."""
     new, old = table(statements5.statements()), table(statements311.statements())
     return f"{BEGIN}\n## MQTT 5.0\n\n{new}\n## MQTT 3.1.1\n\n{old}\n{END}"
 
 
 def refreshed(text: str) -> str:
-    """Put the tables of now into a page."""
+    """Replace the tables in a page by the current ones."""
     before, rest = text.split(BEGIN)
     return before + generated() + rest.split(END)[1]
 

@@ -1,7 +1,7 @@
 """
-What a row of the tables of normative statements is, and the packets that rows are made of.
+The rows of the tables of normative statements, and the packets in them.
 
-A statement is named as in the standards' appendix B; the gist is in our words.
+A statement is numbered as in appendix B of the standards; the gist is our own wording.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ BOM: Final = text("\ufefft")
 
 
 def malformed(*octets: bytes) -> tuple[Refusal, ...]:
-    """Say that these are malformed packets."""
+    """Return rows for malformed packets."""
     return tuple((each, MALFORMED) for each in octets)
 
 
 def violations(*octets: bytes) -> tuple[Refusal, ...]:
-    """Say that these are protocol errors."""
+    """Return rows for protocol errors."""
     return tuple((each, VIOLATION) for each in octets)
 
 
 def flags(kind: int, right: int, *body: bytes) -> tuple[tuple[bytes, ...], tuple[Refusal, ...]]:
-    """Write a packet with its right flags, and with all fifteen wrong ones."""
+    """Write a packet with its correct flags, and with the fifteen wrong ones."""
     wrong = [packet(kind << 4 | each, *body) for each in range(16) if each != right]
     return (packet(kind << 4 | right, *body),), malformed(*wrong)

@@ -1,8 +1,6 @@
-"""What holds for every packet, every cut and every octet."""
+"""Properties of all packets, splits and octets."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,19 +10,19 @@ from svc.wire.mqtt import (
     Decoder,
     MqttError,
     Packet,
+    PacketRefused,
     PacketTooLarge,
     Publish,
-    Refused,
     Sender,
     Unencodable,
     Version,
-    checked,
     encode,
-    walk,
 )
-from svc.wire.mqtt.primitives import Cursor, variable
+from svc.wire.mqtt.primitives import Cursor, encode_variable
+from svc.wire.mqtt.stream import find_packet
+from tests.peers.waiting import rounds
 from tests.wire.mqtt import packets
-from tests.wire.mqtt.building import opening, read
+from tests.wire.mqtt.building import encode_checked, opening, read
 
 SIDES: list[tuple[Version, Sender]] = [
     (Version.V311, "client"),
@@ -35,44 +33,48 @@ SIDES: list[tuple[Version, Sender]] = [
 CONNECTIONS = st.sampled_from(SIDES).flatmap(
     lambda side: st.tuples(st.just(side), packets.first(*side), st.lists(packets.later(*side), max_size=5))
 )
+
 Connection = tuple[tuple[Version, Sender], Packet, list[Packet]]
 
 
 class RoundTripTests(SynchronousTestCase):
     """What is written is read again."""
 
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=rounds(100, 4000), deadline=None)
     @given(CONNECTIONS, st.data())
     def test_connections(self, made: Connection, data: st.DataObject) -> None:
-        """Any packets of a side arrive as they were, however their octets are cut."""
+        """Any packets of a side are read as they were written, however their bytes are split."""
         (version, sender), first, later = made
         sent = [first, *later]
-        octets = b"".join(checked(each, version, sender) for each in sent)
+        octets = b"".join(encode_checked(each, version, sender) for each in sent)
         self.assertEqual(read(octets, sender, version), sent)
         cuts = data.draw(st.lists(st.integers(0, len(octets)), max_size=8))
         self.assertEqual(read(octets, sender, version, cuts), sent)
         self.assertEqual(read(octets, sender, version, range(len(octets))), sent)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=rounds(100, 2000), deadline=None)
     @given(CONNECTIONS)
-    def test_walk(self, made: Connection) -> None:
-        """The walk finds each packet where it was written, and asks for the rest of one that is cut."""
+    def test_find_packet(self, made: Connection) -> None:
+        """Each packet is found where it was written, and the missing octets of a cut one are requested."""
         (version, sender), first, later = made
         written = [encode(each, version, sender) for each in [first, *later]]
         octets = b"".join(written)
-        frames, needed = walk(octets)
-        self.assertEqual([octets[frame.start : frame.end] for frame in frames], written)
-        self.assertTrue(all(frame.minimal for frame in frames))
-        self.assertEqual(needed, 2)
-        found, more = walk(octets[:-1])
-        self.assertEqual([octets[frame.start : frame.end] for frame in found], written[:-1])
-        self.assertGreater(more, len(written[-1]) - 1)
-        self.assertLessEqual(more, len(written[-1]))
+        position = 0
+        for each in written:
+            found = find_packet(octets, position, len(octets))
+            assert isinstance(found, tuple)
+            self.assertEqual(octets[position : found[1]], each)
+            for count in range(len(each)):
+                needed = find_packet(octets[: position + count], position, len(octets))
+                assert isinstance(needed, int)
+                self.assertTrue(count < needed <= len(each))
+            position = found[1]
+        self.assertEqual(find_packet(octets, position, len(octets)), 2)
 
     @given(st.integers(0, 268_435_455))
     def test_variable(self, value: int) -> None:
         """Every variable byte integer is read as it was written, in the fewest octets."""
-        octets = variable(value)
+        octets = encode_variable(value)
         self.assertEqual(Cursor("TEST", octets, 0, len(octets)).variable(), value)
         self.assertEqual(len(octets), 1 + (value >= 0x80) + (value >= 0x4000) + (value >= 0x200000))
 
@@ -80,16 +82,16 @@ class RoundTripTests(SynchronousTestCase):
 class AnyOctetsTests(SynchronousTestCase):
     """What a peer may send."""
 
-    def refused_typed(self, events: list[Packet | Refused]) -> None:
+    def refused_typed(self, events: list[Packet | PacketRefused]) -> None:
         """Check that at most the last event is a refusal, and a typed one."""
         for event in events[:-1]:
-            self.assertNotIsInstance(event, Refused)
-        if events and isinstance(events[-1], Refused):
+            self.assertNotIsInstance(event, PacketRefused)
+        if events and isinstance(events[-1], PacketRefused):
             self.assertIsInstance(events[-1].error, MqttError)
             self.assertGreaterEqual(events[-1].error.mqtt_reason, 0x80)
             self.assertTrue(str(events[-1].error))
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=rounds(125, 5000), deadline=None)
     @given(st.sampled_from(SIDES), st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=5))
     def test_garbage(self, side: tuple[Version, Sender], octets: bytes, cuts: list[int]) -> None:
         """Any octets give packets or one typed refusal, the same however they are cut."""
@@ -100,10 +102,10 @@ class AnyOctetsTests(SynchronousTestCase):
         again = read(whole, sender, version, cuts)
         self.assertEqual([repr(each) for each in again], [repr(each) for each in events])
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=rounds(125, 5000), deadline=None)
     @given(CONNECTIONS, st.data())
     def test_altered(self, made: Connection, data: st.DataObject) -> None:
-        """One altered octet in real packets gives packets or one typed refusal, and what is accepted can be written."""
+        """One changed octet gives packets that can be encoded, or one typed refusal."""
         (version, sender), first, later = made
         octets = bytearray(b"".join(encode(each, version, sender) for each in [first, *later]))
         octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
@@ -111,11 +113,10 @@ class AnyOctetsTests(SynchronousTestCase):
         self.refused_typed(events)
         seen = version
         for event in events:
-            if isinstance(event, Refused):
+            if isinstance(event, PacketRefused):
                 continue
             seen = getattr(event, "version", seen)
-            written = checked(event, seen, sender)
-            self.assertEqual(walk(written)[0][0].end, len(written))
+            encode_checked(event, seen, sender)
 
     def test_closed(self) -> None:
         """After a refusal nothing is read any more."""
@@ -125,88 +126,81 @@ class AnyOctetsTests(SynchronousTestCase):
 
 
 class BufferTests(SynchronousTestCase):
-    """What is held, and what is refused before it is."""
+    """What is buffered, and what is refused before that."""
 
-    def held(self, decoder: Decoder) -> int:
-        """Tell how many octets a decoder holds."""
+    def buffered(self, decoder: Decoder) -> int:
+        """Return how many octets a decoder buffers."""
         return len(decoder._buffer)
 
     def test_too_large_is_refused_by_its_header(self) -> None:
         """A packet above the limit is refused as soon as its length is known; one at the limit is read."""
-        from svc.wire.mqtt import Limits
+        from svc.wire.mqtt import PacketLimits
 
-        limits = Limits(packet=100)
+        limits = PacketLimits(packet=100)
         at = encode(Publish("t", b"x" * (100 - 2 - 3 - 1)), Version.V5, "client")
         self.assertEqual(len(at), 100)
         self.assertEqual(len(read(opening("client", 5) + at, limits=limits)), 2)
         above = encode(Publish("t", b"x" * (101 - 2 - 3 - 1)), Version.V5, "client")
         events = read(opening("client", 5) + above[:2], limits=limits)
-        self.assertIsInstance(events[1], Refused)
-        assert isinstance(events[1], Refused)
+        self.assertIsInstance(events[1], PacketRefused)
+        assert isinstance(events[1], PacketRefused)
         self.assertIsInstance(events[1].error, PacketTooLarge)
         self.assertEqual(events[1].error.evidence, {"octets": 101, "limit": 100})
 
     def test_wrong_first_octet_is_refused_at_once(self) -> None:
         """A packet that will not be accepted is refused by its first octet alone, before any length."""
         for octets in (b"\x20", b"\x32", b"\x82"):
-            self.assertIsInstance(read(octets)[0], Refused)
+            self.assertIsInstance(read(octets)[0], PacketRefused)
         for octets in (b"\x10", b"\x20", b"\x80", b"\x00"):
-            self.assertIsInstance(read(opening("client", 5) + octets)[1], Refused)
+            self.assertIsInstance(read(opening("client", 5) + octets)[1], PacketRefused)
 
     def test_long_packet_in_small_pieces(self) -> None:
-        """A large packet that comes in small pieces is looked at once, when it is whole."""
+        """A large packet in small pieces is decoded once, when it is complete."""
         payload = b"x" * 500_000
         octets = encode(Publish("t", payload), Version.V5, "client")
         decoder = Decoder("client")
         list(decoder.feed(opening("client", 5)))
         for position in range(0, len(octets) - 1, 1000):
             self.assertEqual(list(decoder.feed(octets[position : min(position + 1000, len(octets) - 1)])), [])
-        self.assertEqual(self.held(decoder), len(octets) - 1)
+        self.assertEqual(self.buffered(decoder), len(octets) - 1)
         (packet,) = decoder.feed(octets[-1:])
         self.assertEqual(packet, Publish("t", payload))
-        self.assertEqual(self.held(decoder), 0)
+        self.assertEqual(self.buffered(decoder), 0)
 
 
 class UnencodableTests(SynchronousTestCase):
     """What cannot be written."""
 
     def test_refused(self) -> None:
-        """Values that do not fit, and packets that a receiver would refuse, are our error."""
-        from svc.wire.mqtt import Auth, Connack, Properties, Subscribe, Subscription
+        """Values that do not fit their field are a defect of the caller."""
+        from svc.wire.mqtt import Connack, Properties
 
-        impossible: list[tuple[Callable[..., bytes], Packet, Sender]] = [
-            (encode, Publish("t\x00", b""), "client"),
-            (encode, Publish("t" * 65536, b""), "client"),
-            (encode, Publish("t", b"", 1, packet_id=65536), "client"),
-            (encode, Publish("t", b"", properties=Properties(topic_alias=0)), "client"),
-            (encode, Publish("t", b"", properties=Properties(receive_maximum=1)), "client"),
-            (encode, Publish("t", b"", properties=Properties(subscription_identifiers=(1,))), "client"),
-            (encode, Connack(code=256), "server"),
-            (checked, Publish("a/#", b""), "client"),
-            (checked, Publish("t", b"", 1), "client"),
-            (checked, Publish("t", b"", 0, packet_id=7), "client"),
-            (checked, Subscribe(1, []), "client"),
-            (checked, Subscribe(1, [Subscription("$share/g/t", no_local=True)]), "client"),
-            (checked, Auth(0x18), "server"),
+        impossible: list[tuple[Packet, Sender]] = [
+            (Publish("t\x00", b""), "client"),
+            (Publish("t" * 65536, b""), "client"),
+            (Publish("t", b"", 1, packet_id=65536), "client"),
+            (Publish("t", b"", properties=Properties(topic_alias=0)), "client"),
+            (Publish("t", b"", properties=Properties(receive_maximum=1)), "client"),
+            (Publish("t", b"", properties=Properties(subscription_identifiers=(1,))), "client"),
+            (Connack(code=256), "server"),
         ]
-        for write, packet, sender in impossible:
-            error = self.assertRaises(Unencodable, write, packet, Version.V5, sender)
+        for packet, sender in impossible:
+            error = self.assertRaises(Unencodable, encode, packet, Version.V5, sender)
             self.assertIn(packet.type.name, str(error))
 
     def test_lost_in_old_version(self) -> None:
-        """What MQTT 3.1.1 has no place for is left out, or refused where that is checked."""
+        """What MQTT 3.1.1 has no field for is left out."""
         from svc.wire.mqtt import Properties
 
         packet = Publish("t", b"x", properties=Properties(message_expiry=5))
         self.assertEqual(encode(packet, Version.V311, "client"), encode(Publish("t", b"x"), Version.V311, "client"))
-        self.assertRaises(Unencodable, checked, packet, Version.V311, "client")
 
 
 class SecretsTests(SynchronousTestCase):
     """What errors and representations show."""
 
     def test_representation(self) -> None:
-        """Neither password nor authentication data stand in the representation of a packet."""
+        """The representation of a packet shows neither password nor authentication data."""
         from svc.wire.mqtt import Connect, Properties
 
         packet = Connect("c", username="u", password=b"hunter2", properties=Properties(authentication_data=b"hunter2"))

@@ -6,11 +6,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.wire.mqtt import (
     Connect,
-    Limits,
     MqttError,
+    PacketLimits,
+    PacketRefused,
     PacketTooLarge,
     QuotaExceeded,
-    Refused,
     Version,
     Will,
     encode,
@@ -22,12 +22,12 @@ from tests.wire.mqtt.rows import ONE, T, publish, subscribe, unsubscribe
 class LimitTests(SynchronousTestCase):
     """What one packet may use."""
 
-    def refusal(self, octets: bytes, limits: Limits) -> MqttError | None:
-        """Read a packet after CONNECT; give the error that ended the connection, or None."""
+    def refusal(self, octets: bytes, limits: PacketLimits) -> MqttError | None:
+        """Read a packet after CONNECT; return the error of the refusal, or None."""
         event = read(opening("client", 5) + octets, limits=limits)[1]
-        return event.error if isinstance(event, Refused) else None
+        return event.error if isinstance(event, PacketRefused) else None
 
-    def at_bound(self, limits: Limits, good: bytes, bad: bytes, items: str, limit: int) -> None:
+    def at_bound(self, limits: PacketLimits, good: bytes, bad: bytes, items: str, limit: int) -> None:
         """Check that the one passes and the other does not."""
         self.assertIsNone(self.refusal(good, limits))
         error = self.refusal(bad, limits)
@@ -43,11 +43,11 @@ class LimitTests(SynchronousTestCase):
             block = b"\x01\x01" + pair * count
             return publish(T, bytes((len(block),)) + block)
 
-        self.at_bound(Limits(properties=4), with_pairs(3), with_pairs(4), "properties", 4)
+        self.at_bound(PacketLimits(properties=4), with_pairs(3), with_pairs(4), "properties", 4)
 
     def test_levels(self) -> None:
         """The levels of topic names and filters."""
-        limits = Limits(levels=3)
+        limits = PacketLimits(levels=3)
         good, bad = text("a/b/c"), text("a/b/c/")
         self.at_bound(limits, publish(good), publish(bad), "levels of a topic", 3)
         self.at_bound(limits, subscribe(good + b"\x00"), subscribe(bad + b"\x00"), "levels of a topic", 3)
@@ -55,31 +55,31 @@ class LimitTests(SynchronousTestCase):
 
     def test_filters(self) -> None:
         """The topic filters of SUBSCRIBE and UNSUBSCRIBE."""
-        limits = Limits(filters=2)
+        limits = PacketLimits(filters=2)
         self.at_bound(limits, subscribe(ONE * 2), subscribe(ONE * 3), "topic filters", 2)
         self.at_bound(limits, unsubscribe(T * 2), unsubscribe(T * 3), "topic filters", 2)
 
-    def test_answers_of_a_server(self) -> None:
-        """The answers in SUBACK are bounded like the filters that they answer."""
+    def test_suback(self) -> None:
+        """The reason codes in SUBACK are bounded like the topic filters."""
         octets = opening("server", 5) + packet(0x90, b"\x00\x01\x00", b"\x00" * 3)
-        self.assertFalse(isinstance(read(octets, "server", limits=Limits(filters=3))[1], Refused))
-        event = read(octets, "server", limits=Limits(filters=2))[1]
-        assert isinstance(event, Refused)
+        self.assertFalse(isinstance(read(octets, "server", limits=PacketLimits(filters=3))[1], PacketRefused))
+        event = read(octets, "server", limits=PacketLimits(filters=2))[1]
+        assert isinstance(event, PacketRefused)
         self.assertIsInstance(event.error, QuotaExceeded)
 
-    def test_opening(self) -> None:
-        """A first packet is bounded by itself, refused by its head, and what comes afterwards is not concerned."""
+    def test_first_packet(self) -> None:
+        """The first packet has its own limit, checked by its header; later packets have theirs."""
         connect = encode(Connect("c" * 50, will=Will("t", bytes(100))), Version.V5, "client")
         size, behind = len(connect), publish(T, bytes(1) + bytes(2 * len(connect)))
-        for limits, limit in ((Limits(opening=size), size), (Limits(opening=size - 1), size - 1)):
+        for limits, limit in ((PacketLimits(first_packet=size), size), (PacketLimits(first_packet=size - 1), size - 1)):
             for octets in (connect + behind, connect[:3]):
                 events = read(octets, limits=limits)
                 if limit == size:
-                    self.assertFalse(any(isinstance(each, Refused) for each in events))
+                    self.assertFalse(any(isinstance(each, PacketRefused) for each in events))
                     continue
                 (event,) = events
-                assert isinstance(event, Refused)
+                assert isinstance(event, PacketRefused)
                 self.assertIsInstance(event.error, PacketTooLarge)
                 self.assertEqual(event.error.evidence["limit"], limit)
-        (event,) = read(connect, limits=Limits(packet=size - 1))
-        self.assertIsInstance(event, Refused)
+        (event,) = read(connect, limits=PacketLimits(packet=size - 1))
+        self.assertIsInstance(event, PacketRefused)

@@ -1,4 +1,4 @@
-"""The properties as a value, and the table that they are read, judged and written by."""
+"""Properties as a value, and the table by which they are read, checked and written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.mqtt import NONE, Properties, ProtocolViolation, TopicAliasInvalid, Version
+from svc.wire.mqtt import NO_PROPERTIES, Properties, ProtocolViolation, TopicAliasInvalid, Version
 from svc.wire.mqtt.primitives import Cursor
-from svc.wire.mqtt.properties import _TABLE, read, written
+from svc.wire.mqtt.properties import _TABLE, encode_properties, read_properties
 from tests.wire.mqtt import packets
 
 MESSAGES = packets.properties("PUBLISH", Version.V5)
@@ -19,7 +19,7 @@ MESSAGES = packets.properties("PUBLISH", Version.V5)
 
 def _alone(properties: Properties) -> bytes:
     """Write properties without their length, which takes another octet from 128 octets on."""
-    octets = written(properties, "PUBLISH", "client")
+    octets = encode_properties(properties, "PUBLISH", "client")
     begin = 1
     while octets[begin - 1] >= 0x80:
         begin += 1
@@ -27,12 +27,14 @@ def _alone(properties: Properties) -> bytes:
 
 
 class ValueTests(SynchronousTestCase):
-    """An instance holds what is present alone, and nobody sees that."""
+    """An instance stores only present members, which its users cannot see."""
 
     def test_absent(self) -> None:
-        """What is given as absent is as if it were not given."""
+        """Members given as None or () are absent."""
         made = Properties(content_type=None, user=(), subscription_identifiers=())
-        self.assertEqual((made, hash(made), repr(made), bool(made)), (NONE, hash(NONE), "Properties()", False))
+        self.assertEqual(
+            (made, hash(made), repr(made), bool(made)), (NO_PROPERTIES, hash(NO_PROPERTIES), "Properties()", False)
+        )
         for each in fields(Properties):
             self.assertIs(getattr(made, each.name), each.default)
 
@@ -40,10 +42,10 @@ class ValueTests(SynchronousTestCase):
         """Zero, an empty text and empty octets are present."""
         for made in (Properties(message_expiry=0), Properties(content_type=""), Properties(correlation_data=b"")):
             self.assertTrue(made)
-            self.assertNotEqual(made, NONE)
+            self.assertNotEqual(made, NO_PROPERTIES)
 
     def test_other_types(self) -> None:
-        """Nothing else is equal, whatever it holds."""
+        """Objects of other types are not equal."""
         self.assertNotEqual(Properties(), object())
         self.assertNotEqual(Properties(message_expiry=1), {"message_expiry": 1})
 
@@ -51,20 +53,20 @@ class ValueTests(SynchronousTestCase):
         """A property that does not exist cannot be given."""
         error = self.assertRaises(TypeError, cast(Any, Properties), topic="t", user=())
         self.assertIn("topic", str(error))
-        self.assertRaises(TypeError, Properties().replaced, topic="t")
+        self.assertRaises(TypeError, Properties().replace, topic="t")
 
     def test_frozen(self) -> None:
         """Properties are shared, so they do not change."""
         with self.assertRaises(FrozenInstanceError):
-            cast(Any, NONE).message_expiry = 1
-        self.assertIsNone(NONE.message_expiry)
+            cast(Any, NO_PROPERTIES).message_expiry = 1
+        self.assertIsNone(NO_PROPERTIES.message_expiry)
 
     @given(MESSAGES, st.fixed_dictionaries({}, optional=packets.MEMBERS["PUBLISH"]), st.booleans())
-    def test_replaced(self, properties: Properties, members: dict[str, Any], absent: bool) -> None:
+    def test_replace(self, properties: Properties, members: dict[str, Any], absent: bool) -> None:
         """Both ways to replace members agree, and leave the original alone."""
         before = repr(properties)
         changes = dict.fromkeys(members) if absent else members
-        changed = properties.replaced(**changes)
+        changed = properties.replace(**changes)
         self.assertEqual(changed, replace(properties, **changes))
         self.assertEqual({name: getattr(changed, name) for name in changes}, changes)
         self.assertEqual(repr(properties), before)
@@ -73,17 +75,17 @@ class ValueTests(SynchronousTestCase):
     @example(Properties(content_type="t", response_topic="x" * 200))
     def test_read(self, properties: Properties) -> None:
         """Properties that were read are those that were made, in every order on the wire."""
-        octets = written(properties, "PUBLISH", "client")
+        octets = encode_properties(properties, "PUBLISH", "client")
         parts = [_alone(Properties(**{name: value})) for name, value in vars(properties).items()]
         turned = octets[: len(octets) - sum(map(len, parts))] + b"".join(reversed(parts))
         for each in (octets, turned):
-            found = read(Cursor("PUBLISH", each, 0, len(each)), "PUBLISH", "client", 100)
+            found = read_properties(Cursor("PUBLISH", each, 0, len(each)), "PUBLISH", "client", 100)
             self.assertEqual((found, hash(found), repr(found)), (properties, hash(properties), repr(properties)))
-            self.assertEqual(written(found, "PUBLISH", "client"), octets)
+            self.assertEqual(encode_properties(found, "PUBLISH", "client"), octets)
 
 
 class TableTests(SynchronousTestCase):
-    """What the table says and in which order."""
+    """The content and order of the table."""
 
     def test_complete(self) -> None:
         """Each member of the value has one row, in the same order."""
@@ -103,16 +105,18 @@ class TableTests(SynchronousTestCase):
             self.refusal(block, "PUBLISH", TopicAliasInvalid)
 
     def test_server_reference(self) -> None:
-        """Section 3.14.2.2.5: a client refers to no server, and says so alone or with others."""
+        """Section 3.14.2.2.5: a client must not send a server reference, alone or with other properties."""
         reference = b"\x1c\x00\x01s"
         for block in (reference, b"\x1f\x00\x01r" + reference):
-            self.assertIn("refers to no server", str(self.refusal(block, "DISCONNECT", ProtocolViolation)))
+            self.assertIn("must not set a server reference", str(self.refusal(block, "DISCONNECT", ProtocolViolation)))
             octets = bytes((len(block),)) + block
-            found = read(Cursor("DISCONNECT", octets, 0, len(octets)), "DISCONNECT", "server", 100)
+            found = read_properties(Cursor("DISCONNECT", octets, 0, len(octets)), "DISCONNECT", "server", 100)
             self.assertEqual(found.server_reference, "s")
 
     def refusal(self, block: bytes, place: Any, error: type[Exception]) -> Exception:
         """Read a block of properties that is refused."""
         octets = bytes((len(block),)) + block
-        found: Exception = self.assertRaises(error, read, Cursor(place, octets, 0, len(octets)), place, "client", 100)
+        found: Exception = self.assertRaises(
+            error, read_properties, Cursor(place, octets, 0, len(octets)), place, "client", 100
+        )
         return found

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.mqtt import Publish, Refused, matches
+from svc.wire.mqtt import PacketRefused, Publish, matches
 from tests.wire.mqtt import packets, page, statements5, statements311
 from tests.wire.mqtt.building import after_opening, read
 from tests.wire.mqtt.rows import BOM, Statement, publish
@@ -15,7 +15,7 @@ STATEMENTS = [*statements311.statements(), *statements5.statements()]
 
 
 def events_of(statement: Statement, octets: bytes) -> list[object]:
-    """Read a packet in the place where the statement speaks of it."""
+    """Read a packet at the position in the connection that the statement applies to."""
     if statement.opens:
         return list(read(octets, statement.sender, 5 if statement.version == 5 else 4))
     return list(after_opening(octets, statement.sender, statement.version))
@@ -31,7 +31,7 @@ class StatementTests(SynchronousTestCase):
                 events = events_of(statement, octets)
                 shown = f"{statement.version} {statement.number} {octets.hex()}: {events}"
                 self.assertEqual(len(events), 1, shown)
-                self.assertFalse(isinstance(events[0], Refused), shown)
+                self.assertFalse(isinstance(events[0], PacketRefused), shown)
 
     def test_broken(self) -> None:
         """What breaks a statement is refused with the error of exactly that class."""
@@ -40,17 +40,17 @@ class StatementTests(SynchronousTestCase):
                 events = events_of(statement, octets)
                 shown = f"{statement.version} {statement.number} {octets.hex()}: {events}"
                 self.assertEqual(len(events), 1, shown)
-                self.assertIsInstance(events[0], Refused, shown)
+                self.assertIsInstance(events[0], PacketRefused, shown)
                 self.assertIs(type(getattr(events[0], "error", None)), error, shown)
 
-    def test_each_says_something(self) -> None:
+    def test_no_empty_row(self) -> None:
         """No row of the table is empty."""
         for statement in STATEMENTS:
             self.assertTrue(statement.keeps or statement.breaks, statement.number)
 
 
 class ValueTests(SynchronousTestCase):
-    """Statements about what a packet says, not whether it is one."""
+    """Statements about the values of a packet."""
 
     def test_byte_order_mark(self) -> None:
         """[MQTT-1.5.3-3], [MQTT-1.5.4-3]: U+FEFF is a character of a text like any other."""
@@ -71,7 +71,7 @@ class MatchTests(SynchronousTestCase):
     """[MQTT-4.7.2-1], [MQTT-4.7.3-4] and section 4.7.1: when a filter matches."""
 
     def test_table(self) -> None:
-        """The examples of the standards and the corners beside them."""
+        """The examples of the standards and their edge cases."""
         rows = [
             ("sport/tennis/player1/#", "sport/tennis/player1", True),
             ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", True),

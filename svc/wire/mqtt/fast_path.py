@@ -1,9 +1,8 @@
 """
-Messages and their acknowledgements in their usual form, read at a glance.
+The fast path for PUBLISH and acknowledgements of four octets in the common form, which are nearly all packets.
 
-Nearly all that flows is PUBLISH and acknowledgements of four octets. Whatever is not of that form, or not whole, is
-left to :mod:`svc.wire.mqtt.decoding`, which alone refuses: this module accepts a part of what that accepts and reads
-it in the same way, which tests hold it to. Properties are read by the table that both have.
+Everything else is left to :mod:`svc.wire.mqtt.decoding`, which alone refuses: the fast path accepts a subset of what
+that accepts and returns the same values, which tests verify. Properties are read by the same table.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ import re
 from typing import Final, Literal
 
 from svc.wire.mqtt.codes import PacketType, Sender
+from svc.wire.mqtt.decoding import PacketLimits
 from svc.wire.mqtt.errors import MqttError
 from svc.wire.mqtt.packets import Acknowledgement, Packet, Publish, QoS
 from svc.wire.mqtt.primitives import Cursor
-from svc.wire.mqtt.properties import NONE, Properties, read
-from svc.wire.mqtt.reading import Limits
+from svc.wire.mqtt.properties import NO_PROPERTIES, Properties, read_properties
 
-#: Topic names of printable ASCII without wildcards; one pass, whatever they hold.
+#: Topic names of printable ASCII without wildcards; possessive, so that any input costs one pass.
 _TOPIC: Final = re.compile(rb"[ !\"$-*,-~]++")
-#: First octets of the four acknowledgements with the flags that they must have.
+#: First octets of the four acknowledgements with their required flags.
 _ACKNOWLEDGEMENTS: Final[
     dict[int, Literal[PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP]]
 ] = {
@@ -39,20 +38,8 @@ _PUBLISHES: Final[dict[int, tuple[QoS, bool, bool]]] = {
 }
 
 
-def packet_at(data: bytes, position: int, limits: Limits, v5: bool, sender: Sender) -> tuple[Packet, int] | None:
-    """
-    Read a message, or an acknowledgement of four octets.
-
-    Args:
-        data: the octets; one at ``position`` at least.
-        position: where the packet starts.
-        limits: what it may use.
-        v5: whether the connection speaks MQTT 5.0.
-        sender: who sent it.
-
-    Returns:
-        The packet and where it ends, or None where it takes a closer look.
-    """
+def read_fast(data: bytes, position: int, limits: PacketLimits, v5: bool, sender: Sender) -> tuple[Packet, int] | None:
+    """Return the packet that starts at ``position`` and where it ends; None where the decoder must read it."""
     flags = _PUBLISHES.get(data[position])
     if flags is None:
         return _acknowledgement(data, position)
@@ -83,7 +70,7 @@ def packet_at(data: bytes, position: int, limits: Limits, v5: bool, sender: Send
         rest += 2
         if not packet_id:
             return None
-    properties = NONE
+    properties = NO_PROPERTIES
     if v5:
         if rest < end and not data[rest]:
             rest += 1
@@ -96,10 +83,12 @@ def packet_at(data: bytes, position: int, limits: Limits, v5: bool, sender: Send
     return Publish(topic, data[rest:end], qos, retain, dup, packet_id, properties), end
 
 
-def _properties(data: bytes, position: int, end: int, limits: Limits, sender: Sender) -> tuple[Properties, int] | None:
+def _properties(
+    data: bytes, position: int, end: int, limits: PacketLimits, sender: Sender
+) -> tuple[Properties, int] | None:
     cursor = Cursor("PUBLISH", data, position, end)
     try:
-        properties = read(cursor, "PUBLISH", sender, limits.properties)
+        properties = read_properties(cursor, "PUBLISH", sender, limits.properties)
     except MqttError:
         return None
     return properties, cursor.position

@@ -1,4 +1,4 @@
-"""Several answers on one upstream connection, one at a time."""
+"""Several responses on one upstream connection, one after another."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.errors import MalformedMessage
-from svc.wire.http1 import End, Event, Excess, Limits, Refused, ResponseHead, ResponseParser
+from svc.wire.http1 import End, Event, Excess, MessageLimits, MessageRefused, ResponseHead, ResponseParser
 from tests.wire.reading import comparable, cut, merged, names, octets, read_response, refusal, response
 
 FIVE = b"Content-Length: 5"
 CHUNKED = b"Transfer-Encoding: chunked"
 
-#: Method and octets of answers after which the connection goes on.
+#: Method and bytes of responses after which the connection can be used again.
 ANSWERS = {
     "a length": (b"GET", response(fields=[FIVE], body=b"hello")),
     "no length": (b"GET", response(fields=[b"Content-Length: 0"])),
@@ -21,18 +20,19 @@ ANSWERS = {
     "chunks": (b"POST", response(fields=[CHUNKED], body=b"5;a\r\nhello\r\n0\r\n\r\n")),
     "trailers": (b"GET", response(fields=[CHUNKED], body=b"0\r\nX: a\r\n\r\n")),
     "HEAD with a length": (b"HEAD", response(fields=[FIVE])),
+    "HEAD that leaves the length open": (b"HEAD", response()),
     "HEAD with chunks": (b"HEAD", response(fields=[CHUNKED])),
     "HEAD without a length": (b"HEAD", response(fields=[b"Content-Length: 0"])),
     "204": (b"DELETE", response(b"HTTP/1.1 204 No Content")),
     "304": (b"GET", response(b"HTTP/1.1 304 Not Modified", [FIVE])),
     "304 to HEAD": (b"HEAD", response(b"HTTP/1.1 304 Not Modified", [CHUNKED])),
-    "behind 1xx": (b"GET", response(b"HTTP/1.1 103 Early", [b"A: b"]) + response(fields=[FIVE], body=b"hello")),
+    "after 1xx": (b"GET", response(b"HTTP/1.1 103 Early", [b"A: b"]) + response(fields=[FIVE], body=b"hello")),
     "version 1.0": (b"GET", response(b"HTTP/1.0 200 OK", [FIVE, b"Connection: keep-alive"], b"hello")),
 }
 
 
 def one_by_one(answers: list[tuple[bytes, list[bytes]]]) -> list[list[Event]]:
-    """Read the reads of each answer with one parser."""
+    """Read the reads of each response with one parser."""
     parser: ResponseParser | None = None
     read = []
     for method, reads in answers:
@@ -44,11 +44,11 @@ def one_by_one(answers: list[tuple[bytes, list[bytes]]]) -> list[list[Event]]:
     return read
 
 
-class AnswersTests(SynchronousTestCase):
-    """One parser for all answers of a connection."""
+class ResponseSequenceTests(SynchronousTestCase):
+    """One parser reads all responses of a connection."""
 
-    def test_every_answer_behind_every_other(self) -> None:
-        """An answer is read as by a new parser, whatever was read before it."""
+    def test_every_response_after_every_other(self) -> None:
+        """The events are those of a new parser, whatever was read before."""
         for before, first in ANSWERS.items():
             for name, second in ANSWERS.items():
                 for split in (lambda data: [data], octets):
@@ -56,8 +56,8 @@ class AnswersTests(SynchronousTestCase):
                     self.assertEqual(events[1], read_response(second[1], method=second[0]), (before, name))
                     self.assertIsInstance(events[1][-1], End)
 
-    def test_excess_behind_the_second(self) -> None:
-        """What follows the second answer is excess as it is behind the first."""
+    def test_excess_after_the_second(self) -> None:
+        """Bytes after the second response are excess, as after the first."""
         for before, first in ANSWERS.items():
             for name, second in ANSWERS.items():
                 for excess in (b"\r\n", b"x", b"0\r\n\r\n"):
@@ -65,32 +65,32 @@ class AnswersTests(SynchronousTestCase):
                         events = one_by_one([(first[0], [first[1]]), (second[0], reads)])[1]
                         self.assertEqual(events[-1], Excess(), (before, name, excess))
 
-    def test_what_belongs_to_no_answer(self) -> None:
-        """Line ends in front of the second answer are refused as in front of the first."""
+    def test_line_ends_in_front(self) -> None:
+        """Line ends in front of the second response are refused as in front of the first."""
         for name, (method, data) in ANSWERS.items():
             events = one_by_one([(method, [data]), (b"GET", [b"\r\n" + response()])])[1]
-            self.assertEqual(refusal(events), (MalformedMessage, 400), name)
+            self.assertEqual(refusal(events), ("malformed_message", 400), name)
 
-    def test_begun(self) -> None:
-        """Of the next answer no octet has come."""
+    def test_started(self) -> None:
+        """The property is reset for the next response."""
         parser = ResponseParser(b"GET")
         parser.feed(response(fields=[FIVE], body=b"hello"))
         parser.expect(b"GET")
-        self.assertFalse(parser.begun)
+        self.assertFalse(parser.started)
         parser.feed(b"H")
-        self.assertTrue(parser.begun)
+        self.assertTrue(parser.started)
 
-    def test_limits_start_again(self) -> None:
-        """Each answer has all that one may use: octets, fields, interim responses."""
+    def test_limits_of_each_response(self) -> None:
+        """Octets, fields and interim responses are counted anew for each response."""
         one = response(b"HTTP/1.1 103 E", [b"X: " + b"a" * 200]) * 16
         one += response(fields=[FIVE, b"X: " + b"a" * 200], body=b"hello")
-        parser = ResponseParser(b"GET", Limits(head=260, fields=2))
+        parser = ResponseParser(b"GET", MessageLimits(head=260, fields=2))
         for _ in range(5):
             self.assertEqual(names(parser.feed(one)), ["Interim"] * 16 + ["ResponseHead", "body", "End"])
             parser.expect(b"GET")
 
     def test_an_upgrade_later(self) -> None:
-        """The wish for another protocol belongs to its own request."""
+        """101 is accepted only where the current request asked for an upgrade."""
         granted = response(b"HTTP/1.1 101 S", [b"Connection: upgrade", b"Upgrade: x"], b"rest")
         for _, (method, data) in ANSWERS.items():
             parser = ResponseParser(method)
@@ -101,17 +101,17 @@ class AnswersTests(SynchronousTestCase):
             parser = ResponseParser(method, upgrade=True)
             parser.feed(data)
             parser.expect(b"GET")
-            self.assertEqual(names(parser.feed(granted)), ["MalformedMessage"])
+            self.assertEqual(names(parser.feed(granted)), ["malformed_message"])
 
-    def test_not_in_the_middle(self) -> None:
-        """To go on before the end is a defect of the caller."""
+    def test_expect_before_the_end(self) -> None:
+        """Expecting the next response before the end of the current one is a defect of the caller."""
         parser = ResponseParser(b"GET")
         self.assertRaises(ValueError, parser.expect, b"GET")
         parser.feed(response(fields=[FIVE], body=b"hell"))
         self.assertRaises(ValueError, parser.expect, b"GET")
 
-    def test_closed_for_good(self) -> None:
-        """Behind excess no answer is read."""
+    def test_closed_by_excess(self) -> None:
+        """No response is read after excess."""
         parser = ResponseParser(b"GET")
         parser.feed(response(fields=[FIVE], body=b"hello!"))
         parser.expect(b"GET")
@@ -122,9 +122,9 @@ class AnswersTests(SynchronousTestCase):
         st.binary(max_size=30) | st.sampled_from([response(fields=[FIVE], body=b"hello!"), response(fields=[CHUNKED])]),
         st.lists(st.integers(0, 60), max_size=4),
     )
-    def test_any_answers(self, chosen: list[tuple[str, list[int]]], last: bytes, places: list[int]) -> None:
-        """Neither the answers before nor the reads matter to the last one, whatever it is."""
+    def test_any_responses(self, chosen: list[tuple[str, list[int]]], last: bytes, places: list[int]) -> None:
+        """Earlier responses and the split into reads do not change the events of the last response."""
         answers = [(ANSWERS[name][0], cut(ANSWERS[name][1], at)) for name, at in chosen]
         events = one_by_one([*answers, (b"GET", cut(last, places))])[-1]
         self.assertEqual(comparable(events), comparable(read_response(last)))
-        self.assertLessEqual(sum(isinstance(event, ResponseHead | Refused) for event in events), 2)
+        self.assertLessEqual(sum(isinstance(event, ResponseHead | MessageRefused) for event in events), 2)
