@@ -1,8 +1,8 @@
 """
-The notary's HTTP endpoints as rules: which path means what, who may have what, and what an error looks like.
+The rules of the notary's HTTP endpoints: what a path names, who may read what, and how responses and errors look.
 
-Owns the reserved prefix, the grammar below it, the access rule and the documents that are not artefacts. Knows
-nothing of connections, stores or signatures; the proxy carries the answers out.
+Owns the reserved prefix, the paths below it, the access rule and the documents that are not artifacts. Knows nothing of
+connections, stores or signatures.
 """
 
 from __future__ import annotations
@@ -38,14 +38,7 @@ class NotaryNotFound(NotaryError):
 
     reason = "not_found"
     http_status = 404
-    hint = "artefacts are served to the two parties of an exchange and to holders of the grant notary.read"
-
-
-class MethodNotAllowed(NotaryError):
-    """the notary endpoints are read with GET or HEAD, not with {method}"""
-
-    reason = "method_not_allowed"
-    http_status = 405
+    hint = "artifacts are served to the two parties of an exchange and to holders of the grant notary.read"
 
 
 class Resource(Enum):
@@ -60,13 +53,7 @@ class Resource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NotaryRequest:
-    """
-    A parsed path.
-
-    Attributes:
-        resource: what it names.
-        key: identifier, nonce or ``jti``; empty for root and current statement.
-    """
+    """A parsed path; ``key`` is an identifier, nonce or ``jti``, empty for root and current statement."""
 
     resource: Resource
     key: str = ""
@@ -74,85 +61,54 @@ class NotaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptAccess:
-    """
-    The permission to have a receipt.
-
-    Attributes:
-        disclosures: whether the salts of redacted values go with it.
-    """
+    """The permission to read a receipt, with or without the salts of redacted values."""
 
     disclosures: bool
 
-    def disclosed(self, disclosures: Disclosures | None) -> Disclosures | None:
-        """
-        Give the salts that may go out.
-
-        Args:
-            disclosures: those that are stored.
-
-        Returns:
-            The same, or None.
-        """
+    def permitted(self, disclosures: Disclosures | None) -> Disclosures | None:
+        """Return the stored salts where they may be sent, else None."""
         return disclosures if self.disclosures else None
 
 
 @dataclass(frozen=True)
-class Answer:
-    """
-    A whole answer of a notary endpoint.
-
-    Attributes:
-        status: the status code.
-        headers: names and values, without Content-Length.
-        body: its octets; for HEAD the proxy leaves them out.
-    """
+class NotaryResponse:
+    """A whole response of a notary endpoint: without Content-Length, and with the body also for HEAD."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
 
 
-def is_reserved(target_path: bytes) -> bool:
+def is_notary_path(target_path: bytes) -> bool:
     """
-    Say whether a request path belongs to the notary, whatever its spelling; the one rule for proxy and policy.
+    Return whether a request path, without query, belongs to the notary in any spelling; the one rule for proxy and
+    policy.
 
-    Reserved is every path of which a normal form falls under the prefix: as it stands, percent-decoded, with dot and
-    empty segments resolved, with ``\\`` read as ``/``, without path parameters. An application behind the proxy
-    therefore never sees a request that it could take for the notary's.
-
-    Args:
-        target_path: the raw path of the request target, without the query.
-
-    Returns:
-        True where the notary answers.
+    Reserved is every path of which a normal form has the prefix: as it is written, percent-decoded, with dot and empty
+    segments resolved, with ``\\`` read as ``/``, without path parameters. An application behind the proxy therefore
+    never receives a request that it could take for the notary's.
     """
     if b"%" not in target_path:
-        return _SEGMENTS[-1] in target_path and _falls_under(target_path)
+        return _SEGMENTS[-1] in target_path and _has_reserved_prefix(target_path)
     form = target_path
     for _ in range(_MAX_DECODINGS):
-        if _falls_under(form):
+        if _has_reserved_prefix(form):
             return True
         decoded = unquote_to_bytes(form)
         if decoded == form:
             return False
         form = decoded
-    return _falls_under(form)
+    return _has_reserved_prefix(form)
 
 
 def parse_notary_path(path: bytes) -> NotaryRequest:
     """
-    Read a path of the notary. Only the canonical spelling is served.
-
-    Args:
-        path: the raw path, without the query.
-
-    Returns:
-        What it names.
+    Read a raw path of the notary, without query. Only the canonical spelling is served.
 
     Raises:
         NotaryNotFound: for any other path.
-        IdMalformed: for an identifier that is none.
-        NonceMalformed: for a nonce that is none.
+        IdMalformed: for a malformed identifier.
+        NonceMalformed: for a malformed nonce.
     """
     if path == _PREFIX:
         return NotaryRequest(Resource.ROOT)
@@ -173,75 +129,44 @@ def parse_notary_path(path: bytes) -> NotaryRequest:
 
 def check_method(method: str) -> bool:
     """
-    Accept the methods that read.
-
-    Args:
-        method: the request's method.
-
-    Returns:
-        True where the answer carries its body (GET), False for HEAD.
+    Return True for GET, whose response has a body, and False for HEAD.
 
     Raises:
-        MethodNotAllowed: for all others.
+        NotaryError: for all others.
     """
     if method not in ("GET", "HEAD"):
-        raise MethodNotAllowed(method=method)
+        raise NotaryError("method_not_allowed", method=method)
     return method == "GET"
 
 
 def statement_path(statement_id: str) -> str:
-    """
-    Give the path of a statement.
-
-    Args:
-        statement_id: its identifier.
-
-    Returns:
-        The path.
-    """
+    """Return the path of a statement by its identifier."""
     return f"{naming.NOTARY_PATH}/v1/statements/{statement_id}"
 
 
 def receipt_path(receipt_id: str) -> str:
-    """
-    Give the path of a receipt.
-
-    Args:
-        receipt_id: its identifier.
-
-    Returns:
-        The path.
-    """
+    """Return the path of a receipt by its identifier."""
     return f"{naming.NOTARY_PATH}/v1/receipts/{receipt_id}"
 
 
 def receipt_location(request_key: str) -> str:
     """
-    Give what ``Svc-Receipt-Location`` says.
-
-    Args:
-        request_key: the client's nonce, or the ``jti`` where it sent none.
-
-    Returns:
-        The path of the receipt by its request.
+    Return the value of ``Svc-Receipt-Location``: the path by the client's nonce, or by the ``jti`` where it sent none.
     """
     return f"{naming.NOTARY_PATH}/v1/receipts/by-request/{request_key}"
 
 
-def admit_to_receipt(
+def authorize_receipt_access(
     requester: SpiffeID, *, client: SpiffeID | None, server: SpiffeID, readers: Matcher | None = None
 ) -> ReceiptAccess:
     """
-    Decide who may have a receipt. Statements need no decision: every verified peer may have them.
+    Authorize the reading of a receipt. Statements need no authorization: every verified peer may read them.
 
     Args:
         requester: the verified peer that asks.
         client: the receipt's client, None where it had no identity.
         server: the workload itself.
-        readers: identities with the grant ``notary.read``.
-
-    Returns:
-        The permission; the salts go to the two parties only.
+        readers: identities with the grant ``notary.read``, who do not get the salts.
 
     Raises:
         NotaryNotFound: for everyone else, as if there were no such receipt.
@@ -272,97 +197,82 @@ _PROBLEMS: Final[dict[str, _ProblemKind]] = {
     "notary_unavailable": _ProblemKind(503, "Notary unavailable", retryable=True),
 }
 _OTHER_PROBLEM: Final = "Request refused"
+_PROBLEM_HEADERS: Final = (
+    (b"Content-Type", naming.MEDIA_TYPE_PROBLEM.encode("ascii")),
+    (b"Cache-Control", b"no-store"),
+)
 
 
 def problem(
-    code: str, *, status: int | None = None, detail: str = "", retryable: bool | None = None
+    code: str,
+    *,
+    status: int | None = None,
+    detail: str = "",
+    detail_reason: str = "",
+    retryable: bool | None = None,
 ) -> tuple[int, bytes]:
     """
-    Write an error as RFC 9457 wants it.
+    Write an error as RFC 9457 specifies; returns the status code and the document of type ``application/problem+json``.
 
     Args:
         code: the reason.
-        status: the status code; known for the notary's own codes, else 500.
+        status: the status code; by default that of the notary's own codes, else 500.
         detail: a sentence for people.
-        retryable: whether the same request may succeed later; known for the notary's own codes, else False.
-
-    Returns:
-        The status code and the document of type ``application/problem+json``.
+        detail_reason: the precise reason below ``code``.
+        retryable: whether the same request may succeed later; by default that of the notary's own codes, else False.
     """
     kind = _PROBLEMS.get(code, _ProblemKind(500, _OTHER_PROBLEM))
-    answered = kind.status if status is None else status
+    http_status = kind.status if status is None else status
     document: dict[str, object] = {
         "type": PROBLEM_TYPE_PREFIX + code,
         "title": kind.title,
-        "status": answered,
+        "status": http_status,
         "code": code,
         "retryable": kind.retryable if retryable is None else retryable,
     }
     if detail:
         document["detail"] = detail
-    return answered, dumps(document)
+    if detail_reason:
+        document["detail_reason"] = detail_reason
+    return http_status, dumps(document)
 
 
-def problem_answer(error: SvcError, *, retry_after: int | None = None) -> Answer:
+def problem_response(error: SvcError, *, retry_after: int | None = None) -> NotaryResponse:
     """
-    Answer with an error.
-
-    Args:
-        error: the reason; its sentence becomes the ``detail``, except where it would tell more than its code.
-        retry_after: seconds, for the header of that name.
-
-    Returns:
-        The answer.
+    Respond with an error; ``retry_after`` is in seconds. Not found never has a detail, which could reveal that
+    something exists.
     """
     quiet = isinstance(error, NotaryNotFound)
     kind = _PROBLEMS.get(error.reason)
     status = error.http_status if kind is None else kind.status
     status, body = problem(error.reason, status=status, detail="" if quiet else str(error))
-    headers = [(b"Content-Type", naming.MEDIA_TYPE_PROBLEM.encode("ascii")), (b"Cache-Control", b"no-store")]
+    headers = [*_PROBLEM_HEADERS]
     if status == 405:
         headers.append((b"Allow", b"GET, HEAD"))
     if retry_after is not None:
         headers.append((b"Retry-After", str(retry_after).encode("ascii")))
-    return Answer(status, tuple(headers), body)
+    return NotaryResponse(status, tuple(headers), body)
 
 
-def pending_answer() -> Answer:
-    """
-    Answer for a receipt whose exchange still runs.
-
-    Returns:
-        202 with ``Retry-After``.
-    """
+def pending_response() -> NotaryResponse:
+    """Respond 202 with ``Retry-After`` for a receipt whose exchange is not complete."""
     status, body = problem("receipt_pending")
-    headers = (
-        (b"Content-Type", naming.MEDIA_TYPE_PROBLEM.encode("ascii")),
-        (b"Cache-Control", b"no-store"),
-        (b"Retry-After", str(RETRY_AFTER).encode("ascii")),
-    )
-    return Answer(status, headers, body)
+    return NotaryResponse(status, (*_PROBLEM_HEADERS, (b"Retry-After", str(RETRY_AFTER).encode("ascii"))), body)
 
 
-def artifact_answer(identifier: str, envelope: bytes, *, immutable: bool = True) -> Answer:
+def artifact_response(identifier: str, envelope: bytes, *, immutable: bool = True) -> NotaryResponse:
     """
-    Answer with a statement or receipt.
-
-    Args:
-        identifier: its identifier, which is its entity tag too.
-        envelope: the serialized envelope.
-        immutable: True where the path names exactly this artefact; False for ``statements/current``.
-
-    Returns:
-        200 with the envelope.
+    Respond with a statement or receipt; ``immutable`` is False for ``statements/current``, whose artifact changes.
     """
     headers = (
         (b"Content-Type", naming.MEDIA_TYPE_ENVELOPE.encode("ascii")),
         (b"ETag", f'"{identifier}"'.encode("ascii")),
         (b"Cache-Control", b"private, immutable" if immutable else b"private, no-cache"),
     )
-    return Answer(200, headers, envelope)
+    return NotaryResponse(200, headers, envelope)
 
 
-def root_answer(
+def root_response(
     *,
     issuer: SpiffeID,
     profile: Profile,
@@ -370,20 +280,17 @@ def root_answer(
     receipts: bool,
     limits: Mapping[str, int],
     retention: timedelta | None,
-) -> Answer:
+) -> NotaryResponse:
     """
-    Describe this notary.
+    Describe this notary and the endpoints that are served.
 
     Args:
         issuer: who signs here.
-        profile: the profile that its artefacts satisfy.
+        profile: the profile that its artifacts satisfy.
         algorithms: the ``alg`` of its signatures.
         receipts: whether receipts are served, that is, whether the listener's maximum is ``signRequest``.
         limits: limits in octets, seconds or counts, by name.
-        retention: how long receipts are kept, None where none are.
-
-    Returns:
-        200 with the document; it lists only endpoints that are served.
+        retention: how long receipts are stored, None where none are.
     """
     endpoints = {"currentStatement": statement_path("current"), "statement": statement_path("{id}")}
     if receipts:
@@ -399,19 +306,11 @@ def root_answer(
     if retention is not None:
         document["retention"] = iso_duration(retention)
     headers = ((b"Content-Type", b"application/json"), (b"Cache-Control", b"private, no-cache"))
-    return Answer(200, headers, dumps(document))
+    return NotaryResponse(200, headers, dumps(document))
 
 
 def iso_duration(duration: timedelta) -> str:
-    """
-    Write a duration (ISO 8601).
-
-    Args:
-        duration: not negative; fractions of a second are cut.
-
-    Returns:
-        ``P90D``, ``PT12H``, ``P1DT30M``; never months or years, whose length varies.
-    """
+    """Write a duration (ISO 8601) as ``P90D``, ``PT12H``, ``P1DT30M``: without months or years, whose length varies."""
     days, rest = duration.days, duration.seconds
     parts = ((rest // 3600, "H"), (rest % 3600 // 60, "M"), (rest % 60, "S"))
     time = "".join(f"{amount}{unit}" for amount, unit in parts if amount)
@@ -419,7 +318,7 @@ def iso_duration(duration: timedelta) -> str:
     return f"P{date}T{time}" if time else f"P{date or '0D'}"
 
 
-def _falls_under(path: bytes) -> bool:
+def _has_reserved_prefix(path: bytes) -> bool:
     plain = [segment.partition(b";")[0] for segment in path.replace(b"\\", b"/").split(b"/")]
     plain = [segment for segment in plain if segment not in (b"", b".")]
     if plain[: len(_SEGMENTS)] == _SEGMENTS:

@@ -1,45 +1,120 @@
-"""
-Every way in which a signature envelope, its chains or a post-quantum proof is refused.
-
-Owns the failure words of the envelope format: one class a reason, none shared. Knows nothing of when each is raised;
-the order of checks belongs to the modules that verify. Statements and receipts derive their own errors from
-:class:`NotaryError`.
-"""
+"""Why an envelope, statement, receipt, proof or request is refused: a reason for each check, with sentence and hint."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Final
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
+
+#: The evidence that completes a reason in the spelling of the formats, as ``alg`` in ``signature_invalid{alg}``.
+_PARAMETERS: Final[Mapping[str, str]] = {
+    "chain_untrusted": "chain",
+    "signature_invalid": "alg",
+    "proof_mismatch": "member",
+    "fetch_failed": "status",
+    "request_mismatch": "part",
+    "response_mismatch": "part",
+}
 
 
 class NotaryError(SvcError):
-    """a signed artefact was refused"""
+    """a signed artifact was refused"""
 
     reason = "notary_refused"
     http_status = 400
-    #: Name of the evidence that completes the reason, as ``alg`` in ``signature_invalid{alg}``; empty for a plain word.
-    parameter: ClassVar[str] = ""
+    reasons = {
+        "too_large": Reason(
+            "the envelope has {size} octets, at most {limit} are accepted",
+            "sign a smaller payload or shorter certificate chains",
+            413,
+        ),
+        "wrong_type": Reason(
+            "the envelope is of type {found}, expected was {expected}",
+            "pass the artifact to the verification of its own kind",
+        ),
+        "critical_unknown": Reason(
+            "the critical header members are {found}, only svc-set is understood",
+            "the sender uses an extension that this version does not know; upgrade the verifier",
+        ),
+        "alg_not_allowed": Reason(
+            "the signature algorithm {alg} is not allowed here: {detail}",
+            "allowed are ES256, ES384, Ed25519, PS256 and ML-DSA, each by the kind of the key and the profile",
+        ),
+        "set_mismatch": Reason(
+            "the signatures do not match the set they announce: {detail}",
+            "a signature was removed, added or taken from another envelope; fetch the artifact again",
+        ),
+        "hybrid_incomplete": Reason(
+            "the profile {profile} needs {missing}, which the envelope lacks",
+            "give the signer a post-quantum leaf, or verify with a weaker --profile if your policy allows it",
+        ),
+        "unsupported_version": Reason(
+            "the payload has version {found}, supported is {supported}",
+            "upgrade the verifier, or ask the sender for a version that both know",
+        ),
+        "issuer_mismatch": Reason(
+            "the certificate behind the {alg} signature names {found}, the payload claims {issuer}",
+            "the artifact was signed by another workload than it claims; do not trust it",
+        ),
+        "chain_binding_mismatch": Reason(
+            "the post-quantum certificate of {issuer} is not bound to its SVID: {detail}",
+            "the post-quantum leaf belongs to another SVID; the signer has to fetch a new leaf after each rotation",
+        ),
+        "certificate_not_valid_at_time": Reason(
+            "the {chain} certificate chain of {issuer} is not valid at {moment}: {cause}",
+            "check the clocks of both sides, and that the signer still renews its certificates",
+        ),
+        "signature_invalid": Reason(
+            "the {alg} signature does not verify",
+            "the artifact was changed after it was signed; do not trust it",
+        ),
+        "signers_unsuitable": Reason(
+            "these keys cannot sign one envelope: {detail}",
+            "sign with at most one classical and one ML-DSA key",
+            500,
+        ),
+        "proof_mismatch": Reason(
+            "the proof of possession names another {member} than expected",
+            "make a new proof for this issuer and this challenge",
+        ),
+        "caller_mismatch": Reason(
+            "a post-quantum leaf for {spiffe_id} was asked for by {caller}",
+            "ask over a connection or socket of the workload itself",
+            403,
+        ),
+        "time_skew": Reason(
+            "the proof of possession was made at {moment}, outside {seconds} s of the issuer's clock",
+            "synchronise the clocks of workload and issuer",
+        ),
+        "challenge_unknown": Reason(
+            "the challenge was not issued to this caller, has been used or evicted, or is older than {seconds} s",
+            "ask for a new challenge and use it once",
+        ),
+        "wrong_trust_domain": Reason(
+            "{spiffe_id} is not of the issuer's own trust domain {trust_domain}",
+            "ask the post-quantum issuer of your own trust domain",
+            403,
+        ),
+        "notary_unavailable": Reason(
+            "the credentials of {spiffe_id} cannot serve the profile {profile}: {lacking}",
+            "give the proxy a post-quantum issuer (notary.pqIssuer), or choose the profile classical",
+            503,
+        ),
+        "method_not_allowed": Reason(
+            "the notary endpoints are read with GET or HEAD, not with {method}", http_status=405
+        ),
+        "no_anchor": Reason(
+            "there are no trust anchors to verify this evidence with, and none are taken from the file itself",
+            "give --trust-bundle FILE and --pq-bundle FILE, or a Workload API socket",
+        ),
+    }
 
     @property
     def detail_reason(self) -> str:
-        """
-        The reason with its parameter, in the spelling of the format: ``signature_invalid{ES256}``.
-
-        Returns:
-            The word for logs, vectors and reports.
-        """
-        if not self.parameter:
-            return self.reason
-        return f"{self.reason}{{{self.evidence.get(self.parameter, '')}}}"
-
-
-class TooLarge(NotaryError):
-    """the envelope has {size} octets, at most {limit} are accepted"""
-
-    reason = "too_large"
-    http_status = 413
-    hint = "sign a smaller payload or shorter certificate chains"
+        """The reason with its parameter, in the spelling of the formats: ``signature_invalid{ES256}``."""
+        parameter = _PARAMETERS.get(self.reason)
+        return f"{self.reason}{{{self.evidence.get(parameter, '')}}}" if parameter else self.reason
 
 
 class Malformed(NotaryError):
@@ -51,141 +126,161 @@ class Malformed(NotaryError):
     defect: str
 
 
-class WrongType(NotaryError):
-    """the envelope is of type {found}, expected was {expected}"""
-
-    reason = "wrong_type"
-    hint = "pass the artefact to the verification of its own kind"
-
-
-class CriticalUnknown(NotaryError):
-    """the critical header members are {found}, only svc-set is understood"""
-
-    reason = "critical_unknown"
-    hint = "the sender uses an extension that this version does not know; upgrade the verifier"
-
-
-class AlgNotAllowed(NotaryError):
-    """the signature algorithm {alg} is not allowed here: {detail}"""
-
-    reason = "alg_not_allowed"
-    hint = "allowed are ES256, ES384, Ed25519, PS256 and ML-DSA, each by the kind of the key and the profile"
-
-
-class SetMismatch(NotaryError):
-    """the signatures do not match the set they announce: {detail}"""
-
-    reason = "set_mismatch"
-    hint = "a signature was removed, added or taken from another envelope; fetch the artefact again"
-
-
-class HybridIncomplete(NotaryError):
-    """the profile {profile} needs {missing}, which the envelope lacks"""
-
-    reason = "hybrid_incomplete"
-    hint = "give the signer a post-quantum leaf, or judge with a weaker --profile if your policy allows it"
-
-
-class UnsupportedVersion(NotaryError):
-    """the payload has version {found}, supported is {supported}"""
-
-    reason = "unsupported_version"
-    hint = "upgrade the verifier, or ask the sender for a version that both know"
-
-
-class IssuerMismatch(NotaryError):
-    """the certificate behind the {alg} signature names {found}, the payload claims {issuer}"""
-
-    reason = "issuer_mismatch"
-    hint = "the artefact was signed by another workload than it says; do not trust it"
-
-
-class TrustDomainUnknown(NotaryError):
+class SignerTrustDomainUnknown(NotaryError):
     """there is no {bundle} bundle for the trust domain {trust_domain}"""
 
     reason = "trust_domain_unknown"
     hint = "federate with {trust_domain}, or name its bundles with --trust-bundle and --pq-bundle"
 
 
-class ChainUntrusted(NotaryError):
+class SignerChainUntrusted(NotaryError):
     """the {chain} certificate chain of {issuer} is not trusted: {cause}"""
 
     reason = "chain_untrusted"
-    parameter = "chain"
     hint = "check that the trust bundle of the signer's trust domain is current"
 
 
-class ChainBindingMismatch(NotaryError):
-    """the post-quantum certificate of {issuer} is not bound to its SVID: {detail}"""
+class EvidenceInvalid(NotaryError):
+    """the evidence file is malformed: {defect}"""
 
-    reason = "chain_binding_mismatch"
-    hint = "the post-quantum leaf belongs to another SVID; the signer has to fetch a new leaf after each rotation"
-
-
-class CertificateNotValidAtTime(NotaryError):
-    """the {chain} certificate chain of {issuer} is not valid at {moment}: {cause}"""
-
-    reason = "certificate_not_valid_at_time"
-    hint = "check the clocks of both sides, and that the signer still renews its certificates"
+    reason = "malformed"
+    hint = "an evidence file is what svc curl --save-evidence writes (svc-evidence/1)"
+    reasons = {
+        "unsupported_version": Reason(
+            "the evidence file has the version {found}, and only 1 is known", "use a newer svc"
+        ),
+    }
 
 
-class SignatureInvalid(NotaryError):
-    """the {alg} signature does not verify"""
+class StatementRefused(NotaryError):
+    """the workload statement is refused"""
 
-    reason = "signature_invalid"
-    parameter = "alg"
-    hint = "the artefact was changed after it was signed; do not trust it"
-
-
-class SignersUnsuitable(NotaryError):
-    """these keys cannot sign one envelope: {detail}"""
-
-    reason = "signers_unsuitable"
-    http_status = 500
-    hint = "sign with at most one classical and one ML-DSA key"
-
-
-class ProofMismatch(NotaryError):
-    """the proof of possession names another {member} than expected"""
-
-    reason = "proof_mismatch"
-    parameter = "member"
-    hint = "make a new proof for this issuer and this challenge"
-
-
-class CallerMismatch(NotaryError):
-    """a post-quantum leaf for {spiffe_id} was asked for by {caller}"""
-
-    reason = "caller_mismatch"
-    http_status = 403
-    hint = "ask over a connection or socket of the workload itself"
-
-
-class ProofStale(NotaryError):
-    """the proof of possession was made at {moment}, outside {seconds} s of the issuer's clock"""
-
-    reason = "time_skew"
-    hint = "synchronise the clocks of workload and issuer"
-
-
-class ChallengeUnknown(NotaryError):
-    """the challenge was not issued here, has been used, or is older than {seconds} s"""
-
-    reason = "challenge_unknown"
-    hint = "ask for a new challenge and use it once"
-
-
-class ChallengesExhausted(NotaryError):
-    """{limit} challenges are outstanding"""
-
-    reason = "notary_rate"
-    http_status = 429
-    hint = "try again in a few seconds"
+    reason = "statement_refused"
+    http_status = 502
+    reasons = {
+        "fetch_failed": Reason(
+            "the {artifact} could not be fetched: the notary answered {status}",
+            "the notary endpoint must answer on the same connection; look at the proxy's log",
+        ),
+        "id_mismatch": Reason(
+            "the fetched artifact has the identifier {found}, but {expected} was asked for",
+            "what was served is another artifact than the response named, or it was altered",
+        ),
+        "issuer_not_authorised": Reason(
+            "{issuer} may not issue workload statements for {subject}",
+            "name central issuers with --issuer or SVC_ISSUERS; with one given, self-issued statements are refused",
+        ),
+        "trust_domain_mismatch": Reason(
+            "the statement names the trust domain {claimed}, but it must be {expected}",
+            "issuer, subject and the claim svc.trustDomain must agree",
+        ),
+        "audience_mismatch": Reason(
+            "the artifact is meant for the audience {audience}, not {expected}",
+            "a statement cannot replace a receipt, nor the other way round",
+        ),
+        "not_yet_valid": Reason("the statement {start}, and it is {now}", "compare the clocks of both machines"),
+        "expired": Reason(
+            "the statement was valid until {expires}, and it is {now}",
+            "compare the clocks of both machines; if they agree, the workload does not renew its credentials",
+        ),
+        "subject_mismatch": Reason(
+            "the statement is about {subject}, but the connection is with {peer}",
+            "the service presents the statement of another workload",
+        ),
+        "key_mismatch": Reason(
+            "the workload statement is not bound to {expected}",
+            "it belongs to another replica, another workload or an earlier certificate",
+        ),
+        "bundle_stale": Reason(
+            "the certificates do not lead to the trust bundle of {trust_domain}, which was last refreshed at {since}",
+            "the Workload API cannot be reached, so a new root may be unknown here",
+        ),
+        "transport_unbound": Reason(
+            "the statement cannot be tied to this connection, because it is not mutual TLS",
+            "use https://, or --validate=false to see the statement without this guarantee",
+        ),
+    }
 
 
-class WrongTrustDomain(NotaryError):
-    """{spiffe_id} is not of the issuer's own trust domain {trust_domain}"""
+class StatementMissing(StatementRefused):
+    """the response carries no workload statement"""
 
-    reason = "wrong_trust_domain"
-    http_status = 403
-    hint = "ask the post-quantum issuer of your own trust domain"
+    reason = "statement_missing"
+    hint = "is the service behind svc-proxy with notarization workload or higher?"
+
+
+class IdentityUnexpected(StatementRefused):
+    """the workload is {subject}, which is not among those expected"""
+
+    reason = "identity_unexpected"
+    hint = "check --expect-id and SVC_EXPECT_ID"
+
+
+class ReceiptRefused(NotaryError):
+    """the receipt is refused"""
+
+    reason = "receipt_refused"
+    http_status = 502
+    reasons = {
+        "receipt_missing": Reason(
+            "the notary has no receipt for this request",
+            "was signRequest asked for, and does the listener allow it (maxNotarization)?",
+        ),
+        "receipt_pending": Reason(
+            "the receipt is not ready after {seconds} seconds",
+            "the exchange still runs at the proxy; ask for the receipt again later",
+        ),
+        "fetch_failed": StatementRefused.reasons["fetch_failed"],
+        "id_mismatch": StatementRefused.reasons["id_mismatch"],
+        "audience_mismatch": StatementRefused.reasons["audience_mismatch"],
+        "issuer_mismatch": Reason(
+            "the receipt was issued by {found}, but the verified workload is {expected}",
+            "another workload signed it; it proves nothing about this exchange",
+        ),
+        "key_mismatch": Reason(
+            "the receipt is not bound to {expected}",
+            "it belongs to another replica, another workload or an earlier certificate",
+        ),
+        "statement_mismatch": Reason(
+            "the receipt refers to the workload statement {claimed}, but the verified one is {expected}",
+            "receipt and statement must be of the same generation of credentials",
+        ),
+        "nonce_mismatch": Reason(
+            "the receipt does not carry the nonce of this request", "it is a receipt for another request"
+        ),
+        "time_skew": Reason(
+            "the receipt was issued at {issued}, outside {earliest} to {latest}",
+            "compare the clocks of both machines",
+        ),
+        "request_mismatch": Reason(
+            "the receipt disagrees with the request that was sent: {part}",
+            "something between here and the proxy changed the request, or the receipt is for another one",
+        ),
+        "response_mismatch": Reason(
+            "the receipt disagrees with the response that arrived: {part}",
+            "something between the proxy and here changed the response, or it was cut",
+        ),
+        "time_unproven": Reason(
+            "no trusted third party backs the time that the receipt asserts",
+            "leave out --require-trusted-time to accept the time that the issuer asserts",
+        ),
+    }
+
+
+class LevelMismatch(ReceiptRefused):
+    """the level {asked} was asked for, but the notarization level is {answered}"""
+
+    reason = "level_mismatch"
+    hint = "the listener's maxNotarization limits the level"
+
+
+def detail_reason(error: Exception) -> str:
+    """
+    Return the precise reason of a failure, with its parameter in braces.
+
+    For example ``request_mismatch{header:3}``, ``signature_invalid{ES256}`` or ``expired``; ``internal_error`` for an
+    exception that is not an :class:`svc.errors.SvcError`.
+    """
+    if isinstance(error, NotaryError):
+        return error.detail_reason
+    return error.reason if isinstance(error, SvcError) else SvcError.reason

@@ -1,7 +1,7 @@
 """
-Evidence that outlives a connection: the file ``svc-evidence/1`` and its offline verification.
+Evidence that is kept after a connection: the file ``svc-evidence/1`` and its offline verification.
 
-Owns the file's shape and the rule that its artefacts are judged at their own ``iat`` with anchors that come from
+Owns the file's format and the rule that its artifacts are verified at their own ``iat`` with anchors that come from
 outside only. Reads no file and no clock.
 """
 
@@ -16,18 +16,15 @@ from typing import Final
 
 from svc.identity import SpiffeID
 from svc.notary.envelope import Envelope
-from svc.notary.exchange import BodySeen, prefix_of
+from svc.notary.errors import EvidenceInvalid, NotaryError, ReceiptRefused, detail_reason
+from svc.notary.exchange import BodySummary, prefix_digests
 from svc.notary.profile import Profile
-from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
-from svc.notary.receiptclaims import ReceiptClaims
-from svc.notary.refusals import (
-    EvidenceMalformed,
-    EvidenceVersion,
-    NoAnchor,
-    RequestMismatch,
-    ResponseMismatch,
-    TimeUnproven,
-    detail_reason,
+from svc.notary.receiptcheck import (
+    ReceiptClaims,
+    ReceiptEvidence,
+    check_request_body,
+    check_response_body,
+    verify_receipt,
 )
 from svc.notary.statement import SelfIssued, StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
@@ -35,7 +32,7 @@ from svc.strictjson import JsonRefused, dumps, loads_object
 
 EVIDENCE_TYPE: Final = "svc-evidence/1"
 _TYPE_FAMILY: Final = "svc-evidence/"
-#: What an offline verification prints, word for word: validity at ``iat`` shows consistency, not time.
+#: The remark of an offline verification: validity at ``iat`` shows consistency, not time.
 TIME_ASSERTED: Final = "time asserted; any holder of the keys, even after expiry, could have made this"
 #: The largest body that an evidence file carries.
 MAX_BODY: Final = 1024 * 1024
@@ -63,27 +60,21 @@ class EvidenceFile:
     @classmethod
     def parse(cls, data: bytes) -> EvidenceFile:
         """
-        Read a file.
-
-        Args:
-            data: its octets.
-
-        Returns:
-            The evidence, not verified.
+        Read a file without verifying it.
 
         Raises:
-            EvidenceMalformed: for JSON that is not strict, a missing or mistyped member, or a body that is too large.
-            EvidenceVersion: for a version that is not known.
+            EvidenceInvalid: for JSON that is not strict, a missing or mistyped member, a body that is too large or an
+                unknown version.
             NotaryError: where an envelope is malformed or too large.
         """
         try:
             members = loads_object(data, max_bytes=MAX_EVIDENCE)
         except JsonRefused as error:
-            raise EvidenceMalformed(defect=error.defect) from error
+            raise EvidenceInvalid(defect=error.defect) from error
         _check_version(members)
         statement = _envelope(members, "statement")
         if statement is None:
-            raise EvidenceMalformed(defect="there is no statement")
+            raise EvidenceInvalid(defect="there is no statement")
         return cls(
             statement=statement,
             receipt=_envelope(members, "receipt"),
@@ -92,12 +83,7 @@ class EvidenceFile:
         )
 
     def serialize(self) -> bytes:
-        """
-        Write the file.
-
-        Returns:
-            Its octets, one JSON object; a body beyond ``MAX_BODY`` is left out.
-        """
+        """Write the file as one JSON object; a body larger than ``MAX_BODY`` is left out."""
         members: dict[str, object] = {"type": EVIDENCE_TYPE, "v": 1, "statement": self.statement.to_object()}
         if self.receipt is not None:
             members["receipt"] = self.receipt.to_object()
@@ -108,15 +94,15 @@ class EvidenceFile:
 
 
 @dataclass(frozen=True)
-class Verification:
+class VerificationResult:
     """
-    The result of judging an exchange or an evidence file, for people and programs.
+    The result of verifying an exchange or an evidence file, for people and programs.
 
     Attributes:
         statement: the evidence of the statement, None where it failed or there was none.
         receipt: the evidence of the receipt, None where it failed or there was none.
-        error: why it failed, None where it holds.
-        time_asserted: whether the time rests on the signer's word (offline).
+        error: why it failed, None where it succeeded.
+        time_asserted: whether only the signer asserts the time (offline).
     """
 
     statement: StatementEvidence | None = None
@@ -131,17 +117,12 @@ class Verification:
 
     @property
     def post_quantum(self) -> bool:
-        """Whether all that was verified is post-quantum; False where nothing holds."""
-        artefacts = [part for part in (self.statement, self.receipt) if part is not None]
-        return self.ok and all(part.post_quantum for part in artefacts)
+        """Whether all that was verified is post-quantum; False where the verification failed."""
+        artifacts = [part for part in (self.statement, self.receipt) if part is not None]
+        return self.ok and all(part.post_quantum for part in artifacts)
 
     def to_json(self) -> dict[str, object]:
-        """
-        Give the object ``verification`` of ``-o json``.
-
-        Returns:
-            ``ok``, ``detail_reason`` (null where it holds), ``postQuantum``, and for evidence ``time``.
-        """
+        """Return the object ``verification`` of ``-o json``."""
         found: dict[str, object] = {
             "ok": self.ok,
             "detail_reason": None if self.error is None else detail_reason(self.error),
@@ -162,30 +143,26 @@ def verify_offline(
     self_issued: SelfIssued | None = None,
     expectations: Sequence[SpiffeID] = (),
     require_trusted_time: bool = False,
-) -> Verification:
+) -> VerificationResult:
     """
-    Judge an evidence file at the ``iat`` of its artefacts.
+    Verify an evidence file at the ``iat`` of its artifacts; in the result the time is marked as asserted.
 
     Args:
         evidence: the file.
         profile: the local profile.
         anchors: the local trust anchors; None or empty where the user gave none.
-        now: the time; nothing may claim to be from after it.
+        now: the time; an artifact that claims to be issued later is refused.
         issuers: the central issuers.
         self_issued: whether a workload may issue its own statement.
         expectations: the identities that are expected; empty means any.
         require_trusted_time: refuse a time that only the signer asserts.
 
-    Returns:
-        The result, ``ok`` and with its time marked as asserted.
-
     Raises:
-        NoAnchor: where there are no anchors; none are ever taken from the file.
-        TimeUnproven: where a trusted time is required; checked last, so that everything else holds by then.
-        NotaryError: for every other reason.
+        NotaryError: with the reason: ``no_anchor`` where there are no anchors, none are ever taken from the file;
+            ``time_unproven``, checked last, where a trusted time is required.
     """
     if anchors is None or not (len(anchors.spiffe) or len(anchors.pq)):
-        raise NoAnchor
+        raise NotaryError("no_anchor")
     statement = verify_statement(
         evidence.statement,
         expected_id=None,
@@ -210,36 +187,32 @@ def verify_offline(
             seen=None,
             at_iat=True,
         )
-        _check_bodies(receipt, evidence)
+    _check_bodies(receipt, evidence)
     if require_trusted_time:
-        raise TimeUnproven
-    return Verification(statement=statement, receipt=receipt, time_asserted=True)
+        raise ReceiptRefused("time_unproven")
+    return VerificationResult(statement=statement, receipt=receipt, time_asserted=True)
 
 
-def _check_bodies(receipt: ReceiptEvidence, evidence: EvidenceFile) -> None:
+def _check_bodies(receipt: ReceiptEvidence | None, evidence: EvidenceFile) -> None:
+    if receipt is None:
+        if evidence.request_body is not None or evidence.response_body is not None:
+            raise EvidenceInvalid(defect="a body without a receipt that attests it")
+        return
     claims = ReceiptClaims.read(receipt.claims)
-    if evidence.request_body is not None and not _agrees(claims.request.body, evidence.request_body):
-        raise RequestMismatch(part="body")
-    if evidence.response_body is not None and (
-        claims.response is None or not _agrees(claims.response.body, evidence.response_body)
-    ):
-        raise ResponseMismatch(part="body")
-
-
-def _agrees(claimed: BodySeen, body: bytes) -> bool:
-    if claimed.complete and claimed.size != len(body):
-        return False
-    return prefix_of(body)(claimed.size) == claimed.sha256
+    if evidence.request_body is not None:
+        check_request_body(claims.request, BodySummary.of(evidence.request_body), prefix_digests(evidence.request_body))
+    if evidence.response_body is not None:
+        check_response_body(claims.request, claims.response, BodySummary.of(evidence.response_body))
 
 
 def _check_version(members: Mapping[str, object]) -> None:
     kind, version = members.get("type"), members.get("v")
     if not isinstance(kind, str) or not kind.startswith(_TYPE_FAMILY):
-        raise EvidenceMalformed(defect=f"type is not {EVIDENCE_TYPE}")
+        raise EvidenceInvalid(defect=f"type is not {EVIDENCE_TYPE}")
     if isinstance(version, bool) or not isinstance(version, int):
-        raise EvidenceMalformed(defect="v is not a number")
+        raise EvidenceInvalid(defect="v is not a number")
     if kind != EVIDENCE_TYPE or version != 1:
-        raise EvidenceVersion(found=f"{kind}, v {version}")
+        raise EvidenceInvalid("unsupported_version", found=f"{kind}, v {version}")
 
 
 def _envelope(members: Mapping[str, object], name: str) -> Envelope | None:
@@ -247,7 +220,7 @@ def _envelope(members: Mapping[str, object], name: str) -> Envelope | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise EvidenceMalformed(defect=f"{name} is not an object")
+        raise EvidenceInvalid(defect=f"{name} is not an object")
     return Envelope.parse(dumps(value))
 
 
@@ -257,11 +230,11 @@ def _body(members: Mapping[str, object], name: str) -> bytes | None:
         return None
     text = value.get("body") if isinstance(value, dict) else None
     if not isinstance(text, str):
-        raise EvidenceMalformed(defect=f"{name} has no text body")
+        raise EvidenceInvalid(defect=f"{name} has no text body")
     try:
         body = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise EvidenceMalformed(defect=f"{name}.body is not base64") from error
+        raise EvidenceInvalid(defect=f"{name}.body is not base64") from error
     if len(body) > MAX_BODY:
-        raise EvidenceMalformed(defect=f"{name}.body has {len(body)} octets, at most {MAX_BODY} are accepted")
+        raise EvidenceInvalid(defect=f"{name}.body has {len(body)} octets, at most {MAX_BODY} are accepted")
     return body

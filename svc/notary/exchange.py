@@ -1,8 +1,8 @@
 """
-One HTTP exchange as a receipt describes it, and the rules by which octets become the receipt's text.
+One HTTP exchange as a receipt describes it, and how its octets are written in the receipt.
 
-Owns the rules that proxy and client must share to the letter: which headers count, how octets become characters, where
-a target is split, which answers have no body. Knows nothing of signatures, stores or connections.
+Owns the rules that proxy and client must apply alike: which headers are recorded, how octets become characters, where a
+target is split, which responses have no body.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from svc.notary.level import Level
 RawHeaders = Sequence[tuple[bytes, bytes]]
 RecordedHeaders = tuple[tuple[str, str], ...]
 
-#: Headers between two neighbours (RFC 9110, section 7.6.1) and Host, which stands in ``authority``.
+#: Hop-by-hop headers (RFC 9110, section 7.6.1) and Host, which is recorded as ``authority``.
 _LEFT_OUT: Final = frozenset(
     {b"host", b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
@@ -29,14 +29,14 @@ _RESERVED: Final = naming.HEADER_PREFIX.encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
-class BodySeen:
+class BodySummary:
     """
     A body as it was transferred, after chunk decoding and before any content decoding (RFC 9530, Content-Digest).
 
     Attributes:
         size: octets.
         sha256: their digest, 32 octets.
-        complete: whether the body came to its end.
+        complete: whether the end of the body was reached.
     """
 
     size: int
@@ -44,28 +44,19 @@ class BodySeen:
     complete: bool = True
 
     @classmethod
-    def of(cls, body: bytes, *, complete: bool = True) -> BodySeen:
-        """
-        Describe a body that is at hand.
-
-        Args:
-            body: its octets.
-            complete: whether it came to its end.
-
-        Returns:
-            Size and digest.
-        """
+    def of(cls, body: bytes, *, complete: bool = True) -> BodySummary:
+        """Summarize a body in memory."""
         return cls(size=len(body), sha256=hashlib.sha256(body).digest(), complete=complete)
 
 
 #: No body at all.
-EMPTY_BODY: Final = BodySeen.of(b"")
+EMPTY_BODY: Final = BodySummary.of(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFacts:
     """
-    What TLS agreed on.
+    What TLS negotiated.
 
     Attributes:
         version: ``1.3``.
@@ -82,19 +73,13 @@ class TlsFacts:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """
-    One end of a connection.
-
-    Attributes:
-        spiffe_id: its verified identity.
-        thumbprint: base64url of the SHA-256 of its leaf certificate.
-    """
+    """One end of a connection: its verified identity, and base64url of the SHA-256 of its leaf certificate."""
 
     spiffe_id: SpiffeID
     thumbprint: str
 
 
-class Outcome(Enum):
+class ExchangeOutcome(Enum):
     """How an exchange ended; the value is the word in the payload."""
 
     COMPLETE = "complete"
@@ -106,9 +91,9 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class RecordedExchange:
     """
-    One exchange as the proxy saw it: the request as the client sent it, the response as the client gets it.
+    One exchange as the proxy recorded it: the request as the client sent it, the response as the client gets it.
 
     Texts hold one character U+0000-00FF for each octet. Header lists are raw; they are filtered when the payload is
     made.
@@ -119,23 +104,16 @@ class Exchange:
         jti: the identifier of this exchange, 22 characters.
         client: the verified client, None on a listener without TLS.
         server: the identity that signs.
-        tls: what TLS agreed on, None on a listener without TLS.
-        method: the method.
+        tls: None on a listener without TLS.
         scheme: ``https`` or ``http``.
         authority: the octets of Host.
         path: the target before ``?``.
         query: the target from ``?`` on, empty where there is none.
         version: ``1.1`` or ``1.0``.
-        request_headers: raw names and values.
-        request_body: the request body.
-        request_trailers: raw names and values.
-        status: the status code, None where the client got no answer at all.
-        response_headers: raw names and values as released to the client.
-        response_body: the response body.
-        response_trailers: raw names and values.
-        received: when the head was complete.
+        status: the status code, None where the client got no response.
+        response_headers: as released to the client.
+        received: when the request head was complete.
         completed: when the exchange ended.
-        outcome: how it ended.
     """
 
     level: Level
@@ -151,40 +129,32 @@ class Exchange:
     query: str
     version: str
     request_headers: RawHeaders
-    request_body: BodySeen
+    request_body: BodySummary
     request_trailers: RawHeaders
     status: int | None
     response_headers: RawHeaders
-    response_body: BodySeen
+    response_body: BodySummary
     response_trailers: RawHeaders
     received: datetime
     completed: datetime
-    outcome: Outcome = Outcome.COMPLETE
+    outcome: ExchangeOutcome = ExchangeOutcome.COMPLETE
 
 
 @dataclass(frozen=True, slots=True)
-class SeenExchange:
+class ObservedExchange:
     """
-    One exchange as the client saw it; what a receipt is compared with.
+    One exchange as the client observed it; a receipt is compared with it.
 
     Attributes:
         nonce: the nonce that was sent, None where none was.
         started: when the client began to send.
         client: the client's own end of the connection, None where it is not to be compared.
-        tls: what TLS agreed on in the client's view, None where it is not to be compared.
-        method: the method.
+        tls: what TLS negotiated in the client's view, None where it is not to be compared.
         authority: the octets of Host.
         path: the target before ``?``.
         query: the target from ``?`` on.
-        request_headers: raw names and values as sent.
-        request_body: the octets sent.
-        request_prefix: gives the SHA-256 of the first n octets of the request body, for a server that answered early;
-            None where fewer were sent.
-        status: the status code.
-        response_headers: raw names and values as they arrived.
-        response_body: the octets that arrived.
-        request_trailers: raw names and values as sent.
-        response_trailers: raw names and values as they arrived.
+        request_prefix: returns the SHA-256 of the first n octets of the request body, for a server that responded
+            early; None where fewer were sent.
     """
 
     nonce: str | None
@@ -196,25 +166,17 @@ class SeenExchange:
     path: str
     query: str
     request_headers: RawHeaders
-    request_body: BodySeen
+    request_body: BodySummary
     request_prefix: Callable[[int], bytes | None]
     status: int
     response_headers: RawHeaders
-    response_body: BodySeen
+    response_body: BodySummary
     request_trailers: RawHeaders = ()
     response_trailers: RawHeaders = ()
 
 
-def prefix_of(body: bytes) -> Callable[[int], bytes | None]:
-    """
-    Give the digests of the beginnings of a body that is at hand.
-
-    Args:
-        body: the octets sent.
-
-    Returns:
-        A function of n: the SHA-256 of the first n octets, None where there are fewer.
-    """
+def prefix_digests(body: bytes) -> Callable[[int], bytes | None]:
+    """Return a function of n: the SHA-256 of the first n octets of a body, None where there are fewer."""
 
     def prefix(size: int) -> bytes | None:
         return hashlib.sha256(body[:size]).digest() if 0 <= size <= len(body) else None
@@ -223,28 +185,12 @@ def prefix_of(body: bytes) -> Callable[[int], bytes | None]:
 
 
 def octets_as_text(octets: bytes) -> str:
-    """
-    Write octets as text, one character U+0000-00FF for each.
-
-    Args:
-        octets: any octets.
-
-    Returns:
-        The text; ``text.encode("latin-1")`` gives the octets back.
-    """
+    """Write octets as text, one character U+0000-00FF for each; ``text.encode("latin-1")`` reverses it."""
     return octets.decode("latin-1")
 
 
 def split_target(raw: bytes) -> tuple[str, str]:
-    """
-    Split a request target into path and query as the receipt holds them.
-
-    Args:
-        raw: the target's octets.
-
-    Returns:
-        What stands before the first ``?``, and the rest with it: ``""`` where there is none, ``"?"`` where it is bare.
-    """
+    """Split a request target at the first ``?`` into path and query; the query begins with ``?`` or is empty."""
     path, mark, query = raw.partition(b"?")
     return octets_as_text(path), octets_as_text(mark + query)
 
@@ -253,14 +199,8 @@ def recorded_headers(raw: RawHeaders) -> RecordedHeaders:
     """
     Turn raw headers or trailers into the receipt's list; the one rule for proxy and client.
 
-    Left out are those between neighbours, Host, what ``Connection`` names, and ``Svc-*`` (with ``_`` read as ``-``).
-    Names become lower-case, values lose SP and HTAB at both ends, order and duplicates stay.
-
-    Args:
-        raw: names and values as they stood on the wire.
-
-    Returns:
-        Names and values as text.
+    Left out are hop-by-hop headers, Host, what ``Connection`` names, and ``Svc-*`` (with ``_`` read as ``-``). Names
+    become lower-case, values lose SP and HTAB at both ends, order and duplicates stay.
     """
     left_out = _LEFT_OUT
     names = [name.lower() for name, _value in raw]
@@ -283,14 +223,5 @@ def _named_by_connection(names: list[bytes], raw: RawHeaders) -> frozenset[bytes
 
 
 def carries_no_body(method: str, status: int) -> bool:
-    """
-    Say whether an answer has no body whatever its headers announce (RFC 9112, section 6.3).
-
-    Args:
-        method: the request's method.
-        status: the answer's status code.
-
-    Returns:
-        True for an answer to HEAD and for 1xx, 204 and 304.
-    """
+    """Return whether a response to this method has no body whatever its headers announce (RFC 9112, section 6.3)."""
     return method == "HEAD" or 100 <= status < 200 or status in (204, 304)

@@ -1,8 +1,8 @@
 """
-What a workload says of itself: pod, containers, labels and annotations.
+The facts about a workload in its statement: pod, containers, labels and annotations.
 
-Owns the values, the text format of the Kubernetes downward API and the allow-list that keeps other labels and
-annotations inside. Reads no file: it is given names and texts. Knows nothing of signatures.
+Owns the values, the text format of the Kubernetes downward API and the list of labels and annotations that may be
+published. Reads no file: names and texts are arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from svc import naming
 from svc.errors import SvcError, printable
 from svc.strictjson import JsonRefused, loads
 
-#: Labels and annotations that may leave by default: the compartment and the level.
+#: Labels and annotations that are published by default: the compartment and the level.
 DEFAULT_ALLOWED: Final = frozenset({naming.LABEL_COMPARTMENT, naming.ANNOTATION_LEVEL, naming.ANNOTATION_COMPARTMENT})
 #: The files of a downward-API folder that are read; all others are ignored.
 FACT_FILES: Final = (
@@ -31,10 +31,10 @@ FACT_FILES: Final = (
 )
 #: A file larger than this is refused; Kubernetes itself allows 256 KiB of annotations.
 MAX_FILE_CHARACTERS: Final = 300 * 1024
-#: A value longer than this does not enter a statement, which travels with every first request.
+#: The longest value in a statement, which every client fetches.
 MAX_VALUE_CHARACTERS: Final = 1024
 MAX_CONTAINERS: Final = 64
-#: At most so many names of withheld labels and annotations are listed.
+#: The most names in ``truncated``.
 MAX_TRUNCATED: Final = 128
 _PLAIN: Final = ("namespace", "serviceAccount", "podName", "podUID", "node")
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,315}[A-Za-z0-9])?\Z")
@@ -53,13 +53,11 @@ class FactsInvalid(SvcError):
 @dataclass(frozen=True, slots=True)
 class Container:
     """
-    One container of the pod.
+    One container of the pod; ``image`` is the reference that was configured, ``image_digest`` the digest that runs,
+    ``sha256:...``.
 
-    Attributes:
-        name: its name in the pod.
-        image: the image reference that was asked for.
-        image_digest: the digest that runs, ``sha256:...``; None where it is not known.
-        init: whether it is an init container.
+    Raises:
+        FactsInvalid: for an empty name or image, a value that is too long, or a malformed digest.
     """
 
     name: str
@@ -76,31 +74,18 @@ class Container:
             raise FactsInvalid(name="containers.imageDigest", defect=f"{printable(self.image_digest)} is no digest")
 
     def claim(self) -> dict[str, object]:
-        """
-        Build the member of ``svc.containers``.
-
-        Returns:
-            ``name``, ``image``, ``imageDigest``, ``init``.
-        """
+        """Return the element of ``svc.containers``."""
         return {"name": self.name, "image": self.image, "imageDigest": self.image_digest, "init": self.init}
 
 
 @dataclass(frozen=True)
 class WorkloadFacts:
     """
-    The facts that enter a statement; what is absent is None.
+    The facts in a statement; absent ones are None.
 
-    Attributes:
-        namespace: Kubernetes namespace.
-        service_account: Kubernetes service account.
-        pod_name: pod name, or the host name.
-        pod_uid: pod UID.
-        node: node name.
-        containers: containers with their images.
-        labels: allowed labels, None where labels are not known at all.
-        annotations: allowed annotations, None where annotations are not known at all.
-        truncated: names of the facts that are absent and of the labels and annotations that were cut, as
-            ``podUID``, ``labels/<name>``, ``annotations/<name>``.
+    ``pod_name`` may be the host name. ``containers`` is empty where they are not known. ``truncated`` lists the facts
+    that are absent and the labels and annotations that are withheld, as ``podUID``, ``labels/<name>``,
+    ``annotations/<name>``.
     """
 
     namespace: str | None = None
@@ -129,25 +114,16 @@ class WorkloadFacts:
         allow: Iterable[str] = DEFAULT_ALLOWED,
     ) -> WorkloadFacts:
         """
-        Take facts as the configuration gives them.
+        Take facts from a configuration; ``truncated`` lists what is absent or withheld.
 
         Args:
-            host_name: stands in for an absent pod name.
-            namespace: Kubernetes namespace.
-            service_account: Kubernetes service account.
-            pod_name: pod name.
-            pod_uid: pod UID.
-            node: node name.
-            containers: containers with their images.
-            labels: all labels; those not allowed are cut here.
-            annotations: all annotations; those not allowed are cut here.
-            allow: names of the labels and annotations that may leave.
-
-        Returns:
-            The facts, with ``truncated`` naming what is absent or cut.
+            host_name: used where the pod name is absent.
+            labels: all labels; those not allowed are withheld.
+            annotations: all annotations; those not allowed are withheld.
+            allow: names of the labels and annotations that may be published.
 
         Raises:
-            FactsInvalid: for a value with control characters, one that is too long, or too many containers.
+            FactsInvalid: for a value that is too long or not valid Unicode, or too many containers.
         """
         plain = dict(zip(_PLAIN, (namespace, service_account, pod_name, pod_uid, node), strict=True))
         for name, value in plain.items():
@@ -184,20 +160,17 @@ class WorkloadFacts:
         cls, files: Mapping[str, str], *, host_name: str | None = None, allow: Iterable[str] = DEFAULT_ALLOWED
     ) -> WorkloadFacts:
         """
-        Take facts as a downward-API folder gives them.
+        Take facts from the files of a downward-API folder.
 
         Args:
             files: text by file name; only those in ``FACT_FILES`` are read. ``labels`` and ``annotations`` have lines
                 ``name="escaped value"``, ``containers`` is a JSON array of ``{name, image, imageDigest, init}``, the
                 others are plain text.
-            host_name: stands in for an absent pod name.
-            allow: names of the labels and annotations that may leave.
-
-        Returns:
-            The facts.
+            host_name: used where the pod name is absent.
+            allow: names of the labels and annotations that may be published.
 
         Raises:
-            FactsInvalid: naming the file and what is wrong with it.
+            FactsInvalid: with the file and its defect.
         """
         for name in FACT_FILES:
             if len(files.get(name, "")) > MAX_FILE_CHARACTERS:
@@ -219,12 +192,7 @@ class WorkloadFacts:
         )
 
     def claims(self) -> dict[str, object]:
-        """
-        Build the members of ``svc`` in a statement, from ``namespace`` to ``annotations``.
-
-        Returns:
-            The members in the order of the format; ``truncated`` is not among them, since it stands last there.
-        """
+        """Return the members of ``svc`` from ``namespace`` to ``annotations``, in the order of the format."""
         return {
             "namespace": self.namespace,
             "serviceAccount": self.service_account,
@@ -241,17 +209,11 @@ def parse_downward_map(text: str, *, name: str) -> dict[str, str]:
     """
     Read labels or annotations as the Kubernetes downward API writes them.
 
-    Each line is ``key="value"`` with the value quoted as Go's ``strconv.Quote`` does.
-
-    Args:
-        text: the file's text.
-        name: the file's name, for the error.
-
-    Returns:
-        Values by key.
+    Each line is ``key="value"`` with the value quoted as Go's ``strconv.Quote`` does. ``name`` is the file, for the
+    error.
 
     Raises:
-        FactsInvalid: for a line of another form or a key that comes twice.
+        FactsInvalid: for a line of another form or a repeated key.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):

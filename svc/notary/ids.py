@@ -1,8 +1,7 @@
 """
 The identifiers of statements and receipts, and the nonces that clients choose.
 
-Owns how an identifier follows from the payload octets and which spellings of it are read. Knows nothing of what the
-payload says, where an artefact is stored or who may have it.
+Owns how an identifier follows from the payload octets and which spellings of it are read.
 """
 
 from __future__ import annotations
@@ -19,14 +18,11 @@ _STATEMENT_PREFIX: Final = b"svc-statement/1\0"
 _RECEIPT_PREFIX: Final = b"svc-receipt/1\0"
 #: The octets of a nonce and of a ``jti``; as text 22 characters.
 NONCE_BYTES: Final = 16
-NONCE_CHARACTERS: Final = 22
-#: The characters of an identifier: base64url of 32 octets without padding.
-ID_CHARACTERS: Final = 43
 _DIGEST_BYTES: Final = 32
 
 
 class IdMalformed(NotaryError):
-    """the artefact identifier is malformed: {defect}"""
+    """the artifact identifier is malformed: {defect}"""
 
     reason = "id_malformed"
     http_status = 404
@@ -44,40 +40,18 @@ class NonceMalformed(NotaryError):
 
 
 def statement_id(payload: bytes) -> str:
-    """
-    Compute the identifier of a workload statement.
-
-    Args:
-        payload: the signed payload octets.
-
-    Returns:
-        43 characters of base64url.
-    """
+    """Compute the identifier of a statement from its payload: 43 characters of base64url."""
     return b64u_encode(hashlib.sha256(_STATEMENT_PREFIX + payload).digest())
 
 
 def receipt_id(payload: bytes) -> str:
-    """
-    Compute the identifier of a receipt or of an unsigned record.
-
-    Args:
-        payload: the payload octets.
-
-    Returns:
-        43 characters of base64url.
-    """
+    """Compute the identifier of a receipt or an unsigned record from its payload: 43 characters of base64url."""
     return b64u_encode(hashlib.sha256(_RECEIPT_PREFIX + payload).digest())
 
 
 def parse_artifact_id(text: object) -> str:
     """
-    Accept the one canonical spelling of an identifier, as it stands in headers, paths and payloads.
-
-    Args:
-        text: what stands there.
-
-    Returns:
-        The identifier.
+    Read the one canonical spelling of an identifier, as in headers, paths and payloads.
 
     Raises:
         IdMalformed: for padding, the standard alphabet, another length or spare bits.
@@ -92,32 +66,13 @@ def parse_artifact_id(text: object) -> str:
 
 
 def parse_typed_id(text: str) -> str:
-    """
-    Accept any base64 spelling of an identifier that a person typed or pasted, also the one that reports print.
-
-    Args:
-        text: standard base64 or base64url, with or without padding.
-
-    Returns:
-        The identifier in its canonical spelling.
-
-    Raises:
-        IdMalformed: where it is none.
-    """
+    """Read any base64 spelling of an identifier that a person typed or pasted, also the one that reports print."""
     unpadded = text.strip().rstrip("=")
     return parse_artifact_id(unpadded.replace("+", "-").replace("/", "_"))
 
 
 def printed_id(identifier: str) -> str:
-    """
-    Spell an identifier as reports show it.
-
-    Args:
-        identifier: the canonical spelling.
-
-    Returns:
-        Standard base64 with padding; a text that is no identifier comes back as it is.
-    """
+    """Write an identifier as reports show it, in padded standard base64; any other text is returned unchanged."""
     try:
         return base64.b64encode(b64u_decode(identifier)).decode("ascii")
     except (Base64Refused, binascii.Error):
@@ -126,13 +81,7 @@ def printed_id(identifier: str) -> str:
 
 def parse_nonce(text: object) -> str:
     """
-    Accept a nonce or a ``jti``.
-
-    Args:
-        text: what the client sent.
-
-    Returns:
-        The same 22 characters.
+    Read a nonce or ``jti``.
 
     Raises:
         NonceMalformed: where it is not the canonical base64url of 16 octets.
@@ -147,16 +96,5 @@ def parse_nonce(text: object) -> str:
 
 
 def new_nonce(octets: bytes) -> str:
-    """
-    Spell 16 random octets as a nonce or ``jti``.
-
-    Args:
-        octets: exactly 16 octets from a secure source.
-
-    Returns:
-        22 characters.
-
-    Raises:
-        NonceMalformed: for another number of octets.
-    """
+    """Write 16 octets of a secure source as a nonce or ``jti``, 22 characters."""
     return parse_nonce(b64u_encode(octets))

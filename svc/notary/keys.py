@@ -1,8 +1,8 @@
 """
 Signing keys: which algorithm a key signs with, and the raw signature over given octets.
 
-Owns the algorithm table (RFC 7518, RFC 9864, RFC 9964), thumbprints, and the :class:`Signer`, which holds a private key
-beside the certificates that prove it. Knows nothing of envelopes: it is given octets and gives octets.
+Owns the algorithm table (RFC 7518, RFC 9864, RFC 9964), thumbprints, and the :class:`Signer`. Knows nothing of
+envelopes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from svc.identity.algorithms import SvidPrivateKey, certificate_sha256, key_algo
 from svc.identity.errors import SvidInvalid
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
-from svc.notary.errors import SignatureInvalid, SignersUnsuitable
+from svc.notary.errors import NotaryError
 from svc.notary.x5c import MAX_CERTIFICATES, UNREADABLE, encode_x5c, one_spiffe_id
 from svc.strictjson import b64u_encode, dumps
 
@@ -49,32 +49,9 @@ _PQ_PUBLIC_BY_ALG: Final[dict[str, type[MlDsaPublicKey]]] = {
 }
 
 
-def jose_algorithm(public_key: PublicKeyTypes) -> str:
-    """
-    Name the one algorithm that a key signs with.
-
-    Args:
-        public_key: a public key of the certificate library.
-
-    Returns:
-        The JOSE name, as ``ES256`` or ``ML-DSA-65``.
-
-    Raises:
-        KeyNotAllowed: for a kind or size of key that no SVID may have.
-    """
-    return key_algorithm(public_key).jose
-
-
 def ml_dsa_public_key(alg: str, data: bytes) -> MlDsaPublicKey:
     """
     Read a raw ML-DSA public key (RFC 9964: the member ``pub`` of an AKP key).
-
-    Args:
-        alg: ``ML-DSA-44``, ``ML-DSA-65`` or ``ML-DSA-87``.
-        data: the octets of the key.
-
-    Returns:
-        The public key.
 
     Raises:
         ValueError: for another algorithm or a wrong length.
@@ -84,47 +61,35 @@ def ml_dsa_public_key(alg: str, data: bytes) -> MlDsaPublicKey:
     return _PQ_PUBLIC_BY_ALG[alg].from_public_bytes(data)
 
 
-def verify_raw(alg: str, public_key: PublicKeyTypes, data: bytes, signature: bytes) -> None:
+def verify_signature(alg: str, public_key: PublicKeyTypes, data: bytes, signature: bytes) -> None:
     """
-    Verify one raw signature.
-
-    Args:
-        alg: the JOSE name that the signature claims.
-        public_key: the key that must have made it.
-        data: the octets that were signed.
-        signature: the raw signature; ECDSA as ``r || s``, ML-DSA pure with an empty context.
+    Verify one raw signature: ECDSA as ``r || s``, ML-DSA pure with an empty context.
 
     Raises:
-        SignatureInvalid: where it does not verify, or the key is not one of that algorithm.
+        NotaryError: where it does not verify, or the key is not one of the algorithm.
     """
     try:
-        if jose_algorithm(public_key) != alg:
-            raise SignatureInvalid(alg=alg)
+        if key_algorithm(public_key).jose != alg:
+            raise NotaryError("signature_invalid", alg=alg)
         if isinstance(public_key, _PQ_PUBLIC):
             public_key.verify(signature, data)
         elif not _CLASSICAL[alg].verify(data, public_key, signature):
-            raise SignatureInvalid(alg=alg)
+            raise NotaryError("signature_invalid", alg=alg)
     except (InvalidSignature, ValueError, SvidInvalid) as error:
-        raise SignatureInvalid(alg=alg) from error
+        raise NotaryError("signature_invalid", alg=alg) from error
 
 
 def jwk_thumbprint(public_key: PublicKeyTypes) -> str:
     """
-    Compute the thumbprint of a raw key (RFC 7638; RFC 8037 for OKP, RFC 9964 for AKP).
-
-    Args:
-        public_key: a P-256, P-384, Ed25519 or ML-DSA key.
-
-    Returns:
-        base64url of SHA-256, 43 characters.
+    Compute the thumbprint of a raw key, base64url of SHA-256 (RFC 7638; RFC 8037 for OKP, RFC 9964 for AKP).
 
     Raises:
-        SignersUnsuitable: for any other key.
+        NotaryError: for a key that is not P-256, P-384, Ed25519 or ML-DSA.
     """
     members: dict[str, str]
     if isinstance(public_key, _PQ_PUBLIC):
         pub = b64u_encode(public_key.public_bytes_raw())
-        members = {"alg": jose_algorithm(public_key), "kty": "AKP", "pub": pub}
+        members = {"alg": key_algorithm(public_key).jose, "kty": "AKP", "pub": pub}
     elif isinstance(public_key, ed25519.Ed25519PublicKey):
         members = {"crv": "Ed25519", "kty": "OKP", "x": b64u_encode(public_key.public_bytes_raw())}
     elif isinstance(public_key, ec.EllipticCurvePublicKey):
@@ -133,21 +98,21 @@ def jwk_thumbprint(public_key: PublicKeyTypes) -> str:
         curve = {"secp256r1": "P-256", "secp384r1": "P-384"}.get(public_key.curve.name, public_key.curve.name)
         members = {"crv": curve, "kty": "EC", "x": b64u_encode(point[:half]), "y": b64u_encode(point[half:])}
     else:
-        raise SignersUnsuitable(detail="a raw key is P-256, P-384, Ed25519 or ML-DSA")
+        raise NotaryError("signers_unsuitable", detail="a raw key is P-256, P-384, Ed25519 or ML-DSA")
     return b64u_encode(hashlib.sha256(dumps(members)).digest())
 
 
 @dataclass(frozen=True)
 class Signer:
     """
-    A private key with what proves it: a certificate chain, or the thumbprint of a pinned raw key.
+    A private key with its certificate chain, or with the thumbprint of its public key.
 
     Attributes:
         alg: the JOSE name of the algorithm, by the kind of the key.
         thumbprint: ``x5t#S256`` of the leaf, or ``kid`` of a raw key; base64url, 43 characters.
         chain: the leaf and its intermediates, without a root; empty for a raw key.
-        x5c: the chain as it stands in the envelope.
-        spiffe_id: who signs; None for a raw key.
+        x5c: the chain as it is written in the envelope.
+        spiffe_id: the identity in the leaf; None for a raw key.
     """
 
     alg: str
@@ -159,48 +124,35 @@ class Signer:
 
     @classmethod
     def from_svid(cls, svid: X509Svid) -> Signer:
-        """
-        Sign as the holder of an SVID.
-
-        Args:
-            svid: the SVID, checked when it was parsed.
-
-        Returns:
-            The signer of chain A, or for an ML-DSA SVID the one signer there is.
-        """
+        """Sign with the key of an SVID: chain A, or the only signature of an ML-DSA SVID."""
         return cls.from_chain(svid.private_key, svid.chain)
 
     @classmethod
     def from_chain(cls, private_key: SvidPrivateKey, chain: Sequence[x509.Certificate]) -> Signer:
         """
-        Sign with a key that a certificate chain proves.
-
-        Args:
-            private_key: the key of the leaf.
-            chain: the leaf and its intermediates, without a root.
-
-        Returns:
-            The signer.
+        Sign with the key of a certificate chain, leaf first, without a root.
 
         Raises:
-            SignersUnsuitable: where the key is not the leaf's, the leaf has no SPIFFE ID, or the chain is too long.
+            NotaryError: where the key is not the leaf's, the leaf has no SPIFFE ID, or the chain is too long.
             KeyNotAllowed: for a kind or size of key that no SVID may have.
         """
         if not chain:
-            raise SignersUnsuitable(detail="the certificate chain is empty")
+            raise NotaryError("signers_unsuitable", detail="the certificate chain is empty")
         if len(chain) > MAX_CERTIFICATES:
-            raise SignersUnsuitable(detail=f"the chain has {len(chain)} certificates, at most {MAX_CERTIFICATES} fit")
+            raise NotaryError(
+                "signers_unsuitable", detail=f"the chain has {len(chain)} certificates, at most {MAX_CERTIFICATES} fit"
+            )
         leaf = chain[0]
         try:
             spiffe_id = one_spiffe_id(leaf)
         except UNREADABLE as error:
-            raise SignersUnsuitable(detail="the leaf certificate cannot be read") from error
+            raise NotaryError("signers_unsuitable", detail="the leaf certificate cannot be read") from error
         if spiffe_id is None:
-            raise SignersUnsuitable(detail="the leaf certificate does not carry one SPIFFE ID")
+            raise NotaryError("signers_unsuitable", detail="the leaf certificate does not carry one SPIFFE ID")
         if private_key.public_key() != leaf.public_key():
-            raise SignersUnsuitable(detail="the private key does not belong to the leaf certificate")
+            raise NotaryError("signers_unsuitable", detail="the private key does not belong to the leaf certificate")
         return cls(
-            jose_algorithm(private_key.public_key()),
+            key_algorithm(private_key.public_key()).jose,
             b64u_encode(certificate_sha256(leaf)),
             tuple(chain),
             encode_x5c(chain),
@@ -211,19 +163,13 @@ class Signer:
     @classmethod
     def from_raw_key(cls, private_key: SvidPrivateKey) -> Signer:
         """
-        Sign with a key that the verifier has pinned (licence, bootstrap package, proof of possession).
-
-        Args:
-            private_key: a P-256, P-384, Ed25519 or ML-DSA key.
-
-        Returns:
-            The signer; its envelope header carries ``kid`` and no certificates.
+        Sign with a key without certificates (proof of possession); the header then has ``kid``.
 
         Raises:
-            SignersUnsuitable: for any other kind of key.
+            NotaryError: for a key that is not P-256, P-384, Ed25519 or ML-DSA.
         """
         public_key = private_key.public_key()
-        return cls(jose_algorithm(public_key), jwk_thumbprint(public_key), (), (), None, private_key)
+        return cls(key_algorithm(public_key).jose, jwk_thumbprint(public_key), (), (), None, private_key)
 
     @property
     def post_quantum(self) -> bool:
@@ -231,15 +177,7 @@ class Signer:
         return isinstance(self._private_key, _PQ_PRIVATE)
 
     def sign(self, data: bytes) -> bytes:
-        """
-        Make one raw signature. ML-DSA takes about a millisecond and releases the interpreter lock.
-
-        Args:
-            data: the octets to sign.
-
-        Returns:
-            The signature as :func:`verify_raw` takes it.
-        """
+        """Make one raw signature; ML-DSA takes about a millisecond and releases the interpreter lock."""
         if isinstance(self._private_key, _PQ_PRIVATE):
             return self._private_key.sign(data)
         return _CLASSICAL[self.alg].sign(data, self._private_key)

@@ -1,15 +1,10 @@
-"""
-Notarization levels: how much of an exchange is proven.
-
-Owns their names, their order and which one is in force. Knows nothing of policies, headers or listeners.
-"""
+"""Notarization levels: how much of an exchange is proven, in their order, and which one applies."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-from svc.notary.errors import NotaryError
-from svc.notary.refusals import LevelMismatch
+from svc.notary.errors import LevelMismatch, NotaryError
 
 
 class LevelUnknown(NotaryError):
@@ -23,9 +18,8 @@ class LevelUnknown(NotaryError):
 
 class Level(Enum):
     """
-    A notarization level; the members are ordered from the weakest to the strongest.
-
-    The value is the word used in headers, flags, configuration and payloads.
+    A notarization level, from the weakest to the strongest; the value is the word in headers, flags, configuration and
+    payloads.
     """
 
     NONE = "none"
@@ -36,16 +30,10 @@ class Level(Enum):
     @classmethod
     def parse(cls, text: object) -> Level:
         """
-        Read the word of a level; upper and lower case matter.
-
-        Args:
-            text: the word.
-
-        Returns:
-            The level.
+        Read the word of a level, case-sensitively.
 
         Raises:
-            LevelUnknown: where it is none.
+            LevelUnknown: for anything else.
         """
         level = _BY_WORD.get(text) if isinstance(text, str) else None
         if level is None:
@@ -54,7 +42,7 @@ class Level(Enum):
 
     @property
     def rank(self) -> int:
-        """The place in the order, 0 for ``none``."""
+        """The position in the order, 0 for ``none``."""
         return _RANKS[self]
 
     @property
@@ -63,15 +51,7 @@ class Level(Enum):
         return self.rank >= _RANKS[Level.LOG_REQUEST]
 
     def covers(self, other: Level) -> bool:
-        """
-        Compare two levels.
-
-        Args:
-            other: the level asked for.
-
-        Returns:
-            True where this level proves at least as much.
-        """
+        """Return whether this level proves at least as much as another."""
         return self.rank >= other.rank
 
     def __str__(self) -> str:
@@ -85,31 +65,18 @@ _BY_WORD: dict[str, Level] = {level.value: level for level in Level}
 _RANKS: dict[Level, int] = {level: rank for rank, level in enumerate(Level)}
 
 
-def level_in_force(*, demanded: Level, asked: Level, maximum: Level) -> Level:
-    """
-    Say which level an exchange gets.
-
-    Args:
-        demanded: what policy or the listener asks for.
-        asked: what the client asks for.
-        maximum: the strongest that the listener gives.
-
-    Returns:
-        The stronger wish, cut at the maximum.
-    """
+def effective_level(*, demanded: Level, asked: Level, maximum: Level) -> Level:
+    """Return the level of an exchange: the stronger of demanded and asked, limited by the listener's maximum."""
     return min(max(demanded, asked, key=_RANKS.__getitem__), maximum, key=_RANKS.__getitem__)
 
 
 def check_level(asked: Level, answered: str | None) -> Level:
     """
-    Judge the level that a response names; a stronger one than asked is welcome.
-
-    Args:
-        asked: what the client asked for.
-        answered: the value of ``Svc-Notarization-Level`` in the response, None where it is absent.
+    Check the level of a response, given as the value of ``Svc-Notarization-Level`` or None; a stronger one than asked
+    is accepted.
 
     Returns:
-        The level in force.
+        The level of the response.
 
     Raises:
         LevelMismatch: where the header is absent, unknown or weaker than asked.

@@ -1,13 +1,14 @@
 """
-The post-quantum issuer: the ML-DSA root of a trust domain, and the leaf that stands beside an SVID.
+The post-quantum issuer: the ML-DSA root of a trust domain, its challenges, and the leaf that is issued beside an SVID.
 
-Owns what root and leaf say, and the checks before a leaf is issued. Names come only out of a verified SVID of the
-issuer's own trust domain. Knows no socket, no clock and no file: the time and randomness are arguments.
+Owns the content of root and leaf, and the checks before a leaf is issued. Names come only out of a verified SVID of the
+issuer's own trust domain. No socket, clock or file: the time and randomness are arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,14 +21,89 @@ from svc.identity.binding import binding_extension
 from svc.identity.bundle import BundleSet
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.verification import SvidEvidence, verify_svid
-from svc.notary.errors import CallerMismatch, CertificateNotValidAtTime, SignersUnsuitable, WrongTrustDomain
+from svc.notary.errors import NotaryError
 from svc.notary.keys import MlDsaPrivateKey, MlDsaPublicKey
-from svc.notary.pqexchange import Challenges, PqLeafRequest, PqLeafResponse
-from svc.notary.pqproof import check_proof, claimed_challenge
+from svc.notary.pqleaf import PqLeafRequest, PqLeafResponse, check_proof, claimed_challenge
+from svc.strictjson import b64u_encode
 
-__all__ = ["Challenges", "PqIssuer", "PqLeafRequest", "PqLeafResponse"]
+#: How long a challenge is valid.
+CHALLENGE_TTL: Final = timedelta(seconds=60)
+#: A workload needs one for each rotation; 1,024 within a minute are a thousand workloads at once, in 220 kB.
+MAX_CHALLENGES: Final = 1024
 
-#: The leaf begins this long before it is issued, for verifiers whose clock is behind.
+
+class Challenges:
+    """
+    The challenges that were issued and not yet used, shared between callers.
+
+    Only the caller that a challenge was issued to can use it, once. When the limit is reached, the oldest challenge of
+    the caller that holds most is evicted, the new one counted: nobody loses one to a caller that holds more.
+
+    Args:
+        random: returns that many unpredictable octets.
+        ttl: how long a challenge is valid.
+        limit: the most that may be outstanding.
+    """
+
+    def __init__(
+        self,
+        random: Callable[[int], bytes],
+        *,
+        ttl: timedelta = CHALLENGE_TTL,
+        limit: int = MAX_CHALLENGES,
+    ) -> None:
+        self._random = random
+        self._ttl = ttl
+        self._limit = limit
+        #: Caller and expiry, in the order of issue, which is the order of expiry.
+        self._issued: dict[str, tuple[Hashable, datetime]] = {}
+
+    def __len__(self) -> int:
+        return len(self._issued)
+
+    def issue(self, caller: Hashable, now: datetime) -> str:
+        """Issue a challenge, base64url of 32 octets, to a caller that the transport attests."""
+        self._drop_expired(now)
+        if len(self._issued) >= self._limit:
+            self._evict(caller)
+        challenge = b64u_encode(self._random(32))
+        self._issued[challenge] = (caller, now + self._ttl)
+        return challenge
+
+    def consume(self, challenge: str, caller: Hashable, now: datetime) -> None:
+        """
+        Mark the challenge of a proof as used.
+
+        Raises:
+            NotaryError: where it was not issued to this caller, was consumed or evicted before, or is too old.
+        """
+        self._drop_expired(now)
+        found = self._issued.get(challenge)
+        if found is not None and found[0] == caller:
+            del self._issued[challenge]
+            if self._is_valid(found[1], now):
+                return
+        raise NotaryError("challenge_unknown", seconds=int(self._ttl.total_seconds()))
+
+    def _evict(self, caller: Hashable) -> None:
+        held = Counter(holder for holder, _expiry in self._issued.values())
+        held[caller] += 1
+        most = max(held.values())
+        del self._issued[next(each for each, (holder, _expiry) in self._issued.items() if held[holder] == most)]
+
+    def _drop_expired(self, now: datetime) -> None:
+        while self._issued:
+            oldest = next(iter(self._issued))
+            if self._is_valid(self._issued[oldest][1], now):
+                return
+            del self._issued[oldest]
+
+    def _is_valid(self, expiry: datetime, now: datetime) -> bool:
+        """Return whether a challenge counts; a clock that was set back does not prolong it."""
+        return now <= expiry <= now + self._ttl
+
+
+#: How long before its issue a leaf is valid, for verifiers whose clock is behind.
 BACKDATED: Final = timedelta(seconds=60)
 
 _ROOT_KEYS: Final[dict[str, Callable[[bytes], MlDsaPrivateKey]]] = {
@@ -39,12 +115,7 @@ _ROOT_KEYS: Final[dict[str, Callable[[bytes], MlDsaPrivateKey]]] = {
 @dataclass(frozen=True)
 class PqIssuer:
     """
-    The ML-DSA root of a trust domain.
-
-    Attributes:
-        trust_domain: the only one that it issues for.
-        certificate: the root, which belongs into the post-quantum bundle.
-        private_key: its key.
+    The ML-DSA root of a trust domain, for which alone it issues; ``certificate`` belongs into the post-quantum bundle.
     """
 
     trust_domain: TrustDomain
@@ -68,17 +139,14 @@ class PqIssuer:
             trust_domain: whose root it is.
             now: the time, aware.
             ttl: how long the root is valid.
-            random: gives that many unpredictable octets.
+            random: returns that many unpredictable octets.
             algorithm: ``ML-DSA-65``, or ``ML-DSA-87`` for the profile ``cnsa2``.
 
-        Returns:
-            The issuer.
-
         Raises:
-            SignersUnsuitable: for another algorithm.
+            NotaryError: for another algorithm.
         """
         if algorithm not in _ROOT_KEYS:
-            raise SignersUnsuitable(detail=f"a post-quantum root cannot be {algorithm}")
+            raise NotaryError("signers_unsuitable", detail=f"a post-quantum root cannot be {algorithm}")
         private_key = _ROOT_KEYS[algorithm](random(32))
         public_key = private_key.public_key()
         serial = _serial(random)
@@ -105,28 +173,27 @@ class PqIssuer:
         random: Callable[[int], bytes],
     ) -> tuple[x509.Certificate, ...]:
         """
-        Issue the leaf that stands beside an SVID: a leaf of today cannot sign yesterday, and none outlives its SVID.
+        Issue the leaf beside an SVID, leaf first, without the root; it is not valid before ``now`` nor after the end of
+        the SVID.
 
         Args:
             svid: the verified SVID; the leaf takes its name, its end and the digest of its key.
             public_key: the ML-DSA key whose possession was proved.
             now: the time, aware.
-            random: gives that many unpredictable octets, for the serial number.
-
-        Returns:
-            The chain, leaf first, without the root.
+            random: returns that many unpredictable octets, for the serial number.
 
         Raises:
-            WrongTrustDomain: for an SVID of another trust domain.
-            CertificateNotValidAtTime: for an SVID that is not valid at ``now``.
+            NotaryError: for an SVID of another trust domain, or one that is not valid at ``now``.
         """
         if svid.spiffe_id.trust_domain != self.trust_domain:
-            raise WrongTrustDomain(spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
+            raise NotaryError("wrong_trust_domain", spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
         if not svid.not_before <= now <= svid.not_after:
             cause = f"the SVID is valid from {svid.not_before} to {svid.not_after}"
-            raise CertificateNotValidAtTime(chain="classical", issuer=svid.spiffe_id, moment=now, cause=cause)
+            raise NotaryError(
+                "certificate_not_valid_at_time", chain="classical", issuer=svid.spiffe_id, moment=now, cause=cause
+            )
         start = max(svid.not_before, _whole_second(now) - BACKDATED)
-        # No extended key usage: the leaf signs artefacts and never stands in a TLS handshake.
+        # No extended key usage: the leaf signs artifacts and is never used in a TLS handshake.
         builder = _builder(x509.Name([]), self.certificate.subject, public_key, _serial(random), start, svid.not_after)
         builder = (
             builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -143,38 +210,37 @@ class PqIssuer:
         *,
         bundles: BundleSet,
         challenges: Challenges,
+        caller: Hashable,
         audience: SpiffeID,
         peers: Collection[SpiffeID],
         now: datetime,
         random: Callable[[int], bytes],
     ) -> PqLeafResponse:
         """
-        Answer a request: SVID, caller, challenge and proof are checked, then the leaf is issued.
+        Answer a request: check SVID, caller, challenge and proof, then issue the leaf.
 
         Args:
             request: the request.
-            bundles: the SPIFFE bundles that judge the SVID.
+            bundles: the SPIFFE bundles that verify the SVID.
             challenges: the outstanding challenges.
+            caller: whom its challenge was issued to.
             audience: the issuer's own SPIFFE ID.
-            peers: the identities that the transport vouches for: the TLS peer, or those of the process at the socket.
+            peers: the identities that the transport attests: the TLS peer, or those of the process at the socket.
             now: the time, aware.
-            random: gives that many unpredictable octets.
-
-        Returns:
-            The answer.
+            random: returns that many unpredictable octets.
 
         Raises:
             SvidInvalid: where the SVID does not verify.
-            NotaryError: the subclass that names the first other failed check.
+            NotaryError: with the reason of the first other failed check.
         """
         svid = verify_svid(request.chain, bundles, now)
         if svid.spiffe_id.trust_domain != self.trust_domain:
-            raise WrongTrustDomain(spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
+            raise NotaryError("wrong_trust_domain", spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
         if svid.spiffe_id not in peers:
-            caller = " or ".join(str(peer) for peer in peers) or "nobody who is known here"
-            raise CallerMismatch(spiffe_id=svid.spiffe_id, caller=caller)
+            known = " or ".join(str(peer) for peer in peers) or "nobody who is known here"
+            raise NotaryError("caller_mismatch", spiffe_id=svid.spiffe_id, caller=known)
         challenge = claimed_challenge(request.proof)
-        challenges.consume(challenge, now)
+        challenges.consume(challenge, caller, now)
         public_key = check_proof(request.proof, challenge=challenge, audience=audience, svid=svid, now=now)
         return PqLeafResponse(self.issue(svid, public_key, now, random))
 

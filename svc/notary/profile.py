@@ -1,8 +1,7 @@
 """
-The verification profile: which of the two chains must hold.
+The verification profile: which of the two chains must be valid, and with which algorithms.
 
-Owns the choice of the local operator and what it demands of a set of algorithms. It is never read from a message, and
-knows nothing of certificates.
+The local operator chooses it; it is never read from a message.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from svc.errors import SvcError
-from svc.notary.errors import AlgNotAllowed, HybridIncomplete
+from svc.notary.errors import NotaryError
 
 #: JOSE names of the classical signatures (RFC 7518, RFC 9864), one of which may sign as chain A.
 CLASSICAL_ALGORITHMS: Final = frozenset({"ES256", "ES384", "Ed25519", "PS256"})
@@ -43,13 +42,7 @@ class Profile(Enum):
     @classmethod
     def parse(cls, text: str) -> Profile:
         """
-        Read the name of a profile, exactly as it is written in options and settings.
-
-        Args:
-            text: ``hybrid``, ``pq``, ``classical`` or ``cnsa2``.
-
-        Returns:
-            The profile.
+        Read the name of a profile, as it is written in options and settings.
 
         Raises:
             ProfileUnknown: for any other text.
@@ -61,24 +54,20 @@ class Profile(Enum):
 
     def check_algorithms(self, classical: str | None, post_quantum: str | None) -> None:
         """
-        Check that the signatures are those that this profile needs.
-
-        Args:
-            classical: the algorithm of the classical signature, None where there is none.
-            post_quantum: the algorithm of the ML-DSA signature, None where there is none.
+        Check that the algorithms of the signatures, None where there is no signature, are those that this profile
+        needs.
 
         Raises:
-            HybridIncomplete: where one that is needed is missing.
-            AlgNotAllowed: where one that counts is too weak for the profile.
+            NotaryError: where a signature that is needed is missing, or one that counts is too weak for the profile.
         """
         if self.needs_classical and classical is None:
-            raise HybridIncomplete(profile=self.value, missing="a classical signature")
+            raise NotaryError("hybrid_incomplete", profile=self.value, missing="a classical signature")
         if self.needs_post_quantum and post_quantum is None:
-            raise HybridIncomplete(profile=self.value, missing="an ML-DSA signature")
+            raise NotaryError("hybrid_incomplete", profile=self.value, missing="an ML-DSA signature")
         if self is Profile.CNSA2:
             for alg, demanded in ((classical, "ES384"), (post_quantum, "ML-DSA-87")):
                 if alg != demanded:
-                    raise AlgNotAllowed(alg=alg, detail=f"the profile cnsa2 demands {demanded}")
+                    raise NotaryError("alg_not_allowed", alg=alg, detail=f"the profile cnsa2 demands {demanded}")
         if self.needs_post_quantum and classical is not None and post_quantum is not None:
             check_chain_b_algorithm(post_quantum)
 
@@ -101,14 +90,6 @@ class Profile(Enum):
 
 
 def check_chain_b_algorithm(alg: str) -> None:
-    """
-    Check that a post-quantum leaf beside an SVID is strong enough.
-
-    Args:
-        alg: the algorithm of its signature.
-
-    Raises:
-        AlgNotAllowed: for ML-DSA-44, which only an SVID of its own may have.
-    """
+    """Refuse ML-DSA-44 for a post-quantum leaf beside an SVID; only an SVID may have it."""
     if alg not in CHAIN_B_ALGORITHMS:
-        raise AlgNotAllowed(alg=alg, detail="a post-quantum leaf is ML-DSA-65 or ML-DSA-87")
+        raise NotaryError("alg_not_allowed", alg=alg, detail="a post-quantum leaf is ML-DSA-65 or ML-DSA-87")

@@ -1,10 +1,9 @@
 """
 The receipt of one exchange: its payload, its redaction and its signature.
 
-Owns the payload of format ``svc-receipt/1``; an unsigned record (``logRequest``) has the same one. Knows nothing of
-how an exchange is carried or where a receipt is kept. What a receipt says: the server asserts that it read this
-request and released this response for sending. Delivery is not attested, the client signs nothing, and no receipt
-does not prove that nothing was executed.
+Owns the payload of format ``svc-receipt/1``, which unsigned records (``logRequest``) share. The server asserts that it
+read this request and released this response for sending. Delivery is not attested, the client signs nothing, and a
+missing receipt does not prove that nothing was executed.
 """
 
 from __future__ import annotations
@@ -15,68 +14,29 @@ from dataclasses import dataclass
 from typing import Final
 
 from svc import naming
-from svc.errors import SvcError
 from svc.identity import SpiffeID
 from svc.notary.claims import seconds, utc_micros
 from svc.notary.envelope import Envelope, sign_envelope
 from svc.notary.exchange import (
     EMPTY_BODY,
-    BodySeen,
-    Exchange,
-    Outcome,
+    BodySummary,
     Peer,
     RawHeaders,
-    SeenExchange,
+    RecordedExchange,
     TlsFacts,
     carries_no_body,
-    prefix_of,
     recorded_headers,
-    split_target,
 )
-from svc.notary.ids import NonceMalformed, parse_nonce, receipt_id
+from svc.notary.ids import receipt_id
 from svc.notary.keys import Signer
-from svc.notary.level import Level
 from svc.strictjson import b64u_encode, dumps
 
-__all__ = [
-    "EMPTY_BODY",
-    "BodySeen",
-    "Disclosures",
-    "Exchange",
-    "Level",
-    "NonceMalformed",
-    "Outcome",
-    "Peer",
-    "ReceiptDraft",
-    "Redaction",
-    "SeenExchange",
-    "TlsFacts",
-    "carries_no_body",
-    "parse_nonce",
-    "prefix_of",
-    "receipt_id",
-    "receipt_payload",
-    "recorded_headers",
-    "redacted_digest",
-    "sign_receipt",
-    "split_target",
-    "with_disclosures",
-]
-
-#: Salts by side (``request``, ``response``) and by place: the index in ``headers``, ``trailer:<n>`` or ``query``.
+#: Salts by side (``request``, ``response``) and by key: the index in ``headers``, ``trailer:<n>`` or ``query``.
 Disclosures = Mapping[str, Mapping[str, str]]
 
 #: Headers whose values never enter a receipt.
 REDACTED_ALWAYS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"})
 _SALT_BYTES: Final = 16
-_REDACTED: Final = "sha-256"
-
-
-class LevelNotRecorded(SvcError):
-    """an exchange at level {level} leaves no record"""
-
-    reason = "internal_error"
-    level: Level
 
 
 @dataclass(frozen=True)
@@ -94,42 +54,21 @@ class Redaction:
 
     @classmethod
     def of(cls, headers: Iterable[str] = (), *, query: bool = False) -> Redaction:
-        """
-        Take names in any case.
-
-        Args:
-            headers: names of headers and trailers.
-            query: whether the query is redacted too.
-
-        Returns:
-            The redaction.
-        """
+        """Redact headers and trailers by names in any case."""
         return cls(frozenset(name.lower() for name in headers), query)
 
     def covers(self, name: str) -> bool:
-        """
-        Say whether the values of a header are redacted.
-
-        Args:
-            name: its lower-case name.
-
-        Returns:
-            True where they are.
-        """
+        """Return whether the values of a header are redacted, by its lower-case name."""
         return name in REDACTED_ALWAYS or name in self.headers
 
 
 @dataclass(frozen=True)
 class ReceiptDraft:
     """
-    A payload that waits for its signature, or that is stored as an unsigned record.
+    A payload to be signed, or to be stored as an unsigned record.
 
-    Attributes:
-        payload: the octets to sign.
-        id: the identifier that follows from them.
-        jti: the identifier of the exchange.
-        issued_at: ``iat``.
-        disclosures: the salts of what was redacted, None where nothing was.
+    ``id`` is computed from the payload; ``issued_at`` is ``iat``; ``disclosures`` are the salts of redacted values,
+    None without any.
     """
 
     payload: bytes
@@ -140,44 +79,37 @@ class ReceiptDraft:
 
 
 class _Redactor:
-    """Replaces values by digests and keeps the salts of one side."""
+    """Replaces values by digests and collects the salts of one side."""
 
     def __init__(self, redaction: Redaction, random: Callable[[int], bytes]) -> None:
         self._redaction = redaction
         self._random = random
         self.salts: dict[str, str] = {}
 
-    def headers(self, raw: RawHeaders, place: str) -> list[list[object]]:
+    def headers(self, raw: RawHeaders, prefix: str) -> list[list[object]]:
         return [
-            [name, self._digest(value, f"{place}{number}") if self._redaction.covers(name) else value]
+            [name, self._digest(value, f"{prefix}{number}") if self._redaction.covers(name) else value]
             for number, (name, value) in enumerate(recorded_headers(raw))
         ]
 
     def query(self, query: str) -> object:
         return self._digest(query, "query") if self._redaction.query and query else query
 
-    def _digest(self, value: str, place: str) -> dict[str, str]:
+    def _digest(self, value: str, key: str) -> dict[str, str]:
         salt = self._random(_SALT_BYTES)
-        self.salts[place] = b64u_encode(salt)
-        return {"redacted": _REDACTED, "digest": redacted_digest(salt, value)}
+        self.salts[key] = b64u_encode(salt)
+        return {"redacted": "sha-256", "digest": redacted_digest(salt, value)}
 
 
 def redacted_digest(salt: bytes, value: str) -> str:
     """
-    Compute what stands in the place of a redacted value.
-
-    Args:
-        salt: 16 octets.
-        value: the value as the receipt would hold it.
-
-    Returns:
-        base64url of SHA-256 over salt and the value's octets.
+    Compute the digest of a redacted value: base64url of SHA-256 over the 16 octets of salt and the value's octets.
     """
     return b64u_encode(hashlib.sha256(salt + value.encode("latin-1")).digest())
 
 
 def receipt_payload(
-    exchange: Exchange,
+    exchange: RecordedExchange,
     statement_id: str,
     issuer: SpiffeID,
     redaction: Redaction,
@@ -188,19 +120,16 @@ def receipt_payload(
 
     Args:
         exchange: what happened.
-        statement_id: the statement of the connection's generation.
+        statement_id: the statement of the connection's credentials.
         issuer: the statement's subject.
-        redaction: what must not stand in clear.
-        random: gives that many secure random octets, for the salts.
-
-    Returns:
-        The draft.
+        redaction: what is replaced by digests.
+        random: returns that many secure random octets, for the salts.
 
     Raises:
-        LevelNotRecorded: for a level below ``logRequest``.
+        ValueError: for a level below ``logRequest``.
     """
     if not exchange.level.recorded:
-        raise LevelNotRecorded(level=exchange.level)
+        raise ValueError(f"an exchange at level {exchange.level} leaves no record")
     request, response = _Redactor(redaction, random), _Redactor(redaction, random)
     issued_at = seconds(exchange.completed)
     claims = {
@@ -228,30 +157,12 @@ def receipt_payload(
 
 
 def sign_receipt(draft: ReceiptDraft, signers: Sequence[Signer]) -> Envelope:
-    """
-    Sign a receipt.
-
-    Args:
-        draft: its payload.
-        signers: the keys of the connection's generation.
-
-    Returns:
-        The envelope, without disclosures.
-    """
+    """Sign a receipt; the envelope has no disclosures."""
     return sign_envelope(draft.payload, naming.TYPE_RECEIPT, signers)
 
 
 def with_disclosures(envelope: Envelope, disclosures: Disclosures | None) -> Envelope:
-    """
-    Add the salts to an envelope that is served to one of the two parties.
-
-    Args:
-        envelope: the receipt.
-        disclosures: its salts, None where nothing was redacted.
-
-    Returns:
-        The envelope with the unsigned member ``disclosures``.
-    """
+    """Add the salts as the unsigned member ``disclosures``, for one of the two parties of the exchange."""
     if not disclosures:
         return envelope
     return envelope.with_extra(disclosures=disclosures)
@@ -267,7 +178,7 @@ def _tls(tls: TlsFacts | None) -> dict[str, object] | None:
     return {"version": tls.version, "group": tls.group, "cipher": tls.cipher, "pq": tls.pq}
 
 
-def _request(exchange: Exchange, redactor: _Redactor) -> dict[str, object]:
+def _request(exchange: RecordedExchange, redactor: _Redactor) -> dict[str, object]:
     return {
         "method": exchange.method,
         "scheme": exchange.scheme,
@@ -281,7 +192,7 @@ def _request(exchange: Exchange, redactor: _Redactor) -> dict[str, object]:
     }
 
 
-def _response(exchange: Exchange, redactor: _Redactor) -> dict[str, object] | None:
+def _response(exchange: RecordedExchange, redactor: _Redactor) -> dict[str, object] | None:
     if exchange.status is None:
         return None
     body = EMPTY_BODY if carries_no_body(exchange.method, exchange.status) else exchange.response_body
@@ -293,5 +204,5 @@ def _response(exchange: Exchange, redactor: _Redactor) -> dict[str, object] | No
     }
 
 
-def _body(body: BodySeen) -> dict[str, object]:
+def _body(body: BodySummary) -> dict[str, object]:
     return {"size": body.size, "sha-256": b64u_encode(body.sha256), "complete": body.complete}

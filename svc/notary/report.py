@@ -1,9 +1,8 @@
 """
 Statements and receipts as people read them.
 
-Owns the words and the order of the fields. Every value from outside is escaped, so that no artefact can move the
-cursor, reorder a line or forge a field. Knows nothing of colours and terminals: a caller may style labels when it
-renders.
+Owns the words and the order of the lines. Every value from outside is escaped, so that no artifact can move the cursor,
+reorder a line or forge one. A caller may style labels when it renders.
 """
 
 from __future__ import annotations
@@ -23,12 +22,15 @@ from svc.notary.receiptcheck import ReceiptEvidence
 from svc.notary.statement import StatementEvidence
 from svc.notary.verification import EnvelopeEvidence
 
-#: What stands where a fact is absent.
+#: Shown for an absent fact.
 ABSENT: Final = "-"
-#: The mark of what the workload says of itself.
+#: The mark of facts that only the workload itself asserts.
 SELF_ASSERTED: Final = "self-asserted"
-#: The first word of a report whose signatures nobody checked.
-#: So much of a body is shown.
+#: The mark of a host name in place of the name of a pod: the statement has a value and lists the name as absent.
+HOST_NAME: Final = "host name"
+#: The mark of what only a live connection shows.
+OFFLINE: Final = "verified offline"
+#: The most characters of a body that are shown.
 MAX_BODY_TEXT: Final = 240
 _INDENT: Final = "  "
 _STATEMENT_TITLE: Final = "Workload Identity Statement"
@@ -53,15 +55,12 @@ def _plain(_part: Part, text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReportLine:
     """
     One line of a report.
 
-    Attributes:
-        label: its label, empty for an item of a list or a line of JSON.
-        value: its value, already escaped.
-        depth: how deep it stands.
-        mark: a remark on the value, for example ``self-asserted``.
+    ``label`` is empty for an item of a list or a line of JSON; ``value`` is already escaped; ``mark`` is a remark on
+    the value, for example ``self-asserted``.
     """
 
     label: str
@@ -70,15 +69,7 @@ class Entry:
     mark: str = ""
 
     def render(self, style: Style) -> str:
-        """
-        Write the line.
-
-        Args:
-            style: wraps each piece.
-
-        Returns:
-            The line, without its end.
-        """
+        """Write the line without its end; ``style`` wraps each piece."""
         pieces = [style(Part.LABEL, f"{self.label}:")] if self.label else []
         pieces += [style(Part.VALUE, self.value)] if self.value else []
         pieces += [style(Part.MARK, f"({self.mark})")] if self.mark else []
@@ -87,74 +78,36 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """
-    A report: a title and its lines.
-
-    Attributes:
-        title: the first line.
-        entries: the lines.
-    """
+    """A report: a title and its lines."""
 
     title: str
-    entries: tuple[Entry, ...]
+    lines: tuple[ReportLine, ...]
 
     def render(self, style: Style = _plain) -> str:
         """
-        Write the report.
-
-        Args:
-            style: wraps titles, labels, values and marks, for example in colours.
-
-        Returns:
-            The text, each line with its end.
+        Write the report, each line with its end; ``style`` wraps titles, labels, values and marks, for example in
+        colours.
         """
-        lines = [style(Part.TITLE, self.title), *(entry.render(style) for entry in self.entries)]
+        lines = [style(Part.TITLE, self.title), *(line.render(style) for line in self.lines)]
         return "".join(f"{line}\n" for line in lines)
-
-    def value_of(self, label: str) -> str:
-        """
-        Look up a value.
-
-        Args:
-            label: the label.
-
-        Returns:
-            The value of the first line with it.
-
-        Raises:
-            KeyError: where there is none.
-        """
-        for entry in self.entries:
-            if entry.label == label:
-                return entry.value
-        raise KeyError(label)
 
     def __str__(self) -> str:
         return self.render()
 
 
 def statement_report(evidence: StatementEvidence, *, time_asserted: bool = False) -> Report:
-    """
-    Describe a verified statement.
-
-    Args:
-        evidence: the statement.
-        time_asserted: whether it was judged offline, at its own ``iat``.
-
-    Returns:
-        The report with the fields that the specification names.
-    """
+    """Describe a verified statement; ``time_asserted`` where it was verified offline, at its own ``iat``."""
     kind = "self-issued" if evidence.self_issued else "central issuer"
     checks = [
-        Entry("Issuer", _shown(evidence.issuer), mark=kind),
-        Entry("Issued At", utc_seconds(evidence.issued)),
-        Entry("Valid Until", utc_seconds(evidence.expires)),
-        *_signature_entries(evidence.envelope_evidence, evidence.post_quantum),
-        Entry("Bound To Connection", "yes" if evidence.bound else "no"),
-        *_time_entries(time_asserted),
+        ReportLine("Issuer", _shown(evidence.issuer), mark=kind),
+        ReportLine("Issued At", utc_seconds(evidence.issued)),
+        ReportLine("Valid Until", utc_seconds(evidence.expires)),
+        *_signature_lines(evidence.envelope_evidence, evidence.post_quantum),
+        ReportLine("Bound To Connection", "yes" if evidence.bound else "no", mark=OFFLINE if time_asserted else ""),
+        *_time_lines(time_asserted),
     ]
     return _statement_lines(
-        f"{_STATEMENT_TITLE} {printed_id(evidence.id)}", evidence.claims, checks, own_word=evidence.self_issued
+        f"{_STATEMENT_TITLE} {printed_id(evidence.id)}", evidence.claims, checks, self_asserted=evidence.self_issued
     )
 
 
@@ -170,125 +123,117 @@ def receipt_report(
 
     Args:
         evidence: the receipt.
-        request_body: the caller's own copy of the request body, after its digest matched; None shows no text.
+        request_body: the caller's own copy of the request body, after its digest matched; None shows no text. Of either
+            body nothing is shown beyond the octets that the receipt attests.
         response_body: the same for the response.
-        time_asserted: whether it was judged offline, at its own ``iat``.
-
-    Returns:
-        The report with the fields that the specification names.
+        time_asserted: whether it was verified offline, at its own ``iat``.
     """
     checks = [
-        *_signature_entries(evidence.envelope_evidence, evidence.post_quantum),
-        Entry("Compared With Own Exchange", "yes" if evidence.compared else "no"),
-        *_time_entries(time_asserted),
+        *_signature_lines(evidence.envelope_evidence, evidence.post_quantum),
+        ReportLine(
+            "Compared With Own Exchange", "yes" if evidence.compared else "no", mark=OFFLINE if time_asserted else ""
+        ),
+        *_time_lines(time_asserted),
     ]
     title = f"{_RECEIPT_TITLE} {printed_id(evidence.id)}"
     return _receipt_lines(title, evidence.claims, checks, request_body, response_body)
 
 
 def raw_claims(claims: Mapping[str, object]) -> str:
-    """
-    Write claims as ASCII JSON, members in the order of the payload.
-
-    Args:
-        claims: the payload as an object.
-
-    Returns:
-        Indented JSON in which every character beyond printable ASCII is escaped.
-    """
+    """Write claims as ASCII JSON, members in the order of the payload."""
     # json leaves DEL as it is, though a terminal acts on it.
     return json.dumps(claims, ensure_ascii=True, indent=2).replace("\x7f", "\\u007f")
 
 
-def _statement_lines(title: str, claims: Mapping[str, object], checks: list[Entry], *, own_word: bool) -> Report:
+def _statement_lines(
+    title: str, claims: Mapping[str, object], checks: list[ReportLine], *, self_asserted: bool
+) -> Report:
     svc = _object(claims.get("svc"))
-    mark = SELF_ASSERTED if own_word else ""
-    entries = [
-        Entry("Trust Domain", _shown(svc.get("trustDomain"))),
-        Entry("SPIFFE ID", _shown(claims.get("sub"))),
-        *(
-            Entry(label, _shown(svc.get(name)), mark=mark)
-            for label, name in (
-                ("Namespace", "namespace"),
-                ("Service Account", "serviceAccount"),
-                ("Pod Name", "podName"),
-                ("Pod UID", "podUID"),
-            )
-        ),
-        *_list_entries("Container Images", [_image(item) for item in _array(svc.get("containers"))], mark),
-        *_list_entries("Labels", _pairs(svc.get("labels")), mark),
-        *_list_entries("Annotations", _pairs(svc.get("annotations")), mark),
-        *_withheld(svc.get("truncated")),
+    mark = SELF_ASSERTED if self_asserted else ""
+    absent = [_shown(name) for name in _array(svc.get("truncated"))]
+    lines = [
+        ReportLine("Trust Domain", _shown(svc.get("trustDomain"))),
+        ReportLine("SPIFFE ID", _shown(claims.get("sub"))),
+        _fact("Namespace", svc.get("namespace"), mark),
+        _fact("Service Account", svc.get("serviceAccount"), mark),
+        _fact("Pod Name", svc.get("podName"), mark, HOST_NAME if "podName" in absent else ""),
+        _fact("Pod UID", svc.get("podUID"), mark),
+        *_list_lines("Container Images", [_image(item) for item in _array(svc.get("containers"))], mark),
+        *_list_lines("Labels", _pairs(svc.get("labels")), mark),
+        *_list_lines("Annotations", _pairs(svc.get("annotations")), mark),
+        *_withheld([name for name in absent if not (name == "podName" and svc.get(name))]),
         *checks,
-        *_claims_entries(claims),
+        *_claims_lines(claims),
     ]
-    return Report(title, tuple(entries))
+    return Report(title, tuple(lines))
 
 
 def _receipt_lines(
     title: str,
     claims: Mapping[str, object],
-    checks: list[Entry],
+    checks: list[ReportLine],
     request_body: bytes | None,
     response_body: bytes | None,
 ) -> Report:
     svc = _object(claims.get("svc"))
     audience = claims.get("aud")
     listed = audience if isinstance(audience, list) else [audience]
-    entries = [
-        Entry("Issuer", _shown(claims.get("iss"))),
-        *_list_entries("Audience", [_shown(item) for item in listed], ""),
-        Entry("Issued At", _issued_at(claims)),
-        Entry("Workload Statement ID", _shown(printed_id(str(svc.get("workloadStatementID"))))),
-        *_request_entries(_object(svc.get("request")), request_body),
-        *_response_entries(_object(svc.get("response")), response_body),
-        Entry("Outcome", _shown(svc.get("outcome"))),
-        Entry("Notarization Level", _shown(svc.get("level"))),
-        Entry("Client", _shown(_object(svc.get("client")).get("spiffeID"))),
-        Entry("Server", _shown(_object(svc.get("server")).get("spiffeID"))),
-        Entry("TLS", _tls(svc.get("tls"))),
+    lines = [
+        ReportLine("Issuer", _shown(claims.get("iss"))),
+        *_list_lines("Audience", [_shown(item) for item in listed], ""),
+        ReportLine("Issued At", _issued_at(claims)),
+        ReportLine("Workload Statement ID", _shown(printed_id(str(svc.get("workloadStatementID"))))),
+        *_request_lines(_object(svc.get("request")), request_body),
+        *_response_lines(_object(svc.get("response")), response_body),
+        ReportLine("Outcome", _shown(svc.get("outcome"))),
+        ReportLine("Notarization Level", _shown(svc.get("level"))),
+        ReportLine("Client", _shown(_object(svc.get("client")).get("spiffeID"))),
+        ReportLine("Server", _shown(_object(svc.get("server")).get("spiffeID"))),
+        ReportLine("TLS", _tls(svc.get("tls"))),
         *checks,
-        *_claims_entries(claims),
+        *_claims_lines(claims),
     ]
-    return Report(title, tuple(entries))
+    return Report(title, tuple(lines))
 
 
-def _request_entries(request: Mapping[str, object], body: bytes | None) -> Iterator[Entry]:
+def _request_lines(request: Mapping[str, object], body: bytes | None) -> Iterator[ReportLine]:
     query = request.get("query")
     path = _shown(request.get("path"))
-    yield Entry("HTTP Request")
-    yield Entry("Method", _shown(request.get("method")), 1)
+    yield ReportLine("HTTP Request")
+    yield ReportLine("Method", _shown(request.get("method")), 1)
     if isinstance(query, str):
-        yield Entry("Path", path + printable(query, _MAX_VALUE), 1)
+        yield ReportLine("Path", path + printable(query, _MAX_VALUE), 1)
     else:
-        yield Entry("Path", path, 1, f"query {_redacted(query)}")
-    yield Entry("Authority", _shown(request.get("authority")), 1)
-    yield from _message_entries(request, body)
+        yield ReportLine("Path", path, 1, f"query {_redacted(query)}")
+    yield ReportLine("Authority", _shown(request.get("authority")), 1)
+    yield from _message_lines(request, body)
 
 
-def _response_entries(response: Mapping[str, object], body: bytes | None) -> Iterator[Entry]:
-    yield Entry("HTTP Response")
-    yield Entry("Status Code", _shown(response.get("status")), 1)
-    yield from _message_entries(response, body)
+def _response_lines(response: Mapping[str, object], body: bytes | None) -> Iterator[ReportLine]:
+    yield ReportLine("HTTP Response")
+    yield ReportLine("Status Code", _shown(response.get("status")), 1)
+    yield from _message_lines(response, body)
 
 
-def _message_entries(message: Mapping[str, object], body: bytes | None) -> Iterator[Entry]:
-    yield from _header_entries("Headers", message.get("headers"))
+def _message_lines(message: Mapping[str, object], body: bytes | None) -> Iterator[ReportLine]:
+    yield from _header_lines("Headers", message.get("headers"))
     facts = _object(message.get("body"))
     cut = "" if facts.get("complete", True) is True else "incomplete"
-    yield Entry("Body", f"{_shown(facts.get('size'))} bytes", 1, cut)
-    if body:
-        yield Entry("", _body_text(body), 2)
+    size = facts.get("size")
+    yield ReportLine("Body", f"{_shown(size)} bytes", 1, cut)
+    attested = (body or b"")[: size if isinstance(size, int) else 0]
+    if attested:
+        yield ReportLine("", _body_text(attested), 2)
     if _array(message.get("trailers")):
-        yield from _header_entries("Trailers", message.get("trailers"))
+        yield from _header_lines("Trailers", message.get("trailers"))
 
 
-def _header_entries(label: str, headers: object) -> Iterator[Entry]:
+def _header_lines(label: str, headers: object) -> Iterator[ReportLine]:
     pairs = [item for item in _array(headers) if isinstance(item, list) and len(item) == 2]
-    yield Entry(label, "" if pairs else ABSENT, 1)
+    yield ReportLine(label, "" if pairs else ABSENT, 1)
     for name, value in pairs:
         shown = printable(value, _MAX_VALUE) if isinstance(value, str) else _redacted(value)
-        yield Entry(_shown(name), shown, 2)
+        yield ReportLine(_shown(name), shown, 2)
 
 
 def _body_text(body: bytes) -> str:
@@ -303,36 +248,40 @@ def _body_text(body: bytes) -> str:
     return printable(text, MAX_BODY_TEXT) + ("…" if len(body) > MAX_BODY_TEXT else "")
 
 
-def _signature_entries(evidence: EnvelopeEvidence, post_quantum: bool) -> Iterator[Entry]:
+def _signature_lines(evidence: EnvelopeEvidence, post_quantum: bool) -> Iterator[ReportLine]:
     chains = [chain for chain in (evidence.classical, evidence.pq) if chain is not None]
-    yield Entry("Signatures", ", ".join(f"{chain.algorithm.jose} valid" for chain in chains))
-    yield Entry("Post-Quantum", "yes" if post_quantum else "no")
+    yield ReportLine("Signatures", ", ".join(f"{chain.algorithm.jose} valid" for chain in chains))
+    yield ReportLine("Post-Quantum", "yes" if post_quantum else "no")
 
 
-def _time_entries(time_asserted: bool) -> Iterator[Entry]:
+def _time_lines(time_asserted: bool) -> Iterator[ReportLine]:
     if time_asserted:
-        yield Entry("Time", TIME_ASSERTED)
+        yield ReportLine("Time", TIME_ASSERTED)
 
 
-def _claims_entries(claims: Mapping[str, object]) -> Iterator[Entry]:
-    yield Entry("Raw Claims (JSON)")
+def _claims_lines(claims: Mapping[str, object]) -> Iterator[ReportLine]:
+    yield ReportLine("Raw Claims (JSON)")
     for line in raw_claims(claims).split("\n"):
-        yield Entry("", line, 1)
+        yield ReportLine("", line, 1)
 
 
-def _list_entries(label: str, items: list[str] | None, mark: str) -> Iterator[Entry]:
+def _list_lines(label: str, items: list[str] | None, mark: str) -> Iterator[ReportLine]:
     if not items:
-        yield Entry(label, ABSENT, mark=mark)
+        yield ReportLine(label, ABSENT)
         return
-    yield Entry(label, mark=mark)
+    yield ReportLine(label, mark=mark)
     for item in items:
-        yield Entry("", f"- {item}", 1)
+        yield ReportLine("", f"- {item}", 1)
 
 
-def _withheld(truncated: object) -> Iterator[Entry]:
-    names = [_shown(name) for name in _array(truncated)]
+def _fact(label: str, value: object, *marks: str) -> ReportLine:
+    shown = _shown(value)
+    return ReportLine(label, shown, mark="" if shown == ABSENT else ", ".join(mark for mark in marks if mark))
+
+
+def _withheld(names: list[str]) -> Iterator[ReportLine]:
     if names:
-        yield Entry("Absent Or Withheld", ", ".join(names))
+        yield ReportLine("Absent Or Withheld", ", ".join(names))
 
 
 def _issued_at(claims: Mapping[str, object]) -> str:

@@ -1,8 +1,8 @@
 """
-The workload statement: what it says, how it is issued and how it is judged.
+The workload statement: its payload, how it is issued and how it is verified.
 
-Owns the payload of format ``svc-statement/1`` and the order of the steps that accept or refuse a statement. Knows
-nothing of HTTP, of where statements are kept, or of the clock: the time is an argument.
+Owns the payload of format ``svc-statement/1`` and the order of the checks that accept or refuse a statement. Knows
+nothing of HTTP or of where statements are stored; the time is an argument.
 """
 
 from __future__ import annotations
@@ -11,48 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Final, Protocol
-
-from cryptography import x509
+from typing import Final
 
 from svc import naming
-from svc.identity import SpiffeID, SvidEvidence, TrustDomain, certificate_sha256, spki_sha256
+from svc.identity import SpiffeID, SvidEvidence, TrustDomain, X509Svid, certificate_sha256, spki_sha256
 from svc.notary.claims import Claims, seconds, utc_seconds
 from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.errors import ChainUntrusted
+from svc.notary.errors import IdentityUnexpected, Malformed, SignerChainUntrusted, StatementRefused
 from svc.notary.facts import WorkloadFacts
-from svc.notary.ids import NONCE_BYTES, IdMalformed, new_nonce, parse_artifact_id, parse_typed_id, statement_id
+from svc.notary.ids import NONCE_BYTES, new_nonce, statement_id
 from svc.notary.keys import Signer
 from svc.notary.profile import Profile
-from svc.notary.refusals import (
-    AudienceMismatch,
-    BundleStale,
-    Expired,
-    IdentityUnexpected,
-    IdMismatch,
-    IssuerNotAuthorised,
-    KeyMismatch,
-    NotYetValid,
-    SubjectMismatch,
-    TransportUnbound,
-    TrustDomainMismatch,
-)
 from svc.notary.verification import Anchors, EnvelopeEvidence, verify_envelope
 from svc.strictjson import b64u_encode, dumps
-
-__all__ = [
-    "CLOCK_LEEWAY",
-    "IdMalformed",
-    "SelfIssued",
-    "Statement",
-    "StatementEvidence",
-    "Subject",
-    "issue_statement",
-    "parse_artifact_id",
-    "parse_typed_id",
-    "statement_id",
-    "verify_statement",
-]
 
 #: How far two clocks may be apart.
 CLOCK_LEEWAY: Final = timedelta(seconds=60)
@@ -63,22 +34,10 @@ _DEFAULT_ISSUER_PATH: Final = "/svc/manager"
 
 
 class SelfIssued(Enum):
-    """Whether a workload may speak for itself; a local choice."""
+    """Whether statements that a workload issues for itself are accepted; a local choice."""
 
     ACCEPT = "accept"
     REFUSE = "refuse"
-
-
-class Subject(Protocol):
-    """The workload that a statement is about: an SVID or the evidence of one."""
-
-    @property
-    def spiffe_id(self) -> SpiffeID:
-        """Its identity."""
-
-    @property
-    def leaf(self) -> x509.Certificate:
-        """The certificate that TLS presents."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +45,7 @@ class Statement:
     """
     A statement that was issued here.
 
-    Attributes:
-        id: its identifier.
-        envelope: the signed envelope.
-        claims: the payload as an object.
-        issued: ``iat``.
-        expires: ``exp``: the earliest end among the subject's SVID and all signing leaves.
+    ``issued`` is ``iat``; ``expires`` is ``exp``, the earliest end among the subject's SVID and all signing leaves.
     """
 
     id: str
@@ -109,14 +63,14 @@ class Statement:
 @dataclass(frozen=True)
 class StatementEvidence:
     """
-    A statement that holds.
+    A verified statement.
 
     Attributes:
         id: its identifier, computed from the payload.
         subject: the workload.
-        issuer: who says so.
-        self_issued: whether the workload speaks for itself; its pod facts are then its own word.
-        bound: whether it was tied to the TLS connection at hand.
+        issuer: who signed it.
+        self_issued: whether the workload issued it for itself; then nobody else confirms its pod facts.
+        bound: whether it was tied to the current TLS connection.
         post_quantum: whether its signatures resist a quantum computer under the local profile.
         spki_sha256: base64url of the digest of the workload's public key.
         issued: ``iat``.
@@ -141,7 +95,7 @@ class StatementEvidence:
 
 
 def issue_statement(
-    subject: Subject,
+    subject: X509Svid,
     facts: WorkloadFacts,
     signers: Sequence[Signer],
     now: datetime,
@@ -153,17 +107,14 @@ def issue_statement(
 
     Args:
         subject: the workload's SVID.
-        facts: what else is said of it.
-        signers: the keys of the issuer, their leaves with them.
+        facts: the other facts about it.
+        signers: the keys of the issuer with their leaves.
         now: the time of issue.
-        random: gives that many secure random octets.
+        random: returns that many secure random octets.
         issuer: the central issuer's identity; None where the workload issues its own.
 
-    Returns:
-        The statement.
-
     Raises:
-        SignersUnsuitable: where the signers cannot make one envelope.
+        NotaryError: where the signers cannot make one envelope.
     """
     leaves = [subject.leaf] + [signer.chain[0] for signer in signers if signer.chain]
     issued = now.astimezone(UTC).replace(microsecond=0)
@@ -210,70 +161,61 @@ def verify_statement(
     stale_since: datetime | None = None,
 ) -> StatementEvidence:
     """
-    Judge a statement, in the order of the format; the first failure counts.
+    Verify a statement, in the order of the format; the first failure counts.
 
     Args:
         envelope: what was fetched.
         expected_id: the identifier it was fetched by, already parsed; None where there is none to compare (evidence).
         profile: the local profile.
         anchors: the local trust anchors.
-        now: the time.
+        now: the time, aware.
         peer: the verified other end of the connection; None where there is none.
-        at_iat: judge chains and validity at the statement's own ``iat`` (evidence) instead of ``now``.
-        unbound_ok: accept a statement without a connection to tie it to; the evidence then says ``bound`` False.
+        at_iat: verify chains and validity at the statement's own ``iat`` (evidence) instead of ``now``.
+        unbound_ok: accept a statement without a connection to tie it to; the evidence then has ``bound`` False.
         issuers: the central issuers; none given means ``spiffe://<trust domain>/svc/manager``.
         self_issued: whether a workload may issue its own; by default only where ``issuers`` is empty.
         expectations: the identities that are expected; empty means any.
-        stale_since: when the trust bundles were last refreshed, where their source is out of reach.
-
-    Returns:
-        The evidence.
+        stale_since: when the trust bundles were last refreshed, where their source cannot be reached.
 
     Raises:
-        NotaryError: a subclass with the reason.
+        NotaryError: with the reason.
     """
     parsed = envelope if isinstance(envelope, Envelope) else Envelope.parse(envelope)
     found_id = statement_id(parsed.payload)
     if expected_id is not None and found_id != expected_id:
-        raise IdMismatch(expected=expected_id, found=found_id)
-    moment = judged_moment(parsed, now) if at_iat else now
-    proof = _verified(parsed, profile, anchors, moment, stale_since)
-    claims = _StatementClaims.read(proof)
-    own_word = _check_issuer(proof, claims, issuers, self_issued)
+        raise StatementRefused("id_mismatch", expected=expected_id, found=found_id)
+    moment = verification_time(parsed, now) if at_iat else now
+    signed = _verify_signatures(parsed, profile, anchors, moment, stale_since)
+    claims = _StatementClaims.read(signed)
+    is_self_issued = _check_issuer(signed, claims, issuers, self_issued)
     if claims.audience != naming.AUDIENCE_STATEMENT:
-        raise AudienceMismatch(audience=claims.audience, expected=naming.AUDIENCE_STATEMENT)
-    _check_time(claims, moment)
-    _check_binding(claims, proof, peer, unbound_ok)
+        raise StatementRefused("audience_mismatch", audience=claims.audience, expected=naming.AUDIENCE_STATEMENT)
+    _check_time(claims, now, moment)
+    _check_binding(claims, signed, peer, unbound_ok)
     if expectations and claims.subject not in expectations:
         raise IdentityUnexpected(subject=claims.subject)
     return StatementEvidence(
         id=found_id,
         subject=claims.subject,
-        issuer=proof.issuer,
-        self_issued=own_word,
+        issuer=signed.issuer,
+        self_issued=is_self_issued,
         bound=peer is not None,
-        post_quantum=proof.post_quantum,
+        post_quantum=signed.post_quantum,
         spki_sha256=claims.spki,
         issued=claims.issued,
         not_before=claims.not_before,
         expires=claims.expires,
-        claims=proof.claims,
-        envelope_evidence=proof,
+        claims=signed.claims,
+        envelope_evidence=signed,
     )
 
 
-def judged_moment(envelope: Envelope, now: datetime) -> datetime:
+def verification_time(envelope: Envelope, now: datetime) -> datetime:
     """
-    Find the time at which evidence is judged: the payload's own ``iat``.
+    Return the time for which evidence is verified: the payload's own ``iat``, at most ``now`` plus the leeway of
+    clocks.
 
-    A payload without one is judged at ``now`` and refused by the check of its claims.
-
-    Args:
-        envelope: the envelope, not yet verified.
-        now: the time.
-
-    Returns:
-        An aware time, never later than ``now`` by more than the leeway of clocks.
+    For a payload without one it is ``now``; the check of its claims refuses it.
     """
     issued = Claims.peek_time(envelope.payload, "iat")
     return now if issued is None else min(issued, now + CLOCK_LEEWAY)
@@ -290,8 +232,8 @@ class _StatementClaims:
     spki: str
 
     @classmethod
-    def read(cls, proof: EnvelopeEvidence) -> _StatementClaims:
-        claims = Claims(proof.claims)
+    def read(cls, signed: EnvelopeEvidence) -> _StatementClaims:
+        claims = Claims(signed.claims)
         svc = claims.member("svc")
         svid = svc.member("svid")
         claims.nonce("jti")
@@ -322,56 +264,63 @@ def _check_facts(svc: Claims) -> None:
     svc.texts("truncated")
 
 
-def _verified(
+def _verify_signatures(
     envelope: Envelope, profile: Profile, anchors: Anchors, moment: datetime, stale_since: datetime | None
 ) -> EnvelopeEvidence:
     try:
         return verify_envelope(envelope, typ=naming.TYPE_STATEMENT, profile=profile, anchors=anchors, now=moment)
-    except ChainUntrusted as error:
+    except SignerChainUntrusted as error:
         if stale_since is None:
             raise
         issuer = Claims.peek_text(envelope.payload, "iss")
-        raise BundleStale(trust_domain=issuer, since=utc_seconds(stale_since)) from error
+        raise StatementRefused("bundle_stale", trust_domain=issuer, since=utc_seconds(stale_since)) from error
 
 
 def _check_issuer(
-    proof: EnvelopeEvidence,
+    signed: EnvelopeEvidence,
     claims: _StatementClaims,
     issuers: Sequence[SpiffeID],
     self_issued: SelfIssued | None,
 ) -> bool:
     own_domain = claims.subject.trust_domain
-    central = tuple(issuers) or (SpiffeID.from_path(own_domain, _DEFAULT_ISSUER_PATH),)
-    own_word = proof.issuer == claims.subject and proof.issuer not in central
-    if own_word:
+    central = tuple(issuers) or (SpiffeID(own_domain, _DEFAULT_ISSUER_PATH),)
+    is_self_issued = signed.issuer == claims.subject and signed.issuer not in central
+    if is_self_issued:
         choice = self_issued or (SelfIssued.REFUSE if issuers else SelfIssued.ACCEPT)
         if choice is SelfIssued.REFUSE:
-            raise IssuerNotAuthorised(issuer=proof.issuer, subject=claims.subject)
-    elif proof.issuer not in central:
-        raise IssuerNotAuthorised(issuer=proof.issuer, subject=claims.subject)
-    for domain in (proof.issuer.trust_domain, claims.trust_domain):
+            raise StatementRefused("issuer_not_authorised", issuer=signed.issuer, subject=claims.subject)
+    elif signed.issuer not in central:
+        raise StatementRefused("issuer_not_authorised", issuer=signed.issuer, subject=claims.subject)
+    for domain in (signed.issuer.trust_domain, claims.trust_domain):
         if domain != own_domain:
-            raise TrustDomainMismatch(claimed=domain, expected=own_domain)
-    return own_word
+            raise StatementRefused("trust_domain_mismatch", claimed=domain, expected=own_domain)
+    return is_self_issued
 
 
-def _check_time(claims: _StatementClaims, moment: datetime) -> None:
-    if moment < claims.not_before - CLOCK_LEEWAY:
-        raise NotYetValid(not_before=utc_seconds(claims.not_before), now=utc_seconds(moment))
-    if moment > claims.expires + CLOCK_LEEWAY:
-        raise Expired(expires=utc_seconds(claims.expires), now=utc_seconds(moment))
+def _check_time(claims: _StatementClaims, now: datetime, moment: datetime) -> None:
+    # Differences of times, never sums: the year 9999 plus the leeway would overflow.
+    if claims.issued > claims.expires:
+        raise Malformed(where="payload.exp", defect=f"{utc_seconds(claims.expires)} is before iat")
+    if claims.issued - now > CLOCK_LEEWAY:
+        start = f"was issued at {utc_seconds(claims.issued)}"
+        raise StatementRefused("not_yet_valid", start=start, now=utc_seconds(now))
+    if claims.not_before - moment > CLOCK_LEEWAY:
+        start = f"is valid from {utc_seconds(claims.not_before)}"
+        raise StatementRefused("not_yet_valid", start=start, now=utc_seconds(moment))
+    if moment - claims.expires > CLOCK_LEEWAY:
+        raise StatementRefused("expired", expires=utc_seconds(claims.expires), now=utc_seconds(moment))
 
 
 def _check_binding(
-    claims: _StatementClaims, proof: EnvelopeEvidence, peer: SvidEvidence | None, unbound_ok: bool
+    claims: _StatementClaims, signed: EnvelopeEvidence, peer: SvidEvidence | None, unbound_ok: bool
 ) -> None:
-    if proof.issuer == claims.subject and proof.leaf_spki_sha256 != claims.spki:
-        raise KeyMismatch(expected="the key that signed it")
+    if signed.issuer == claims.subject and signed.leaf_spki_sha256 != claims.spki:
+        raise StatementRefused("key_mismatch", expected="the key that signed it")
     if peer is None:
         if not unbound_ok:
-            raise TransportUnbound
+            raise StatementRefused("transport_unbound")
         return
     if peer.spiffe_id != claims.subject:
-        raise SubjectMismatch(subject=claims.subject, peer=peer.spiffe_id)
+        raise StatementRefused("subject_mismatch", subject=claims.subject, peer=peer.spiffe_id)
     if b64u_encode(spki_sha256(peer.leaf)) != claims.spki:
-        raise KeyMismatch(expected="the key of this connection")
+        raise StatementRefused("key_mismatch", expected="the key of this connection")

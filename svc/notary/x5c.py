@@ -1,8 +1,7 @@
 """
-Certificates as signatures carry them, and what a signing leaf says of itself.
+Certificates in signatures: the ``x5c`` texts (RFC 7515, 4.1.6) and the names in a leaf.
 
-Owns the ``x5c`` texts (RFC 7515, 4.1.6) and the reading of a leaf's one name. Trusts nothing: whether a certificate may
-be believed is decided by chain verification.
+Reads only; chain verification decides whether a certificate is trusted.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from svc.identity.certificate import load_certificate
+from svc.identity.encoding import CertificateEncoding
 from svc.identity.errors import SvidInvalid
 from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed
 from svc.identity.svid import is_self_signed
@@ -37,32 +37,12 @@ UNREADABLE: Final = (
 
 
 def encode_x5c(chain: Sequence[x509.Certificate]) -> tuple[str, ...]:
-    """
-    Write a chain as ``x5c``.
-
-    Args:
-        chain: the leaf and its intermediates.
-
-    Returns:
-        Padded standard base64 of each certificate's DER.
-    """
+    """Write a chain as padded standard base64 of each certificate's DER."""
     return tuple(base64.b64encode(each.public_bytes(Encoding.DER)).decode("ascii") for each in chain)
 
 
 def texts_of_x5c(value: object, where: str) -> tuple[str, ...]:
-    """
-    Check the shape of an ``x5c`` member.
-
-    Args:
-        value: the member out of a JSON document.
-        where: its place, for the error.
-
-    Returns:
-        The texts, one to eight.
-
-    Raises:
-        Malformed: for anything but an array of one to eight texts.
-    """
+    """Check that an ``x5c`` member of a JSON document is an array of one to eight texts; ``where`` is for the error."""
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_CERTIFICATES:
         raise Malformed(where=where, defect=f"not an array of 1 to {MAX_CERTIFICATES} certificates")
     if not all(isinstance(each, str) for each in value):
@@ -72,18 +52,11 @@ def texts_of_x5c(value: object, where: str) -> tuple[str, ...]:
 
 def decode_x5c(texts: Sequence[str], where: str) -> tuple[x509.Certificate, ...]:
     """
-    Read the certificates of an ``x5c`` member.
-
-    Args:
-        texts: as :func:`texts_of_x5c` gives them.
-        where: the place of the member, for the error.
-
-    Returns:
-        The certificates, leaf first.
+    Read the certificates of an ``x5c`` member, leaf first.
 
     Raises:
-        Malformed: for base64 that is not canonical, octets that are not one readable DER certificate, or a root,
-            which never travels with a signature.
+        Malformed: for base64 that is not canonical, octets that are not one readable DER certificate, or a root, which
+            is never sent with a signature.
     """
     chain = tuple(_decode_certificate(text, f"{where}[{index}]") for index, text in enumerate(texts))
     for index, certificate in enumerate(chain):
@@ -94,11 +67,12 @@ def decode_x5c(texts: Sequence[str], where: str) -> tuple[x509.Certificate, ...]
 
 
 def _check_readable(certificate: x509.Certificate, where: str) -> None:
-    """The library decodes names, dates and extensions only when they are asked for, and fails only then."""
+    """Decode names, dates and extensions, which the library does only on access."""
     try:
+        CertificateEncoding.read(certificate).check_limits()
         _ = certificate.subject, certificate.issuer, uri_names(certificate)
         _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    except UNREADABLE as error:
+    except (*UNREADABLE, SvidInvalid) as error:
         raise Malformed(where=where, defect="names, dates or extensions that cannot be read") from error
 
 
@@ -116,15 +90,7 @@ def _decode_certificate(text: str, where: str) -> x509.Certificate:
 
 
 def uri_names(certificate: x509.Certificate) -> tuple[str, ...]:
-    """
-    Read the URI names of a certificate (RFC 5280, 4.2.1.6).
-
-    Args:
-        certificate: any certificate whose extensions can be read.
-
-    Returns:
-        The names as they are written, in order; empty without the extension.
-    """
+    """Return the URI names of a certificate as they are written (RFC 5280, 4.2.1.6); empty without the extension."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -134,13 +100,7 @@ def uri_names(certificate: x509.Certificate) -> tuple[str, ...]:
 
 def one_spiffe_id(certificate: x509.Certificate) -> SpiffeID | None:
     """
-    Read the SPIFFE ID of a leaf (X.509-SVID, section 2).
-
-    Args:
-        certificate: any certificate whose extensions can be read.
-
-    Returns:
-        The identity, or None where there is not exactly one URI name or it is no SPIFFE ID.
+    Return the SPIFFE ID of a leaf (X.509-SVID, section 2); None unless it has exactly one URI name and that is one.
     """
     names = uri_names(certificate)
     if len(names) != 1:

@@ -1,7 +1,7 @@
 """
-A small world for the tests of statements, receipts and evidence: authorities, a server and a client, one exchange.
+Fixtures for the tests of statements, receipts and evidence: authorities, a server and a client, one exchange.
 
-Owns right values only; each test changes the one thing that it is about.
+All values are valid; each test changes the one that it is about.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from functools import cached_property
 
 from svc import naming
 from svc.identity import BundleSet, SpiffeID, SvidEvidence, X509Svid, certificate_sha256, verify_svid
+from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.exchange import BodySeen, Exchange, Peer, SeenExchange, TlsFacts, prefix_of
+from svc.notary.exchange import BodySummary, ObservedExchange, Peer, RecordedExchange, TlsFacts, prefix_digests
 from svc.notary.facts import Container, WorkloadFacts
-from svc.notary.generation import Generation
 from svc.notary.keys import Signer
 from svc.notary.level import Level
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import ReceiptDraft, Redaction, receipt_payload, sign_receipt, with_disclosures
 from svc.notary.statement import StatementEvidence, verify_statement
@@ -53,15 +53,7 @@ FACTS = WorkloadFacts.explicit(
 
 
 def counting_random(seed: bytes = b"random") -> Callable[[int], bytes]:
-    """
-    A source of octets that differ from call to call and not from run to run.
-
-    Args:
-        seed: makes another sequence.
-
-    Returns:
-        A function of a number of octets.
-    """
+    """A source of octets that differ from call to call and not from run to run; ``seed`` makes another sequence."""
     calls = itertools.count()
 
     def random(size: int) -> bytes:
@@ -71,30 +63,14 @@ def counting_random(seed: bytes = b"random") -> Callable[[int], bytes]:
 
 
 def peer_of(svid: X509Svid) -> Peer:
-    """
-    One end of a connection, named by its SVID.
-
-    Args:
-        svid: what it presents.
-
-    Returns:
-        The peer.
-    """
+    """One end of a connection, identified by its SVID."""
     return Peer(svid.spiffe_id, b64u_encode(certificate_sha256(svid.leaf)))
 
 
-class World:
-    """
-    A trust domain with both authorities, a server and a client, at the time ``NOW``.
-    """
+class Fixture:
+    """A trust domain with both authorities, a server and a client, at the time ``NOW``."""
 
     def __init__(self, domain: str = DOMAIN) -> None:
-        """
-        Make the authorities and the SVIDs.
-
-        Args:
-            domain: the trust domain.
-        """
         self.authority = TestAuthority(domain, now=NOW)
         self.pq_authority = TestAuthority(domain, now=NOW, algorithm="ML-DSA-65")
         self.svid = self.authority.svid(SERVER_PATH)
@@ -102,67 +78,33 @@ class World:
 
     @cached_property
     def anchors(self) -> Anchors:
-        """The anchors of everybody here."""
+        """The trust anchors of both sides."""
         return Anchors(spiffe=self.authority.bundles(), pq=self.pq_authority.bundles())
 
     @cached_property
-    def generation(self) -> Generation:
-        """The server's generation."""
-        return self.generation_of(self.svid)
+    def credentials(self) -> CredentialSet:
+        """The server's credential set."""
+        return self.credentials_of(self.svid)
 
     @cached_property
     def evidence(self) -> StatementEvidence:
         """The evidence of the server's statement, bound to its connection."""
-        return self.verified_statement(self.generation.statement.envelope)
+        return self.verified_statement(self.credentials.statement.envelope)
 
     def pq_leaf(self, svid: X509Svid) -> PqLeaf:
-        """
-        Issue a post-quantum leaf.
-
-        Args:
-            svid: what it is bound to.
-
-        Returns:
-            The leaf.
-        """
+        """Issue a post-quantum leaf that is bound to an SVID."""
         return PqLeaf.accept(*self.pq_authority.pq_leaf(svid), svid)  # type: ignore[arg-type]
 
-    def generation_of(self, svid: X509Svid, *, facts: WorkloadFacts = FACTS) -> Generation:
-        """
-        Make a hybrid generation.
-
-        Args:
-            svid: its SVID.
-            facts: what its statement tells.
-
-        Returns:
-            The generation.
-        """
-        return Generation.issue(svid, self.pq_leaf(svid), facts, Profile.HYBRID, NOW, counting_random())
+    def credentials_of(self, svid: X509Svid, *, facts: WorkloadFacts = FACTS) -> CredentialSet:
+        """Make a hybrid credential set."""
+        return CredentialSet.issue(svid, self.pq_leaf(svid), facts, Profile.HYBRID, NOW, counting_random())
 
     def peer(self, svid: X509Svid | None = None) -> SvidEvidence:
-        """
-        Verify the other end of a connection.
-
-        Args:
-            svid: what it presents; by default the server's.
-
-        Returns:
-            The evidence.
-        """
+        """Verify the other end of a connection, by default the server."""
         return verify_svid((svid or self.svid).chain, self.anchors.spiffe, NOW)
 
     def verified_statement(self, envelope: Envelope, **changes: object) -> StatementEvidence:
-        """
-        Judge a statement as a client of the server does.
-
-        Args:
-            envelope: the statement.
-            changes: arguments of ``verify_statement`` that differ.
-
-        Returns:
-            The evidence.
-        """
+        """Verify a statement as a client of the server does, with these arguments changed."""
         arguments: dict[str, object] = {
             "expected_id": None,
             "profile": Profile.HYBRID,
@@ -172,17 +114,9 @@ class World:
         }
         return verify_statement(envelope, **{**arguments, **changes})  # type: ignore[arg-type]
 
-    def exchange(self, **changes: object) -> Exchange:
-        """
-        The exchange as the proxy saw it.
-
-        Args:
-            changes: fields that differ.
-
-        Returns:
-            The exchange.
-        """
-        found = Exchange(
+    def exchange(self, **changes: object) -> RecordedExchange:
+        """The exchange as the proxy recorded it, with these fields changed."""
+        found = RecordedExchange(
             level=Level.SIGN_REQUEST,
             nonce=NONCE,
             jti=JTI,
@@ -202,7 +136,7 @@ class World:
                 (b"Svc-Notary-Nonce", NONCE.encode()),
                 (b"Content-Length", str(len(REQUEST_BODY)).encode()),
             ),
-            request_body=BodySeen.of(REQUEST_BODY),
+            request_body=BodySummary.of(REQUEST_BODY),
             request_trailers=(),
             status=200,
             response_headers=(
@@ -212,60 +146,32 @@ class World:
                 (b"Connection", b"keep-alive"),
                 (b"Content-Length", str(len(RESPONSE_BODY)).encode()),
             ),
-            response_body=BodySeen.of(RESPONSE_BODY),
+            response_body=BodySummary.of(RESPONSE_BODY),
             response_trailers=(),
             received=RECEIVED,
             completed=COMPLETED,
         )
         return dataclasses.replace(found, **changes)  # type: ignore[arg-type]
 
-    def draft(self, exchange: Exchange | None = None, *, redaction: Redaction | None = None) -> ReceiptDraft:
-        """
-        Build a payload.
-
-        Args:
-            exchange: what happened; by default :meth:`exchange`.
-            redaction: what is redacted beyond the usual.
-
-        Returns:
-            The draft.
-        """
+    def draft(self, exchange: RecordedExchange | None = None, *, redaction: Redaction | None = None) -> ReceiptDraft:
+        """Build a payload."""
         return receipt_payload(
             exchange or self.exchange(),
-            self.generation.statement.id,
+            self.credentials.statement.id,
             self.svid.spiffe_id,
             redaction or Redaction(),
             counting_random(b"salts"),
         )
 
-    def receipt(self, exchange: Exchange | None = None, *, redaction: Redaction | None = None) -> Envelope:
-        """
-        Sign a receipt and add its disclosures, as it is served to the client.
-
-        Args:
-            exchange: what happened.
-            redaction: what is redacted beyond the usual.
-
-        Returns:
-            The envelope.
-        """
+    def receipt(self, exchange: RecordedExchange | None = None, *, redaction: Redaction | None = None) -> Envelope:
+        """Sign a receipt and add its disclosures, as it is served to the client."""
         draft = self.draft(exchange, redaction=redaction)
-        return with_disclosures(sign_receipt(draft, self.generation.signers), draft.disclosures)
+        return with_disclosures(sign_receipt(draft, self.credentials.signers), draft.disclosures)
 
 
-def seen_of(exchange: Exchange, *, request: bytes = REQUEST_BODY, **changes: object) -> SeenExchange:
-    """
-    The same exchange in the client's view.
-
-    Args:
-        exchange: the proxy's view.
-        request: the octets of the request body that the client sent.
-        changes: fields that differ.
-
-    Returns:
-        What the client saw.
-    """
-    found = SeenExchange(
+def seen_of(exchange: RecordedExchange, *, request: bytes = REQUEST_BODY, **changes: object) -> ObservedExchange:
+    """The same exchange as the client observed it, with these fields changed; ``request`` is the request body."""
+    found = ObservedExchange(
         nonce=exchange.nonce,
         started=NOW,
         client=exchange.client,
@@ -275,8 +181,8 @@ def seen_of(exchange: Exchange, *, request: bytes = REQUEST_BODY, **changes: obj
         path=exchange.path,
         query=exchange.query,
         request_headers=exchange.request_headers,
-        request_body=BodySeen.of(request),
-        request_prefix=prefix_of(request),
+        request_body=BodySummary.of(request),
+        request_prefix=prefix_digests(request),
         request_trailers=exchange.request_trailers,
         status=exchange.status or 0,
         response_headers=exchange.response_headers,
@@ -288,16 +194,10 @@ def seen_of(exchange: Exchange, *, request: bytes = REQUEST_BODY, **changes: obj
 
 def resigned(envelope: Envelope, typ: str, signers: tuple[Signer, ...], **claims: object) -> Envelope:
     """
-    Sign a payload anew after some of its claims were changed; a change named ``svc__x`` changes ``x`` inside ``svc``.
+    Sign a payload again with changed claims; a change named ``svc__x`` changes ``x`` inside ``svc``, ``...`` removes a
+    claim.
 
-    Args:
-        envelope: where the payload comes from; its extra members stay.
-        typ: the type.
-        signers: who signs.
-        claims: new values; ``...`` removes a claim.
-
-    Returns:
-        The new envelope.
+    The extra members of the envelope stay.
     """
     payload = loads_object(envelope.payload)
     for name, value in claims.items():
@@ -317,16 +217,6 @@ def resigned(envelope: Envelope, typ: str, signers: tuple[Signer, ...], **claims
 
 
 def spiffe_id(path: str, domain: str = DOMAIN) -> SpiffeID:
-    """
-    Write a SPIFFE ID of this world.
-
-    Args:
-        path: its path.
-        domain: its trust domain.
-
-    Returns:
-        The identity.
-    """
     return SpiffeID.parse(f"spiffe://{domain}{path}")
 
 

@@ -11,31 +11,30 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import parse_matcher
 from svc.notary.access import (
-    Answer,
-    MethodNotAllowed,
     NotaryNotFound,
     NotaryRequest,
+    NotaryResponse,
     Resource,
-    admit_to_receipt,
-    artifact_answer,
+    artifact_response,
+    authorize_receipt_access,
     check_method,
-    is_reserved,
+    is_notary_path,
     iso_duration,
     parse_notary_path,
-    pending_answer,
+    pending_response,
     problem,
-    problem_answer,
+    problem_response,
     receipt_location,
     receipt_path,
-    root_answer,
+    root_response,
     statement_path,
 )
 from svc.notary.errors import NotaryError
 from svc.notary.ids import IdMalformed, NonceMalformed, statement_id
 from svc.notary.profile import Profile
-from svc.notary.refusals import Replayed
 from svc.strictjson import loads_object
 from tests.notary.artifacts import NONCE, spiffe_id
+from tests.refusals import assert_refused
 
 ROOT = b"/.well-known/svc-notary"
 ID = statement_id(b"{}")
@@ -54,7 +53,7 @@ class ReservedTests(SynchronousTestCase):
             b"/.well-known;a=b/svc-notary;c", b"/x/..;/.well-known/svc-notary", b"/.well-known/svc-notary/../x",
             b"/a/%2e%2e/.well-known/svc-notary", b".well-known/svc-notary",
         ):  # fmt: skip
-            self.assertTrue(is_reserved(path), path)
+            self.assertTrue(is_notary_path(path), path)
 
     def test_not_reserved(self) -> None:
         """Other paths are the application's, also those that only look alike."""
@@ -63,18 +62,18 @@ class ReservedTests(SynchronousTestCase):
             b"/a/.well-known/svc-notary", b"/.Well-Known/svc-notary", b"/.well-known/%73vc", b"/%zz", b"/%",
             b"/.well-known/svc-notary%00",
         ):  # fmt: skip
-            self.assertFalse(is_reserved(path), path)
+            self.assertFalse(is_notary_path(path), path)
 
     def test_long_paths_are_cheap(self) -> None:
         """A path that could be decoded thousands of times is decoded a few times only."""
-        self.assertFalse(is_reserved(b"/" + b"%25" * 20000 + b"2e"))
+        self.assertFalse(is_notary_path(b"/" + b"%25" * 20000 + b"2e"))
 
     @given(st.binary(max_size=30))
     def test_below(self, rest: bytes) -> None:
         """Whatever follows the prefix and a slash is reserved, encoded or not."""
-        self.assertTrue(is_reserved(ROOT + b"/" + rest))
+        self.assertTrue(is_notary_path(ROOT + b"/" + rest))
         encoded = quote_from_bytes(ROOT + b"/" + rest, safe="").encode()
-        self.assertTrue(is_reserved(b"/" + encoded))
+        self.assertTrue(is_notary_path(b"/" + encoded))
 
     @given(st.binary(max_size=60), st.lists(st.integers(1, 20), max_size=4))
     def test_any_encoding(self, tail: bytes, places: list[int]) -> None:
@@ -82,12 +81,12 @@ class ReservedTests(SynchronousTestCase):
         octets = [bytes([octet]) for octet in ROOT]
         for place in places:
             octets[place] = f"%{ROOT[place]:02x}".encode()
-        self.assertTrue(is_reserved(b"".join(octets) + b"/" + tail))
+        self.assertTrue(is_notary_path(b"".join(octets) + b"/" + tail))
 
     @given(st.binary(max_size=60))
     def test_any_octets(self, path: bytes) -> None:
-        """Any octets have an answer, and every path that is served is reserved."""
-        found = is_reserved(path)
+        """Any octets are classified, and every path that is served is reserved."""
+        found = is_notary_path(path)
         try:
             parse_notary_path(path)
         except NotaryError:
@@ -128,8 +127,8 @@ class PathTests(SynchronousTestCase):
         """GET carries a body, HEAD none; the others are refused with Allow."""
         self.assertTrue(check_method("GET"))
         self.assertFalse(check_method("HEAD"))
-        error = self.assertRaises(MethodNotAllowed, check_method, "POST")
-        answer = problem_answer(error)
+        error = assert_refused(self, "method_not_allowed", check_method, "POST")
+        answer = problem_response(error)
         self.assertEqual(405, answer.status)
         self.assertIn((b"Allow", b"GET, HEAD"), answer.headers)
 
@@ -141,42 +140,42 @@ class AdmissionTests(SynchronousTestCase):
         """The client and the workload itself get the receipt with its salts."""
         client, server = spiffe_id("/client"), spiffe_id("/server")
         for requester in (client, server):
-            access = admit_to_receipt(requester, client=client, server=server)
-            self.assertEqual({"request": {}}, access.disclosed({"request": {}}))
+            access = authorize_receipt_access(requester, client=client, server=server)
+            self.assertEqual({"request": {}}, access.permitted({"request": {}}))
 
     def test_readers(self) -> None:
         """A holder of notary.read gets the receipt without its salts."""
         readers = parse_matcher("spiffe://prod.example.org/audit/*")
-        access = admit_to_receipt(
+        access = authorize_receipt_access(
             spiffe_id("/audit/a"), client=spiffe_id("/client"), server=spiffe_id("/server"), readers=readers
         )
-        self.assertIsNone(access.disclosed({"request": {}}))
+        self.assertIsNone(access.permitted({"request": {}}))
 
     def test_not_a_reader(self) -> None:
         """Without the grant a third workload of the same trust domain gets nothing."""
         arguments = {"client": spiffe_id("/client"), "server": spiffe_id("/server"), "readers": None}
-        self.assertRaises(NotaryNotFound, admit_to_receipt, spiffe_id("/audit/a"), **arguments)
+        self.assertRaises(NotaryNotFound, authorize_receipt_access, spiffe_id("/audit/a"), **arguments)
 
     def test_others(self) -> None:
-        """Everyone else is told what they would be told if there were no receipt."""
+        """Everyone else gets the response of a receipt that does not exist."""
         readers = parse_matcher("spiffe://prod.example.org/audit/*")
         for client in (spiffe_id("/client"), None, spiffe_id("/other", "bank.example")):
             error = self.assertRaises(
                 NotaryNotFound,
-                admit_to_receipt,
+                authorize_receipt_access,
                 spiffe_id("/other"),
                 client=client,
                 server=spiffe_id("/server"),
                 readers=readers,
             )
             missing = NotaryNotFound(requester=spiffe_id("/else"))
-            self.assertEqual(problem_answer(missing), problem_answer(error))
+            self.assertEqual(problem_response(missing), problem_response(error))
 
 
 class AnswerTests(SynchronousTestCase):
     """The documents of the notary."""
 
-    def document(self, answer: Answer) -> dict[str, object]:
+    def document(self, answer: NotaryResponse) -> dict[str, object]:
         return loads_object(answer.body)
 
     def test_problem(self) -> None:
@@ -198,23 +197,23 @@ class AnswerTests(SynchronousTestCase):
         self.assertEqual((403, False), (status, loads_object(body)["retryable"]))
 
     def test_problem_of_an_error(self) -> None:
-        """An error answers with its reason and sentence; one that hides something only with its code."""
-        answer = problem_answer(Replayed(client=spiffe_id("/c")), retry_after=3)
-        self.assertEqual(409, answer.status)
+        """The response to an error has its reason and sentence; one that must not reveal anything has only its code."""
+        answer = problem_response(NonceMalformed(defect="/c"), retry_after=3)
+        self.assertEqual(400, answer.status)
         self.assertIn((b"Content-Type", b"application/problem+json"), answer.headers)
         self.assertIn((b"Retry-After", b"3"), answer.headers)
         self.assertIn("/c", str(self.document(answer)["detail"]))
-        self.assertNotIn("detail", self.document(problem_answer(NotaryNotFound(requester="spiffe://x/y"))))
+        self.assertNotIn("detail", self.document(problem_response(NotaryNotFound(requester="spiffe://x/y"))))
 
     def test_pending(self) -> None:
         """A receipt whose exchange runs is 202 with Retry-After."""
-        answer = pending_answer()
+        answer = pending_response()
         self.assertEqual((202, "receipt_pending"), (answer.status, self.document(answer)["code"]))
         self.assertIn((b"Retry-After", b"1"), answer.headers)
 
     def test_artifact(self) -> None:
-        """Artefacts are immutable under their identifier, and the current statement is not."""
-        answer = artifact_answer(ID, b"{}")
+        """Artifacts are immutable under their identifier, and the current statement is not."""
+        answer = artifact_response(ID, b"{}")
         self.assertEqual(
             (
                 (b"Content-Type", b"application/jose+json"),
@@ -223,7 +222,7 @@ class AnswerTests(SynchronousTestCase):
             ),
             answer.headers,
         )
-        self.assertIn((b"Cache-Control", b"private, no-cache"), artifact_answer(ID, b"{}", immutable=False).headers)
+        self.assertIn((b"Cache-Control", b"private, no-cache"), artifact_response(ID, b"{}", immutable=False).headers)
 
     def test_root(self) -> None:
         """The root document names the issuer, the algorithms and the endpoints that are served, and no others."""
@@ -233,11 +232,11 @@ class AnswerTests(SynchronousTestCase):
             "algorithms": ["ES256", "ML-DSA-65"],
             "limits": {"maxHead": 65536},
         }
-        served = self.document(root_answer(receipts=True, retention=timedelta(days=90), **arguments))  # type: ignore[arg-type]
+        served = self.document(root_response(receipts=True, retention=timedelta(days=90), **arguments))  # type: ignore[arg-type]
         self.assertEqual(["v", "issuer", "profiles", "algs", "endpoints", "limits", "retention"], list(served))
         self.assertEqual((1, ["hybrid"], "P90D"), (served["v"], served["profiles"], served["retention"]))
         self.assertEqual(4, len(dict(served["endpoints"])))  # type: ignore[call-overload]
-        fewer = self.document(root_answer(receipts=False, retention=None, **arguments))  # type: ignore[arg-type]
+        fewer = self.document(root_response(receipts=False, retention=None, **arguments))  # type: ignore[arg-type]
         self.assertNotIn("retention", fewer)
         self.assertNotIn("receipt", str(fewer["endpoints"]))
 

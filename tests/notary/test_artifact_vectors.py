@@ -1,6 +1,4 @@
-"""
-The vectors of statements, receipts and evidence: every file gives exactly what its ``expect`` line says.
-"""
+"""The vectors of statements, receipts and evidence: each file gives the result of its ``expect`` line."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.identity import BundleArchive, SpiffeID, verify_svid
 from svc.notary.errors import NotaryError
 from svc.notary.evidence import EvidenceFile, verify_offline
-from svc.notary.exchange import BodySeen, Peer, SeenExchange, TlsFacts, prefix_of, split_target
+from svc.notary.exchange import BodySummary, ObservedExchange, Peer, TlsFacts, prefix_digests, split_target
 from svc.notary.ids import parse_artifact_id
 from svc.notary.profile import Profile
 from svc.notary.receiptcheck import verify_receipt
@@ -71,7 +69,7 @@ def rules_of(vector: Vector) -> dict[str, Any]:
 
 
 def statement_outcome(vector: Vector) -> None:
-    """Judge a statement as the vector says."""
+    """Verify a statement with the settings of the vector."""
     anchors = vector_anchors(vector, FOLDER / "anchors")
     mode = vector.headers.get("mode", "live")
     peer = None
@@ -89,7 +87,7 @@ def statement_outcome(vector: Vector) -> None:
     )
 
 
-def seen_of(vector: Vector) -> SeenExchange:
+def seen_of(vector: Vector) -> ObservedExchange:
     """The client's view of an exchange."""
     view: dict[str, Any] = loads_object(vector.section("seen"))
     path, query = split_target(view["target"].encode("latin-1"))
@@ -99,7 +97,7 @@ def seen_of(vector: Vector) -> SeenExchange:
     def raw(name: str) -> tuple[tuple[bytes, bytes], ...]:
         return tuple((key.encode("latin-1"), value.encode("latin-1")) for key, value in view[name])
 
-    return SeenExchange(
+    return ObservedExchange(
         nonce=view["nonce"],
         started=datetime.fromisoformat(view["started"]),
         client=Peer(SpiffeID.parse(view["client"]["spiffeID"]), view["client"]["x5t#S256"]),
@@ -109,18 +107,18 @@ def seen_of(vector: Vector) -> SeenExchange:
         path=path,
         query=query,
         request_headers=raw("requestHeaders"),
-        request_body=BodySeen.of(request_body),
-        request_prefix=prefix_of(request_body),
+        request_body=BodySummary.of(request_body),
+        request_prefix=prefix_digests(request_body),
         request_trailers=raw("requestTrailers"),
         status=view["status"],
         response_headers=raw("responseHeaders"),
-        response_body=BodySeen.of(vector.section("response-body"), complete=complete),
+        response_body=BodySummary.of(vector.section("response-body"), complete=complete),
         response_trailers=raw("responseTrailers"),
     )
 
 
 def receipt_outcome(vector: Vector) -> None:
-    """Judge a receipt against what the vector's client saw."""
+    """Verify a receipt against what the vector's client observed."""
     anchors = vector_anchors(vector, FOLDER / "anchors")
     profile = Profile.parse(vector.headers["profile"])
     statement = verify_statement(
@@ -143,7 +141,7 @@ def receipt_outcome(vector: Vector) -> None:
 
 
 def evidence_outcome(vector: Vector) -> None:
-    """Judge an evidence file offline."""
+    """Verify an evidence file offline."""
     anchors = vector_anchors(vector, FOLDER / "anchors")
     if "archive" in vector.sections:
         archive = BundleArchive.parse(vector.section("archive"))
@@ -161,14 +159,14 @@ def evidence_outcome(vector: Vector) -> None:
 class ArtifactVectorTests(SynchronousTestCase):
     """The files below ``tests/vectors``."""
 
-    def check(self, group: str, judge: Callable[[Vector], None], headers: frozenset[str], kinds: set[str]) -> None:
+    def check(self, group: str, verify: Callable[[Vector], None], headers: frozenset[str], kinds: set[str]) -> None:
         """Compare every vector of a group with what it expects, and the group with what it must show."""
         vectors = load_vectors(FOLDER / group, headers=headers, kinds=kinds)
         wrong = []
         for vector in vectors:
             found = "ok"
             try:
-                judge(vector)
+                verify(vector)
             except NotaryError as error:
                 found = error.detail_reason
             if found != vector.expect:

@@ -17,7 +17,7 @@ class UtcMicrosTests(SynchronousTestCase):
     """A time with six digits of the second."""
 
     def test_whole_second(self) -> None:
-        """The digits stand there also where all of them are zero."""
+        """The digits are written also where all of them are zero."""
         self.assertEqual("2026-11-21T00:25:32.000000Z", utc_micros(datetime(2026, 11, 21, 0, 25, 32, tzinfo=UTC)))
 
     @given(st.datetimes(datetime(1970, 1, 2), datetime(9998, 1, 1), timezones=_ZONES))

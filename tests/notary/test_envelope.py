@@ -1,6 +1,4 @@
-"""
-The signature envelope as octets: parse, serialise, sign.
-"""
+"""The signature envelope as octets: parse, serialise, sign."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
-from svc.notary.envelope import MAX_ENVELOPE, Envelope, SignatureEntry, sign_envelope
-from svc.notary.errors import Malformed, NotaryError, SignersUnsuitable, TooLarge
-from svc.notary.headers import MAX_PROTECTED, ProtectedHeader
-from svc.notary.keys import Signer, verify_raw
-from svc.notary.pqproof import PqLeaf
+from svc.notary.envelope import MAX_ENVELOPE, MAX_PROTECTED, Envelope, ProtectedHeader, SignatureEntry, sign_envelope
+from svc.notary.errors import Malformed, NotaryError
+from svc.notary.keys import Signer, verify_signature
+from svc.notary.pqleaf import PqLeaf
 from svc.strictjson import b64u_decode, b64u_encode, dumps
 from svc.testing.ca import TestAuthority
+from tests.refusals import assert_refused
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 AUTHORITY = TestAuthority("example.org", now=NOW)
@@ -79,7 +77,7 @@ class SignTests(SynchronousTestCase):
         for entry, signer in zip(envelope.signatures, (SIGNER, PQ_SIGNER), strict=True):
             data = (entry.protected.text + "." + b64u_encode(b"payload")).encode()
             self.assertEqual(envelope.signing_input(entry), data)
-            verify_raw(entry.alg, signer.chain[0].public_key(), data, entry.signature)
+            verify_signature(entry.alg, signer.chain[0].public_key(), data, entry.signature)
 
     def test_raw_key(self) -> None:
         """A pinned key is named by kid and carries no header at all."""
@@ -91,10 +89,10 @@ class SignTests(SynchronousTestCase):
     def test_signers(self) -> None:
         """None, three, and two of one kind are refused before anything is signed."""
         for signers in ((), (SIGNER, PQ_SIGNER, SIGNER), (SIGNER, SIGNER), (PQ_SIGNER, PQ_SIGNER)):
-            self.assertRaises(SignersUnsuitable, sign_envelope, b"{}", TYP, signers)
+            assert_refused(self, "signers_unsuitable", sign_envelope, b"{}", TYP, signers)
 
     def test_extra(self) -> None:
-        """Unsigned members ride outside the payload and cannot take the place of signed ones."""
+        """Unsigned members are outside the payload and cannot replace signed ones."""
         plain = sign_envelope(b"{}", TYP, [SIGNER])
         envelope = plain.with_extra(disclosures={"request": {"1": "salt"}})
         self.assertEqual(plain.extra, {})
@@ -109,8 +107,8 @@ class SignTests(SynchronousTestCase):
         data = envelope.with_extra(x="x" * room).serialize()
         self.assertEqual(len(data), MAX_ENVELOPE)
         self.assertEqual(Envelope.parse(data).payload, b"{}")
-        self.assertRaises(TooLarge, envelope.with_extra(x="x" * (room + 1)).serialize)
-        error = self.assertRaises(TooLarge, Envelope.parse, data + b" ")
+        assert_refused(self, "too_large", envelope.with_extra(x="x" * (room + 1)).serialize)
+        error = assert_refused(self, "too_large", Envelope.parse, data + b" ")
         self.assertEqual(str(error), "the envelope has 262145 octets, at most 262144 are accepted")
 
     def test_pq_leaf_signer(self) -> None:
@@ -120,10 +118,10 @@ class SignTests(SynchronousTestCase):
 
 
 class ParseTests(SynchronousTestCase):
-    """What :meth:`Envelope.parse` refuses, and where it says the defect is."""
+    """What :meth:`Envelope.parse` refuses, and the position of the defect."""
 
     def refused(self, members: dict[str, Any] | bytes, where: str) -> None:
-        """Expect ``malformed`` at a place."""
+        """Expect ``malformed`` at a position."""
         data = members if isinstance(members, bytes) else dumps(members)
         error = self.assertRaises(Malformed, Envelope.parse, data)
         self.assertEqual((error.where, error.reason), (where, "malformed"))
@@ -190,11 +188,24 @@ class ParseTests(SynchronousTestCase):
             self.refused({**document(), "signatures": [{**entry, "protected": protected}]}, "signatures[0].protected")
 
     def test_unprotected(self) -> None:
-        """What must be signed may not stand unsigned."""
+        """Members that must be signed are refused in the unprotected header."""
         entry = document()["signatures"][0]
         for name in ("alg", "typ", "crit", "svc-set", "x5t#S256", "kid", "jku", "x5u", "jwk", "b64", "x5t"):
             header = {**entry["header"], name: "x"}
             self.refused({**document(), "signatures": [{**entry, "header": header}]}, "signatures[0].header")
+
+    def test_both_headers(self) -> None:
+        """No name may be in both headers of a signature."""
+        entry = document()["signatures"][0]
+        right = json.loads(b64u_decode(entry["protected"]))
+        for name in ("note", "cty", "svc-later", "", "é"):
+            protected = b64u_encode(dumps({**right, name: 1}))
+            for value in (1, "x"):
+                header = {**entry["header"], name: value}
+                both = {**entry, "protected": protected, "header": header}
+                self.refused({**document(), "signatures": [both]}, "signatures[0].protected")
+            alone = {**entry, "protected": protected, "header": {**entry["header"], f"{name}2": 1}}
+            Envelope.parse(dumps({**document(), "signatures": [alone]}))
 
     def test_flattened(self) -> None:
         """Members of the flattened serialization are refused by name."""
@@ -222,6 +233,9 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual(envelope.signatures, plain.signatures)
 
 
+_NAMES = st.dictionaries(st.sampled_from(["a", "b", "c", "A", "", "x5c2"]), st.integers(0, 1), max_size=2)
+
+
 class PropertyTests(SynchronousTestCase):
     """Any octets, and round trips."""
 
@@ -232,6 +246,19 @@ class PropertyTests(SynchronousTestCase):
             Envelope.parse(data)
         except NotaryError as error:
             self.assertIn(error.reason, ("malformed", "too_large"))
+
+    @given(_NAMES, _NAMES)
+    def test_any_header_names(self, protected: dict[str, object], unprotected: dict[str, object]) -> None:
+        """Members without a meaning pass if and only if the two headers share no name."""
+        members = document()
+        entry = members["signatures"][0]
+        right = json.loads(b64u_decode(entry["protected"]))
+        entry["protected"] = b64u_encode(dumps({**right, **protected}))
+        entry["header"] = {**entry["header"], **unprotected}
+        if protected.keys() & unprotected.keys():
+            self.assertRaises(Malformed, Envelope.parse, dumps(members))
+        else:
+            Envelope.parse(dumps(members))
 
     @given(
         st.fixed_dictionaries(

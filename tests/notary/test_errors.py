@@ -1,62 +1,65 @@
-"""
-The reasons: each has its own class, a sentence and a hint.
-"""
+"""The reasons of the notary: each has a sentence and a hint that its evidence fills."""
 
 from __future__ import annotations
 
+import inspect
 import string
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
 from svc.notary import errors
-from svc.notary.errors import ChainUntrusted, NotaryError, SignatureInvalid, WrongType
+from svc.notary.errors import NotaryError, ReceiptRefused, SignerChainUntrusted, StatementRefused, detail_reason
 
-CLASSES = [
-    each
-    for each in vars(errors).values()
-    if isinstance(each, type) and issubclass(each, NotaryError) and each is not NotaryError
-]
+CLASSES = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, NotaryError)]
+#: Sentence and hint by class and reason; a class that others derive from is not raised itself.
+TEXTS = {
+    (each, reason): (row.sentence, row.hint)
+    for each in CLASSES
+    for reason, row in each.__dict__.get("reasons", {}).items()
+} | {
+    (each, each.reason): ((each.__doc__ or "").strip(), each.hint)
+    for each in CLASSES
+    if each not in (NotaryError, StatementRefused, ReceiptRefused)
+}
 
 
 class ReasonTests(SynchronousTestCase):
-    """All classes of the module."""
-
-    def test_one_reason_each(self) -> None:
-        """No two classes share a reason, and all are told apart from the root."""
-        reasons = [each.reason for each in (NotaryError, *CLASSES)]
-        self.assertEqual(len(set(reasons)), len(reasons))
+    """All classes of the module and the rows of their tables."""
 
     def test_sentences(self) -> None:
-        """Each sentence is one line, in lower case, without a full stop, and each class says what to do."""
-        for each in CLASSES:
-            sentence = (each.__doc__ or "").strip()
-            self.assertNotIn("\n", sentence, each)
-            self.assertFalse(sentence[0].isupper() or sentence.endswith("."), each)
-            self.assertTrue(each.hint, each)
+        """Each sentence is one line, in lower case, without a full stop, and each reason has a hint."""
+        for key, (sentence, hint) in TEXTS.items():
+            self.assertNotIn("\n", sentence, key)
+            self.assertFalse(sentence[0].isupper() or sentence.endswith("."), key)
+            self.assertTrue(hint or key == (NotaryError, "method_not_allowed"), key)
 
-    def test_filled(self) -> None:
-        """With its evidence each sentence and hint is filled completely."""
-        for each in CLASSES:
-            names = {
-                name
-                for text in (each.__doc__ or "", each.hint)
-                for _, name, _, _ in string.Formatter().parse(text)
-                if name
-            }
-            error = each(**dict.fromkeys(names | ({each.parameter} if each.parameter else set()), "x"))
-            self.assertNotIn("{", str(error) + error.advice(), each)
+    def test_evidence_fills_the_texts(self) -> None:
+        """With its evidence each sentence and hint is filled completely, and so is the reason."""
+        for (kind, reason), texts in TEXTS.items():
+            names = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
+            evidence = dict.fromkeys(names, "x")
+            error = kind(reason, **evidence) if reason in kind.__dict__.get("reasons", {}) else kind(**evidence)
+            self.assertNotIn("{", str(error) + error.advice(), reason)
+            self.assertNotIn("{}", error.detail_reason)
 
     def test_parameter(self) -> None:
-        """A reason with a parameter is written as the format writes it."""
-        self.assertEqual(SignatureInvalid(alg="ES256").detail_reason, "signature_invalid{ES256}")
-        untrusted = ChainUntrusted(chain="pq", issuer="x", cause="y")
-        self.assertEqual(untrusted.detail_reason, "chain_untrusted{pq}")
-        self.assertEqual(WrongType(found="a", expected="b").detail_reason, "wrong_type")
+        """A reason with a parameter is written as the formats write it."""
+        for error, expected in (
+            (NotaryError("signature_invalid", alg="ES256"), "signature_invalid{ES256}"),
+            (SignerChainUntrusted(chain="pq", issuer="x", cause="y"), "chain_untrusted{pq}"),
+            (NotaryError("wrong_type", found="a", expected="b"), "wrong_type"),
+            (ReceiptRefused("request_mismatch", part="header:3"), "request_mismatch{header:3}"),
+        ):
+            self.assertEqual((error.detail_reason, detail_reason(error)), (expected, expected))
+
+    def test_status(self) -> None:
+        """Statements and receipts are refused with 502; rows of the table may set another status."""
+        self.assertEqual(StatementRefused("transport_unbound").http_status, 502)
+        self.assertEqual(ReceiptRefused("nonce_mismatch").http_status, 502)
+        self.assertEqual(NotaryError("too_large", size=2, limit=1).http_status, 413)
 
     def test_hostile_evidence(self) -> None:
         """Control characters of a message from outside do not reach the terminal."""
-        self.assertEqual(
-            str(WrongType(found="\x1b[2J", expected="b")), "the envelope is of type \\x1b[2J, expected was b"
-        )
-        self.assertTrue(issubclass(WrongType, SvcError))
+        error: SvcError = NotaryError("wrong_type", found="\x1b[2J", expected="b")
+        self.assertEqual(str(error), "the envelope is of type \\x1b[2J, expected was b")

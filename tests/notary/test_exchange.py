@@ -10,10 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import (
     EMPTY_BODY,
-    BodySeen,
+    BodySummary,
     carries_no_body,
     octets_as_text,
-    prefix_of,
+    prefix_digests,
     recorded_headers,
     split_target,
 )
@@ -35,13 +35,13 @@ class RecordedHeadersTests(SynchronousTestCase):
     """One rule turns raw headers into the receipt's list."""
 
     def test_left_out(self) -> None:
-        """Headers between neighbours, Host and reserved ones are left out; content-length stays."""
+        """Hop-by-hop headers, Host and reserved ones are left out; content-length stays."""
         raw = [(name.title().encode(), b"v") for name in sorted(NEVER)]
         raw += [(b"Svc-Workload-ID", b"v"), (b"SVC_NOTARY_NONCE", b"v"), (b"Content-Length", b"3"), (b"Svcx", b"v")]
         self.assertEqual((("content-length", "3"), ("svcx", "v")), recorded_headers(raw))
 
     def test_named_by_connection(self) -> None:
-        """What any Connection header names is left out, whatever its case and place."""
+        """What any Connection header names is left out, in any case and order."""
         raw = [(b"X-Hop", b"1"), (b"Connection", b"close , x-hop"), (b"X-Keep", b"2"), (b"CONNECTION", b"X-Other")]
         raw.append((b"x-other", b"3"))
         self.assertEqual((("x-keep", "2"),), recorded_headers(raw))
@@ -65,7 +65,7 @@ class RecordedHeadersTests(SynchronousTestCase):
 
     @given(HEADERS)
     def test_forwarded_or_not(self, raw: list[tuple[bytes, bytes]]) -> None:
-        """Whether a neighbour adds headers between neighbours makes no difference to the list."""
+        """Additional hop-by-hop headers do not change the list."""
         added = [*raw, (b"Keep-Alive", b"timeout=5"), (b"Svc-Workload-ID", b"id"), (b"Transfer-Encoding", b"chunked")]
         self.assertEqual(recorded_headers(raw), recorded_headers(added))
 
@@ -93,7 +93,7 @@ class SplitTargetTests(SynchronousTestCase):
 
 
 class BodyTests(SynchronousTestCase):
-    """Bodies are known by size and digest."""
+    """Bodies are summarized by size and digest."""
 
     def test_no_body(self) -> None:
         """Answers to HEAD and 1xx, 204, 304 have none; others may."""
@@ -103,11 +103,11 @@ class BodyTests(SynchronousTestCase):
 
     def test_empty(self) -> None:
         """No body is the digest of nothing."""
-        self.assertEqual(BodySeen(0, hashlib.sha256(b"").digest(), True), EMPTY_BODY)
+        self.assertEqual(BodySummary(0, hashlib.sha256(b"").digest(), True), EMPTY_BODY)
 
     def test_prefix(self) -> None:
-        """The digest of a beginning is known up to the whole body and not beyond."""
-        prefix = prefix_of(b"abc")
+        """The digest of a prefix exists up to the whole body and not beyond."""
+        prefix = prefix_digests(b"abc")
         self.assertEqual(hashlib.sha256(b"ab").digest(), prefix(2))
         self.assertEqual(hashlib.sha256(b"abc").digest(), prefix(3))
         self.assertIsNone(prefix(4))

@@ -57,7 +57,7 @@ class ExplicitTests(SynchronousTestCase):
         self.assertEqual(FACT_FILES, facts.truncated)
 
     def test_allow_list(self) -> None:
-        """Only the compartment and the level leave by default; the names of those cut are told, not their values."""
+        """Only compartment and level are published by default; of others the names are listed, not the values."""
         facts = WorkloadFacts.explicit(
             labels={naming.LABEL_COMPARTMENT: "DE-S-ALPHA", "team": "secret team"},
             annotations={naming.ANNOTATION_LEVEL: "de:s", "note": "secret note"},
@@ -73,7 +73,7 @@ class ExplicitTests(SynchronousTestCase):
         self.assertEqual({"team": "a"}, facts.labels)
 
     def test_truncated_is_bounded(self) -> None:
-        """Of very many labels that were cut only so many names are listed, and the number of the rest."""
+        """The list of withheld labels is limited; the number of the rest is given."""
         for count, cut in ((MAX_TRUNCATED - 7, False), (MAX_TRUNCATED - 6, True)):
             facts = WorkloadFacts.explicit(labels={f"l{number:04}": "" for number in range(count)})
             self.assertEqual(cut, facts.truncated[-1].startswith("+"))
@@ -130,7 +130,7 @@ class FromFilesTests(SynchronousTestCase):
         self.assertEqual(("labels/app", "annotations/note"), facts.truncated)
 
     def test_empty_file_is_absent(self) -> None:
-        """A file without text is an absent fact; an empty file of labels says that there are none."""
+        """A file without text is an absent fact; an empty file of labels means that there are none."""
         facts = WorkloadFacts.from_files({"namespace": "\n", "labels": ""}, host_name="h")
         self.assertIsNone(facts.namespace)
         self.assertEqual({}, facts.labels)
@@ -138,7 +138,7 @@ class FromFilesTests(SynchronousTestCase):
         self.assertNotIn("labels", facts.truncated)
 
     def test_bad_containers(self) -> None:
-        """The file of containers is strict JSON of the right shape."""
+        """The file of containers is strict JSON of the documented shape."""
         for text in (
             "", "{}", "[1]", '[{"name":"a"}]', '[{"name":"a","image":1}]', '[{"name":"a","image":"b","init":1}]',
             '[{"name":"a","name":"a","image":"b"}]', '[{"name":"a","image":"b","imageDigest":5}]',
@@ -166,7 +166,7 @@ class DownwardMapTests(SynchronousTestCase):
         self.assertEqual({"a": 'x\n\t"\\\x01é\U0001f600é\a\b\f\r\v'}, parse_downward_map(text, name="labels"))
 
     def test_octets_that_were_not_text(self) -> None:
-        """An escaped octet above 7f was no UTF-8 and becomes the replacement character."""
+        """An escaped octet above 7f was not UTF-8 and becomes the replacement character."""
         self.assertEqual({"a": "\ufffd"}, parse_downward_map('a="\\xff"', name="labels"))
 
     def test_refused(self) -> None:

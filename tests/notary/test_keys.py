@@ -1,6 +1,4 @@
-"""
-Signing keys: the algorithm by the key, raw signatures, thumbprints.
-"""
+"""Signing keys: the algorithm by the key, raw signatures, thumbprints."""
 
 from __future__ import annotations
 
@@ -13,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.identity.algorithms import key_algorithm
 from svc.identity.errors import KeyNotAllowed
-from svc.notary.errors import SignatureInvalid, SignersUnsuitable
-from svc.notary.keys import Signer, jose_algorithm, jwk_thumbprint, ml_dsa_public_key, verify_raw
+from svc.notary.keys import Signer, jwk_thumbprint, ml_dsa_public_key, verify_signature
 from svc.notary.x5c import MAX_CERTIFICATES
 from svc.strictjson import b64u_decode, b64u_encode
 from svc.testing.ca import TestAuthority
 from svc.testing.certificates import generate_key
+from tests.refusals import assert_refused
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ALGORITHMS = {
@@ -47,16 +46,16 @@ class SignerTests(SynchronousTestCase):
             signature = signer.sign(b"data")
             self.assertEqual((signer.alg, len(signature)), (alg, length))
             self.assertEqual(signer.post_quantum, alg.startswith("ML-DSA"))
-            verify_raw(alg, signer.chain[0].public_key(), b"data", signature)
+            verify_signature(alg, signer.chain[0].public_key(), b"data", signature)
 
     def test_wrong_length(self) -> None:
-        """A signature that is an octet short, an octet long or empty is refused, whatever the algorithm."""
+        """A signature that is an octet short, an octet long or empty is refused for each algorithm."""
         for name, (alg, _) in ALGORITHMS.items():
             signer = Signer.from_svid(self.authority.svid(algorithm=name))
             signature = signer.sign(b"data")
             for bent in (signature[:-1], signature + b"\0", b"\0" + signature, b""):
-                error = self.assertRaises(
-                    SignatureInvalid, verify_raw, alg, signer.chain[0].public_key(), b"data", bent
+                error = assert_refused(
+                    self, "signature_invalid", verify_signature, alg, signer.chain[0].public_key(), b"data", bent
                 )
                 self.assertEqual(error.detail_reason, f"signature_invalid{{{alg}}}")
 
@@ -66,7 +65,9 @@ class SignerTests(SynchronousTestCase):
             signer = Signer.from_svid(self.authority.svid(algorithm=name))
             signature = signer.sign(b"data")
             other = "ES384" if alg == "ES256" else "ES256"
-            self.assertRaises(SignatureInvalid, verify_raw, other, signer.chain[0].public_key(), b"data", signature)
+            assert_refused(
+                self, "signature_invalid", verify_signature, other, signer.chain[0].public_key(), b"data", signature
+            )
 
     def test_salt_length(self) -> None:
         """PS256 has a salt as long as the digest (RFC 7518, 3.5); another length is refused."""
@@ -76,31 +77,31 @@ class SignerTests(SynchronousTestCase):
         key = generate_key("RSA")
         assert isinstance(key, rsa.RSAPrivateKey)
         short = key.sign(b"data", padding.PSS(padding.MGF1(SHA256()), 20), SHA256())
-        self.assertRaises(SignatureInvalid, verify_raw, "PS256", key.public_key(), b"data", short)
+        assert_refused(self, "signature_invalid", verify_signature, "PS256", key.public_key(), b"data", short)
 
     def test_small_rsa_key(self) -> None:
         """An RSA key of 1024 bits has no algorithm and verifies nothing."""
         key = generate_key("RSA-1024")
-        self.assertRaises(KeyNotAllowed, jose_algorithm, key.public_key())
-        self.assertRaises(SignatureInvalid, verify_raw, "PS256", key.public_key(), b"data", bytes(128))
+        self.assertRaises(KeyNotAllowed, key_algorithm, key.public_key())
+        assert_refused(self, "signature_invalid", verify_signature, "PS256", key.public_key(), b"data", bytes(128))
 
     def test_key_of_another(self) -> None:
         """The key must be that of the leaf."""
         svid = self.authority.svid()
-        self.assertRaises(SignersUnsuitable, Signer.from_chain, generate_key("ECDSA-P256"), svid.chain)
+        assert_refused(self, "signers_unsuitable", Signer.from_chain, generate_key("ECDSA-P256"), svid.chain)
 
     def test_leaf_without_identity(self) -> None:
         """No chain, a leaf without a SPIFFE ID and one with two cannot sign."""
-        self.assertRaises(SignersUnsuitable, Signer.from_chain, generate_key("ECDSA-P256"), ())
+        assert_refused(self, "signers_unsuitable", Signer.from_chain, generate_key("ECDSA-P256"), ())
         for uris in ((), ("spiffe://example.org/a", "spiffe://example.org/b"), ("https://example.org/",)):
             svid = self.authority.svid(uris=uris)
-            self.assertRaises(SignersUnsuitable, Signer.from_chain, svid.private_key, svid.chain)
+            assert_refused(self, "signers_unsuitable", Signer.from_chain, svid.private_key, svid.chain)
 
     def test_unreadable_leaf(self) -> None:
         """A leaf whose names cannot be read cannot sign."""
         broken = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x30\x05x")
         svid = self.authority.svid(uris=(), extensions=((broken, False),))
-        self.assertRaises(SignersUnsuitable, Signer.from_chain, svid.private_key, svid.chain)
+        assert_refused(self, "signers_unsuitable", Signer.from_chain, svid.private_key, svid.chain)
 
     def test_longest_chain(self) -> None:
         """Eight certificates fit, nine do not."""
@@ -108,10 +109,10 @@ class SignerTests(SynchronousTestCase):
         leaf, above = svid.chain
         fitting = (leaf, *[above] * (MAX_CERTIFICATES - 1))
         self.assertEqual(len(Signer.from_chain(svid.private_key, fitting).x5c), MAX_CERTIFICATES)
-        self.assertRaises(SignersUnsuitable, Signer.from_chain, svid.private_key, (*fitting, above))
+        assert_refused(self, "signers_unsuitable", Signer.from_chain, svid.private_key, (*fitting, above))
 
     def test_key_not_shown(self) -> None:
-        """Neither the key nor the certificates stand in the text of a signer."""
+        """The text of a signer contains neither the key nor the certificates."""
         self.assertNotIn("private_key", repr(Signer.from_svid(self.authority.svid(ttl=timedelta(hours=1)))))
 
     def test_raw_key(self) -> None:
@@ -122,7 +123,7 @@ class SignerTests(SynchronousTestCase):
         self.assertEqual(signer.thumbprint, jwk_thumbprint(key.public_key()))
         rsa_key = generate_key("RSA")
         assert isinstance(rsa_key, rsa.RSAPrivateKey)
-        self.assertRaises(SignersUnsuitable, Signer.from_raw_key, rsa_key)
+        assert_refused(self, "signers_unsuitable", Signer.from_raw_key, rsa_key)
 
 
 class ThumbprintTests(SynchronousTestCase):
@@ -152,7 +153,7 @@ class ThumbprintTests(SynchronousTestCase):
     def test_ml_dsa_public_key(self) -> None:
         """A raw ML-DSA key has exactly the length of its algorithm."""
         for alg, length in (("ML-DSA-44", 1312), ("ML-DSA-65", 1952), ("ML-DSA-87", 2592)):
-            self.assertEqual(jose_algorithm(ml_dsa_public_key(alg, bytes(length))), alg)
+            self.assertEqual(key_algorithm(ml_dsa_public_key(alg, bytes(length))).jose, alg)
             for wrong in (0, length - 1, length + 1):
                 self.assertRaises(ValueError, ml_dsa_public_key, alg, bytes(wrong))
         self.assertRaises(ValueError, ml_dsa_public_key, "ES256", bytes(64))
@@ -162,4 +163,6 @@ class ThumbprintTests(SynchronousTestCase):
         """Any octets that are no signature raise the one typed error."""
         for key in (ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)), ec.derive_private_key(7, ec.SECP256R1())):
             public_key = key.public_key()
-            self.assertRaises(SignatureInvalid, verify_raw, jose_algorithm(public_key), public_key, b"", signature)
+            assert_refused(
+                self, "signature_invalid", verify_signature, key_algorithm(public_key).jose, public_key, b"", signature
+            )

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.level import Level, LevelUnknown, check_level, level_in_force
-from svc.notary.refusals import LevelMismatch
+from svc.notary.errors import LevelMismatch
+from svc.notary.level import Level, LevelUnknown, check_level, effective_level
 
 LEVELS = st.sampled_from(list(Level))
 
@@ -28,15 +28,15 @@ class LevelTests(SynchronousTestCase):
 
     @given(LEVELS, LEVELS, LEVELS)
     def test_in_force(self, demanded: Level, asked: Level, maximum: Level) -> None:
-        """The stronger wish counts, and never more than the maximum."""
-        level = level_in_force(demanded=demanded, asked=asked, maximum=maximum)
+        """The stronger level applies, limited by the maximum."""
+        level = effective_level(demanded=demanded, asked=asked, maximum=maximum)
         self.assertTrue(maximum.covers(level))
         self.assertTrue(level is maximum or (level.covers(demanded) and level.covers(asked)))
         self.assertIn(level, (demanded, asked, maximum))
 
 
 class CheckLevelTests(SynchronousTestCase):
-    """The client judges the level that the response names."""
+    """The client checks the level that the response names."""
 
     def test_stronger_is_accepted(self) -> None:
         """A response may prove more than was asked for."""

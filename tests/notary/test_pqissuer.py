@@ -1,6 +1,4 @@
-"""
-The post-quantum issuer: challenges, the root, the leaf, and the whole request.
-"""
+"""The post-quantum issuer: challenges, the root, the leaf, and the whole request."""
 
 from __future__ import annotations
 
@@ -27,25 +25,15 @@ from svc.identity import (
     verify_svid,
 )
 from svc.notary.envelope import MAX_ENVELOPE, Envelope, sign_envelope
-from svc.notary.errors import (
-    CallerMismatch,
-    CertificateNotValidAtTime,
-    ChallengesExhausted,
-    ChallengeUnknown,
-    Malformed,
-    NotaryError,
-    ProofMismatch,
-    SignersUnsuitable,
-    TooLarge,
-    WrongTrustDomain,
-)
+from svc.notary.errors import Malformed, NotaryError
 from svc.notary.keys import Signer
-from svc.notary.pqissuer import Challenges, PqIssuer, PqLeafRequest, PqLeafResponse
-from svc.notary.pqproof import PqLeaf, make_proof
+from svc.notary.pqissuer import MAX_CHALLENGES, Challenges, PqIssuer
+from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
 from svc.notary.profile import Profile
 from svc.notary.verification import Anchors, verify_envelope
 from svc.strictjson import b64u_decode, dumps
 from svc.testing.ca import TestAuthority
+from tests.refusals import assert_refused
 
 NOW = datetime(2026, 11, 21, 0, 25, 32, 500000, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -72,64 +60,124 @@ class ChallengeTests(SynchronousTestCase):
         self.challenges = Challenges(counting())
 
     def test_once(self) -> None:
-        """A challenge is 32 octets and counts once."""
-        challenge = self.challenges.issue(NOW)
+        """A challenge is 32 octets and can be used once."""
+        challenge = self.challenges.issue("a", NOW)
         self.assertEqual(len(b64u_decode(challenge)), 32)
-        self.challenges.consume(challenge, NOW)
-        self.assertRaises(ChallengeUnknown, self.challenges.consume, challenge, NOW)
+        self.challenges.consume(challenge, "a", NOW)
+        assert_refused(self, "challenge_unknown", self.challenges.consume, challenge, "a", NOW)
+
+    def test_other_caller(self) -> None:
+        """Only the caller that a challenge was issued to can use it; an attempt of another one leaves it valid."""
+        challenge = self.challenges.issue(SpiffeID.parse("spiffe://example.org/a"), NOW)
+        for other in (SpiffeID.parse("spiffe://example.org/A"), 0, None):
+            assert_refused(self, "challenge_unknown", self.challenges.consume, challenge, other, NOW)
+        self.challenges.consume(challenge, SpiffeID.parse("spiffe://example.org/a"), NOW)
 
     def test_unknown(self) -> None:
-        """What was never issued is refused and takes nothing out of the list."""
-        self.challenges.issue(NOW)
-        self.assertRaises(ChallengeUnknown, self.challenges.consume, "x", NOW)
+        """A challenge that was never issued is refused and uses none up."""
+        self.challenges.issue("a", NOW)
+        for caller in ("a", None):
+            assert_refused(self, "challenge_unknown", self.challenges.consume, "x", caller, NOW)
         self.assertEqual(len(self.challenges), 1)
 
     def test_time(self) -> None:
-        """It counts for 60 seconds, and not an instant longer."""
+        """It can be used for exactly 60 seconds."""
         for after, counts in ((60 * SECOND, True), (60 * SECOND + timedelta(microseconds=1), False)):
-            challenge = self.challenges.issue(NOW)
+            challenge = self.challenges.issue("a", NOW)
             if counts:
-                self.challenges.consume(challenge, NOW + after)
+                self.challenges.consume(challenge, "a", NOW + after)
             else:
-                self.assertRaises(ChallengeUnknown, self.challenges.consume, challenge, NOW + after)
+                assert_refused(self, "challenge_unknown", self.challenges.consume, challenge, "a", NOW + after)
 
     def test_clock_set_back(self) -> None:
-        """A clock that is set back does not prolong a challenge, also behind one that still counts."""
-        first = self.challenges.issue(NOW)
-        second = self.challenges.issue(NOW + 30 * SECOND)
-        self.challenges.consume(first, NOW)
-        self.assertRaises(ChallengeUnknown, self.challenges.consume, second, NOW)
+        """A clock that is set back does not prolong a challenge, also after one that is still valid."""
+        first = self.challenges.issue("a", NOW)
+        second = self.challenges.issue("a", NOW + 30 * SECOND)
+        self.challenges.consume(first, "a", NOW)
+        assert_refused(self, "challenge_unknown", self.challenges.consume, second, "a", NOW)
+
+    def is_usable(self, challenges: Challenges, challenge: str, caller: str, now: datetime = NOW) -> bool:
+        """Whether it can be used; it is used up then."""
+        try:
+            challenges.consume(challenge, caller, now)
+        except NotaryError:
+            return False
+        return True
 
     def test_limit(self) -> None:
-        """As many as the limit may be outstanding; old ones make room by themselves."""
+        """As many as the limit may be outstanding; for one more the oldest is evicted, and old ones expire."""
         challenges = Challenges(counting(), limit=3)
-        for _ in range(3):
-            challenges.issue(NOW)
-        error = self.assertRaises(ChallengesExhausted, challenges.issue, NOW)
-        self.assertEqual((error.reason, error.http_status), ("notary_rate", 429))
-        challenges.issue(NOW + 61 * SECOND)
+        issued = [challenges.issue("a", NOW) for _ in range(3)]
+        self.assertEqual(len(challenges), 3)
+        issued.append(challenges.issue("a", NOW))
+        self.assertEqual(len(challenges), 3)
+        self.assertEqual([self.is_usable(challenges, each, "a") for each in issued], [False, True, True, True])
+        challenges.issue("a", NOW)
+        challenges.issue("a", NOW + 61 * SECOND)
         self.assertEqual(len(challenges), 1)
 
-    @given(st.lists(st.tuples(st.booleans(), st.integers(-90, 90), st.integers(0, 9)), max_size=40))
-    def test_any_history(self, steps: list[tuple[bool, int, int]]) -> None:
-        """Whatever the clock does, no challenge counts twice and the list stays within its limit."""
+    def test_default_limit(self) -> None:
+        """A caller with more than 1,024 challenges does not prevent other callers from using theirs."""
+        for _ in range(MAX_CHALLENGES):
+            self.challenges.issue("flooding", NOW)
+        honest = [self.challenges.issue(f"other {number}", NOW) for number in range(10)]
+        for _ in range(2 * MAX_CHALLENGES):
+            self.challenges.issue("flooding", NOW)
+        self.assertEqual(len(self.challenges), MAX_CHALLENGES)
+        for number, challenge in enumerate(honest):
+            self.assertTrue(self.is_usable(self.challenges, challenge, f"other {number}"))
+
+    def test_who_is_evicted(self) -> None:
+        """The oldest challenge of the caller with most is evicted, the new one counted; among equals the oldest."""
+        for before, newcomer, evicted in (
+            ("abb", "c", 1),
+            ("bab", "a", 0),
+            ("abb", "b", 1),
+            ("abc", "d", 0),
+            ("abc", "c", 2),
+            ("aab", "b", 0),
+        ):
+            challenges = Challenges(counting(), limit=3)
+            issued = [(challenges.issue(caller, NOW), caller) for caller in before]
+            new = challenges.issue(newcomer, NOW)
+            counted = [self.is_usable(challenges, *each) for each in issued]
+            self.assertEqual(counted, [place != evicted for place in range(3)], (before, newcomer))
+            self.assertTrue(self.is_usable(challenges, new, newcomer))
+
+    @given(
+        st.lists(
+            st.tuples(st.booleans(), st.sampled_from("abcd"), st.integers(-90, 90), st.integers(0, 9)), max_size=60
+        )
+    )
+    def test_any_history(self, steps: list[tuple[bool, str, int, int]]) -> None:
+        """With any clock, no challenge can be used twice or by another caller, and the limit is kept."""
         challenges = Challenges(counting(), limit=5)
-        issued: list[str] = []
+        issued: list[tuple[str, str]] = []
         used: set[str] = set()
         now = NOW
-        for issue, seconds, pick in steps:
+        for issue, caller, seconds, pick in steps:
             now += seconds * SECOND
-            try:
-                if issue:
-                    issued.append(challenges.issue(now))
-                elif issued:
-                    challenge = issued[pick % len(issued)]
-                    challenges.consume(challenge, now)
+            if issue:
+                issued.append((challenges.issue(caller, now), caller))
+            elif issued:
+                challenge, holder = issued[pick % len(issued)]
+                if self.is_usable(challenges, challenge, caller, now):
+                    self.assertEqual(caller, holder)
                     self.assertNotIn(challenge, used)
                     used.add(challenge)
-            except (ChallengeUnknown, ChallengesExhausted):
-                continue
             self.assertLessEqual(len(challenges), 5)
+
+    @given(st.integers(1, 12), st.lists(st.sampled_from("abcdef"), max_size=80))
+    def test_fair(self, limit: int, callers: list[str]) -> None:
+        """With n callers the last limit // n challenges of each can be used, however many the others request."""
+        challenges = Challenges(counting(), limit=limit)
+        issued: dict[str, list[str]] = {}
+        for caller in callers:
+            issued.setdefault(caller, []).append(challenges.issue(caller, NOW))
+        share = limit // max(1, len(issued))
+        for caller, own in issued.items():
+            for challenge in own[len(own) - min(share, len(own)) :]:
+                self.assertTrue(self.is_usable(challenges, challenge, caller))
 
 
 class RootTests(SynchronousTestCase):
@@ -157,7 +205,7 @@ class RootTests(SynchronousTestCase):
     def test_algorithm(self) -> None:
         """A classical root, and one of category 2, cannot be made."""
         for algorithm in ("ES256", "ML-DSA-44", ""):
-            self.assertRaises(SignersUnsuitable, PqIssuer.create, TD, NOW, DAY, counting(), algorithm=algorithm)
+            assert_refused(self, "signers_unsuitable", PqIssuer.create, TD, NOW, DAY, counting(), algorithm=algorithm)
 
 
 class IssueTests(SynchronousTestCase):
@@ -170,9 +218,9 @@ class IssueTests(SynchronousTestCase):
         self.key = mldsa.MLDSA65PrivateKey.from_seed_bytes(bytes(32))
         self.anchors = BundleSet.of(X509Bundle.from_certificates(TD, [self.issuer.certificate]))
 
-    def issue(self, at: datetime = NOW, **knobs: Any) -> x509.Certificate:
+    def issue(self, at: datetime = NOW, **fields: Any) -> x509.Certificate:
         """Issue a leaf for an SVID with these properties."""
-        svid = self.authority.svid(**knobs)
+        svid = self.authority.svid(**fields)
         found = verify_svid(svid.chain, self.authority.bundles(), at)
         (leaf,) = self.issuer.issue(found, self.key.public_key(), at, counting())
         return leaf
@@ -208,13 +256,15 @@ class IssueTests(SynchronousTestCase):
         svid = self.authority.svid(ttl=DAY)
         found = verify_svid(svid.chain, self.authority.bundles(), NOW)
         late = NOW + DAY + SECOND
-        self.assertRaises(CertificateNotValidAtTime, self.issuer.issue, found, self.key.public_key(), late, counting())
+        assert_refused(
+            self, "certificate_not_valid_at_time", self.issuer.issue, found, self.key.public_key(), late, counting()
+        )
 
     def test_foreign(self) -> None:
         """An SVID of a federated trust domain gets no leaf."""
         foreign = TestAuthority("other.example", now=NOW)
         found = verify_svid(foreign.svid().chain, foreign.bundles(), NOW)
-        self.assertRaises(WrongTrustDomain, self.issuer.issue, found, self.key.public_key(), NOW, counting())
+        assert_refused(self, "wrong_trust_domain", self.issuer.issue, found, self.key.public_key(), NOW, counting())
 
 
 class AnswerTests(SynchronousTestCase):
@@ -227,7 +277,7 @@ class AnswerTests(SynchronousTestCase):
         self.challenges = Challenges(counting())
         self.svid = self.authority.svid()
         self.key = mldsa.MLDSA65PrivateKey.from_seed_bytes(bytes(32))
-        self.challenge = self.challenges.issue(NOW)
+        self.challenge = self.challenges.issue(self.svid.spiffe_id, NOW)
 
     def request(self, **changes: Any) -> PqLeafRequest:
         """The request that a workload sends."""
@@ -236,10 +286,11 @@ class AnswerTests(SynchronousTestCase):
         return PqLeafRequest.parse(PqLeafRequest(self.svid.chain, proof).serialize())
 
     def answer(self, request: PqLeafRequest, **changes: Any) -> PqLeafResponse:
-        """What the issuer answers."""
+        """The response of the issuer."""
         arguments = {
             "bundles": self.authority.bundles(),
             "challenges": self.challenges,
+            "caller": self.svid.spiffe_id,
             "audience": ISSUER,
             "peers": [self.svid.spiffe_id],
             "now": NOW,
@@ -249,7 +300,7 @@ class AnswerTests(SynchronousTestCase):
         return self.issuer.answer(request, **arguments)
 
     def test_whole(self) -> None:
-        """The answer is a leaf that completes a hybrid signature."""
+        """The response contains a leaf that completes a hybrid signature."""
         chain = PqLeafResponse.parse(self.answer(self.request()).serialize()).chain
         leaf = PqLeaf.accept(chain, self.key, self.svid)
         payload = dumps({"iss": str(self.svid.spiffe_id), "svc": {"v": 1}})
@@ -268,20 +319,27 @@ class AnswerTests(SynchronousTestCase):
         """The same request is answered once."""
         request = self.request()
         self.answer(request)
-        self.assertRaises(ChallengeUnknown, self.answer, request)
+        assert_refused(self, "challenge_unknown", self.answer, request)
 
     def test_caller(self) -> None:
-        """The transport's peer and the SVID must agree, and a refusal leaves the challenge in place."""
+        """The transport's peer and the SVID must be the same workload; a refusal does not use the challenge up."""
         other = SpiffeID.parse("spiffe://example.org/other")
         for peers in ([], [other]):
-            self.assertRaises(CallerMismatch, self.answer, self.request(), peers=peers)
+            assert_refused(self, "caller_mismatch", self.answer, self.request(), peers=peers)
         self.answer(self.request(), peers=[other, self.svid.spiffe_id])
+
+    def test_challenge_of_another_caller(self) -> None:
+        """A challenge that was issued to another caller is refused and not used up."""
+        assert_refused(
+            self, "challenge_unknown", self.answer, self.request(), caller=SpiffeID.parse("spiffe://example.org/b")
+        )
+        self.answer(self.request())
 
     def test_audience(self) -> None:
         """A proof for another issuer is refused, and its challenge is used up."""
         other = SpiffeID.parse("spiffe://example.org/svc/other")
-        self.assertRaises(ProofMismatch, self.answer, self.request(audience=other))
-        self.assertRaises(ChallengeUnknown, self.answer, self.request())
+        assert_refused(self, "proof_mismatch", self.answer, self.request(audience=other))
+        assert_refused(self, "challenge_unknown", self.answer, self.request())
 
     def test_untrusted(self) -> None:
         """An SVID that does not verify, or is of another trust domain, is refused before the proof is read."""
@@ -290,11 +348,11 @@ class AnswerTests(SynchronousTestCase):
         foreign = TestAuthority("other.example", now=NOW)
         self.svid = foreign.svid()
         request = self.request()
-        self.assertRaises(WrongTrustDomain, self.answer, request, bundles=foreign.bundles())
+        assert_refused(self, "wrong_trust_domain", self.answer, request, bundles=foreign.bundles())
 
 
 class CodecTests(SynchronousTestCase):
-    """The JSON of request and answer."""
+    """The JSON of request and response."""
 
     def test_largest(self) -> None:
         """256 KiB are read, an octet more is refused."""
@@ -302,7 +360,7 @@ class CodecTests(SynchronousTestCase):
         data = PqLeafResponse(svid.chain).serialize()
         self.assertEqual(PqLeafResponse.parse(data.ljust(MAX_ENVELOPE)).chain, svid.chain)
         for parse in (PqLeafResponse.parse, PqLeafRequest.parse):
-            self.assertRaises(TooLarge, parse, data.ljust(MAX_ENVELOPE + 1))
+            assert_refused(self, "too_large", parse, data.ljust(MAX_ENVELOPE + 1))
 
     def test_malformed(self) -> None:
         """Anything but the members of the format is refused."""

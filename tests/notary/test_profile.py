@@ -1,15 +1,14 @@
-"""
-The verification profile.
-"""
+"""The verification profile."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.errors import AlgNotAllowed, HybridIncomplete, NotaryError
+from svc.notary.errors import NotaryError
 from svc.notary.profile import Profile, ProfileUnknown, check_chain_b_algorithm
+from tests.refusals import assert_refused
 
-#: What each profile says of each pair of algorithms; None is an absent signature.
+#: The result of each profile for each pair of algorithms; None is an absent signature.
 TABLE = {
     (Profile.HYBRID, "ES256", "ML-DSA-65"): "ok",
     (Profile.HYBRID, "ES384", "ML-DSA-87"): "ok",
@@ -36,14 +35,14 @@ class ProfileTests(SynchronousTestCase):
     """Names and demands."""
 
     def test_parse(self) -> None:
-        """Exactly the four names are known."""
+        """Exactly the four names are accepted."""
         self.assertEqual([Profile.parse(each.value) for each in Profile], list(Profile))
         for text in ("", "Hybrid", " hybrid", "HYBRID", "none"):
             error = self.assertRaises(ProfileUnknown, Profile.parse, text)
             self.assertIn("hybrid, pq, classical, cnsa2", error.advice())
 
     def test_table(self) -> None:
-        """Every profile accepts and refuses each pair of algorithms as the format says."""
+        """Every profile accepts and refuses each pair of algorithms as the format specifies."""
         for (profile, classical, post_quantum), expected in TABLE.items():
             try:
                 profile.check_algorithms(classical, post_quantum)
@@ -53,8 +52,8 @@ class ProfileTests(SynchronousTestCase):
             self.assertEqual(found, expected, (profile, classical, post_quantum))
 
     def test_missing_is_named(self) -> None:
-        """The error says which signature is missing."""
-        error = self.assertRaises(HybridIncomplete, Profile.HYBRID.check_algorithms, "ES256", None)
+        """The error names the signature that is missing."""
+        error = assert_refused(self, "hybrid_incomplete", Profile.HYBRID.check_algorithms, "ES256", None)
         self.assertEqual(str(error), "the profile hybrid needs an ML-DSA signature, which the envelope lacks")
 
     def test_warning(self) -> None:
@@ -66,4 +65,4 @@ class ProfileTests(SynchronousTestCase):
         check_chain_b_algorithm("ML-DSA-65")
         check_chain_b_algorithm("ML-DSA-87")
         for alg in ("ML-DSA-44", "ES256"):
-            self.assertRaises(AlgNotAllowed, check_chain_b_algorithm, alg)
+            assert_refused(self, "alg_not_allowed", check_chain_b_algorithm, alg)

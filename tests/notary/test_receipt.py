@@ -9,18 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.exchange import BodySeen, Outcome, recorded_headers
+from svc.notary.exchange import BodySummary, ExchangeOutcome, recorded_headers
 from svc.notary.ids import receipt_id
 from svc.notary.level import Level
-from svc.notary.receipt import (
-    REDACTED_ALWAYS,
-    LevelNotRecorded,
-    ReceiptDraft,
-    Redaction,
-    redacted_digest,
-    sign_receipt,
-    with_disclosures,
-)
+from svc.notary.receipt import REDACTED_ALWAYS, ReceiptDraft, Redaction, redacted_digest, sign_receipt, with_disclosures
 from svc.strictjson import b64u_decode, b64u_encode, dumps, loads_object
 from tests.notary.artifacts import (
     COMPLETED,
@@ -29,13 +21,13 @@ from tests.notary.artifacts import (
     RECEIVED,
     REQUEST_BODY,
     RESPONSE_BODY,
-    World,
+    Fixture,
     counting_random,
     peer_of,
 )
 from tests.notary.test_exchange import HEADERS
 
-WORLD = World()
+FIXTURE = Fixture()
 
 
 def svc_of(draft: ReceiptDraft) -> dict[str, object]:
@@ -55,14 +47,14 @@ class PayloadTests(SynchronousTestCase):
 
     def test_payload(self) -> None:
         """The payload has exactly the members of the format, in its order."""
-        draft = WORLD.draft()
+        draft = FIXTURE.draft()
         random = counting_random(b"salts")
         salts = {"authorization": random(16), "set-cookie": random(16)}
         redacted = {
             name: {"redacted": "sha-256", "digest": b64u_encode(hashlib.sha256(salts[name] + value).digest())}
             for name, value in (("authorization", b"Bearer secret"), ("set-cookie", b"a=b"))
         }
-        client, server = peer_of(WORLD.client_svid), peer_of(WORLD.svid)
+        client, server = peer_of(FIXTURE.client_svid), peer_of(FIXTURE.svid)
         claims = {
             "iss": "spiffe://prod.example.org/ns/pay/sa/api",
             "aud": ["https://svc.internal/receipt"],
@@ -70,7 +62,7 @@ class PayloadTests(SynchronousTestCase):
             "jti": JTI,
             "svc": {
                 "v": 1,
-                "workloadStatementID": WORLD.generation.statement.id,
+                "workloadStatementID": FIXTURE.credentials.statement.id,
                 "level": "signRequest",
                 "nonce": NONCE,
                 "client": {"spiffeID": "spiffe://prod.example.org/ns/web/sa/fe", "x5t#S256": client.thumbprint},
@@ -114,38 +106,40 @@ class PayloadTests(SynchronousTestCase):
 
     def test_log_request(self) -> None:
         """A record at logRequest has the same payload with its own level; a weaker level leaves none."""
-        logged = svc_of(WORLD.draft(WORLD.exchange(level=Level.LOG_REQUEST)))
-        signed = svc_of(WORLD.draft())
+        logged = svc_of(FIXTURE.draft(FIXTURE.exchange(level=Level.LOG_REQUEST)))
+        signed = svc_of(FIXTURE.draft())
         self.assertEqual("logRequest", logged["level"])
         self.assertEqual({**signed, "level": "logRequest"}, logged)
-        self.assertRaises(LevelNotRecorded, WORLD.draft, WORLD.exchange(level=Level.WORKLOAD))
+        self.assertRaises(ValueError, FIXTURE.draft, FIXTURE.exchange(level=Level.WORKLOAD))
 
     def test_absent(self) -> None:
-        """No nonce, no TLS and no answer are null."""
-        nothing = WORLD.exchange(nonce=None, client=None, tls=None, status=None, outcome=Outcome.CLIENT_ABORTED)
-        svc = svc_of(WORLD.draft(nothing))
+        """An absent nonce, TLS or response is null."""
+        nothing = FIXTURE.exchange(
+            nonce=None, client=None, tls=None, status=None, outcome=ExchangeOutcome.CLIENT_ABORTED
+        )
+        svc = svc_of(FIXTURE.draft(nothing))
         self.assertEqual([None] * 4, [svc[name] for name in ("nonce", "client", "tls", "response")])
         self.assertEqual("client_aborted", svc["outcome"])
 
-    def test_bodiless_answers(self) -> None:
-        """HEAD, 101, 204 and 304 have size 0 and the digest of nothing, whatever was counted or announced."""
+    def test_responses_without_body(self) -> None:
+        """HEAD, 101, 204 and 304 have size 0 and the digest of no octets, whatever was counted or announced."""
         for method, status in (("HEAD", 200), ("GET", 101), ("GET", 204), ("GET", 304)):
-            exchange = WORLD.exchange(method=method, status=status, response_body=BodySeen(9, b"\0" * 32, False))
-            response = svc_of(WORLD.draft(exchange))["response"]
+            exchange = FIXTURE.exchange(method=method, status=status, response_body=BodySummary(9, b"\0" * 32, False))
+            response = svc_of(FIXTURE.draft(exchange))["response"]
             assert isinstance(response, dict)
             self.assertEqual(body_claim(b""), response["body"])
             self.assertIn(["content-length", "11"], response["headers"])
 
     def test_times_are_cut(self) -> None:
         """Times have six digits and a Z in UTC; iat is the floor of the end."""
-        exchange = WORLD.exchange(received=RECEIVED.replace(microsecond=0), completed=COMPLETED + timedelta(0))
-        times = svc_of(WORLD.draft(exchange))["time"]
+        exchange = FIXTURE.exchange(received=RECEIVED.replace(microsecond=0), completed=COMPLETED + timedelta(0))
+        times = svc_of(FIXTURE.draft(exchange))["time"]
         expected = {"received": "2026-11-21T00:25:31.000000Z", "completed": "2026-11-21T00:25:32.999999Z"}
         self.assertEqual(expected, times)
 
     def test_octets(self) -> None:
         """Octets beyond ASCII are characters U+0080-00FF, written as UTF-8 in the JSON."""
-        draft = WORLD.draft(WORLD.exchange(path="/caf\xe9", request_headers=((b"X", b"\xff\x80"),)))
+        draft = FIXTURE.draft(FIXTURE.exchange(path="/caf\xe9", request_headers=((b"X", b"\xff\x80"),)))
         self.assertIn("/café".encode(), draft.payload)
         request = svc_of(draft)["request"]
         assert isinstance(request, dict)
@@ -159,10 +153,10 @@ class RedactionTests(SynchronousTestCase):
         """The five headers are redacted in any case of their names; a configured one too; the query by choice."""
         redaction = Redaction.of(["X-Token"], query=True)
         secret = tuple((name.title().encode(), b"geheim") for name in [*sorted(REDACTED_ALWAYS), "x-token"])
-        exchange = WORLD.exchange(
+        exchange = FIXTURE.exchange(
             request_headers=secret, response_headers=secret, request_trailers=secret, query="?geheim"
         )
-        draft = WORLD.draft(exchange, redaction=redaction)
+        draft = FIXTURE.draft(exchange, redaction=redaction)
         self.assertNotIn(b"geheim", draft.payload)
         disclosures = draft.disclosures or {}
         headers, trailers = [str(n) for n in range(6)], [f"trailer:{n}" for n in range(6)]
@@ -172,21 +166,21 @@ class RedactionTests(SynchronousTestCase):
     def test_nothing_to_disclose(self) -> None:
         """Without anything redacted there are no disclosures; an empty query is never redacted."""
         plain = ((b"X", b"1"),)
-        exchange = WORLD.exchange(request_headers=plain, response_headers=plain, query="")
-        self.assertIsNone(WORLD.draft(exchange, redaction=Redaction.of(query=True)).disclosures)
+        exchange = FIXTURE.exchange(request_headers=plain, response_headers=plain, query="")
+        self.assertIsNone(FIXTURE.draft(exchange, redaction=Redaction.of(query=True)).disclosures)
 
     def test_salts_differ(self) -> None:
         """Equal values have different digests."""
         same = ((b"Cookie", b"a"), (b"Cookie", b"a"))
-        request = svc_of(WORLD.draft(WORLD.exchange(request_headers=same)))["request"]
+        request = svc_of(FIXTURE.draft(FIXTURE.exchange(request_headers=same)))["request"]
         assert isinstance(request, dict)
         first, second = request["headers"]
         self.assertNotEqual(first, second)
 
     @given(HEADERS, st.sets(st.sampled_from(["x-a", "content-length"])))
     def test_round_trip(self, raw: list[tuple[bytes, bytes]], names: set[str]) -> None:
-        """With its salt each redacted value is proved; every other value stands in clear."""
-        draft = WORLD.draft(WORLD.exchange(request_headers=raw), redaction=Redaction.of(names))
+        """With its salt each redacted value can be proved; every other value is in clear."""
+        draft = FIXTURE.draft(FIXTURE.exchange(request_headers=raw), redaction=Redaction.of(names))
         request = svc_of(draft)["request"]
         assert isinstance(request, dict)
         salts = (draft.disclosures or {}).get("request", {})
@@ -206,8 +200,8 @@ class EnvelopeTests(SynchronousTestCase):
 
     def test_disclosures_ride_outside(self) -> None:
         """The salts are an unsigned member of what is served to a party, and of nothing else."""
-        draft = WORLD.draft()
-        stored = sign_receipt(draft, WORLD.generation.signers)
+        draft = FIXTURE.draft()
+        stored = sign_receipt(draft, FIXTURE.credentials.signers)
         self.assertNotIn("disclosures", loads_object(stored.serialize()))
         served = with_disclosures(stored, draft.disclosures)
         self.assertEqual(draft.disclosures, loads_object(served.serialize())["disclosures"])

@@ -9,36 +9,29 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
 from svc.notary.evidence import TIME_ASSERTED
-from svc.notary.exchange import BodySeen
+from svc.notary.exchange import BodySummary
 from svc.notary.facts import Container, WorkloadFacts
 from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
-from svc.notary.report import (
-    MAX_BODY_TEXT,
-    Part,
-    Report,
-    raw_claims,
-    receipt_report,
-    statement_report,
-)
+from svc.notary.report import MAX_BODY_TEXT, Part, Report, raw_claims, receipt_report, statement_report
 from tests.notary import test_statement
-from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, World, seen_of
+from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, seen_of
 
-WORLD = World()
+FIXTURE = Fixture()
 #: Characters that move a cursor, reorder a line or end one.
 HOSTILE = "\x1b[2J\r\n\x7f\x9b\u202e\u2066\u2028\u2029\x00"
 
 
 def checked(**changes: object) -> ReceiptEvidence:
     """The evidence of a receipt about an exchange with other fields."""
-    exchange = WORLD.exchange(**changes)
+    exchange = FIXTURE.exchange(**changes)
     return verify_receipt(
-        WORLD.receipt(exchange, redaction=Redaction(query="query" in changes)),
-        statement=WORLD.evidence,
+        FIXTURE.receipt(exchange, redaction=Redaction(query="query" in changes)),
+        statement=FIXTURE.evidence,
         profile=Profile.HYBRID,
-        anchors=WORLD.anchors,
+        anchors=FIXTURE.anchors,
         now=NOW + timedelta(seconds=2),
         seen=seen_of(exchange),
     )
@@ -46,7 +39,12 @@ def checked(**changes: object) -> ReceiptEvidence:
 
 def labels(report: Report, depth: int = 0) -> list[str]:
     """The labels of one depth, in order."""
-    return [entry.label for entry in report.entries if entry.depth == depth and entry.label]
+    return [line.label for line in report.lines if line.depth == depth and line.label]
+
+
+def value_of(report: Report, label: str) -> str:
+    """The value of the first line with this label."""
+    return next(line.value for line in report.lines if line.label == label)
 
 
 class StatementReportTests(SynchronousTestCase):
@@ -54,53 +52,71 @@ class StatementReportTests(SynchronousTestCase):
 
     def test_fields(self) -> None:
         """The report starts with the fields of the specification, in its words and order, and ends with the claims."""
-        report = statement_report(WORLD.evidence)
+        report = statement_report(FIXTURE.evidence)
         wanted = ["Trust Domain", "SPIFFE ID", "Namespace", "Service Account", "Pod Name", "Pod UID",
                   "Container Images", "Labels", "Annotations"]  # fmt: skip
         self.assertEqual(wanted, labels(report)[: len(wanted)])
         self.assertEqual("Raw Claims (JSON)", labels(report)[-1])
         text = report.render()
-        self.assertTrue(text.startswith(f"Workload Identity Statement {printed_id(WORLD.evidence.id)}\n"))
+        self.assertTrue(text.startswith(f"Workload Identity Statement {printed_id(FIXTURE.evidence.id)}\n"))
         self.assertIn(f"- api: reg/pay/api:1.4 sha256:{'ab' * 32}\n", text)
         self.assertIn("- mls.svc.internal/level: de:s\n", text)
         self.assertIn("- mls.svc.internal/compartment: de:alpha\n", text)
 
     def test_checks(self) -> None:
-        """The report says which signatures were valid, whether they are post-quantum and who issued."""
-        report = statement_report(WORLD.evidence)
-        self.assertEqual("ES256 valid, ML-DSA-65 valid", report.value_of("Signatures"))
-        self.assertEqual("yes", report.value_of("Post-Quantum"))
+        """The report names the valid signatures, whether they are post-quantum, and the issuer."""
+        report = statement_report(FIXTURE.evidence)
+        self.assertEqual("ES256 valid, ML-DSA-65 valid", value_of(report, "Signatures"))
+        self.assertEqual("yes", value_of(report, "Post-Quantum"))
         self.assertIn("Issuer: spiffe://prod.example.org/ns/pay/sa/api (self-issued)\n", str(report))
         self.assertNotIn(TIME_ASSERTED, str(report))
-        self.assertIn(TIME_ASSERTED, str(statement_report(WORLD.evidence, time_asserted=True)))
+        offline = str(statement_report(FIXTURE.evidence, time_asserted=True))
+        self.assertIn(TIME_ASSERTED, offline)
+        self.assertIn("Bound To Connection: yes\n", str(report))
+        self.assertIn("Bound To Connection: yes (verified offline)\n", offline)
 
     def test_self_asserted(self) -> None:
         """Pod facts of a self-issued statement are marked, SPIFFE ID and trust domain are not."""
-        report = statement_report(WORLD.evidence)
-        marked = {entry.label for entry in report.entries if entry.mark == "self-asserted"}
+        report = statement_report(FIXTURE.evidence)
+        marked = {line.label for line in report.lines if line.mark == "self-asserted"}
         self.assertEqual(
             {"Namespace", "Service Account", "Pod Name", "Pod UID", "Container Images", "Labels", "Annotations"}, marked
         )
 
     def test_central(self) -> None:
-        """A central issuer's word is not marked."""
-        evidence = test_statement.WORLD.verified_statement(test_statement.central())
+        """Facts of a central issuer are not marked."""
+        evidence = test_statement.FIXTURE.verified_statement(test_statement.central())
         report = statement_report(evidence)
         self.assertNotIn("self-asserted", str(report))
         self.assertIn("(central issuer)", str(report))
 
     def test_classical(self) -> None:
         """Under the profile classical the report does not claim to be post-quantum."""
-        evidence = WORLD.verified_statement(WORLD.generation.statement.envelope, profile=Profile.CLASSICAL)
-        self.assertEqual("no", statement_report(evidence).value_of("Post-Quantum"))
+        evidence = FIXTURE.verified_statement(FIXTURE.credentials.statement.envelope, profile=Profile.CLASSICAL)
+        self.assertEqual("no", value_of(statement_report(evidence), "Post-Quantum"))
 
     def test_absent(self) -> None:
         """What is absent is a dash, and named."""
-        statement = WORLD.generation_of(WORLD.svid, facts=WorkloadFacts.explicit(host_name="h")).statement
-        report = statement_report(WORLD.verified_statement(statement.envelope))
-        self.assertEqual(["-"] * 3, [report.value_of(name) for name in ("Namespace", "Container Images", "Labels")])
-        self.assertEqual("h", report.value_of("Pod Name"))
-        self.assertIn("podUID", report.value_of("Absent Or Withheld"))
+        statement = FIXTURE.credentials_of(FIXTURE.svid, facts=WorkloadFacts.explicit(host_name="h")).statement
+        report = statement_report(FIXTURE.verified_statement(statement.envelope))
+        self.assertEqual(["-"] * 3, [value_of(report, name) for name in ("Namespace", "Container Images", "Labels")])
+        self.assertIn("\n  Pod UID: -\n  Container Images: -\n", str(report))
+        self.assertEqual(
+            "namespace, serviceAccount, podUID, node, containers, labels, annotations",
+            value_of(report, "Absent Or Withheld"),
+        )
+
+    def test_host_name(self) -> None:
+        """A host name in place of a pod name is marked as one and not listed as absent; without it the name is."""
+        for host, line, listed in (
+            ("h", "  Pod Name: h (self-asserted, host name)\n", False),
+            ("", "  Pod Name: -\n", True),
+        ):
+            statement = FIXTURE.credentials_of(FIXTURE.svid, facts=WorkloadFacts.explicit(host_name=host)).statement
+            report = statement_report(FIXTURE.verified_statement(statement.envelope))
+            self.assertIn(line, str(report))
+            self.assertEqual(listed, "podName" in value_of(report, "Absent Or Withheld"))
+        self.assertIn("Pod Name: api-7c (self-asserted)\n", str(statement_report(FIXTURE.evidence)))
 
     def test_hostile_values(self) -> None:
         """No value moves the cursor, reorders a line or makes one of its own."""
@@ -110,7 +126,9 @@ class StatementReportTests(SynchronousTestCase):
             annotations={naming.ANNOTATION_LEVEL: HOSTILE},
         )
         text = str(
-            statement_report(WORLD.verified_statement(WORLD.generation_of(WORLD.svid, facts=facts).statement.envelope))
+            statement_report(
+                FIXTURE.verified_statement(FIXTURE.credentials_of(FIXTURE.svid, facts=facts).statement.envelope)
+            )
         )
         self.assertFalse(set(HOSTILE.replace("[2J", "").replace("\n", "")) & set(text))
         self.assertEqual(1, sum(line.strip().startswith("Trust Domain:") for line in text.split("\n")))
@@ -131,8 +149,8 @@ class ReceiptReportTests(SynchronousTestCase):
         )
         self.assertEqual(f"Signed Request Receipt {printed_id(evidence.id)}", report.title)
         self.assertTrue(report.title.endswith("="))
-        self.assertEqual("2026-11-21T00:25:32Z", report.value_of("Issued At"))
-        self.assertEqual(printed_id(evidence.statement_id), report.value_of("Workload Statement ID"))
+        self.assertEqual("2026-11-21T00:25:32Z", value_of(report, "Issued At"))
+        self.assertEqual(printed_id(evidence.statement_id), value_of(report, "Workload Statement ID"))
         self.assertIn("  Audience:\n    - https://svc.internal/receipt\n", str(report))
 
     def test_bodies(self) -> None:
@@ -151,8 +169,20 @@ class ReceiptReportTests(SynchronousTestCase):
             (b"a" * (MAX_BODY_TEXT - 1) + b"\xff", "(binary data)"),
             (b"one\ntwo\x1b[0m", "one\\x0atwo\\x1b[0m"),
         ):
-            report = receipt_report(checked(), response_body=body)
+            report = receipt_report(checked(response_body=BodySummary.of(body)), response_body=body)
             self.assertIn(f"      {shown}\n  Outcome", str(report), body[-4:])
+
+    def test_attested_octets_alone(self) -> None:
+        """Nothing of a body is shown beyond the octets that the receipt attests."""
+        early = checked(request_body=BodySummary.of(REQUEST_BODY[:4], complete=False))
+        text = str(receipt_report(early, request_body=REQUEST_BODY, response_body=RESPONSE_BODY + b" and more"))
+        self.assertIn('    Body: 4 bytes (incomplete)\n      {"am\n  HTTP Response', text)
+        self.assertIn('    Body: 11 bytes\n      {"ok":true}\n  Outcome', text)
+        none = checked(request_body=BodySummary.of(b"", complete=False))
+        self.assertIn("    Body: 0 bytes (incomplete)\n  HTTP Response", str(receipt_report(none, request_body=b"x")))
+        long = b"a" * MAX_BODY_TEXT
+        at_limit = checked(response_body=BodySummary.of(long))
+        self.assertIn(f"      {long.decode()}\n  Outcome", str(receipt_report(at_limit, response_body=long + b"b")))
 
     def test_redacted(self) -> None:
         """Redacted values show their digest and never the value."""
@@ -162,8 +192,8 @@ class ReceiptReportTests(SynchronousTestCase):
         self.assertNotIn("geheim", text)
 
     def test_incomplete(self) -> None:
-        """A body that was not read to its end says so."""
-        early = checked(request_body=BodySeen.of(REQUEST_BODY[:3], complete=False))
+        """A body that was not read completely is marked."""
+        early = checked(request_body=BodySummary.of(REQUEST_BODY[:3], complete=False))
         self.assertIn("Body: 3 bytes (incomplete)", str(receipt_report(early)))
 
     def test_trailers(self) -> None:
@@ -188,7 +218,7 @@ class RenderTests(SynchronousTestCase):
             seen.add(part)
             return f"<{part.value}>{text}"
 
-        text = statement_report(WORLD.evidence).render(style)
+        text = statement_report(FIXTURE.evidence).render(style)
         self.assertEqual(set(Part), seen)
         self.assertIn("<label>Namespace: <value>pay <mark>(self-asserted)\n", text)
 
@@ -199,7 +229,3 @@ class RenderTests(SynchronousTestCase):
         self.assertTrue(text.replace("\n", "").isprintable() and text.isascii())
         self.assertEqual(claims, json.loads(text))
         self.assertEqual(["b", "a"], list(json.loads(text)))
-
-    def test_no_such_label(self) -> None:
-        """Asking for a label that is not there is an error."""
-        self.assertRaises(KeyError, statement_report(WORLD.evidence).value_of, "Colour")

@@ -1,6 +1,4 @@
-"""
-The vectors of the signature envelope: every file gives exactly what its ``expect`` line says.
-"""
+"""The vectors of the signature envelope: each file gives the result of its ``expect`` line."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID, verify_svid
 from svc.notary.errors import NotaryError
-from svc.notary.pqproof import check_proof
+from svc.notary.pqleaf import check_proof
 from svc.notary.profile import Profile
 from svc.notary.verification import verify_envelope
 from svc.testing.vectors import Vector, load_vectors, vector_anchors

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from svc import naming
 from svc.identity import SpiffeID, X509Svid, certificate_sha256
 from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.exchange import BodySeen, Exchange, Peer, TlsFacts
+from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts
 from svc.notary.facts import Container, WorkloadFacts
 from svc.notary.keys import Signer
 from svc.notary.level import Level
@@ -29,6 +29,8 @@ ROOT: Final = Root("prod-p256")
 PQ: Final = Root("prod-pq", "ML-DSA-65")
 MANAGER: Final = f"spiffe://{DOMAIN}/svc/manager"
 MOMENT: Final = "2026-11-21T00:25:32Z"
+#: The last second of the year 9999, beyond which no calendar here goes.
+LAST_SECOND: Final = 253_402_300_799
 CLASSICAL: Final = {"profile": "classical", "now": MOMENT, "spiffe": f"{DOMAIN}=prod-p256"}
 HYBRID: Final = {"profile": "hybrid", "now": MOMENT, "spiffe": f"{DOMAIN}=prod-p256", "pq": f"{DOMAIN}=prod-pq"}
 NONCE: Final = b64u_encode(seed("nonce")[:16])
@@ -101,9 +103,9 @@ def changed(envelope: Envelope, typ: str, signers: Sequence[Signer], **claims: o
     return sign_envelope(dumps(payload), typ, signers).with_extra(**envelope.extra)
 
 
-def exchange(**fields: Any) -> Exchange:
+def exchange(**fields: Any) -> RecordedExchange:
     """The exchange as the server saw it."""
-    found = Exchange(
+    found = RecordedExchange(
         level=Level.SIGN_REQUEST,
         nonce=NONCE,
         jti=b64u_encode(seed("jti")[:16]),
@@ -121,11 +123,11 @@ def exchange(**fields: Any) -> Exchange:
             (b"Content-Type", b"application/json"),
             (b"Content-Length", b"13"),
         ),
-        request_body=BodySeen.of(REQUEST_BODY),
+        request_body=BodySummary.of(REQUEST_BODY),
         request_trailers=(),
         status=200,
         response_headers=((b"Content-Type", b"application/json"), (b"Content-Length", b"11")),
-        response_body=BodySeen.of(RESPONSE_BODY),
+        response_body=BodySummary.of(RESPONSE_BODY),
         response_trailers=(),
         received=NOW,
         completed=NOW,
@@ -134,7 +136,7 @@ def exchange(**fields: Any) -> Exchange:
 
 
 def receipt_of(
-    what: Exchange,
+    what: RecordedExchange,
     *,
     statement: Statement | None = None,
     signers: Sequence[Signer] | None = None,
@@ -152,7 +154,7 @@ def pem_of(svid: X509Svid) -> bytes:
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in svid.chain).rstrip(b"\n")
 
 
-def seen_json(what: Exchange) -> bytes:
+def seen_json(what: RecordedExchange) -> bytes:
     """The client's view of an exchange, without its bodies."""
     return dumps(
         {

@@ -12,12 +12,16 @@ from svc import naming
 from svc.identity import BundleArchive, BundleSet, TrustAnchor, TrustDomain, X509Bundle
 from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile
-from svc.strictjson import dumps, loads_object
+from svc.notary.exchange import BodySummary
+from svc.notary.ids import statement_id
+from svc.strictjson import b64u_encode, dumps, loads_object
 from tests.vectors.artifact_scenario import (
     CLASSICAL,
     CLIENT,
     HYBRID,
+    LAST_SECOND,
     MANAGER,
+    MOMENT,
     NEIGHBOUR,
     NOW,
     REQUEST_BODY,
@@ -108,7 +112,15 @@ def _write_time() -> None:
     comment = "The evidence is from after now, though its certificates are valid then."
     ahead = int(NOW.timestamp()) + 120
     late = changed(receipt_of(exchange()), naming.TYPE_RECEIPT, signers_of(SERVER), iat=ahead)
-    write_one("from-the-future", comment, "time_skew", file_of(receipt=late).serialize(), now="2026-11-21T00:25:32Z")
+    write_one("from-the-future", comment, "time_skew", file_of(receipt=late).serialize(), now=MOMENT)
+    comment = "The statement is from 61 s after now."
+    early = changed(statement_of().envelope, naming.TYPE_STATEMENT, signers_of(SERVER), iat=int(NOW.timestamp()) + 61)
+    write_one("statement-from-the-future", comment, "not_yet_valid", file_of(statement=early).serialize(), now=MOMENT)
+    comment = "The statement ends in the last second of the year 9999."
+    endless = changed(statement_of().envelope, naming.TYPE_STATEMENT, signers_of(SERVER), exp=LAST_SECOND)
+    claims = {"svc__workloadStatementID": statement_id(endless.payload)}
+    under = changed(receipt_of(exchange()), naming.TYPE_RECEIPT, signers_of(SERVER), **claims)
+    write_one("statement-year-9999", comment, "ok", file_of(statement=endless, receipt=under).serialize())
 
 
 def _write_rules() -> None:
@@ -127,9 +139,57 @@ def _write_rules() -> None:
     write_one("request-body-other", comment, "request_mismatch{body}", file_of(request_body=b"{}").serialize())
     comment = "The response body in the file is not the one of the receipt."
     write_one("response-body-other", comment, "response_mismatch{body}", file_of(response_body=b"{}").serialize())
+    _write_bodies()
+    _write_disclosures()
     flat = loads_object(file_of().serialize())["receipt"]
     swapped = bent(statement=flat)
     write_one("receipt-as-statement", "A receipt in the place of the statement.", "wrong_type", swapped)
+
+
+def _write_bodies() -> None:
+    cut = receipt_of(exchange(response_body=BodySummary.of(RESPONSE_BODY[:4], complete=False)))
+    reason = "response_mismatch{body}"
+    comment = "The response was cut, and the file has octets behind those that the receipt attests."
+    write_one("response-behind-cut", comment, reason, file_of(receipt=cut).serialize())
+    comment = "The response was cut, and the file has what the receipt attests; it is still not the whole response."
+    write_one("response-cut", comment, reason, file_of(receipt=cut, response_body=RESPONSE_BODY[:4]).serialize())
+    comment = "The response was cut, and the file has no body of it."
+    write_one("response-cut-without-body", comment, "ok", file_of(receipt=cut, response_body=None).serialize())
+    early = receipt_of(exchange(status=413, request_body=BodySummary.of(REQUEST_BODY[:4], complete=False)))
+    comment = "The server answered after 4 octets of the request body, which are the ones in the file."
+    write_one("request-early", comment, "ok", file_of(receipt=early).serialize())
+    comment = "The server answered after 4 octets of the request body, and the file has 3 of them."
+    fewer = file_of(receipt=early, request_body=REQUEST_BODY[:3]).serialize()
+    write_one("request-early-fewer", comment, "request_mismatch{body}", fewer)
+    write_one("bodies-without-receipt", "No receipt attests the bodies.", "malformed", bent(receipt=...))
+    head = receipt_of(exchange(method="HEAD"))
+    comment = "A body in the file for an answer that has none."
+    write_one("head-with-body", comment, reason, file_of(receipt=head).serialize())
+    body = {"size": len(RESPONSE_BODY), "sha-256": b64u_encode(BodySummary.of(RESPONSE_BODY).sha256), "complete": True}
+    counted = changed(head, naming.TYPE_RECEIPT, signers_of(SERVER), svc__response__body=body)
+    comment = "The receipt attests a body of an answer that has none."
+    write_one("head-counted", comment, reason, file_of(receipt=counted).serialize())
+
+
+def _write_disclosures() -> None:
+    secret = (*exchange().request_headers, (b"Authorization", b"Bearer s3cret"))
+    receipt = receipt_of(exchange(request_headers=secret))
+    write_one("disclosures", "The salt of a redacted header.", "ok", file_of(receipt=receipt).serialize())
+    bare = Envelope(receipt.payload, receipt.signatures)
+    write_one("disclosures-left-out", "A reader's copy has no salts.", "ok", file_of(receipt=bare).serialize())
+    salt = "A" * 22
+    for name, comment, disclosures in (
+        ("null", "Disclosures are an object.", None),
+        ("side-array", "The salts of a side are an object.", {"request": [salt]}),
+        ("side", "Salts of neither request nor response.", {"proxy": {"2": salt}}),
+        ("short", "A salt of one octet.", {"request": {"2": "AA"}}),
+        ("spare-bits", "A salt that is not canonical.", {"request": {"2": "A" * 21 + "B"}}),
+        ("clear", "More salts than redacted values.", {"request": {"1": salt, "2": salt}}),
+        ("trailer", "A salt for a trailer that is not there.", {"request": {"trailer:2": salt}}),
+        ("response", "A salt of the request on the side of the response.", {"response": {"2": salt}}),
+    ):
+        data = file_of(receipt=bare.with_extra(disclosures=disclosures)).serialize()
+        write_one(f"disclosures-{name}", comment, "malformed", data)
 
 
 def _write_files() -> None:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from svc.identity import certificate_sha256
-from svc.notary.headers import MAX_PROTECTED
+from svc.notary.envelope import MAX_PROTECTED
 from svc.notary.keys import Signer
 from svc.notary.x5c import encode_x5c
 from svc.strictjson import b64u_decode, b64u_encode, dumps
@@ -183,6 +183,19 @@ def headers() -> None:
         "The algorithm stands outside the signature.",
         "malformed",
         forge([A], PAYLOAD, header={"alg": "ES256"}),
+    )
+    one(
+        "jws/both-headers",
+        "A member without a meaning in both headers of a signature.",
+        "malformed",
+        forge([A], PAYLOAD, protected={"x-note": 1}, header={"x-note": 1}),
+    )
+    one(
+        "jws/both-headers-second",
+        "A member in both headers of the second signature alone.",
+        "malformed",
+        forge([A, B], PAYLOAD, protected_of={"ML-DSA-65": {"x-note": 1}}, header={"x-note": 2}),
+        HYBRID,
     )
     one(
         "jws/kid-in-receipt",

@@ -104,6 +104,8 @@ def proofs() -> None:
         ("other-challenge", "challenge", b64u_encode(seed("other")), "proof_mismatch{challenge}"),
         ("late", "iat", claims["iat"] - 61, "time_skew"),
         ("early", "iat", claims["iat"] + 61, "time_skew"),
+        ("year-9999", "iat", 253_402_300_799, "time_skew"),
+        ("year-10000", "iat", 253_402_300_800, "malformed"),
         ("last-second", "iat", claims["iat"] - 60, "ok"),
         ("other-issuer", "iss", NEIGHBOUR, "issuer_mismatch"),
         ("short-pub", "pub", b64u_encode(bytes(1951)), "malformed"),
@@ -119,6 +121,8 @@ def _proof_signatures(payload: bytes, raw: Signer) -> None:
     proof("svid-alone", "Only the SVID key signs.", "hybrid_incomplete", forge([A], payload, typ=typ))
     proof("with-certificates", "The new key has certificates already.", "malformed", forge([A, B], payload, typ=typ))
     proof("wrong-type", "A receipt is no proof.", "wrong_type", forge([A, raw], payload))
+    both = forge([A, raw], payload, typ=typ, protected={"x-note": 1}, header={"x-note": 1})
+    proof("both-headers", "A member in both headers of a signature.", "malformed", both)
     twin = Signer.from_chain(KEY, ROOT.leaf(KEY))
     comment = "The proof is signed with another certificate than the one that was verified."
     proof("other-certificate", comment, "proof_mismatch{x5c}", forge([twin, raw], payload, typ=typ))

@@ -23,7 +23,7 @@ from svc.notary.keys import Signer
 from svc.strictjson import b64u_encode, dumps
 from svc.testing.certificates import (
     SIGNING_KEY_USAGE,
-    Shape,
+    CertificateTemplate,
     build_certificate,
     name_of,
     subject_key_identifier,
@@ -84,14 +84,16 @@ class Root:
             **knobs,
         }
         above = issuer or self
-        self.certificate = build_certificate(Shape(**shape), self.key.public_key(), name_of(above.name), above.key)
+        self.certificate = build_certificate(
+            CertificateTemplate(**shape), self.key.public_key(), name_of(above.name), above.key
+        )
 
     def pem(self) -> str:
         """The certificate for a bundle file."""
         return self.certificate.public_bytes(Encoding.PEM).decode("ascii")
 
     def leaf(self, key: Any, spiffe_id: str = WORKLOAD, **knobs: Any) -> tuple[x509.Certificate, ...]:
-        """An SVID chain for a key; ``knobs`` as in :class:`svc.testing.certificates.Shape`."""
+        """An SVID chain for a key; ``knobs`` as in :class:`svc.testing.certificates.CertificateTemplate`."""
         shape: dict[str, Any] = {
             "subject": "workload",
             "uris": (spiffe_id,),
@@ -100,7 +102,7 @@ class Root:
             "signature": self.digest,
             **knobs,
         }
-        leaf = build_certificate(Shape(**shape), key.public_key(), name_of(self.name), self.key)
+        leaf = build_certificate(CertificateTemplate(**shape), key.public_key(), name_of(self.name), self.key)
         return (leaf,) if self.issuer is None else (leaf, self.certificate)
 
     def pq_leaf(

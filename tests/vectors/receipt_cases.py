@@ -12,7 +12,7 @@ from typing import Any
 
 from svc import naming
 from svc.notary.envelope import Envelope
-from svc.notary.exchange import EMPTY_BODY, BodySeen, Exchange, Outcome, TlsFacts
+from svc.notary.exchange import EMPTY_BODY, BodySummary, ExchangeOutcome, RecordedExchange, TlsFacts
 from svc.notary.ids import statement_id
 from svc.notary.receipt import Redaction
 from svc.strictjson import b64u_encode
@@ -20,6 +20,7 @@ from tests.vectors.artifact_scenario import (
     CLASSICAL,
     CLIENT,
     HYBRID,
+    LAST_SECOND,
     NOW,
     REPLICA,
     REQUEST_BODY,
@@ -45,7 +46,7 @@ def write_one(
     expect: str,
     envelope: Envelope,
     *,
-    seen: Exchange | None = None,
+    seen: RecordedExchange | None = None,
     statement: Envelope | None = None,
     request_body: bytes = REQUEST_BODY,
     response_body: bytes = RESPONSE_BODY,
@@ -64,7 +65,7 @@ def write_one(
     write(f"receipt/{name}", comment, expect, headers, sections)
 
 
-def agreed(name: str, comment: str, what: Exchange, **more: Any) -> None:
+def agreed(name: str, comment: str, what: RecordedExchange, **more: Any) -> None:
     """A vector in which server and client saw the same."""
     write_one(name, comment, "ok", receipt_of(what), seen=what, **more)
 
@@ -110,6 +111,11 @@ def write_times() -> None:
     write_one("other-statement", comment, "statement_mismatch", receipt_of(exchange()), statement=other)
     write_one("iat-ahead", "Issued 61 s after now.", "time_skew", own(iat=IAT + 61))
     write_one("iat-leeway", "Issued 60 s after now.", "ok", own(iat=IAT + 60))
+    write_one("iat-year-9999", "Issued in the last second of the year 9999.", "time_skew", own(iat=LAST_SECOND))
+    endless = changed(statement_of().envelope, naming.TYPE_STATEMENT, signers_of(SERVER), exp=LAST_SECOND)
+    late = own(svc__workloadStatementID=statement_id(endless.payload))
+    comment = "Its statement ends in the last second of the year 9999."
+    write_one("statement-year-9999", comment, "ok", late, statement=endless)
     write_one("iat-before-start", "Issued 61 s before the exchange began.", "time_skew", own(iat=IAT - 61))
 
 
@@ -140,6 +146,18 @@ def write_redactions() -> None:
     write_one("redacted-other-salt", "A salt that is not the one.", reason, wrong, seen=secret)
     odd = bare.with_extra(disclosures={"request": {"2": "AA"}})
     write_one("redacted-short-salt", "A salt of one octet.", "malformed", odd, seen=secret)
+    salt = "A" * 22
+    for name, comment, disclosures in (
+        ("array", "Disclosures are an object.", []),
+        ("side", "Salts of neither request nor response.", {"proxy": {"2": salt}}),
+        ("clear", "A salt for a header that stands in clear.", {"request": {"0": salt, "2": salt}}),
+        ("beyond", "A salt for a header that the receipt does not have.", {"request": {"3": salt}}),
+        ("spelling", "The place of a header in another spelling.", {"request": {"02": salt}}),
+        ("query", "A salt for a query that stands in clear.", {"request": {"query": salt}}),
+        ("response", "A salt of the request on the side of the response.", {"response": {"2": salt}}),
+        ("number", "A salt that is a number.", {"request": {"2": 1}}),
+    ):
+        write_one(f"disclosures-{name}", comment, "malformed", bare.with_extra(disclosures=disclosures), seen=secret)
     hidden = receipt_of(exchange(), redaction=Redaction(query=True))
     write_one("redacted-query", "A redacted query, proved by its salt.", "ok", hidden)
     reason = "request_mismatch{query}"
@@ -191,34 +209,36 @@ def write_bodies() -> None:
     agreed("head", "An answer to HEAD announces a length and has no body.", exchange(method="HEAD", **empty), **nothing)
     agreed("not-modified", "So does 304.", exchange(method="GET", status=304, **empty), **nothing)
     announced = receipt_of(exchange(method="HEAD", **empty))
-    digest = b64u_encode(BodySeen.of(RESPONSE_BODY).sha256)
+    digest = b64u_encode(BodySummary.of(RESPONSE_BODY).sha256)
     body = {"size": len(RESPONSE_BODY), "sha-256": digest, "complete": True}
     counted = changed(announced, naming.TYPE_RECEIPT, signers_of(SERVER), svc__response__body=body)
     comment = "The server counted the body that HEAD leaves out."
     head = exchange(method="HEAD", **empty)
     write_one("head-counted", comment, "response_mismatch{body}", counted, seen=head, **nothing)
+    comment = "Octets arrived behind an answer that has no body, and no receipt attests them."
+    write_one("head-with-body", comment, "response_mismatch{body}", announced, seen=head, request_body=b"")
     ranged = exchange(
         status=206,
         response_headers=((b"Content-Encoding", b"gzip"), (b"Content-Range", b"bytes 0-19/40")),
-        response_body=BodySeen.of(COMPRESSED[:20]),
+        response_body=BodySummary.of(COMPRESSED[:20]),
     )
     comment = "A range of a compressed body: the octets as transferred, never decompressed."
     agreed("206-gzip", comment, ranged, response_body=COMPRESSED[:20])
-    unpacked = receipt_of(exchange(response_body=BodySeen.of(gzip.decompress(COMPRESSED))))
+    unpacked = receipt_of(exchange(response_body=BodySummary.of(gzip.decompress(COMPRESSED))))
     comment = "The server digested the decompressed body."
-    zipped = exchange(response_body=BodySeen.of(COMPRESSED))
+    zipped = exchange(response_body=BodySummary.of(COMPRESSED))
     write_one("gzip-decompressed", comment, "response_mismatch{body}", unpacked, seen=zipped, response_body=COMPRESSED)
 
 
 def write_ends() -> None:
     """Early answers, trailers and how an exchange ends."""
-    early = exchange(status=413, request_body=BodySeen.of(REQUEST_BODY[:4], complete=False))
+    early = exchange(status=413, request_body=BodySummary.of(REQUEST_BODY[:4], complete=False))
     agreed("early-413", "The server answered after 4 octets of the request body.", early)
-    lied = exchange(status=413, request_body=BodySeen.of(b"none", complete=False))
+    lied = exchange(status=413, request_body=BodySummary.of(b"none", complete=False))
     comment = "The first octets that the server names are not those that were sent."
     write_one("early-413-other", comment, "request_mismatch{body}", receipt_of(lied), seen=early)
     comment = "The server claims to have read more than was sent."
-    more = exchange(status=413, request_body=BodySeen.of(REQUEST_BODY + b"x", complete=False))
+    more = exchange(status=413, request_body=BodySummary.of(REQUEST_BODY + b"x", complete=False))
     write_one("early-413-more", comment, "request_mismatch{body}", receipt_of(more), seen=early)
     trailers = exchange(request_trailers=((b"X-Sent", b"1"),), response_trailers=((b"X-Sum", b"2"), (b"Svc-X", b"3")))
     agreed("trailers", "Trailers of both sides are compared like headers.", trailers)
@@ -233,16 +253,18 @@ def write_ends() -> None:
         status=101,
         response_headers=upgrade[:2],
         response_body=EMPTY_BODY,
-        outcome=Outcome.UPGRADED,
+        outcome=ExchangeOutcome.UPGRADED,
     )
     comment = "The receipt covers the 101 exchange, not what follows."
     agreed("upgraded", comment, switched, request_body=b"", response_body=b"")
-    cut = exchange(response_body=BodySeen.of(RESPONSE_BODY, complete=False), outcome=Outcome.CREDENTIALS_EXPIRED)
+    cut = exchange(
+        response_body=BodySummary.of(RESPONSE_BODY, complete=False), outcome=ExchangeOutcome.CREDENTIALS_EXPIRED
+    )
     comment = "An endless stream was cut with its generation: the response is not whole."
     write_one("stream-cut", comment, "response_mismatch{body}", receipt_of(cut), response_complete="false")
     comment = "The server says the response was whole, the client saw it cut."
     write_one("response-cut", comment, "response_mismatch{body}", receipt_of(exchange()), response_complete="false")
-    aborted = exchange(status=None, outcome=Outcome.CLIENT_ABORTED)
+    aborted = exchange(status=None, outcome=ExchangeOutcome.CLIENT_ABORTED)
     comment = "The server saw the client go before any answer, the client got one."
     write_one("unanswered", comment, "response_mismatch{status}", receipt_of(aborted))
     late = exchange(completed=NOW + timedelta(microseconds=999999))

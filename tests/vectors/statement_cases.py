@@ -18,6 +18,7 @@ from tests.vectors.artifact_scenario import (
     CLASSICAL,
     CLIENT,
     HYBRID,
+    LAST_SECOND,
     MANAGER,
     MOMENT,
     NEIGHBOUR,
@@ -71,7 +72,12 @@ def write_good() -> None:
     write_one("good-unknown-members", "Members of a later version are ignored.", "ok", own(later=1, svc__later=[]))
     edge = own(nbf=IAT + 60, exp=IAT + 60)
     write_one("good-nbf-leeway", "nbf is 60 s ahead of the clock.", "ok", edge)
-    write_one("good-exp-leeway", "exp was 60 s ago.", "ok", own(exp=IAT - 60))
+    past = {"iat": IAT - 900, "nbf": IAT - 900}
+    write_one("good-exp-leeway", "exp was 60 s ago.", "ok", own(**past, exp=IAT - 60))
+    write_one("good-iat-leeway", "iat is 60 s ahead of the clock.", "ok", own(iat=IAT + 60))
+    write_one("good-iat-at-exp", "Issued in its last second.", "ok", own(exp=IAT))
+    comment = "exp is the last second of the year 9999, which has no minute of leeway behind it."
+    write_one("good-exp-year-9999", comment, "ok", own(exp=LAST_SECOND))
     comment = "Long after its certificates expired, judged at its iat."
     write_one("good-evidence", comment, "ok", plain.envelope, peer=None, now="2028-01-01T00:00:00Z", mode="evidence")
     comment = "Nothing that is absent is guessed: facts are null and named."
@@ -132,7 +138,19 @@ def write_claims() -> None:
     comment = "The audience is a text, not an array."
     write_one("audience-array", comment, "malformed", own(aud=[naming.AUDIENCE_STATEMENT]))
     write_one("nbf-ahead", "nbf is 61 s ahead of the clock.", "not_yet_valid", own(nbf=IAT + 61))
-    write_one("exp-past", "exp was 61 s ago.", "expired", own(exp=IAT - 61))
+    past = {"iat": IAT - 900, "nbf": IAT - 900}
+    write_one("exp-past", "exp was 61 s ago.", "expired", own(**past, exp=IAT - 61))
+    write_one("exp-before-iat", "Issued a second after its end.", "malformed", own(exp=IAT - 1))
+    write_one("exp-year-10000", "A time that no calendar has.", "malformed", own(exp=LAST_SECOND + 1))
+    reason = "not_yet_valid"
+    write_one("iat-ahead", "iat is 61 s ahead of the clock.", reason, own(iat=IAT + 61))
+    comment = "The same as evidence: it is not judged at a time that has not come."
+    write_one("iat-ahead-evidence", comment, reason, own(iat=IAT + 61), peer=None, mode="evidence")
+    far = {"iat": LAST_SECOND, "exp": LAST_SECOND}
+    write_one("iat-year-9999", "Issued in the last second of the year 9999.", reason, own(**far))
+    comment = "The same as evidence."
+    write_one("iat-year-9999-evidence", comment, reason, own(**far), peer=None, mode="evidence")
+    write_one("nbf-year-9999", "Valid from the last second on.", reason, own(nbf=LAST_SECOND, exp=LAST_SECOND))
     write_one("exp-missing", "A statement without an end.", "malformed", own(exp=...))
     write_one("sub-upper-case", "The subject is no SPIFFE ID.", "malformed", own(sub="spiffe://PROD.example.org/x"))
     write_one("jti-short", "jti has 15 octets.", "malformed", own(jti=b64u_encode(bytes(15))))

@@ -1,6 +1,4 @@
-"""
-Proofs of possession and the post-quantum leaf that a workload takes.
-"""
+"""Proofs of possession and the post-quantum leaf of a workload."""
 
 from __future__ import annotations
 
@@ -17,19 +15,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import naming
 from svc.identity import SpiffeID, SvidEvidence, X509Svid, verify_svid
 from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.errors import (
-    ChainBindingMismatch,
-    IssuerMismatch,
-    Malformed,
-    NotaryError,
-    ProofMismatch,
-    ProofStale,
-    SignersUnsuitable,
-)
+from svc.notary.errors import Malformed, NotaryError
 from svc.notary.keys import Signer
-from svc.notary.pqproof import PROOF_LEEWAY, PqLeaf, check_proof, claimed_challenge, make_proof
+from svc.notary.pqleaf import PROOF_LEEWAY, PqLeaf, check_proof, claimed_challenge, make_proof
 from svc.strictjson import b64u_encode, dumps
 from svc.testing.ca import TestAuthority
+from tests.refusals import assert_refused
 from tests.vectors.material import forge
 
 NOW = datetime(2026, 11, 21, 0, 25, 32, tzinfo=UTC)
@@ -56,7 +47,7 @@ class ProofTests(SynchronousTestCase):
     """What :func:`make_proof` makes and :func:`check_proof` accepts."""
 
     def test_accepted(self) -> None:
-        """A right proof yields the public key that it was made for, whatever the kinds of the keys."""
+        """A valid proof yields the public key that it was made for, for each kind of keys."""
         for algorithm in ("ECDSA-P256", "ECDSA-P384", "Ed25519", "RSA"):
             svid = AUTHORITY.svid(algorithm=algorithm)
             for key in (KEY, mldsa.MLDSA87PrivateKey.from_seed_bytes(bytes(32))):
@@ -83,7 +74,7 @@ class ProofTests(SynchronousTestCase):
     def test_ml_dsa_svid(self) -> None:
         """An ML-DSA SVID signs alone and can ask for no leaf."""
         svid = AUTHORITY.svid(algorithm="ML-DSA-65")
-        self.assertRaises(SignersUnsuitable, make_proof, svid, KEY, ISSUER, CHALLENGE, NOW)
+        assert_refused(self, "signers_unsuitable", make_proof, svid, KEY, ISSUER, CHALLENGE, NOW)
 
     def test_expectations(self) -> None:
         """Another issuer, another challenge and another certificate of the same workload are refused by name."""
@@ -95,7 +86,7 @@ class ProofTests(SynchronousTestCase):
             ({"challenge": "é"}, "challenge"),
             ({"svid": evidence(AUTHORITY.svid())}, "x5c"),
         ):
-            error = self.assertRaises(ProofMismatch, check, proof, **changes)
+            error = assert_refused(self, "proof_mismatch", check, proof, **changes)
             self.assertEqual(error.detail_reason, f"proof_mismatch{{{member}}}")
 
     def test_clock(self) -> None:
@@ -104,7 +95,7 @@ class ProofTests(SynchronousTestCase):
         for offset in (PROOF_LEEWAY, -PROOF_LEEWAY):
             check(make_proof(SVID, KEY, ISSUER, CHALLENGE, NOW + offset))
         for offset in (PROOF_LEEWAY + second, -PROOF_LEEWAY - second):
-            self.assertRaises(ProofStale, check, make_proof(SVID, KEY, ISSUER, CHALLENGE, NOW + offset))
+            assert_refused(self, "time_skew", check, make_proof(SVID, KEY, ISSUER, CHALLENGE, NOW + offset))
 
     def test_name_of_another(self) -> None:
         """The payload cannot claim another identity than that of the certificate."""
@@ -112,7 +103,7 @@ class ProofTests(SynchronousTestCase):
         payload = dumps({**claims, "iss": "spiffe://example.org/other"})
         signers = (Signer.from_svid(SVID), Signer.from_raw_key(KEY))
         forged = sign_envelope(payload, naming.TYPE_PQ_PROOF, signers)
-        self.assertRaises(IssuerMismatch, check, forged)
+        assert_refused(self, "issuer_mismatch", check, forged)
 
     def test_no_kid(self) -> None:
         """The new key must be named by its thumbprint."""
@@ -143,7 +134,7 @@ class ProofTests(SynchronousTestCase):
 
 
 class PqLeafTests(SynchronousTestCase):
-    """The leaf that comes back."""
+    """The leaf in the response."""
 
     def test_accept(self) -> None:
         """The leaf for this key and this SVID is taken, and signs."""
@@ -156,21 +147,21 @@ class PqLeafTests(SynchronousTestCase):
     def test_other_key(self) -> None:
         """A leaf for another key is refused."""
         chain, _ = PQ_AUTHORITY.pq_leaf(SVID)
-        self.assertRaises(SignersUnsuitable, PqLeaf.accept, chain, KEY, SVID)
+        assert_refused(self, "signers_unsuitable", PqLeaf.accept, chain, KEY, SVID)
 
     def test_other_name(self) -> None:
         """A leaf that names another workload is refused."""
         chain, key = PQ_AUTHORITY.pq_leaf(SVID, spiffe_id="spiffe://example.org/other")
-        self.assertRaises(IssuerMismatch, PqLeaf.accept, chain, key, SVID)
+        assert_refused(self, "issuer_mismatch", PqLeaf.accept, chain, key, SVID)
 
     def test_other_binding(self) -> None:
         """A leaf that is bound to another SVID, or to none, is refused."""
-        for knobs in ({"binding": bytes(32)}, {"bound": False}):
-            chain, key = PQ_AUTHORITY.pq_leaf(SVID, **knobs)  # type: ignore[arg-type]
-            self.assertRaises(ChainBindingMismatch, PqLeaf.accept, chain, key, SVID)
+        for fields in ({"binding": bytes(32)}, {"bound": False}):
+            chain, key = PQ_AUTHORITY.pq_leaf(SVID, **fields)  # type: ignore[arg-type]
+            assert_refused(self, "chain_binding_mismatch", PqLeaf.accept, chain, key, SVID)
 
     def test_malformed_binding(self) -> None:
         """A leaf whose binding cannot be read is refused."""
         bent = x509.UnrecognizedExtension(x509.ObjectIdentifier(naming.OID_SVID_BINDING), bytes(32))
         chain, key = PQ_AUTHORITY.pq_leaf(SVID, bound=False, extensions=((bent, False),))
-        self.assertRaises(ChainBindingMismatch, PqLeaf.accept, chain, key, SVID)
+        assert_refused(self, "chain_binding_mismatch", PqLeaf.accept, chain, key, SVID)

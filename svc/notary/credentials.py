@@ -1,8 +1,8 @@
 """
-A generation: SVID, post-quantum leaf and statement that belong together and are swapped together.
+A credential set: SVID, post-quantum leaf and statement that belong together and are replaced together.
 
-Owns which keys sign under a profile and when connections of a generation have to end. Knows nothing of connections,
-of the clock, or of where SVIDs come from.
+Owns which keys sign under a profile and when the connections of a credential set have to end. Knows nothing of
+connections or of where SVIDs come from; the time is an argument.
 """
 
 from __future__ import annotations
@@ -18,35 +18,30 @@ from svc.notary.errors import NotaryError
 from svc.notary.exchange import Peer
 from svc.notary.facts import WorkloadFacts
 from svc.notary.keys import Signer
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.statement import Statement, issue_statement
+from svc.strictjson import b64u_encode
 
-#: From this share of its life on, responses ask clients to connect anew.
+#: The algorithms of the profile cnsa2.
+_CNSA2: Final = ("ES384", "ML-DSA-87")
+#: From this share of the lifetime on, responses carry ``Connection: close``.
 _RENEW_SHARE: Final = 0.8
-#: Before this share of its life, no exchange is cut.
-_CUT_SHARE: Final = 0.9
-#: So long before its end, running exchanges are cut.
-_CUT_BEFORE: Final = timedelta(seconds=60)
-
-
-class GenerationIncomplete(NotaryError):
-    """the credentials of {spiffe_id} cannot serve the profile {profile}: {lacking}"""
-
-    reason = "notary_unavailable"
-    http_status = 503
-    hint = "give the proxy a post-quantum issuer (notary.pqIssuer), or choose the profile classical"
+#: No exchange is aborted before this share of the lifetime.
+_CLOSE_SHARE: Final = 0.9
+#: How long before the end running exchanges are aborted.
+_CLOSE_BEFORE: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
-class Generation:
+class CredentialSet:
     """
-    One generation of credentials; a connection keeps the one it was accepted with.
+    The credentials that a connection was accepted with and keeps.
 
     Attributes:
         svid: the X.509-SVID that TLS presents.
         pq_leaf: the post-quantum leaf, None where the profile needs none.
-        facts: the facts that the statement tells.
+        facts: the facts in the statement.
         profile: the local profile.
         statement: the statement, signed once.
         signers: the keys that sign statement and receipts.
@@ -70,23 +65,20 @@ class Generation:
         profile: Profile,
         now: datetime,
         random: Callable[[int], bytes],
-    ) -> Generation:
+    ) -> CredentialSet:
         """
-        Make a generation; its statement is signed here and never again.
+        Make a credential set and sign its statement.
 
         Args:
             svid: the SVID.
             pq_leaf: the post-quantum leaf that is bound to it.
-            facts: what the statement tells.
+            facts: the facts in the statement.
             profile: the local profile.
-            now: the time of issue.
-            random: gives that many secure random octets.
-
-        Returns:
-            The generation.
+            now: the time of issue, aware.
+            random: returns that many secure random octets.
 
         Raises:
-            GenerationIncomplete: where the keys cannot satisfy the profile.
+            NotaryError: where the keys cannot satisfy the profile.
         """
         signers = _signers(svid, pq_leaf, profile)
         statement = issue_statement(svid, facts, signers, now, random)
@@ -99,38 +91,39 @@ class Generation:
         return self.svid.spiffe_id
 
     @cached_property
+    def signature_octets(self) -> int:
+        """Octets of its signatures in an envelope, with headers and chains: all but the payload."""
+        envelope = self.statement.envelope
+        return len(envelope.serialize()) - len(b64u_encode(envelope.payload))
+
+    @cached_property
+    def certificate_octets(self) -> int:
+        """Octets of the certificates among them."""
+        return sum(len(text) for entry in self.statement.envelope.signatures for text in entry.x5c)
+
+    @cached_property
     def expires(self) -> datetime:
-        """When the first of SVID and signing leaves ends."""
-        return self.statement.expires
+        """The earliest end of the signing leaves and the certificates that TLS presents."""
+        return min(self.statement.expires, self.svid.chain_not_after)
 
     @cached_property
     def renew_connections_at(self) -> datetime:
-        """From when on responses carry ``Connection: close``: at 80 % of the life."""
+        """From when on responses carry ``Connection: close``: at 80 % of the lifetime."""
         return self.statement.issued + (self.expires - self.statement.issued) * _RENEW_SHARE
 
     @cached_property
-    def cut_at(self) -> datetime:
+    def close_at(self) -> datetime:
         """
-        When idle connections close and running exchanges are cut.
+        When idle connections close and running exchanges are aborted.
 
-        That is 60 s before the end. Of a short life it is 90 %, so that busy connections were asked to renew before.
+        That is 60 s before the end; of a short lifetime 90 %, so that responses of busy connections carry ``Connection:
+        close`` before.
         """
-        life = self.expires - self.statement.issued
-        return max(self.expires - _CUT_BEFORE, self.statement.issued + life * _CUT_SHARE)
+        lifetime = self.expires - self.statement.issued
+        return max(self.expires - _CLOSE_BEFORE, self.statement.issued + lifetime * _CLOSE_SHARE)
 
-    def serves(self, svid: X509Svid, pq_leaf: PqLeaf | None, facts: WorkloadFacts, profile: Profile) -> bool:
-        """
-        Say whether this generation still follows from the inputs, so that no new statement is to be signed.
-
-        Args:
-            svid: the current SVID.
-            pq_leaf: the current post-quantum leaf.
-            facts: the current facts.
-            profile: the current profile.
-
-        Returns:
-            True where nothing changed.
-        """
+    def is_built_from(self, svid: X509Svid, pq_leaf: PqLeaf | None, facts: WorkloadFacts, profile: Profile) -> bool:
+        """Return whether these inputs would give the same credential set, so that no new statement is needed."""
         return (
             self.svid.leaf == svid.leaf
             and _leaf_of(self.pq_leaf) == _leaf_of(pq_leaf)
@@ -139,16 +132,8 @@ class Generation:
         )
 
     def valid_at(self, now: datetime) -> bool:
-        """
-        Say whether new connections may still be accepted with this generation.
-
-        Args:
-            now: the time.
-
-        Returns:
-            True before the time of cutting.
-        """
-        return now < self.cut_at
+        """Return whether new connections may still be accepted with these credentials."""
+        return now < self.close_at
 
 
 def _leaf_of(pq_leaf: PqLeaf | None) -> object:
@@ -173,8 +158,5 @@ def _signers(svid: X509Svid, pq_leaf: PqLeaf | None, profile: Profile) -> tuple[
             if profile is Profile.CNSA2 and algorithms != _CNSA2:
                 lacking = f"it needs {' and '.join(_CNSA2)}, and the keys are {' and '.join(algorithms)}"
     if lacking:
-        raise GenerationIncomplete(spiffe_id=svid.spiffe_id, profile=profile.value, lacking=lacking)
+        raise NotaryError("notary_unavailable", spiffe_id=svid.spiffe_id, profile=profile.value, lacking=lacking)
     return signers
-
-
-_CNSA2: Final = ("ES384", "ML-DSA-87")

@@ -1,8 +1,9 @@
 """
-The proof of possession with which a workload asks for a post-quantum leaf, and the leaf it gets.
+The post-quantum leaf of a workload: the proof of possession that requests it, request and response, and the leaf
+itself.
 
-Owns the payload of type ``svc-pq-proof+jws``: the SVID key and the new ML-DSA key both sign who asks whom, when, in
-answer to which challenge, for which public key. Knows nothing of how request and answer travel, nor of issuing.
+Owns the payload of type ``svc-pq-proof+jws``, in which the SVID key and the new ML-DSA key both sign who asks whom,
+when, for which challenge and public key, and the JSON of ``POST /v1/pq-leaf``.
 """
 
 from __future__ import annotations
@@ -23,19 +24,13 @@ from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
 from svc.identity.verification import SvidEvidence
 from svc.notary.claims import Claims
-from svc.notary.envelope import Envelope, SignatureEntry, sign_envelope
-from svc.notary.errors import (
-    ChainBindingMismatch,
-    HybridIncomplete,
-    Malformed,
-    ProofMismatch,
-    ProofStale,
-)
-from svc.notary.headers import check_headers, check_set
-from svc.notary.keys import MlDsaPrivateKey, MlDsaPublicKey, Signer, jwk_thumbprint, ml_dsa_public_key, verify_raw
+from svc.notary.envelope import MAX_ENVELOPE, Envelope, SignatureEntry, check_headers, check_set, sign_envelope
+from svc.notary.errors import Malformed, NotaryError
+from svc.notary.keys import MlDsaPrivateKey, MlDsaPublicKey, Signer, jwk_thumbprint, ml_dsa_public_key, verify_signature
 from svc.notary.profile import POST_QUANTUM_ALGORITHMS, check_chain_b_algorithm
 from svc.notary.verification import check_issuer, read_certificates, read_payload
-from svc.strictjson import Base64Refused, b64u_decode, b64u_encode, dumps
+from svc.notary.x5c import decode_x5c, encode_x5c, texts_of_x5c
+from svc.strictjson import Base64Refused, JsonRefused, b64u_decode, b64u_encode, dumps, loads_object
 
 #: How far the clocks of workload and issuer may be apart.
 PROOF_LEEWAY: Final = timedelta(seconds=60)
@@ -43,14 +38,7 @@ PROOF_LEEWAY: Final = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class PqLeaf:
-    """
-    A post-quantum leaf with its private key: what signs chain B.
-
-    Attributes:
-        chain: the leaf and its intermediates, without a root.
-        private_key: the ML-DSA key of the leaf.
-        not_after: until when the leaf is valid.
-    """
+    """A post-quantum leaf, its intermediates without a root, and its ML-DSA key: what signs chain B."""
 
     chain: tuple[x509.Certificate, ...]
     private_key: MlDsaPrivateKey = field(repr=False, compare=False)
@@ -59,29 +47,27 @@ class PqLeaf:
     @classmethod
     def accept(cls, chain: Sequence[x509.Certificate], private_key: MlDsaPrivateKey, svid: X509Svid) -> PqLeaf:
         """
-        Take the leaf that an issuer answered with, if it is the one that was asked for.
+        Accept the chain that an issuer returned, if it is the one that was requested; :func:`svc.identity.verify_svid`
+        verifies it.
 
         Args:
-            chain: the certificates of the answer.
+            chain: the certificates of the response.
             private_key: the key whose public half was sent.
-            svid: the SVID that the leaf must stand beside.
-
-        Returns:
-            The leaf; whether its issuer is trusted is for :func:`svc.identity.verify_svid` to say.
+            svid: the SVID that the leaf must belong to.
 
         Raises:
-            SignersUnsuitable: where it is for another key.
-            IssuerMismatch: where it names another workload.
-            ChainBindingMismatch: where it is bound to another SVID.
+            NotaryError: where it is for another key, names another workload or is bound to another SVID.
         """
         signer = Signer.from_chain(private_key, chain)
         check_issuer(signer.alg, chain[0], svid.spiffe_id)
         try:
             bound_to = binding_of(chain[0])
         except SvidInvalid as error:
-            raise ChainBindingMismatch(issuer=svid.spiffe_id, detail=str(error)) from error
+            raise NotaryError("chain_binding_mismatch", issuer=svid.spiffe_id, detail=str(error)) from error
         if bound_to != spki_sha256(svid.leaf):
-            raise ChainBindingMismatch(issuer=svid.spiffe_id, detail="it does not name the key of this SVID")
+            raise NotaryError(
+                "chain_binding_mismatch", issuer=svid.spiffe_id, detail="it does not name the key of this SVID"
+            )
         return cls(tuple(chain), private_key, chain[0].not_valid_after_utc)
 
     @property
@@ -90,12 +76,7 @@ class PqLeaf:
         return self.chain[0]
 
     def signer(self) -> Signer:
-        """
-        Sign with the leaf.
-
-        Returns:
-            The signer of chain B.
-        """
+        """Return the signer of chain B."""
         return Signer.from_chain(self.private_key, self.chain)
 
 
@@ -103,20 +84,17 @@ def make_proof(
     svid: X509Svid, pq_private_key: MlDsaPrivateKey, audience: SpiffeID, challenge: str, now: datetime
 ) -> bytes:
     """
-    Prove to an issuer that one workload holds the key of its SVID and a new ML-DSA key.
+    Prove to an issuer that one workload holds the key of its SVID and a new ML-DSA key; returns the envelope's octets.
 
     Args:
         svid: a classical SVID; an ML-DSA SVID signs alone and needs no leaf.
         pq_private_key: the new key, ML-DSA-65 or ML-DSA-87.
         audience: the issuer's SPIFFE ID.
-        challenge: what the issuer gave, base64url.
+        challenge: the issuer's challenge, base64url.
         now: the time, aware.
 
-    Returns:
-        The envelope's octets.
-
     Raises:
-        SignersUnsuitable: for an ML-DSA SVID.
+        NotaryError: for an ML-DSA SVID.
     """
     claims = {
         "iss": str(svid.spiffe_id),
@@ -130,18 +108,7 @@ def make_proof(
 
 
 def claimed_challenge(proof: Envelope) -> str:
-    """
-    Look at the challenge of a proof that is not checked yet, so that the issuer can take it out of its list.
-
-    Args:
-        proof: the envelope.
-
-    Returns:
-        The text of the claim.
-
-    Raises:
-        Malformed: where the payload has none.
-    """
+    """Read the challenge of a proof that is not verified yet."""
     return read_payload(proof.payload, naming.TYPE_PQ_PROOF).text("challenge")
 
 
@@ -158,49 +125,51 @@ def check_proof(
 
     Args:
         data: the envelope, or its octets.
-        challenge: the challenge that the issuer has just taken out of its list.
+        challenge: the challenge that was consumed for it.
         audience: the issuer's own SPIFFE ID.
-        svid: the verified SVID of the workload that asks.
+        svid: the verified SVID of the workload.
         now: the time, aware.
 
     Returns:
         The ML-DSA public key that the workload holds.
 
     Raises:
-        NotaryError: the subclass that names the first failed check.
+        NotaryError: with the reason of the first failed check.
     """
     proof = data if isinstance(data, Envelope) else Envelope.parse(data)
     check_headers(proof.headers, naming.TYPE_PQ_PROOF)
     check_set(proof.headers)
-    classical, post_quantum = _both(proof)
+    classical, post_quantum = _both_signatures(proof)
     check_chain_b_algorithm(post_quantum[0].alg)
     chain = read_certificates(*classical)
-    _check_raw(*post_quantum)
+    _check_raw_key(*post_quantum)
     claims = read_payload(proof.payload, naming.TYPE_PQ_PROOF)
     issuer = claims.spiffe_id("iss")
     check_issuer(classical[0].alg, chain[0], issuer)
     if chain[0] != svid.leaf:
-        raise ProofMismatch(member="x5c")
+        raise NotaryError("proof_mismatch", member="x5c")
     public_key = _public_key(claims, post_quantum[0])
-    verify_raw(classical[0].alg, svid.leaf.public_key(), proof.signing_input(classical[0]), classical[0].signature)
-    verify_raw(post_quantum[0].alg, public_key, proof.signing_input(post_quantum[0]), post_quantum[0].signature)
+    verify_signature(
+        classical[0].alg, svid.leaf.public_key(), proof.signing_input(classical[0]), classical[0].signature
+    )
+    verify_signature(post_quantum[0].alg, public_key, proof.signing_input(post_quantum[0]), post_quantum[0].signature)
     _check_claims(claims, challenge, audience, now)
     return public_key
 
 
-def _both(proof: Envelope) -> tuple[tuple[SignatureEntry, str], tuple[SignatureEntry, str]]:
-    """The signature of the SVID key and that of the new key, each with its place."""
+def _both_signatures(proof: Envelope) -> tuple[tuple[SignatureEntry, str], tuple[SignatureEntry, str]]:
+    """The signature of the SVID key and that of the new key, each with its position."""
     found = {
         entry.alg in POST_QUANTUM_ALGORITHMS: (entry, f"signatures[{index}]")
         for index, entry in enumerate(proof.signatures)
     }
     if len(found) != 2:
         missing = "a classical signature" if True in found else "an ML-DSA signature"
-        raise HybridIncomplete(profile="of a proof of possession", missing=missing)
+        raise NotaryError("hybrid_incomplete", profile="of a proof of possession", missing=missing)
     return found[False], found[True]
 
 
-def _check_raw(entry: SignatureEntry, where: str) -> None:
+def _check_raw_key(entry: SignatureEntry, where: str) -> None:
     if entry.x5c or entry.protected.thumbprint is not None:
         raise Malformed(where=where, defect="certificates are forbidden beside the new key")
     if entry.protected.kid is None:
@@ -219,9 +188,66 @@ def _public_key(claims: Claims, entry: SignatureEntry) -> MlDsaPublicKey:
 
 def _check_claims(claims: Claims, challenge: str, audience: SpiffeID, now: datetime) -> None:
     if claims.spiffe_id("aud") != audience:
-        raise ProofMismatch(member="aud")
-    made = claims.time("iat")
-    if abs(now - made) > PROOF_LEEWAY:
-        raise ProofStale(moment=made, seconds=int(PROOF_LEEWAY.total_seconds()))
+        raise NotaryError("proof_mismatch", member="aud")
+    issued = claims.time("iat")
+    if abs(now - issued) > PROOF_LEEWAY:
+        raise NotaryError("time_skew", moment=issued, seconds=int(PROOF_LEEWAY.total_seconds()))
     if not hmac.compare_digest(claims.text("challenge").encode("utf-8"), challenge.encode("utf-8")):
-        raise ProofMismatch(member="challenge")
+        raise NotaryError("proof_mismatch", member="challenge")
+
+
+@dataclass(frozen=True)
+class PqLeafRequest:
+    """The body of ``POST /v1/pq-leaf``: the SVID chain of the workload and its proof of possession, not checked."""
+
+    chain: tuple[x509.Certificate, ...]
+    proof: Envelope
+
+    @classmethod
+    def parse(cls, data: bytes, *, max_bytes: int = MAX_ENVELOPE) -> PqLeafRequest:
+        """
+        Read a request.
+
+        Raises:
+            NotaryError: for more than ``max_bytes`` octets.
+            Malformed: for anything but the two members.
+        """
+        members = _members(data, max_bytes)
+        chain = decode_x5c(texts_of_x5c(members.get("x5c"), "x5c"), "x5c")
+        proof = members.get("proof")
+        if not isinstance(proof, dict):
+            raise Malformed(where="proof", defect="not an object")
+        return cls(chain, Envelope.from_object(proof))
+
+    def serialize(self) -> bytes:
+        return dumps({"x5c": list(encode_x5c(self.chain)), "proof": self.proof.to_object()})
+
+
+@dataclass(frozen=True)
+class PqLeafResponse:
+    """The response to ``POST /v1/pq-leaf``: the leaf and its intermediates, without a root."""
+
+    chain: tuple[x509.Certificate, ...]
+
+    @classmethod
+    def parse(cls, data: bytes, *, max_bytes: int = MAX_ENVELOPE) -> PqLeafResponse:
+        """
+        Read a response.
+
+        Raises:
+            NotaryError: for more than ``max_bytes`` octets.
+            Malformed: for anything but a chain.
+        """
+        return cls(decode_x5c(texts_of_x5c(_members(data, max_bytes).get("x5c"), "x5c"), "x5c"))
+
+    def serialize(self) -> bytes:
+        return dumps({"x5c": list(encode_x5c(self.chain))})
+
+
+def _members(data: bytes, max_bytes: int) -> dict[str, object]:
+    if len(data) > max_bytes:
+        raise NotaryError("too_large", size=len(data), limit=max_bytes)
+    try:
+        return loads_object(data, max_bytes=max_bytes)
+    except JsonRefused as error:
+        raise Malformed(where="the document", defect=error.defect) from error
