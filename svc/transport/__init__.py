@@ -1,8 +1,8 @@
 """
-TLS and sockets under SPIFFE identities: connection creators, fast transports, endpoints and their limits.
+TLS and sockets under SPIFFE identities: endpoints, connection creators, the evidence of peers, and limits.
 
-``endpoints`` listen and connect, ``creators`` make TLS contexts from a source of SVIDs, ``evidence`` says who is at the
-other end, ``observer`` what happened to connections.
+``endpoints`` listen and connect, ``creators`` make TLS contexts from a source of SVIDs, ``evidence`` identifies the
+peer, ``observer`` receives reports on connections. ``fast`` replaces parts of Twisted and pyOpenSSL for speed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,20 @@ if TYPE_CHECKING:
     )
     from svc.transport.errors import (
         AddressInvalid,
-        AlpnRefused,
         ConnectFailed,
         ConnectionLimitReached,
         ConnectTimeout,
-        CredentialsMissing,
-        CredentialsUnusable,
-        GroupNotAllowed,
         HandshakeFailed,
         HandshakeLimitReached,
         HandshakeTimeout,
-        HybridGroupsUnavailable,
+        OwnCredentialsEnded,
+        OwnCredentialsMissing,
+        OwnSvidExpired,
+        OwnSvidRefused,
         PeerDenied,
         PeerIdentityUnexpected,
         PeerNotVerified,
         PeerSvidInvalid,
-        PqRequired,
         TransportError,
     )
     from svc.transport.evidence import PeerEvidence, peer_evidence
@@ -52,10 +50,9 @@ else:
             "creators": "ClientCreator ServerCreator client_creator server_creator",
             "endpoints": "MutualTlsClientEndpoint MutualTlsServerEndpoint PlainClientEndpoint PlainServerEndpoint",
             "errors": (
-                "AddressInvalid AlpnRefused ConnectFailed ConnectTimeout ConnectionLimitReached "
-                "CredentialsMissing CredentialsUnusable GroupNotAllowed HandshakeFailed HandshakeLimitReached "
-                "HandshakeTimeout HybridGroupsUnavailable PeerDenied PeerIdentityUnexpected PeerNotVerified "
-                "PeerSvidInvalid PqRequired TransportError"
+                "AddressInvalid ConnectFailed ConnectTimeout ConnectionLimitReached HandshakeFailed "
+                "HandshakeLimitReached HandshakeTimeout OwnCredentialsEnded OwnCredentialsMissing OwnSvidExpired "
+                "OwnSvidRefused PeerDenied PeerIdentityUnexpected PeerNotVerified PeerSvidInvalid TransportError"
             ),
             "evidence": "PeerEvidence peer_evidence",
             "limits": "Limit Timeouts connection_limit handshake_limit",
@@ -66,23 +63,22 @@ else:
 
 __all__ = [
     "AddressInvalid",
-    "AlpnRefused",
     "ClientCreator",
     "ConnectFailed",
     "ConnectTimeout",
     "ConnectionLimitReached",
     "ConnectionObserver",
-    "CredentialsMissing",
-    "CredentialsUnusable",
-    "GroupNotAllowed",
     "HandshakeFailed",
     "HandshakeLimitReached",
     "HandshakeTimeout",
-    "HybridGroupsUnavailable",
     "Limit",
     "MutualTlsClientEndpoint",
     "MutualTlsServerEndpoint",
     "NullObserver",
+    "OwnCredentialsEnded",
+    "OwnCredentialsMissing",
+    "OwnSvidExpired",
+    "OwnSvidRefused",
     "PeerDenied",
     "PeerEvidence",
     "PeerIdentityUnexpected",
@@ -90,7 +86,6 @@ __all__ = [
     "PeerSvidInvalid",
     "PlainClientEndpoint",
     "PlainServerEndpoint",
-    "PqRequired",
     "ServerCreator",
     "TcpAddress",
     "Timeouts",

@@ -1,7 +1,7 @@
 """
-Addresses as people write them, parsed once into values.
+Addresses in configuration and arguments, parsed into values.
 
-Owns the accepted forms. Knows nothing of sockets: a name is not resolved here.
+Names are not resolved here.
 """
 
 from __future__ import annotations
@@ -49,12 +49,7 @@ class TcpAddress:
 
 @dataclass(frozen=True)
 class UnixAddress:
-    """
-    A Unix domain socket.
-
-    Attributes:
-        path: its absolute path.
-    """
+    """A Unix domain socket; ``path`` is absolute."""
 
     path: str
 
@@ -67,16 +62,10 @@ Address = TcpAddress | UnixAddress
 
 def parse_address(text: str) -> Address:
     """
-    Read an address.
-
-    Args:
-        text: ``host:port``, ``[ipv6]:port``, ``:port`` (every interface), ``tcp:host:port`` or ``unix:///path``.
-
-    Returns:
-        The parsed address.
+    Parse ``host:port``, ``[ipv6]:port``, ``:port`` (every interface), ``tcp:host:port`` or ``unix:///path``.
 
     Raises:
-        AddressInvalid: with the text and the forms that are accepted.
+        AddressInvalid: with the text and the accepted forms.
     """
     if text.startswith("unix:"):
         return _parse_unix(text)
@@ -103,15 +92,7 @@ def _parse_unix(text: str) -> UnixAddress:
 
 
 def is_ip_literal(host: str) -> bool:
-    """
-    Tell an address from a name.
-
-    Args:
-        host: without brackets.
-
-    Returns:
-        True for an IPv4 or IPv6 literal.
-    """
+    """Whether a host, without brackets, is an IPv4 or IPv6 address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

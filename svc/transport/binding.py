@@ -1,7 +1,7 @@
 """
-The one door to the C binding below pyOpenSSL, which pyOpenSSL keeps private.
+The C binding below pyOpenSSL, which pyOpenSSL keeps private.
 
-Owns nothing but the two objects; each module that uses a name of them says what happens where the name is missing.
+Each module that uses a name of it decides what happens where the name is missing.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ from OpenSSL import SSL
 
 #: The functions and constants of OpenSSL.
 lib: Final[Any] = getattr(SSL, "_lib", None)
-#: The foreign function interface that owns their types.
+#: The foreign function interface of their types.
 ffi: Final[Any] = getattr(SSL, "_ffi", None)

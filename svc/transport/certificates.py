@@ -1,8 +1,7 @@
 """
-TLS with a certificate of the server alone, for clients that have no identity.
+TLS with a server certificate alone, for clients that have no SPIFFE identity.
 
-Owns the context that is made from two PEM files, and whether the files hold another pair than the one in use. When they
-are looked at is the business of others. Peers with SPIFFE identities are served by :mod:`svc.transport.creators`.
+Owns the context made from two PEM files, and whether the files have changed since. The caller decides when to check.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.ssl import CertificateOptions, TLSVersion
 from zope.interface import implementer
 
-from svc.transport.creators import Creator, settle
+from svc.transport.creators import Creator, configure_context
 from svc.transport.errors import TransportError
 from svc.transport.observer import ConnectionObserver
 
@@ -40,7 +39,7 @@ class CertificateUnusable(TransportError):
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """What two files held at one moment."""
+    """The content of both files at one time."""
 
     stamps: tuple[object, ...]
     context: SSL.Context
@@ -50,15 +49,15 @@ class _Pair:
 @implementer(IOpenSSLServerConnectionCreator)
 class CertificateCreator(Creator):
     """
-    Creates the server side of TLS 1.2 and 1.3 with a certificate; clients show none.
+    Creates the server side of TLS 1.2 and 1.3 with a certificate; clients present none.
 
     Args:
         certificate: PEM file with the certificate and its chain.
         key: PEM file with its private key.
-        observer: told of handshakes.
+        observer: receives the handshakes.
 
     Raises:
-        CertificateUnusable: a file is absent, not readable, no PEM, or the key is of another certificate.
+        CertificateUnusable: a file is absent, not readable, no PEM, or the key belongs to another certificate.
     """
 
     role = "server"
@@ -75,35 +74,18 @@ class CertificateCreator(Creator):
         return self._pair.not_after
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """
-        Create the TLS state of one accepted connection.
-
-        Args:
-            tlsProtocol: the protocol that will drive it.
-
-        Returns:
-            The connection.
-        """
+        """Create the TLS state of one accepted connection."""
         return SSL.Connection(self._pair.context, None)
 
-    def judged(self, connection: SSL.Connection, address: str) -> None:
-        """
-        Accept everybody; see :meth:`svc.transport.creators.Creator.judged`.
-
-        Args:
-            connection: one that this creator has made.
-            address: the client's address.
-        """
+    def verified_peer(self, connection: SSL.Connection, address: str) -> None:
+        """Accept every client, without evidence; see :meth:`svc.transport.creators.Creator.verified_peer`."""
 
     def renew(self) -> bool:
         """
-        Take what the files hold now for new connections, where they were written since they were last read.
-
-        Returns:
-            Whether another pair is in use now.
+        Read the files again if they have changed since they were last read; returns whether a new pair is in use.
 
         Raises:
-            CertificateUnusable: the files cannot be used; the pair of before stays, and the next call tries again.
+            CertificateUnusable: the files cannot be used; the old pair stays, and the next call tries again.
         """
         stamps = self._stamps()
         if stamps == self._pair.stamps:
@@ -112,14 +94,14 @@ class CertificateCreator(Creator):
         return True
 
     def _stamps(self) -> tuple[object, ...]:
-        """What changes when somebody writes, replaces or links one of the files anew."""
+        """Values that change when one of the files is written, replaced or linked to another."""
         try:
             return tuple(_stamp(os.stat(path)) for path in (self._certificate, self._key))
         except OSError as error:
             raise self._unusable(error.strerror or "unreadable") from error
 
     def _read(self, stamps: tuple[object, ...]) -> _Pair:
-        # The stamps are older than what is read: a file that is written meanwhile differs at the next look.
+        # The stamps are older than the content: a file that is written meanwhile differs at the next check.
         try:
             chain = _certificates(Path(self._certificate).read_bytes())
             key = crypto.load_privatekey(crypto.FILETYPE_PEM, Path(self._key).read_bytes(), lambda _rw: b"")
@@ -128,12 +110,12 @@ class CertificateCreator(Creator):
             )
             context = options.getContext()
             context.check_privatekey()
-            settle(context, self.groups)
+            configure_context(context, self.groups)
             return _Pair(stamps, context, chain[0].to_cryptography().not_valid_after_utc)
         except OSError as error:
             raise self._unusable(error.strerror or "unreadable") from error
         except Exception as error:
-            # What is in a file breaks each of three parsers in its own way.
+            # Each of three parsers has its own errors for a malformed file.
             raise self._unusable("it is no PEM or they do not match") from error
 
     def _unusable(self, what: str) -> CertificateUnusable:

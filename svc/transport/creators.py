@@ -1,8 +1,8 @@
 """
-TLS connections under a SPIFFE identity: what Twisted asks for one connection at a time.
+Connection creators: Twisted's factories of TLS connections, under a SPIFFE identity.
 
-Owns what every creator is asked, the TLS settings, and one OpenSSL context per SVID, kept until the source has another
-object. TLS 1.3 only, no tickets, no session cache, no key log. Who the peer is, is judged in ``verification``.
+Owns the TLS settings of every context and one OpenSSL context per SVID, replaced when the source has another SVID or
+other bundles. TLS 1.3 only, no tickets, no session cache, no key log. Peers are verified in ``verification``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ from svc.identity.matchers import Matcher
 from svc.identity.svid import X509Svid
 from svc.transport.addresses import TcpAddress
 from svc.transport.binding import lib
-from svc.transport.errors import CredentialsMissing, CredentialsUnusable, PeerSvidInvalid, PqRequired
+from svc.transport.errors import (
+    OwnCredentialsEnded,
+    OwnCredentialsMissing,
+    PeerSvidInvalid,
+    TransportError,
+)
 from svc.transport.evidence import PeerEvidence
 from svc.transport.groups import GroupPolicy, apply_groups, check_groups, iana_name, is_hybrid
 from svc.transport.observer import ConnectionObserver, NullObserver, Role
 from svc.transport.verification import (
     Authorize,
     PeerRules,
+    PeerVerification,
     TlsIdentity,
-    Verification,
     VerifiedConnection,
-    demand_verified_peer,
+    require_verified_peer,
 )
 
 if TYPE_CHECKING:
@@ -55,21 +60,17 @@ class NoProtocolInCommon(SSL.Error):
     """Raised inside the ALPN callback, so that OpenSSL sends ``no_application_protocol`` (RFC 7301, 3.2)."""
 
 
-def settle(context: SSL.Context, groups: GroupPolicy) -> None:
+def configure_context(context: SSL.Context, groups: GroupPolicy) -> None:
     """
-    Give a context what holds for every TLS connection here, whoever shows which certificate.
-
-    Args:
-        context: a context that has no connection yet.
-        groups: the key agreement policy.
+    Apply the settings of every TLS listener and client to a context that has no connection yet.
 
     Raises:
-        HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
+        TransportError: ``pq_unavailable``, where ``groups`` is ``require`` and OpenSSL has no hybrid groups.
     """
-    # Tickets cost up to a third of a handshake, and a resumed session would skip the judgement of the peer.
+    # Tickets cost up to a third of a handshake, and a resumed session would skip the verification of the peer.
     context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-    # Without it OpenSSL still sends two tickets that name no session; only some bindings can say "none".
+    # Without it OpenSSL still sends two tickets without a session; not every binding has the call.
     set_num_tickets = getattr(lib, "SSL_CTX_set_num_tickets", None)
     if set_num_tickets is not None:
         set_num_tickets(context._context, 0)
@@ -81,19 +82,17 @@ def settle(context: SSL.Context, groups: GroupPolicy) -> None:
 
 class Creator:
     """
-    What makes the TLS connections of one side, and says who is at the other end of one.
+    Creates the TLS connections of one side and returns the evidence of their peers.
 
     Args:
         groups: the key agreement policy.
-        observer: told of this creator's handshakes.
+        observer: receives the handshakes of this creator.
 
     Attributes:
         role: ``server`` or ``client``.
-        groups: the key agreement policy.
-        observer: told of this creator's handshakes.
 
     Raises:
-        HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
+        TransportError: ``pq_unavailable``, where ``groups`` is ``require`` and OpenSSL has no hybrid groups.
     """
 
     role: ClassVar[Role]
@@ -103,24 +102,21 @@ class Creator:
         self.groups = groups
         self.observer: ConnectionObserver = observer if observer is not None else NullObserver()
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         """
-        Make sure that a connection can be created now.
+        Verify that a connection can be created now.
 
         Raises:
-            TransportError: it cannot; the class says why.
+            TransportError: it cannot; the class is the reason.
         """
 
-    def judged(self, connection: SSL.Connection, address: str) -> PeerEvidence | None:
+    def verified_peer(self, connection: SSL.Connection, address: str) -> PeerEvidence | None:
         """
-        Say what a complete handshake proved.
+        Return the evidence of a completed handshake, or None where clients present no certificate.
 
         Args:
             connection: one that this creator has made.
-            address: the peer's address.
-
-        Returns:
-            The evidence, or None where peers show nothing.
+            address: the peer's address, for the error.
 
         Raises:
             TransportError: the peer is not accepted.
@@ -132,17 +128,7 @@ class IdentityCreator(Creator):
     """
     What server and client creators under an identity share: settings, and the context of the current SVID.
 
-    Args:
-        rules: what the peer must satisfy; its source gives our credentials too.
-        alpn: the protocols spoken, best first; none means that ALPN is ignored.
-        groups: the key agreement policy.
-        observer: told of this creator's handshakes.
-
-    Attributes:
-        alpn: the protocols spoken.
-
-    Raises:
-        HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
+    The source of ``rules`` gives the own credentials too; ``alpn`` are the application protocols, best first.
     """
 
     _method: ClassVar[int]
@@ -155,38 +141,26 @@ class IdentityCreator(Creator):
         self._rules = rules
         self._cached: tuple[X509Svid, object, SSL.Context] | None = None
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         """
-        Make sure that a connection can be created now.
+        See :meth:`Creator.check_ready`.
 
         Raises:
-            CredentialsMissing: the source has no SVID or bundles yet.
-            CredentialsUnusable: OpenSSL refuses the SVID's chain or key.
+            OwnCredentialsMissing: the source has no SVID or bundles yet.
+            TransportError: ``credentials_unusable`` where OpenSSL refuses the chain or the key of the SVID.
         """
         self._current()
 
-    def judged(self, connection: SSL.Connection, address: str) -> PeerEvidence:
-        """
-        Say who the verified peer is; see :meth:`Creator.judged`.
-
-        Args:
-            connection: one that this creator has made, its handshake complete.
-            address: the peer's address.
-
-        Returns:
-            The evidence, which the connection keeps.
-
-        Raises:
-            TransportError: there is none, or not of the key agreement that is required.
-        """
+    def verified_peer(self, connection: SSL.Connection, address: str) -> PeerEvidence:
+        """See :meth:`Creator.verified_peer`; the connection keeps the evidence."""
         if not isinstance(connection, VerifiedConnection):
-            raise PeerSvidInvalid(address=address, alert="", detail="internal_error", cause="it was never judged")
+            raise PeerSvidInvalid(address=address, alert="", detail="internal_error", cause="it was not verified")
         verification = connection.verification
         if verification.evidence is None or verification.refusal is not None:
             raise verification.error(address)
         group = iana_name(connection.get_group_name())
         if self.groups == "require" and not is_hybrid(group):
-            raise PqRequired(address=address, alert="")
+            raise TransportError("pq_required", address=address, alert="")
         connection.peer_evidence = PeerEvidence(
             svid=verification.evidence,
             group=group,
@@ -202,7 +176,7 @@ class IdentityCreator(Creator):
         try:
             svid, bundles = source.svid, source.bundles
         except SvcError as error:
-            raise CredentialsMissing(detail=error.reason) from error
+            raise OwnCredentialsMissing(detail=error.reason) from error
         if self._cached is None or self._cached[0] is not svid or self._cached[1] is not bundles:
             self._cached = (svid, bundles, self._build(svid))
         return svid, self._cached[2]
@@ -211,10 +185,10 @@ class IdentityCreator(Creator):
         context = SSL.Context(self._method)
         context.set_min_proto_version(SSL.TLS1_3_VERSION)
         context.set_max_proto_version(SSL.TLS1_3_VERSION)
-        settle(context, self.groups)
-        demand_verified_peer(context)
+        configure_context(context, self.groups)
+        require_verified_peer(context)
         self._set_alpn(context)
-        _present(context, svid)
+        _use_svid(context, svid)
         return context
 
     def _set_alpn(self, context: SSL.Context) -> None:
@@ -222,7 +196,7 @@ class IdentityCreator(Creator):
 
     def _connection(self) -> VerifiedConnection:
         svid, context = self._current()
-        return VerifiedConnection(context, Verification(self._rules), svid, self.alpn)
+        return VerifiedConnection(context, PeerVerification(self._rules), svid, self.alpn)
 
 
 @implementer(IOpenSSLServerConnectionCreator)
@@ -233,24 +207,16 @@ class ServerCreator(IdentityCreator):
     _method = SSL.TLS_SERVER_METHOD
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """
-        Create the TLS state of one accepted connection.
-
-        Args:
-            tlsProtocol: the protocol that will drive it.
-
-        Returns:
-            The connection.
-        """
+        """Create the TLS state of one accepted connection."""
         return self._connection()
 
     def _set_alpn(self, context: SSL.Context) -> None:
         if not self.alpn:
             return
-        spoken = self.alpn
+        accepted = self.alpn
 
         def select(connection: SSL.Connection, offered: list[bytes]) -> bytes:
-            for protocol in spoken:
+            for protocol in accepted:
                 if protocol in offered:
                     return protocol
             if isinstance(connection, VerifiedConnection):
@@ -262,16 +228,7 @@ class ServerCreator(IdentityCreator):
 
 @implementer(IOpenSSLClientConnectionCreator)
 class ClientCreator(IdentityCreator):
-    """
-    Creates the client side of mutual TLS.
-
-    Args:
-        rules: what the server must satisfy.
-        alpn: the protocols offered.
-        groups: the key agreement policy.
-        observer: told of this creator's handshakes.
-        server_name: the DNS name to indicate, or None.
-    """
+    """Creates the client side of mutual TLS; ``server_name`` is the DNS name for SNI, or None."""
 
     role = "client"
     _method = SSL.TLS_CLIENT_METHOD
@@ -286,18 +243,23 @@ class ClientCreator(IdentityCreator):
         server_name: str | None,
     ) -> None:
         super().__init__(rules, alpn=alpn, groups=groups, observer=observer)
-        self._server_name = _indicated(server_name)
+        self._server_name = _sni_name(server_name)
+
+    def check_ready(self) -> None:
+        """
+        See :meth:`IdentityCreator.check_ready`.
+
+        Raises:
+            OwnCredentialsEnded: a certificate of the SVID's chain has ended, so every server would refuse it.
+        """
+        svid, _context = self._current()
+        if self._rules.clock() > svid.chain_not_after:
+            raise OwnCredentialsEnded(
+                spiffe_id=svid.spiffe_id, ended=svid.chain_not_after.isoformat(timespec="seconds")
+            )
 
     def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """
-        Create the TLS state of one outgoing connection.
-
-        Args:
-            tlsProtocol: the protocol that will drive it.
-
-        Returns:
-            The connection.
-        """
+        """Create the TLS state of one outgoing connection."""
         connection = self._connection()
         if self._server_name is not None:
             connection.set_tlsext_host_name(self._server_name)
@@ -318,22 +280,19 @@ def server_creator(
     observer: ConnectionObserver | None = None,
 ) -> ServerCreator:
     """
-    Serve under the identity of a source.
+    Create the server side of mutual TLS under the identity of a source.
 
     Args:
-        source: gives SVID and bundles; read anew for each connection.
-        clock: the time at which peers are judged, aware UTC.
+        source: gives SVID and bundles; read for each new connection.
+        clock: the time at which peers are verified, aware UTC.
         authorize: decides on the verified client; raises an ``SvcError`` to refuse it in the handshake.
-        alpn: the protocols spoken, best first. A client that offers only others is refused; one that offers none is
+        alpn: the accepted protocols, best first. A client that offers only others is refused; one that offers none is
             accepted. Empty: ALPN is ignored.
         groups: ``default`` prefers hybrid key agreement, ``require`` accepts nothing else.
-        observer: told of each handshake.
-
-    Returns:
-        The creator, for ``MutualTlsServerEndpoint`` or Twisted's own TLS wrappers.
+        observer: receives each handshake.
 
     Raises:
-        HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
+        TransportError: ``pq_unavailable``, where ``groups`` is ``require`` and OpenSSL has no hybrid groups.
     """
     return ServerCreator(PeerRules(source, clock, None, authorize), alpn=alpn, groups=groups, observer=observer)
 
@@ -350,34 +309,31 @@ def client_creator(
     observer: ConnectionObserver | None = None,
 ) -> ClientCreator:
     """
-    Connect under the identity of a source.
+    Create the client side of mutual TLS under the identity of a source.
 
     Args:
-        source: gives SVID and bundles; read anew for each connection.
-        clock: the time at which peers are judged, aware UTC.
+        source: gives SVID and bundles; read for each new connection.
+        clock: the time at which peers are verified, aware UTC.
         expected: the identities that the server may have.
-        server_name: the name to indicate; an IP literal is not sent (RFC 6066, section 3).
+        server_name: the name for SNI; an IP literal is not sent (RFC 6066, section 3).
         authorize: a further decision on the verified server; raises an ``SvcError`` to refuse it.
-        alpn: the protocols offered; empty offers none.
+        alpn: the offered protocols; empty offers none.
         groups: ``default`` offers hybrid and classical key agreement, ``require`` hybrid alone.
-        observer: told of each handshake.
-
-    Returns:
-        The creator, for ``MutualTlsClientEndpoint`` or Twisted's own TLS wrappers.
+        observer: receives each handshake.
 
     Raises:
-        HybridGroupsUnavailable: ``groups`` is ``require`` and this OpenSSL cannot keep it.
+        TransportError: ``pq_unavailable``, where ``groups`` is ``require`` and OpenSSL has no hybrid groups.
     """
     rules = PeerRules(source, clock, expected, authorize)
     return ClientCreator(rules, alpn=alpn, groups=groups, observer=observer, server_name=server_name)
 
 
-def _indicated(server_name: str | None) -> bytes | None:
+def _sni_name(server_name: str | None) -> bytes | None:
     name = TcpAddress(server_name, 0).server_name if server_name else None
     return name.removesuffix(".").encode("ascii") if name else None
 
 
-def _present(context: SSL.Context, svid: X509Svid) -> None:
+def _use_svid(context: SSL.Context, svid: X509Svid) -> None:
     pem = svid.private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -385,15 +341,15 @@ def _present(context: SSL.Context, svid: X509Svid) -> None:
         context.use_certificate(svid.chain[0])
         for certificate in svid.chain[1:]:
             context.add_extra_chain_cert(certificate)
-        # pyOpenSSL takes ML-DSA keys only as its own PKey objects, which it calls deprecated.
+        # pyOpenSSL takes ML-DSA keys only as its own PKey objects, which are deprecated.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             context.use_privatekey(crypto.load_privatekey(crypto.FILETYPE_PEM, pem))
         context.check_privatekey()
     except (SSL.Error, crypto.Error) as error:
-        raise CredentialsUnusable(spiffe_id=svid.spiffe_id, detail=_openssl_words(error)) from error
+        raise TransportError("credentials_unusable", spiffe_id=svid.spiffe_id, detail=_openssl_text(error)) from error
 
 
-def _openssl_words(error: Exception) -> str:
+def _openssl_text(error: Exception) -> str:
     queue = error.args[0] if error.args else ()
     return "; ".join(entry[-1] for entry in queue if entry) or "no reason given"

@@ -1,5 +1,5 @@
 """
-Endpoints: listen for and connect to verified peers over the fastest transports there are.
+Endpoints that listen for and connect to verified peers.
 
 Owns the assembly of sockets, TLS, limits and observer. An application needs ``MutualTlsServerEndpoint``,
 ``MutualTlsClientEndpoint`` and, for the plain side, ``PlainServerEndpoint`` and ``PlainClientEndpoint``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from twisted.internet import error
@@ -34,14 +35,14 @@ from zope.interface import implementer
 from svc.transport.addresses import Address, TcpAddress, UnixAddress, parse_address
 from svc.transport.certificates import CertificateCreator
 from svc.transport.creators import Creator, IdentityCreator
-from svc.transport.eager import BACKLOG, connect_tcp, listen_tcp
 from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
-from svc.transport.handshake import TlsFactory, TlsProtocol, address_text
+from svc.transport.fair_limiter import FairLimiter
+from svc.transport.fast.selection import select_tcp
+from svc.transport.handshake import TlsFactory, TlsProtocol, address_text, default_tls_protocol
 from svc.transport.limits import Limit, Timeouts, handshake_limit, waiting_limit
 from svc.transport.observer import ConnectionObserver, NullObserver
-from svc.transport.places import Places
 from svc.transport.proxied import ProxiedFactory
-from svc.transport.selection import choose_tls_protocol, choose_transports
+from svc.transport.tcp import BACKLOG, connect_tcp, listen_tcp
 
 __all__ = [
     "Address",
@@ -69,9 +70,9 @@ class PlainServerEndpoint:
         reactor: the reactor.
         address: where to listen.
         connections: bounds the open connections (TCP only), or None.
-        observer: told of refused connections.
+        observer: receives refused connections.
         backlog: how many connections the kernel may queue.
-        make_room: asked, where ``connections`` is reached, to let another connection go; says whether it did.
+        evict: called at the limit of ``connections`` to close another connection; returns whether it did.
     """
 
     def __init__(
@@ -82,26 +83,18 @@ class PlainServerEndpoint:
         connections: Limit | None = None,
         observer: ConnectionObserver | None = None,
         backlog: int = BACKLOG,
-        make_room: Callable[[], bool] | None = None,
+        evict: Callable[[], bool] | None = None,
     ) -> None:
         self._reactor = reactor
         self._address = address
         self._connections = connections
         self._observer: ConnectionObserver = observer if observer is not None else NullObserver()
         self._backlog = backlog
-        self._make_room = make_room
+        self._evict = evict
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        """
-        Start listening.
-
-        Args:
-            protocolFactory: builds the protocol of each connection.
-
-        Returns:
-            Fires with the port, or fails with ``CannotListenError``.
-        """
-        return _caught(self._listen, protocolFactory)
+        """Start listening; fires with the port, or fails with ``CannotListenError``."""
+        return execute(self._listen, protocolFactory)
 
     def _listen(self, factory: IProtocolFactory) -> IListeningPort:
         if isinstance(self._address, UnixAddress):
@@ -113,10 +106,10 @@ class PlainServerEndpoint:
             self._address.port,
             factory,
             backlog=self._backlog,
-            eager=choose_transports().eager,
+            eager=select_tcp().fast,
             limit=self._connections,
             refused=self._refused,
-            make_room=self._make_room,
+            evict=self._evict,
         )
         return listening
 
@@ -127,20 +120,24 @@ class PlainServerEndpoint:
 @implementer(IStreamServerEndpoint)
 class TlsServerEndpoint(Generic[_CreatorT]):
     """
-    Listens with TLS; the given factory builds protocols for those clients only that the creator accepts.
+    Listens with TLS; protocols are built only for clients that the creator accepts.
 
     Args:
         reactor: the reactor.
         address: where to listen.
-        creator: the server's TLS settings and what it shows.
+        creator: the server's TLS settings and credentials.
         connections: bounds the open connections (TCP only), or None.
-        handshakes: bounds the handshakes that run at once; may be shared. A limit of its own by default.
-        waiting: bounds the clients that have said nothing yet; may be shared. A limit of its own by default.
+        handshakes: bounds concurrent handshakes; listeners may share it. A limit of its own by default.
+        waiting: bounds the clients that have not sent any data; listeners may share it. A limit of its own by default.
         timeouts: how long a client may take.
-        observer: told of handshakes and refusals; the creator's by default.
+        observer: receives handshakes and refusals; the creator's by default.
         backlog: how many connections the kernel may queue.
-        tls_protocol: the TLS protocol class; the fastest that works by default.
+        tls_protocol: the TLS protocol class; by default the fast one where it is selected.
         proxy_protocol: whether every connection begins with a PROXY protocol version 2 header.
+        evict: called at the limit of ``connections`` to close another connection; by default one that has not sent any
+            data is evicted, else one whose handshake has stalled.
+        wall: the wall clock, aware UTC, by which connections are closed when the credentials of one side end; with None
+            their protocols have to check that.
     """
 
     def __init__(
@@ -150,41 +147,36 @@ class TlsServerEndpoint(Generic[_CreatorT]):
         creator: _CreatorT,
         *,
         connections: Limit | None = None,
-        handshakes: Places | None = None,
-        waiting: Places | None = None,
+        handshakes: FairLimiter | None = None,
+        waiting: FairLimiter | None = None,
         timeouts: Timeouts | None = None,
         observer: ConnectionObserver | None = None,
         backlog: int = BACKLOG,
         tls_protocol: type[TlsProtocol] | None = None,
         proxy_protocol: bool = False,
+        evict: Callable[[], bool] | None = None,
+        wall: Callable[[], datetime] | None = None,
     ) -> None:
         self._reactor = reactor
         self._creator = creator
+        self._wall = wall
         self._handshakes = handshakes if handshakes is not None else handshake_limit()
         self._waiting = waiting if waiting is not None else waiting_limit()
         self._timeouts = timeouts if timeouts is not None else Timeouts()
         self._proxy_protocol = proxy_protocol
         self._observer = observer if observer is not None else creator.observer
-        self._tls_protocol = tls_protocol if tls_protocol is not None else choose_tls_protocol().protocol
+        self._tls_protocol = tls_protocol if tls_protocol is not None else default_tls_protocol()
         self._plain = PlainServerEndpoint(
             reactor,
             address,
             connections=connections,
             observer=self._observer,
             backlog=backlog,
-            make_room=self._waiting.dismiss,
+            evict=evict if evict is not None else self._evict_unauthenticated,
         )
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        """
-        Start listening.
-
-        Args:
-            protocolFactory: builds the protocol of each connection whose client is accepted.
-
-        Returns:
-            Fires with the port, or fails with ``CannotListenError``.
-        """
+        """Start listening; fires with the port, or fails with ``CannotListenError``."""
         factory: IProtocolFactory = TlsFactory(
             self._creator,
             protocolFactory,
@@ -194,6 +186,7 @@ class TlsServerEndpoint(Generic[_CreatorT]):
             handshakes=self._handshakes,
             waiting=self._waiting,
             observer=self._observer,
+            wall=self._wall,
         )
         if self._proxy_protocol:
             factory = ProxiedFactory(
@@ -205,25 +198,24 @@ class TlsServerEndpoint(Generic[_CreatorT]):
             )
         return self._plain.listen(factory)
 
+    def _evict_unauthenticated(self) -> bool:
+        return self._waiting.evict() or self._handshakes.evict_stalled(self._reactor.seconds())
+
     def _header_refused(self, reason: str, transport: Any) -> None:
         self._observer.connection_refused(reason, address_text(transport.getPeer()))
 
 
 class MutualTlsServerEndpoint(TlsServerEndpoint[IdentityCreator]):
     """
-    Listens with mutual TLS; the given factory builds protocols for verified clients only.
+    Listens with mutual TLS; protocols are built only for verified clients.
 
-    ``peer_evidence(self.transport)`` in their ``connectionMade`` says who it is. For the arguments see
+    ``peer_evidence(self.transport)`` in their ``connectionMade`` identifies the client. For the arguments see
     :class:`TlsServerEndpoint`; the creator is one of :func:`svc.transport.creators.server_creator`.
     """
 
 
 class CertificateServerEndpoint(TlsServerEndpoint[CertificateCreator]):
-    """
-    Listens with TLS for clients who have no identity; see :class:`TlsServerEndpoint`.
-
-    It holds places and times of handshakes as where both sides show who they are.
-    """
+    """Listens with TLS for clients without an identity; see :class:`TlsServerEndpoint`."""
 
 
 @implementer(IStreamClientEndpoint)
@@ -252,17 +244,9 @@ class PlainClientEndpoint:
         self._bind_address = bind_address
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Connect.
-
-        Args:
-            protocolFactory: builds the protocol.
-
-        Returns:
-            Fires with the connected protocol, or fails with ``ConnectFailed`` or ``ConnectTimeout``.
-        """
+        """Connect; fires with the connected protocol, or fails with ``ConnectFailed`` or ``ConnectTimeout``."""
         connecting = self._start(protocolFactory)
-        connecting.addErrback(self._explain)
+        connecting.addErrback(self._typed_failure)
         return connecting
 
     def _start(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
@@ -270,8 +254,8 @@ class PlainClientEndpoint:
         if isinstance(address, UnixAddress):
             unix: Deferred[IProtocol] = UNIXClientEndpoint(self._reactor, address.path, self._timeout).connect(factory)
             return unix
-        if address.is_ip and _makes_own_transports(self._reactor):
-            attempt = _Attempt(factory)
+        if address.is_ip and isinstance(self._reactor, PosixReactorBase):
+            attempt = _TcpAttempt(factory)
             connector = connect_tcp(
                 self._reactor,
                 address.host,
@@ -279,28 +263,28 @@ class PlainClientEndpoint:
                 attempt,
                 timeout=self._timeout,
                 bind_address=self._bind_address,
-                eager=choose_transports().eager,
+                eager=select_tcp().fast,
             )
-            return attempt.begun(connector)
+            return attempt.result_of(connector)
         where = (address.host, address.port, self._timeout, self._bind_address)
         if address.is_ip:
             kind = TCP6ClientEndpoint if ":" in address.host else TCP4ClientEndpoint
             numbered: Deferred[IProtocol] = kind(self._reactor, *where).connect(factory)
             return numbered
-        named = HostnameEndpoint(_TransportReactor(self._reactor), *where)
+        named = HostnameEndpoint(TransportReactor(self._reactor), *where)
         connecting: Deferred[IProtocol] = named.connect(factory)
         return connecting
 
-    def _explain(self, failure: Failure) -> Failure:
+    def _typed_failure(self, failure: Failure) -> Failure:
         if failure.check(CancelledError, TransportError) is not None:
             return failure
         found = failure.value or error.ConnectError()
         if isinstance(found, error.TimeoutError):
-            explained: ConnectFailed = ConnectTimeout(address=self._address, detail=f"{self._timeout:g} s")
+            typed: ConnectFailed = ConnectTimeout(address=self._address, detail=f"{self._timeout:g} s")
         else:
-            explained = ConnectFailed(address=self._address, detail=_in_words(found))
-        explained.__cause__ = found
-        return Failure(explained)
+            typed = ConnectFailed(address=self._address, detail=_error_text(found))
+        typed.__cause__ = found
+        return Failure(typed)
 
 
 @implementer(IStreamClientEndpoint)
@@ -311,13 +295,15 @@ class MutualTlsClientEndpoint:
     Args:
         reactor: the reactor.
         address: where to connect to.
-        creator: the client's TLS settings and identity, with the expected peer.
+        creator: the client's TLS settings and credentials, with the expected peer.
         connect_timeout: seconds until TCP must be connected.
-        timeouts: how long the server may take in the handshake and at the end.
-        handshakes: bounds the handshakes that run at once, or None.
-        observer: told of handshakes; the creator's by default.
+        timeouts: how long the server may take in the handshake and the close.
+        handshakes: bounds concurrent handshakes, or None.
+        observer: receives handshakes; the creator's by default.
         bind_address: the local host and port, or None.
-        tls_protocol: the TLS protocol class; the fastest that works by default.
+        tls_protocol: the TLS protocol class; by default the fast one where it is selected.
+        wall: the wall clock, aware UTC, by which connections are closed when the credentials of one side end; with None
+            their protocols have to check that.
     """
 
     def __init__(
@@ -328,31 +314,27 @@ class MutualTlsClientEndpoint:
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
         timeouts: Timeouts | None = None,
-        handshakes: Places | None = None,
+        handshakes: FairLimiter | None = None,
         observer: ConnectionObserver | None = None,
         bind_address: tuple[str, int] | None = None,
         tls_protocol: type[TlsProtocol] | None = None,
+        wall: Callable[[], datetime] | None = None,
     ) -> None:
         self._reactor = reactor
         self._creator = creator
+        self._wall = wall
         self._timeouts = timeouts
         self._handshakes = handshakes
         self._observer = observer
-        self._tls_protocol = tls_protocol if tls_protocol is not None else choose_tls_protocol().protocol
+        self._tls_protocol = tls_protocol if tls_protocol is not None else default_tls_protocol()
         self._plain = PlainClientEndpoint(reactor, address, timeout=connect_timeout, bind_address=bind_address)
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
-        Connect and verify the server.
+        Connect and verify the server; fires with the connected protocol, or fails with a ``TransportError``.
 
-        TLS 1.3 lets a client finish before the server has judged the client: that refusal comes as the typed reason of
-        the protocol's ``connectionLost``.
-
-        Args:
-            protocolFactory: builds the protocol once the server is verified.
-
-        Returns:
-            Fires with the connected protocol, or fails with a ``TransportError``.
+        TLS 1.3 lets a client finish before the server has verified it: a refusal by the server comes as the typed
+        reason of the protocol's ``connectionLost``.
         """
         return _VerifiedAttempt(
             self._creator,
@@ -362,16 +344,17 @@ class MutualTlsClientEndpoint:
             timeouts=self._timeouts,
             handshakes=self._handshakes,
             observer=self._observer,
-        ).begin(self._plain)
+            wall=self._wall,
+        ).connect(self._plain)
 
 
 class _VerifiedAttempt(TlsFactory):
-    """One outgoing connection up to the verified peer."""
+    """One outgoing connection until its peer is verified."""
 
     _result: Deferred[IProtocol] | None
     _tls: TlsProtocol | None = None
 
-    def begin(self, endpoint: PlainClientEndpoint) -> Deferred[IProtocol]:
+    def connect(self, endpoint: PlainClientEndpoint) -> Deferred[IProtocol]:
         result: Deferred[IProtocol] = Deferred(self._cancel)
         self._result = result
         self._connecting = endpoint.connect(self)
@@ -396,7 +379,7 @@ class _VerifiedAttempt(TlsFactory):
             result.errback(error)
 
     def _not_connected(self, failure: Failure) -> None:
-        # Without credentials, or over a limit, ``failed`` has already said the precise reason.
+        # Without credentials, or at a limit, ``failed`` has already reported the precise reason.
         self.failed(failure.value or error.ConnectError())
 
     def _cancel(self, result: Deferred[IProtocol]) -> None:
@@ -407,8 +390,8 @@ class _VerifiedAttempt(TlsFactory):
             self._connecting.cancel()
 
 
-class _Attempt(ClientFactory):
-    """One outgoing TCP connection whose transport is ours; no wrapper stays between transport and protocol."""
+class _TcpAttempt(ClientFactory):
+    """One outgoing TCP connection with our transport, without a wrapper around the protocol."""
 
     noisy = False
 
@@ -417,7 +400,7 @@ class _Attempt(ClientFactory):
         self._result: Deferred[IProtocol] | None = None
         self._built: Any = None
 
-    def begun(self, connector: Any) -> Deferred[IProtocol]:
+    def result_of(self, connector: Any) -> Deferred[IProtocol]:
         self._result = Deferred(lambda result: connector.stopConnecting())
         return self._result
 
@@ -426,7 +409,7 @@ class _Attempt(ClientFactory):
         return self._built
 
     def transport_connected(self) -> None:
-        """The transport has connected the protocol that ``buildProtocol`` gave, or closes for want of one."""
+        """Called by the transport when ``buildProtocol`` was called and its protocol, if any, is connected."""
         result, self._result = self._result, None
         if result is None:
             return
@@ -442,8 +425,8 @@ class _Attempt(ClientFactory):
 
 
 @implementer(IReactorTCP, IReactorTime, IReactorPluggableNameResolver)
-class _TransportReactor:
-    """The part of a reactor that ``HostnameEndpoint`` needs, with our transports."""
+class TransportReactor:
+    """The part of a reactor that ``HostnameEndpoint`` and the operator's pages need, with our transports."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -466,26 +449,16 @@ class _TransportReactor:
         self, host: str, port: int, factory: Any, timeout: float = 30, bindAddress: tuple[str, int] | None = None
     ) -> Any:
         """Connect with our transports."""
-        eager = choose_transports().eager
+        eager = select_tcp().fast
         return connect_tcp(self._reactor, host, port, factory, timeout=timeout, bind_address=bindAddress, eager=eager)
 
     def listenTCP(self, port: int, factory: Any, backlog: int = BACKLOG, interface: str = "") -> Any:
         """Listen with our transports."""
-        return listen_tcp(self._reactor, interface, port, factory, backlog=backlog, eager=choose_transports().eager)
+        return listen_tcp(self._reactor, interface, port, factory, backlog=backlog, eager=select_tcp().fast)
 
 
-def _makes_own_transports(reactor: Any) -> bool:
-    return isinstance(reactor, PosixReactorBase)
-
-
-def _caught(
-    listen: Callable[[IProtocolFactory], IListeningPort], factory: IProtocolFactory
-) -> Deferred[IListeningPort]:
-    return execute(listen, factory)
-
-
-def _in_words(found: BaseException) -> str:
-    for kind, words in (
+def _error_text(found: BaseException) -> str:
+    for kind, text in (
         (error.ConnectionRefusedError, "connection refused"),
         (error.DNSLookupError, "the name does not resolve"),
         (error.NoRouteError, "no route to the host"),
@@ -493,7 +466,7 @@ def _in_words(found: BaseException) -> str:
         (error.UnknownHostError, "the name does not resolve"),
     ):
         if isinstance(found, kind):
-            return words
+            return text
     if isinstance(found, error.ConnectError) and isinstance(found.osError, int):
         return os.strerror(found.osError).lower()
     return str(found) or type(found).__name__

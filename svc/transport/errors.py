@@ -1,13 +1,13 @@
 """
-What can go wrong between an address and a verified peer.
+Errors between an address and a verified peer.
 
-Owns the reasons of the transport. A reason of certificate verification belongs to ``svc.identity``; it is carried here
-as ``detail``. Nothing in this module knows Twisted or OpenSSL.
+The reason of a failed certificate verification belongs to ``svc.identity``; here it is the ``detail``.
 """
 
 from __future__ import annotations
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
+from svc.identity.certificate import claimed_spiffe_id
 
 
 class TransportError(SvcError):
@@ -15,10 +15,42 @@ class TransportError(SvcError):
 
     reason = "transport_error"
     http_status = 502
+    reasons = {
+        "credentials_unusable": Reason(
+            "OpenSSL does not take the credentials of {spiffe_id}: {detail}", http_status=503
+        ),
+        "pq_required": Reason(
+            "the peer at {address} offers no post-quantum key agreement, and this side requires one",
+            "use a TLS library that has X25519MLKEM768 (RFC 10024)",
+        ),
+        "group_not_allowed": Reason("the peer at {address} offers no key agreement that is allowed here"),
+        "alpn_refused": Reason("the peer at {address} offers only the protocols {offered}; allowed are {allowed}"),
+        "pq_unavailable": Reason(
+            "post-quantum key agreement is required, but this OpenSSL cannot do it: {detail}",
+            "install cryptography >= 50, whose OpenSSL has ML-KEM",
+        ),
+    }
     #: The precise reason under ``reason``; empty where there is none.
     detail: str = ""
     #: The TLS alert that was sent or received, by its name in RFC 8446, section 6; empty where there was none.
     alert: str = ""
+    #: The DER of the peer's leaf certificate, where one was received before a handshake failed.
+    presented_leaf: bytes = b""
+
+    @property
+    def peer_spiffe_id(self) -> str:
+        """The identity in the peer's verified certificate, without a proof of its key; empty where there is none."""
+        return ""
+
+    @property
+    def expected_spiffe_id(self) -> str:
+        """The identity that was required of the peer; empty where that is not the cause."""
+        return ""
+
+    @property
+    def claimed_spiffe_id(self) -> str:
+        """The unverified identity in the peer's certificate, for logs and no decision; empty where there is none."""
+        return claimed_spiffe_id(self.presented_leaf)
 
 
 class AddressInvalid(TransportError):
@@ -44,7 +76,7 @@ class ConnectTimeout(ConnectFailed):
     http_status = 504
 
 
-class CredentialsMissing(TransportError):
+class OwnCredentialsMissing(TransportError):
     """there are no credentials to present: {detail}"""
 
     reason = "credentials_missing"
@@ -52,20 +84,11 @@ class CredentialsMissing(TransportError):
     detail: str
 
 
-class CredentialsUnusable(TransportError):
-    """OpenSSL does not take the credentials of {spiffe_id}: {detail}"""
-
-    reason = "credentials_unusable"
-    http_status = 503
-    spiffe_id: str
-    detail: str
-
-
 class HandshakeFailed(TransportError):
     """TLS with {address} failed: {detail}
 
-    TLS 1.3 lets a client finish before the server has judged it, so a server's refusal may come as the end of an
-    established connection; it has this class too.
+    TLS 1.3 lets a client finish before the server has verified it, so a server's refusal may come as the end of an
+    established connection, with this class too.
     """
 
     reason = "handshake_failed"
@@ -102,6 +125,16 @@ class PeerIdentityUnexpected(TransportError):
     spiffe_id: object
     expected: object
 
+    @property
+    def peer_spiffe_id(self) -> str:
+        """See :class:`TransportError`."""
+        return str(self.spiffe_id)
+
+    @property
+    def expected_spiffe_id(self) -> str:
+        """See :class:`TransportError`."""
+        return str(self.expected)
+
 
 class PeerDenied(TransportError):
     """{spiffe_id} may not connect: {cause}"""
@@ -114,32 +147,48 @@ class PeerDenied(TransportError):
     spiffe_id: object
     cause: object
 
-
-class PqRequired(TransportError):
-    """the peer at {address} offers no post-quantum key agreement, and this side requires one"""
-
-    reason = "pq_required"
-    hint = "use a TLS library that has X25519MLKEM768 (RFC 10024)"
-    address: str
-    alert: str
+    @property
+    def peer_spiffe_id(self) -> str:
+        """See :class:`TransportError`."""
+        return str(self.spiffe_id)
 
 
-class GroupNotAllowed(TransportError):
-    """the peer at {address} offers no key agreement that is allowed here"""
+class PeerCredentialsEnded(TransportError):
+    """a certificate by which {spiffe_id} was verified ended at {ended}"""
 
-    reason = "group_not_allowed"
-    address: str
-    alert: str
+    reason = "expired"
+    spiffe_id: object
+    ended: object
 
 
-class AlpnRefused(TransportError):
-    """the peer at {address} offers only the protocols {offered}; allowed are {allowed}"""
+class OwnCredentialsEnded(TransportError):
+    """a certificate that this side presented as {spiffe_id} ended at {ended}"""
 
-    reason = "alpn_refused"
-    address: str
-    alert: str
-    offered: str
-    allowed: str
+    reason = "credentials_expired"
+    http_status = 503
+    hint = "the log (`svc.workload.*`) and `readyz` say why the SVID is not renewed"
+    spiffe_id: object
+    ended: object
+
+
+class OwnSvidRefused(HandshakeFailed):
+    """{address} refused our SVID ({spiffe_id}), whose validity ends at {ends}: it sent the alert {alert}
+
+    Comes as the end of an established connection, before the peer has sent any data.
+    """
+
+    reason = "own_svid_refused"
+    hint = "the log of the peer says why; it needs a trust bundle of our trust domain and a rule that permits us"
+    spiffe_id: object
+    ends: object
+
+
+class OwnSvidExpired(OwnSvidRefused):
+    """{address} refused our SVID ({spiffe_id}) as expired; its validity ends at {ends}"""
+
+    reason = "credentials_expired"
+    http_status = 503
+    hint = OwnCredentialsEnded.hint
 
 
 class ConnectionLimitReached(TransportError):
@@ -166,12 +215,13 @@ class HandshakeLimitReached(TransportError):
     limit: int
 
 
-class HybridGroupsUnavailable(TransportError):
-    """post-quantum key agreement is required, but this OpenSSL cannot do it: {detail}"""
+class KeyUpdateLimitReached(TransportError):
+    """{address} sent more than {limit} KeyUpdates and requests to renegotiate in a minute"""
 
-    reason = "pq_unavailable"
-    hint = "install cryptography >= 50, whose OpenSSL has ML-KEM"
-    detail: str
+    reason = "key_update_limit"
+    hint = "a TLS library needs one for millions of records; look for a peer that is faulty or hostile"
+    address: str
+    limit: int
 
 
 class PeerNotVerified(TransportError):

@@ -1,16 +1,15 @@
-"""
-What a completed handshake proved about the peer, and how a protocol asks its transport for it.
-
-Owns the value and the question; the proving is done in ``verification``.
-"""
+"""The evidence of a completed handshake, and how a protocol reads it from its transport."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 
+from svc.identity.bundle import BundleSet
 from svc.identity.svid import X509Svid
-from svc.identity.verification import SvidEvidence
-from svc.transport.errors import PeerNotVerified
+from svc.identity.verification import SvidEvidence, verify_svid
+from svc.transport.errors import OwnCredentialsEnded, PeerCredentialsEnded, PeerNotVerified
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class PeerEvidence:
         cipher: the cipher suite, such as ``TLS_AES_256_GCM_SHA384``.
         tls_version: always ``1.3``.
         post_quantum: whether ``group`` is a hybrid with ML-KEM (RFC 10024).
-        own_svid: the SVID that this side presented on this connection.
+        own_svid: what this side presented on this connection.
     """
 
     svid: SvidEvidence
@@ -34,20 +33,58 @@ class PeerEvidence:
     post_quantum: bool
     own_svid: X509Svid
 
+    @cached_property
+    def ends(self) -> datetime:
+        """When the connection must end: the earliest end of the peer's verified path and of the own chain."""
+        return min(self.svid.chain_not_after, self.own_svid.chain_not_after)
+
+    def verify_time(self, now: datetime) -> None:
+        """
+        Verify that the credentials of both sides are still valid at an aware time; cheap.
+
+        Raises:
+            PeerCredentialsEnded: those of the peer have ended.
+            OwnCredentialsEnded: those that this side presented have ended.
+        """
+        if now <= self.ends:
+            return
+        self.verify_peer_time(now)
+        raise OwnCredentialsEnded(spiffe_id=self.own_svid.spiffe_id, ended=_text(self.own_svid.chain_not_after))
+
+    def verify_peer_time(self, now: datetime) -> None:
+        """
+        Verify the peer's alone, where a connection may outlive the credentials that this side presented.
+
+        Raises:
+            PeerCredentialsEnded: they have ended.
+        """
+        if now > self.svid.chain_not_after:
+            raise PeerCredentialsEnded(spiffe_id=self.svid.spiffe_id, ended=_text(self.svid.chain_not_after))
+
+    def reauthorize(self, bundles: BundleSet, now: datetime) -> None:
+        """
+        Verify the peer's SVID again under the bundles in force.
+
+        Args:
+            bundles: the bundles.
+            now: the time, aware.
+
+        Raises:
+            SvidInvalid: the SVID would now be refused.
+        """
+        # It was valid when it was accepted: a clock that was set back meanwhile revokes nothing.
+        verify_svid(self.svid.chain[:-1], bundles, max(now, self.svid.chain_not_before))
+
 
 def peer_evidence(transport: object) -> PeerEvidence:
     """
-    Say who is at the other end of a connection.
+    Return the evidence of a connection's peer, the same object for the life of the connection.
 
     Args:
-        transport: the transport that a protocol behind one of this package's endpoints was connected to, or a wrapper
-            of it that passes ``getHandle`` on.
-
-    Returns:
-        The evidence; the same object for the whole life of the connection.
+        transport: of a protocol behind one of this package's endpoints, or a wrapper that forwards ``getHandle``.
 
     Raises:
-        PeerNotVerified: the transport is not TLS with a verified peer, or its connection is gone.
+        PeerNotVerified: the transport is not TLS with a verified peer, or its connection is closed.
     """
     get_handle = getattr(transport, "getHandle", None)
     handle = get_handle() if get_handle is not None else None
@@ -55,3 +92,7 @@ def peer_evidence(transport: object) -> PeerEvidence:
     if not isinstance(found, PeerEvidence):
         raise PeerNotVerified()
     return found
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds")

@@ -1,8 +1,4 @@
-"""
-From OpenSSL's errors to the reasons of the transport.
-
-Owns the reading of OpenSSL's error queue. Knows nothing of Twisted.
-"""
+"""Translates OpenSSL's errors into the typed errors of the transport."""
 
 from __future__ import annotations
 
@@ -12,21 +8,21 @@ from typing import Final
 from OpenSSL import SSL
 
 from svc.transport.errors import (
-    AlpnRefused,
-    GroupNotAllowed,
     HandshakeFailed,
+    OwnSvidExpired,
+    OwnSvidRefused,
     PeerSvidInvalid,
-    PqRequired,
     TransportError,
 )
 from svc.transport.groups import GroupPolicy
+from svc.transport.observer import Role
 from svc.transport.verification import VerifiedConnection
 
 # "tlsv13 alert certificate required", "ssl/tls alert handshake failure", "tls alert bad certificate"
 _ALERT: Final = re.compile(r"(?:ssl|tls)[a-z0-9/]* alert (?:number )?(.+)\Z")
 
-#: What this side found wrong, by OpenSSL's words, and the alert that OpenSSL sends for it (RFC 8446, 6.2).
-_SENT: Final = {
+#: OpenSSL's text of an error on this side, to the alert that OpenSSL sends for it (RFC 8446, 6.2).
+_ALERTS_SENT: Final = {
     "unsupported protocol": "protocol_version",
     "wrong version number": "protocol_version",
     "tlsv1 alert protocol version": "protocol_version",
@@ -37,46 +33,78 @@ _SENT: Final = {
     "digest check failed": "decrypt_error",
     "unexpected message": "unexpected_message",
 }
+#: Alerts by which a server refuses the certificate of a client.
+_CERTIFICATE_ALERTS: Final = frozenset(
+    {
+        "access_denied",
+        "bad_certificate",
+        "certificate_expired",
+        "certificate_revoked",
+        "certificate_unknown",
+        "unknown_ca",
+        "unsupported_certificate",
+    }
+)
+#: Alerts of a server that supports none of the offered parameters (RFC 8446, section 4.1.1).
+_NO_COMMON_PARAMETERS: Final = frozenset({"handshake_failure", "insufficient_security"})
 _NO_GROUP: Final = frozenset({"no suitable key share", "no suitable groups", "no shared groups", "bad key share"})
 
 
 def is_truncation(error: BaseException) -> bool:
-    """
-    Say whether an error means that the peer closed TCP without a TLS close (RFC 8446, 6.1).
-
-    Args:
-        error: raised by OpenSSL.
-
-    Returns:
-        True for an unexpected end of the stream.
-    """
+    """Whether an error of OpenSSL means that the peer closed TCP without a TLS close (RFC 8446, 6.1)."""
     if isinstance(error, SSL.SysCallError):
         return True
     if not isinstance(error, SSL.Error):
         return False
     # OpenSSL 4 leaves its error queue empty at the end of a memory BIO.
-    return error.args == ([],) or _words(error).casefold().startswith("unexpected eof")
+    return error.args == ([],) or _error_text(error).casefold().startswith("unexpected eof")
 
 
 def handshake_error(
-    error: BaseException, connection: SSL.Connection | None, address: str, groups: GroupPolicy
+    error: BaseException, connection: SSL.Connection | None, address: str, groups: GroupPolicy, role: Role
 ) -> TransportError:
     """
-    Say why a handshake failed, or which alert ended an established connection.
+    Return why a handshake failed, or which alert ended an established connection.
 
-    Args:
-        error: raised by OpenSSL, or why the connection was lost.
-        connection: the TLS connection, for the judgement of its peer; None where there is none.
-        address: the peer's address.
-        groups: the key agreement policy of this side.
-
-    Returns:
-        The precise error with ``error`` as its cause.
+    ``error`` was raised by OpenSSL, or is why the connection was lost; it becomes the cause. ``groups`` and ``role``
+    are those of this side.
     """
     found = _classified(error, connection, address, groups)
+    if (
+        role == "client"
+        and groups == "require"
+        and found.alert in _NO_COMMON_PARAMETERS
+        and not _server_hello_received(connection)
+    ):
+        # Groups are the only parameter of which this side offers less than its TLS library has (RFC 8446, 4.1.1).
+        found = TransportError("pq_required", address=address, alert=found.alert)
     if found.__cause__ is None:
         found.__cause__ = error
     return found
+
+
+def own_svid_refused(error: TransportError, connection: SSL.Connection | None, address: str) -> OwnSvidRefused | None:
+    """
+    Return the error of a connection that its server ended because it refuses this client's certificate, or None.
+
+    Nothing else is verified after a client's handshake, so an alert about a certificate has no other meaning (RFC 8446,
+    sections 4.4.2.4 and 6.2).
+    """
+    if not isinstance(connection, VerifiedConnection) or connection.peer_evidence is None:
+        return None
+    if error.alert not in _CERTIFICATE_ALERTS:
+        return None
+    kind = OwnSvidExpired if error.alert == "certificate_expired" else OwnSvidRefused
+    svid = connection.own_svid
+    ends = svid.chain_not_after.isoformat(timespec="seconds")
+    refused = kind(address=address, alert=error.alert, detail="", spiffe_id=svid.spiffe_id, ends=ends)
+    refused.__cause__ = error
+    return refused
+
+
+def presented_leaf(connection: SSL.Connection | None) -> bytes:
+    """Return the DER of the peer's leaf certificate; empty where none was received or requested."""
+    return connection.verification.presented_leaf if isinstance(connection, VerifiedConnection) else b""
 
 
 def _classified(
@@ -87,28 +115,35 @@ def _classified(
             return connection.verification.error(address)
         if connection.alpn_offered is not None:
             offered, allowed = _names(connection.alpn_offered), _names(connection.alpn_allowed)
-            return AlpnRefused(address=address, alert="no_application_protocol", offered=offered, allowed=allowed)
-    words = _words(error)
-    if words in _NO_GROUP:
+            return TransportError(
+                "alpn_refused", address=address, alert="no_application_protocol", offered=offered, allowed=allowed
+            )
+    text = _error_text(error)
+    if text in _NO_GROUP:
         if groups == "require":
-            return PqRequired(address=address, alert="handshake_failure")
-        return GroupNotAllowed(address=address, alert="handshake_failure")
-    if words == "peer did not return a certificate":
+            return TransportError("pq_required", address=address, alert="handshake_failure")
+        return TransportError("group_not_allowed", address=address, alert="handshake_failure")
+    if text == "peer did not return a certificate":
         cause = "it presented no certificate"
         return PeerSvidInvalid(address=address, alert="certificate_required", detail="certificate_missing", cause=cause)
-    received = _ALERT.match(words)
+    received = _ALERT.match(text)
     if received is not None:
         alert = received[1].replace(" ", "_")
         return HandshakeFailed(address=address, alert=alert, detail=f"the peer sent the alert {alert}")
-    detail = "the peer closed the connection" if is_truncation(error) or not isinstance(error, SSL.Error) else words
-    return HandshakeFailed(address=address, alert=_SENT.get(words, ""), detail=detail)
+    detail = "the peer closed the connection" if is_truncation(error) or not isinstance(error, SSL.Error) else text
+    return HandshakeFailed(address=address, alert=_ALERTS_SENT.get(text, ""), detail=detail)
+
+
+def _server_hello_received(connection: SSL.Connection | None) -> bool:
+    """Whether a server has chosen parameters: from its ServerHello on there is a cipher."""
+    return connection is not None and connection.get_cipher_name() is not None
 
 
 def _names(protocols: tuple[bytes, ...]) -> str:
     return ", ".join(name.decode("latin-1") for name in protocols)
 
 
-def _words(error: BaseException) -> str:
-    """OpenSSL's words for the first thing that went wrong; what follows in its queue are consequences."""
+def _error_text(error: BaseException) -> str:
+    """OpenSSL's text of the first error in its queue; the others are consequences."""
     queue = error.args[0] if isinstance(error, SSL.Error) and error.args else ()
     return str(queue[0][-1]) if isinstance(queue, list) and queue else ""

@@ -1,8 +1,8 @@
 """
 Which key agreement groups a TLS context offers and accepts.
 
-Owns the hybrid groups of RFC 10024, the only call that can demand them, and the check at start that this OpenSSL has
-them. Fails closed: ``require`` without hybrid groups is an error, never a classical connection.
+Owns the hybrid groups of RFC 10024 and the check at start that OpenSSL has them. Fails closed: ``require`` without
+hybrid groups is an error, never a classical connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from OpenSSL import SSL
 
 from svc.transport.binding import lib
-from svc.transport.errors import HybridGroupsUnavailable
+from svc.transport.errors import TransportError
 
 #: ``default`` prefers the hybrids and falls back to classical groups; ``require`` has no fallback.
 GroupPolicy = Literal["default", "require"]
@@ -38,66 +38,42 @@ def _group_lists(policy: GroupPolicy) -> tuple[str, ...]:
 
 def apply_groups(context: SSL.Context, policy: GroupPolicy, *, binding: Any = lib) -> None:
     """
-    Set the key agreement groups of a context.
-
-    Args:
-        context: a context that has no connection yet.
-        policy: ``default`` or ``require``.
-        binding: the functions of OpenSSL.
+    Set the key agreement groups of a context that has no connection yet.
 
     Raises:
-        HybridGroupsUnavailable: ``require`` cannot be satisfied by this OpenSSL or its binding.
+        TransportError: ``pq_unavailable``, where OpenSSL or its binding cannot satisfy ``require``.
     """
     set_list = getattr(binding, "SSL_CTX_set1_curves_list", None)
     if set_list is None:
         if policy == "require":
-            raise HybridGroupsUnavailable(detail="the binding has no SSL_CTX_set1_curves_list")
+            raise TransportError("pq_unavailable", detail="the binding has no SSL_CTX_set1_curves_list")
         return
     for names in _group_lists(policy):
         if set_list(context._context, names.encode("ascii")) == 1:
             return
         binding.ERR_clear_error()
     if policy == "require":
-        raise HybridGroupsUnavailable(detail=f"none of {', '.join(HYBRID_GROUPS)} is known to it")
+        raise TransportError("pq_unavailable", detail=f"none of {', '.join(HYBRID_GROUPS)} is known to it")
 
 
 def check_groups(policy: GroupPolicy) -> None:
     """
-    Test at start that the policy can be kept, so that a listener never starts without it.
-
-    Args:
-        policy: ``default`` or ``require``.
+    Test at start that the policy can be kept, so that no listener starts without it.
 
     Raises:
-        HybridGroupsUnavailable: ``require`` cannot be satisfied.
+        TransportError: ``pq_unavailable``, where it cannot.
     """
     for method in (SSL.TLS_SERVER_METHOD, SSL.TLS_CLIENT_METHOD):
         apply_groups(SSL.Context(method), policy)
 
 
 def iana_name(group: str | None) -> str:
-    """
-    Spell a group as IANA's registry does.
-
-    Args:
-        group: what OpenSSL calls it; None where the library cannot say.
-
-    Returns:
-        The registered name, the given name when it is not one of ours, or ``unknown``.
-    """
+    """The name of a group in IANA's registry; the given name where it is not listed here, ``unknown`` for none."""
     if not group:
         return "unknown"
     return _IANA_NAMES.get(group.lower(), group)
 
 
 def is_hybrid(group: str) -> bool:
-    """
-    Say whether a group is post-quantum: ML-KEM together with a classical curve (RFC 10024).
-
-    Args:
-        group: any spelling of its name.
-
-    Returns:
-        True only for the hybrids named in this module.
-    """
+    """Whether a group, in any spelling, is ML-KEM combined with a classical curve (RFC 10024)."""
     return group.lower() in _HYBRID_LOWER

@@ -1,15 +1,16 @@
 """
-The life of a TLS connection around its data: handshake first, application after, and an end that comes in time.
+TLS connections: the handshake with its limits, the application's protocol after it, and the close.
 
-Owns the order in which things happen, and the places and the time that a handshake may take. Twisted connects the
-application's protocol before the handshake; here it is built only once the handshake is complete and the creator has
-judged the peer, so a peer that fails is never given to a protocol. Knows nothing of how data is encrypted (``fasttls``
-or Twisted) or of sockets, and not by what a peer is judged.
+Twisted connects the application's protocol before the handshake. Here it is built when the handshake is complete and
+the creator has verified the peer, so a refused peer never reaches a protocol. How data is encrypted is in ``fast.tls``
+or in Twisted; how peers are verified is in ``creators``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
 
 from OpenSSL import SSL
 from twisted.internet.interfaces import (
@@ -30,32 +31,33 @@ from zope.interface import implementer
 
 from svc.transport.creators import Creator
 from svc.transport.errors import (
-    CredentialsMissing,
     HandshakeLimitReached,
     HandshakeTimeout,
+    KeyUpdateLimitReached,
+    OwnCredentialsEnded,
+    OwnCredentialsMissing,
     TransportError,
     WaitingLimitReached,
 )
-from svc.transport.failures import handshake_error, is_truncation
-from svc.transport.fasttls import FastDataPath
+from svc.transport.evidence import PeerEvidence
+from svc.transport.failures import handshake_error, is_truncation, own_svid_refused, presented_leaf
+from svc.transport.fair_limiter import FairLimiter, release_slot, source_network
+from svc.transport.fast.selection import select_tls
+from svc.transport.fast.tls import FastDataPath
+from svc.transport.keyupdates import MAX_KEY_UPDATES, KeyUpdates
 from svc.transport.limits import Timeouts
 from svc.transport.observer import ConnectionObserver
-from svc.transport.places import Places, give_up_place, source_of
 
 _FLUSH_SIZE = 2**17
 _READ_SIZE = 2**15
+#: Seconds after which the validity of a connection's credentials is checked again, should the clock have been set.
+_CHECK_INTERVAL: Final = 60.0
+#: Seconds after the end of the credentials in which the protocol itself may close first.
+_CLOSE_DELAY: Final = 2.0
 
 
 def address_text(address: object) -> str:
-    """
-    Write a peer's address for people, logs and counters of refusals.
-
-    Args:
-        address: an ``IAddress``.
-
-    Returns:
-        ``host:port``, ``[ipv6]:port``, ``unix:path``, or what the address says of itself.
-    """
+    """Format an ``IAddress`` for logs and errors: ``host:port``, ``[ipv6]:port``, ``unix:path``, else its ``str``."""
     host, port = getattr(address, "host", None), getattr(address, "port", None)
     if host is not None and port is not None:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -65,8 +67,8 @@ def address_text(address: object) -> str:
     return str(address)
 
 
-def _drop(data: object) -> None:
-    """What arrives or is written after its direction was closed goes nowhere."""
+def _discard(data: object) -> None:
+    """Stands in for ``dataReceived`` or ``write`` after that direction was closed."""
 
 
 def _value(failure: Failure) -> BaseException:
@@ -74,8 +76,8 @@ def _value(failure: Failure) -> BaseException:
 
 
 @implementer(IHandshakeListener)
-class _Antechamber(Protocol):
-    """What a TLS connection is connected to until its peer is judged: it takes no data."""
+class _HandshakeListener(Protocol):
+    """The protocol of a TLS connection until its peer is verified; receives no data."""
 
     def __init__(self, tls: TlsProtocol) -> None:
         self.tls = tls
@@ -89,10 +91,10 @@ class _Antechamber(Protocol):
 
 class TlsProtocol(TLSMemoryBIOProtocol):
     """
-    A TLS connection that connects its application's protocol after the peer is judged.
+    A TLS connection that connects its application's protocol after the peer is verified.
 
-    Twisted's private names used here exist on every release in the supported range; ``selection`` checks those of the
-    data path.
+    Twisted's private names used here exist on every release in the supported range; those of the fast data path are
+    checked in ``fast.selection``.
     """
 
     factory: TlsFactory
@@ -101,65 +103,57 @@ class TlsProtocol(TLSMemoryBIOProtocol):
     _failure: TransportError | None = None
     _handshake_timer: IDelayedCall | None = None
     _close_timer: IDelayedCall | None = None
+    _end_timer: IDelayedCall | None = None
+    _key_updates: KeyUpdates
     _started = 0.0
-    _unsent_seen = 0
     _read_closed = False
     _write_closed = False
 
     def __init__(self, factory: TlsFactory, address: IAddress) -> None:
-        super().__init__(factory, _Antechamber(self), False)
+        super().__init__(factory, _HandshakeListener(self), False)
         self._address = address
+        self._key_updates = KeyUpdates(factory.key_updates)
 
     # --- handshake ---------------------------------------------------------------------------------------------------
 
     def makeConnection(self, transport: Any) -> None:
-        """
-        Start the handshake.
-
-        Args:
-            transport: the connection below.
-        """
+        """Start the handshake."""
         factory = self.factory
         self._started = factory.clock.seconds()
         self._handshake_timer = factory.clock.callLater(factory.timeouts.handshake, self._handshake_overdue)
         factory.observer.handshake_started(factory.role)
         self._connect(transport)
         if factory.role == "server":
-            self.dataReceived = self._first_octets  # type: ignore[method-assign]
+            self.dataReceived = self._first_data_received  # type: ignore[method-assign]
             if factory.waiting is not None:
-                factory.waiting.enter(self, source_of(self._address), self._started)
+                factory.waiting.acquire(self, source_network(self._address), self._started)
 
-    def _first_octets(self, data: bytes) -> None:
-        """The peer says something: from here on it may cost work."""
+    def _first_data_received(self, data: bytes) -> None:
+        """Move the connection from the waiting limit to the handshake limit."""
         del self.dataReceived
         factory = self.factory
         if factory.waiting is not None:
-            factory.waiting.leave(self)
+            factory.waiting.release(self)
         if factory.handshakes is not None:
             try:
-                factory.handshakes.enter(self, source_of(self._address), factory.clock.seconds())
+                factory.handshakes.acquire(self, source_network(self._address), factory.clock.seconds())
             except TransportError as error:
-                self._turn_away(error)
+                self._refuse(error)
                 return
         self.dataReceived(data)
 
-    def give_way(self, error: TransportError) -> None:
-        """
-        End for somebody else's sake; see :class:`svc.transport.places.Holder`.
+    def evicted(self, error: TransportError) -> None:
+        """See :class:`svc.transport.fair_limiter.Evictable`."""
+        release_slot(self.transport)
+        self._refuse(error)
 
-        Args:
-            error: which limit is reached.
-        """
-        give_up_place(self.transport)
-        self._turn_away(error)
-
-    def _turn_away(self, error: TransportError) -> None:
+    def _refuse(self, error: TransportError) -> None:
         self._failure = error
-        self.dataReceived = _drop  # type: ignore[method-assign]
+        self.dataReceived = _discard  # type: ignore[method-assign]
         self.abortConnection()
 
     def _connect(self, transport: Any) -> None:
-        """What Twisted's method does, which declares the interfaces of the transport below one by one, at some cost."""
+        """Do what Twisted's ``makeConnection`` does, without its costly declaration of interfaces per connection."""
         self._tlsConnection = self.factory._creatorCallable(self)
         self._appSendBuffer: list[bytes] = []
         ProtocolWrapper.makeConnection(self, transport)
@@ -173,15 +167,18 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         self.abortConnection()
 
     def got_handshake(self) -> None:
-        """The handshake is complete: judge the peer, then build and connect the application's protocol."""
+        """Verify the peer after the handshake, then build and connect the application's protocol."""
         factory = self.factory
         try:
-            evidence = factory.creator.judged(self._tlsConnection, address_text(self._address))
+            evidence = factory.creator.verified_peer(self._tlsConnection, address_text(self._address))
+            if evidence is not None and factory.wall is not None:
+                evidence.verify_time(factory.wall())
         except TransportError as error:
             self._failure = error
             self.abortConnection()
             return
         self._end_handshake()
+        self._key_updates.start(self._tlsConnection)
         if evidence is not None:
             factory.observer.handshake_done(factory.role, factory.clock.seconds() - self._started, evidence)
         try:
@@ -195,42 +192,63 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         except BaseException as error:
             factory.failed(error)
             raise
+        if factory.wall is not None and evidence is not None:
+            self._watch_credentials(evidence, factory.wall)
         factory.established(protocol)
+
+    def _watch_credentials(self, evidence: PeerEvidence, wall: Callable[[], datetime]) -> None:
+        """Close the connection when the credentials of one side end."""
+        try:
+            evidence.verify_time(now := wall())
+        except TransportError as error:
+            self._failure = error
+            self._reason = Failure(error)
+            self.abortConnection()
+            return
+        delay = min((evidence.ends - now).total_seconds() + _CLOSE_DELAY, _CHECK_INTERVAL)
+        self._end_timer = self.factory.clock.callLater(delay, self._watch_credentials, evidence, wall)
 
     def _end_handshake(self) -> None:
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
             self._handshake_timer = None
-        for places in (self.factory.waiting, self.factory.handshakes):
-            if places is not None:
-                places.leave(self)
+        for limiter in (self.factory.waiting, self.factory.handshakes):
+            if limiter is not None:
+                limiter.release(self)
 
     def lost_before_handshake(self, reason: Failure) -> None:
-        """
-        The connection ended before its peer was accepted.
-
-        Args:
-            reason: why.
-        """
+        """Report why the connection ended before its peer was accepted."""
         factory = self.factory
         error = self._failure
         if error is None:
-            error = self._explained(reason)
+            error = self._handshake_error(reason)
         if isinstance(error, (WaitingLimitReached, HandshakeLimitReached)):
             factory.observer.connection_refused(error.reason, address_text(self._address))
             factory.failed(error)
             return
-        factory.observer.handshake_failed(
-            factory.role, error.reason, error.detail, address_text(self._address), error.alert
-        )
+        error.presented_leaf = presented_leaf(self._tlsConnection)
+        factory.observer.handshake_failed(factory.role, error, address_text(self._address))
         if error.detail == "internal_error" and error.__cause__ is not None:
-            factory.log.failure("judging a peer failed", failure=Failure(error.__cause__))
+            factory.log.failure("the verification of a peer failed by a defect", failure=Failure(error.__cause__))
         factory.failed(error)
 
-    def _explained(self, reason: Failure) -> TransportError:
-        return handshake_error(_value(reason), self._tlsConnection, address_text(self._address), self.factory.groups)
+    def _handshake_error(self, reason: Failure) -> TransportError:
+        factory = self.factory
+        address = address_text(self._address)
+        return handshake_error(_value(reason), self._tlsConnection, address, factory.groups, factory.role)
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    def _established_error(self, reason: Failure) -> TransportError:
+        """The error that ended an established connection; a refused own SVID is reported as a failed handshake."""
+        error, factory = self._handshake_error(reason), self.factory
+        if factory.role == "client":
+            address = address_text(self._address)
+            refused = own_svid_refused(error, self._tlsConnection, address)
+            if refused is not None:
+                factory.observer.handshake_failed(factory.role, refused, address)
+                return refused
+        return error
+
+    # --- reading and closing -----------------------------------------------------------------------------------------
 
     def _flushReceiveBIO(self) -> None:
         while not self._lostTLSConnection and not self._read_closed:
@@ -246,13 +264,27 @@ class TlsProtocol(TLSMemoryBIOProtocol):
                 if not self._aborted:
                     self.wrappedProtocol.dataReceived(data)
         self._flushSendBIO()
+        if self._key_updates.uncounted:
+            self._got_key_updates()
+
+    def _got_key_updates(self) -> None:
+        """Send the replies to KeyUpdates, or close the connection where there were too many."""
+        factory = self.factory
+        if self._key_updates.within_limit(factory.clock.seconds()):
+            self._flushSendBIO()
+        elif not self._aborted and self._failure is None:
+            address = address_text(self._address)
+            self._failure = KeyUpdateLimitReached(address=address, limit=factory.key_updates)
+            self._reason = Failure(self._failure)
+            factory.observer.connection_aborted(self._failure.reason, address)
+            self.abortConnection()
 
     def _got_close_notify(self) -> None:
-        """The peer sends no more (RFC 8446, 6.1): end, unless the protocol knows half-closed streams."""
+        """The peer sends no more (RFC 8446, 6.1): close, unless the protocol supports half-closed streams."""
         half = IHalfCloseableProtocol(self.wrappedProtocol, None)
         if half is not None and not self.disconnecting:
             self._read_closed = True
-            self.dataReceived = _drop  # type: ignore[method-assign]
+            self.dataReceived = _discard  # type: ignore[method-assign]
             half.readConnectionLost()
             if not self._write_closed:
                 return
@@ -261,14 +293,14 @@ class TlsProtocol(TLSMemoryBIOProtocol):
 
     def loseWriteConnection(self) -> None:
         """
-        Say that this side sends no more, and go on receiving; see ``ITCPTransport.loseWriteConnection``.
+        Send close_notify and go on receiving; see ``ITCPTransport.loseWriteConnection``.
 
-        The peer sees close_notify, so it can tell this from a truncated stream. What is written later is dropped.
+        The peer can tell this from a truncated stream. Data written later is discarded.
         """
         if not self._handshakeDone or self._write_closed or self.disconnecting or self._lostTLSConnection:
             return
         self._write_closed = True
-        self.write = self.writeSequence = _drop  # type: ignore[method-assign]
+        self.write = self.writeSequence = _discard  # type: ignore[method-assign]
         if self._read_closed:
             self.loseConnection()
             return
@@ -278,11 +310,17 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         if half is not None:
             half.writeConnectionLost()
 
+    def close_without_reply(self) -> None:
+        """Send close_notify and close the connection below, without the peer's close_notify (RFC 8446, 6.1)."""
+        self.loseConnection()
+        if self.connected:
+            self.transport.loseConnection()
+
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
         if reason is not None and reason.check(SSL.Error) is not None and not is_truncation(_value(reason)):
-            # A truncated stream stays Twisted's ConnectionLost; everything else gets its own word.
+            # A truncated stream stays Twisted's ConnectionLost; everything else gets a typed error.
             if self._failure is None:
-                self._failure = self._explained(reason)
+                self._failure = self._established_error(reason)
             if self._reason is None:
                 self._reason = Failure(self._failure)
             reason = None
@@ -291,38 +329,37 @@ class TlsProtocol(TLSMemoryBIOProtocol):
 
     def _shutdownTLS(self) -> None:
         if self._tlsConnection is None:
-            # Closed or aborted by the application once more, after the connection was lost.
+            # The application closed or aborted again after the connection was lost.
             return
         super()._shutdownTLS()
         self._watch_close()
 
     def _watch_close(self) -> None:
-        """Bound the time in which nothing moves between our close and the end of the connection."""
+        """Limit the time without progress between our close and the end of the connection."""
         if self._handshakeDone and not self._aborted and self.connected and self._close_timer is None:
-            self._unsent_seen = getattr(self.transport, "unsent", 0)
-            self._close_timer = self.factory.clock.callLater(self.factory.timeouts.close, self._close_overdue)
+            unsent = getattr(self.transport, "unsent", 0)
+            self._close_timer = self.factory.clock.callLater(self.factory.timeouts.close, self._close_overdue, unsent)
 
-    def _close_overdue(self) -> None:
+    def _close_overdue(self, unsent_before: int) -> None:
         self._close_timer = None
-        unsent = getattr(self.transport, "unsent", 0)
-        if unsent < self._unsent_seen:
+        if getattr(self.transport, "unsent", unsent_before) < unsent_before:
             self._watch_close()
         else:
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
-        Tell the application, or report the failed handshake.
+        Report the end to the application, or the failed handshake to the observer.
 
-        Args:
-            reason: ``ConnectionDone`` after a clean TLS close, ``ConnectionLost`` for a truncated stream, the typed
-                error otherwise.
+        The application gets ``ConnectionDone`` after a clean TLS close, ``ConnectionLost`` for a truncated stream, the
+        typed error otherwise.
         """
         super().connectionLost(reason)
         self._end_handshake()
-        if self._close_timer is not None:
-            self._close_timer.cancel()
-            self._close_timer = None
+        for timer in (self._close_timer, self._end_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._close_timer = self._end_timer = None
 
 
 class StockTlsProtocol(TlsProtocol):
@@ -343,25 +380,17 @@ class FastTlsProtocol(FastDataPath, TlsProtocol):
     """The TLS connection on the fast data path."""
 
 
+def default_tls_protocol() -> type[TlsProtocol]:
+    """The TLS protocol class that ``fast.selection`` selects."""
+    return FastTlsProtocol if select_tls().fast else StockTlsProtocol
+
+
 class TlsFactory(TLSMemoryBIOFactory):
     """
-    Puts TLS before a factory whose protocols see those peers only that the creator accepts.
+    Wraps a factory in TLS; its protocols are built only for peers that the creator accepts.
 
-    Args:
-        creator: creates the TLS connections and judges their peers.
-        wrapped_factory: builds the protocol of each connection whose peer was accepted.
-        clock: the reactor, for timeouts.
-        protocol: the TLS protocol class; see ``selection``.
-        timeouts: how long the peer may take.
-        handshakes: bounds the handshakes that run at once, or None.
-        waiting: bounds the clients that have said nothing yet, or None.
-        observer: told of each handshake; the creator's by default.
-
-    Attributes:
-        role: ``server`` or ``client``.
-        groups: the key agreement policy.
-        creator: the creator.
-        protocols: the open connections.
+    For the limits and ``wall`` see :class:`svc.transport.endpoints.TlsServerEndpoint`; ``key_updates`` is how many
+    KeyUpdates and requests to renegotiate a peer may send in a minute, replies included.
     """
 
     log = Logger()
@@ -374,9 +403,11 @@ class TlsFactory(TLSMemoryBIOFactory):
         clock: IReactorTime,
         protocol: type[TlsProtocol],
         timeouts: Timeouts | None = None,
-        handshakes: Places | None = None,
-        waiting: Places | None = None,
+        handshakes: FairLimiter | None = None,
+        waiting: FairLimiter | None = None,
         observer: ConnectionObserver | None = None,
+        wall: Callable[[], datetime] | None = None,
+        key_updates: int = MAX_KEY_UPDATES,
     ) -> None:
         super().__init__(creator, creator.role == "client", wrapped_factory, clock)  # type: ignore[arg-type]
         self.protocol = self._protocol_class = protocol
@@ -388,46 +419,34 @@ class TlsFactory(TLSMemoryBIOFactory):
         self.waiting = waiting
         self.observer = observer if observer is not None else creator.observer
         self.creator = creator
+        self.wall = wall
+        self.key_updates = key_updates
 
     def buildProtocol(self, addr: Any) -> TlsProtocol | None:  # type: ignore[override]
-        """
-        Admit a TCP connection to the handshake.
-
-        Args:
-            addr: the peer's address.
-
-        Returns:
-            The TLS protocol, or None when a limit is reached or there are no credentials: the connection is closed.
-        """
+        """Build the TLS protocol; None, which closes the connection, at a limit or without credentials."""
         protocol = self._protocol_class(self, addr)
         try:
-            self.creator.ready()
+            self.creator.check_ready()
             if self.handshakes is not None and self.role == "client":
-                # A client speaks first. A server's place is taken by what its client says.
-                self.handshakes.enter(protocol, source_of(addr), self.clock.seconds())
+                # A client starts its handshake now, a server's starts with the first data of its client.
+                self.handshakes.acquire(protocol, source_network(addr), self.clock.seconds())
+        except OwnCredentialsEnded as error:
+            self.observer.handshake_failed(self.role, error, address_text(addr))
+            self.failed(error)
+            return None
         except TransportError as error:
-            # Why there are no credentials says more than that there are none.
-            reason = error.detail if isinstance(error, CredentialsMissing) else error.reason
+            # The detail says why there are no credentials.
+            reason = error.detail if isinstance(error, OwnCredentialsMissing) else error.reason
             self.observer.connection_refused(reason, address_text(addr))
             self.failed(error)
             return None
         return protocol
 
     def established(self, protocol: IProtocol) -> None:
-        """
-        A connection was handed to the application; for subclasses.
-
-        Args:
-            protocol: the application's protocol, connected.
-        """
+        """Called with the application's protocol when it is connected; for subclasses."""
 
     def declined(self) -> None:
-        """The application's factory built no protocol for an accepted peer; for subclasses."""
+        """Called when the application's factory built no protocol for an accepted peer; for subclasses."""
 
     def failed(self, error: BaseException) -> None:
-        """
-        A connection failed before it was handed to the application; for subclasses.
-
-        Args:
-            error: why.
-        """
+        """Called when a connection fails before its protocol is connected; for subclasses."""

@@ -1,9 +1,4 @@
-"""
-The bounds on connections: how many, how many that say nothing, how many handshakes at once, and how long a handshake
-or a close may take.
-
-Owns the counting and the defaults with their reasons. Knows nothing of sockets or TLS.
-"""
+"""Bounds on connections, silent connections, handshakes and their times, with the reason of each default."""
 
 from __future__ import annotations
 
@@ -11,17 +6,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from svc.transport.errors import ConnectionLimitReached, HandshakeLimitReached, TransportError, WaitingLimitReached
-from svc.transport.places import Places
+from svc.transport.fair_limiter import FairLimiter
 
 #: A handshake is a few round trips; ten seconds allow for a lost packet and a distant peer.
 HANDSHAKE_TIMEOUT: Final = 10.0
-#: A peer that does not answer our close within this time, while nothing flows, is cut off.
+#: A peer that does not answer our close within this time, while no data moves, is disconnected.
 CLOSE_TIMEOUT: Final = 10.0
 #: Each handshake blocks the reactor for about half a millisecond: 256 are an eighth of a second of work.
 MAX_HANDSHAKES: Final = 256
-#: So long a handshake keeps its place against others of its address: a few round trips around the world.
-HANDSHAKE_PATIENCE: Final = 1.0
-#: A connection that has said nothing costs about 25 KB: 1,024 are 25 MB.
+#: Seconds for which a handshake is not evicted for another one of its source: a few round trips around the world.
+HANDSHAKE_GRACE: Final = 1.0
+#: A connection without any data costs about 25 KB: 1,024 are 25 MB.
 MAX_WAITING: Final = 1024
 #: About 34 KB an idle connection: 10,000 are 340 MB.
 MAX_CONNECTIONS: Final = 10_000
@@ -29,15 +24,11 @@ MAX_CONNECTIONS: Final = 10_000
 
 class Limit:
     """
-    A counter with a ceiling.
+    A counter with a maximum.
 
     Args:
-        maximum: how many may be held at once; at least 1.
-        error: what is raised when one more is asked for; gets ``limit=maximum``.
-
-    Attributes:
-        maximum: the ceiling.
-        held: how many are held now.
+        maximum: at least 1.
+        error: raised at the maximum, with ``limit=maximum``.
     """
 
     def __init__(self, maximum: int, error: type[TransportError]) -> None:
@@ -52,7 +43,7 @@ class Limit:
         Take one.
 
         Raises:
-            TransportError: of the class given at construction, when all are held.
+            TransportError: of the class given at construction, at the maximum.
         """
         if self.held >= self.maximum:
             raise self._error(limit=self.maximum)
@@ -71,48 +62,24 @@ class Limit:
 
 
 def connection_limit(maximum: int = MAX_CONNECTIONS) -> Limit:
-    """
-    Bound the connections of a listener.
-
-    Args:
-        maximum: how many may be open at once.
-
-    Returns:
-        A limit that raises ``ConnectionLimitReached``.
-    """
+    """Bound the open connections of a listener; raises ``ConnectionLimitReached``."""
     return Limit(maximum, ConnectionLimitReached)
 
 
-def handshake_limit(maximum: int = MAX_HANDSHAKES) -> Places:
-    """
-    Bound the TLS handshakes that run at once, from the first octet on; may be shared between listeners.
-
-    Args:
-        maximum: how many may run.
-
-    Returns:
-        Places that raise ``HandshakeLimitReached``.
-    """
-    return Places(maximum, HandshakeLimitReached, patience=HANDSHAKE_PATIENCE)
+def handshake_limit(maximum: int = MAX_HANDSHAKES) -> FairLimiter:
+    """Bound concurrent TLS handshakes, counted from the first octet; listeners may share it."""
+    return FairLimiter(maximum, HandshakeLimitReached, grace=HANDSHAKE_GRACE)
 
 
-def waiting_limit(maximum: int = MAX_WAITING) -> Places:
-    """
-    Bound the connections whose peers have said nothing yet; may be shared between listeners.
-
-    Args:
-        maximum: how many may wait.
-
-    Returns:
-        Places in which somebody gives way to everybody who comes, for ``WaitingLimitReached``.
-    """
-    return Places(maximum, WaitingLimitReached)
+def waiting_limit(maximum: int = MAX_WAITING) -> FairLimiter:
+    """Bound the connections whose peers have not sent any data; listeners may share it."""
+    return FairLimiter(maximum, WaitingLimitReached)
 
 
 @dataclass(frozen=True)
 class Timeouts:
     """
-    How long the peer may take.
+    How long a peer may take.
 
     Attributes:
         handshake: seconds from the TCP connection to the verified peer.

@@ -1,5 +1,5 @@
 """
-The interface through which the transport reports what happened to connections.
+The interface through which the transport reports on connections.
 
 Telemetry implements it; the transport never imports telemetry. All calls are made on the reactor thread and must not
 raise.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from svc.transport.errors import TransportError
 from svc.transport.evidence import PeerEvidence
 
 #: Which side of the handshake this process is.
@@ -16,61 +17,43 @@ Role = Literal["server", "client"]
 
 
 class ConnectionObserver(Protocol):
-    """Is told of each handshake and of each connection that a limit refused."""
+    """Receives each handshake and each connection that a limit refused; addresses are ``host:port`` of the peer."""
 
     def handshake_started(self, role: Role) -> None:
-        """
-        A TCP connection exists and its TLS handshake begins.
-
-        Args:
-            role: which side this process is.
-        """
+        """A TCP connection exists and its TLS handshake begins."""
 
     def handshake_done(self, role: Role, seconds: float, evidence: PeerEvidence) -> None:
         """
         The handshake is complete and the peer verified; its protocol is connected next.
 
-        Not called where peers show nothing: there is nobody to tell of.
-
-        Args:
-            role: which side this process is.
-            seconds: the time since ``handshake_started``.
-            evidence: who the peer is and what was negotiated.
+        ``seconds`` is the time since ``handshake_started``. Not called where clients present no certificate.
         """
 
-    def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
+    def handshake_failed(self, role: Role, error: TransportError, address: str) -> None:
         """
-        The handshake ended without a verified peer; no protocol was connected.
+        The handshake ended without a verified peer and no protocol was connected, or the server refused the own SVID.
 
-        Args:
-            role: which side this process is.
-            reason: the ``reason`` of the error, such as ``svid_invalid`` or ``handshake_timeout``.
-            detail: the precise reason below it (``expired``), or an empty string.
-            address: the peer's address, ``host:port``.
-            alert: the TLS alert sent or received (RFC 8446, section 6), or an empty string.
+        TLS 1.3 lets a client finish before the server has verified it: such a refusal (``OwnSvidRefused``) comes after
+        ``handshake_done``, and the protocol's connection ends with the same error. ``error.detail`` is the precise
+        reason, ``peer_spiffe_id`` and ``claimed_spiffe_id`` are the peer's identity as far as it was received.
         """
 
     def connection_refused(self, reason: str, address: str) -> None:
-        """
-        A limit closed an accepted connection before anything was read.
+        """A limit (``connection_limit``, ``handshake_limit`` ...) or missing credentials closed a new connection."""
 
-        Args:
-            reason: ``connection_limit``, ``handshake_limit`` or ``credentials_missing``.
-            address: the peer's address, ``host:port``.
-        """
+    def connection_aborted(self, reason: str, address: str) -> None:
+        """An established connection was closed for its peer's use of TLS (``key_update_limit``)."""
 
 
 class NullObserver:
-    """An observer that keeps nothing."""
+    """An observer that does nothing."""
 
-    def handshake_started(self, role: Role) -> None:
-        """See :class:`ConnectionObserver`."""
+    def handshake_started(self, role: Role) -> None: ...
 
-    def handshake_done(self, role: Role, seconds: float, evidence: PeerEvidence) -> None:
-        """See :class:`ConnectionObserver`."""
+    def handshake_done(self, role: Role, seconds: float, evidence: PeerEvidence) -> None: ...
 
-    def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
-        """See :class:`ConnectionObserver`."""
+    def handshake_failed(self, role: Role, error: TransportError, address: str) -> None: ...
 
-    def connection_refused(self, reason: str, address: str) -> None:
-        """See :class:`ConnectionObserver`."""
+    def connection_refused(self, reason: str, address: str) -> None: ...
+
+    def connection_aborted(self, reason: str, address: str) -> None: ...

@@ -1,11 +1,10 @@
 """
-The certificates exactly as the peer sent them, seen from inside OpenSSL's verification.
+The certificates as the peer sent them, read inside OpenSSL's verification.
 
-OpenSSL hands a verification callback the chain that OpenSSL built, chosen by its own rules and the system clock. Our
-verifier must see what was sent: all of it, in its order. ``X509_STORE_CTX`` holds it in its third field (``store``,
-``cert``, ``untrusted``), for which the binding has no accessor. The layout is proved on the library in use before it
-is relied on, and checked again in each call; where it does not hold, the chain that OpenSSL built is used. Nothing is
-judged in this module.
+OpenSSL passes a verify callback the chain that it built by its own rules and the system clock; our verifier needs all
+certificates as sent, in their order. They are in the third field of ``X509_STORE_CTX`` (``store``, ``cert``,
+``untrusted``), for which the binding has no accessor. The layout is tested with known pointers before it is used, and
+checked again in each call; where it does not match, the chain that OpenSSL built is used.
 """
 
 from __future__ import annotations
@@ -21,12 +20,7 @@ _UNTRUSTED: Final = 2
 
 @cache
 def sent_chain_is_readable() -> bool:
-    """
-    Prove that ``X509_STORE_CTX`` is laid out as expected, by filling one with known pointers.
-
-    Returns:
-        Whether ``sent_chain`` gives what the peer sent; else it gives the chain that OpenSSL built from it.
-    """
+    """Whether ``X509_STORE_CTX`` has the expected layout, tested by filling one with known pointers."""
     store, certificate, stack = lib.X509_STORE_new(), lib.X509_new(), lib.sk_X509_new_null()
     context = lib.X509_STORE_CTX_new()
     try:
@@ -46,16 +40,10 @@ def sent_chain_is_readable() -> bool:
 
 def sent_chain(store_context: Any) -> tuple[bytes, ...]:
     """
-    Read the peer's certificates during verification.
-
-    Args:
-        store_context: the ``X509_STORE_CTX *`` of the callback.
-
-    Returns:
-        The DER of the certificates as sent, leaf first; not read by any parser but OpenSSL's.
+    Read the certificates as sent, DER, leaf first, from the ``X509_STORE_CTX *`` of the callback.
 
     Raises:
-        MemoryError: OpenSSL could not write them.
+        MemoryError: OpenSSL could not serialize them.
     """
     leaf = lib.X509_STORE_CTX_get0_cert(store_context)
     if sent_chain_is_readable():
@@ -69,18 +57,7 @@ def sent_chain(store_context: Any) -> tuple[bytes, ...]:
 
 
 def built_chain(store_context: Any) -> tuple[bytes, ...]:
-    """
-    Read the chain that OpenSSL built from what the peer sent; what ``sent_chain`` gives where it cannot see more.
-
-    Args:
-        store_context: the ``X509_STORE_CTX *`` of the callback.
-
-    Returns:
-        The DER of the chain, leaf first, as far as OpenSSL got.
-
-    Raises:
-        MemoryError: OpenSSL could not write it.
-    """
+    """Read the chain, as far as OpenSSL built it; used where ``sent_chain`` cannot read what was sent."""
     built = lib.X509_STORE_CTX_get1_chain(store_context)
     if built == ffi.NULL:
         return _read_certificates([lib.X509_STORE_CTX_get0_cert(store_context)])

@@ -1,8 +1,8 @@
 """
-Connections that come through a load balancer which says, by the PROXY protocol, who the client is.
+Connections from a load balancer that sends the client's address by the PROXY protocol.
 
-Sits between TCP and TLS: takes the header off, then builds the protocol above with the client's own address. What the
-header says is for logs and limits only; it is not authenticated and never an identity.
+Sits between TCP and TLS: removes the header, then builds the protocol above with the client's own address. The header
+is not authenticated: its address is for logs and limits only, never an identity.
 """
 
 from __future__ import annotations
@@ -18,18 +18,12 @@ from twisted.python.failure import Failure
 from zope.interface import directlyProvides, providedBy
 
 from svc.transport.errors import TransportError
-from svc.transport.places import Places, give_up_place, source_of
+from svc.transport.fair_limiter import FairLimiter, release_slot, source_network
 from svc.wire.proxyprotocol import ProxyHeaderInvalid, ProxyHeaderParser
 
 
 class ProxiedTransport:
-    """
-    A transport whose peer is the one that the header named.
-
-    Args:
-        transport: the TCP transport; everything else is its own.
-        peer: the client's address.
-    """
+    """A transport that returns the client's address of the header as its peer; everything else is forwarded."""
 
     def __init__(self, transport: Any, peer: IAddress) -> None:
         self._transport = transport
@@ -45,40 +39,30 @@ class ProxiedTransport:
 
 
 class ProxiedConnection(Protocol):
-    """
-    Reads the header, then gets out of the way.
-
-    Args:
-        factory: its factory.
-    """
+    """Reads the header, then forwards to the protocol above."""
 
     factory: ProxiedFactory
 
     def __init__(self, factory: ProxiedFactory) -> None:
         self._parser: ProxyHeaderParser | None = ProxyHeaderParser()
         self.factory = factory
-        self._late: IDelayedCall | None = None
+        self._timer: IDelayedCall | None = None
         self._above: IProtocol | None = None
 
     def connectionMade(self) -> None:
-        """Give the header its time, and a place among those that have said nothing yet."""
+        """Start the timeout of the header, and count the connection among those that have not sent any data."""
         factory = self.factory
-        self._late = factory.clock.callLater(factory.timeout, self._refuse, "timeout")
+        self._timer = factory.clock.callLater(factory.timeout, self._refuse, "timeout")
         if factory.waiting is not None:
-            factory.waiting.enter(self, source_of(self.transport.getPeer()), factory.clock.seconds())  # type: ignore[union-attr]
+            factory.waiting.acquire(self, source_network(self.transport.getPeer()), factory.clock.seconds())  # type: ignore[union-attr]
 
-    def give_way(self, error: TransportError) -> None:
-        """
-        End for somebody else's sake; see :class:`svc.transport.places.Holder`.
-
-        Args:
-            error: which limit is reached.
-        """
-        give_up_place(self.transport)
+    def evicted(self, error: TransportError) -> None:
+        """See :class:`svc.transport.fair_limiter.Evictable`."""
+        release_slot(self.transport)
         self._end(error.reason)
 
     def dataReceived(self, data: bytes) -> None:
-        """Octets of the header, or of the connection above."""
+        """Receive octets of the header, or of the connection above."""
         if self._above is not None:
             self._above.dataReceived(data)
         elif self._parser is not None:
@@ -88,7 +72,7 @@ class ProxiedConnection(Protocol):
                 self._refuse(error.reason)
                 return
             if found is not None:
-                self._hand_over(found[0].source, found[1])
+                self._connect_above(found[0].source, found[1])
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
         """The connection ended."""
@@ -97,7 +81,7 @@ class ProxiedConnection(Protocol):
         if above is not None:
             above.connectionLost(reason)
 
-    def _hand_over(self, source: tuple[str, int] | None, rest: bytes) -> None:
+    def _connect_above(self, source: tuple[str, int] | None, rest: bytes) -> None:
         self._cancel()
         self._parser = None
         transport: Any = self.transport
@@ -123,22 +107,22 @@ class ProxiedConnection(Protocol):
 
     def _cancel(self) -> None:
         if self.factory.waiting is not None:
-            self.factory.waiting.leave(self)
-        late, self._late = self._late, None
-        if late is not None and late.active():
-            late.cancel()
+            self.factory.waiting.release(self)
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
 
 
 class ProxiedFactory(Factory):
     """
-    Puts the header in front of another factory's protocols.
+    Reads the header before another factory's protocols are built.
 
     Args:
-        wrapped: builds what comes behind the header, told the client's address.
-        clock: measures the time that the header may take.
-        timeout: that time in seconds.
-        refused: told the reason and the transport of a connection without a valid header.
-        waiting: bounds the connections that have not said their header yet, or None.
+        wrapped: builds the protocol above, with the client's address.
+        clock: measures the timeout.
+        timeout: seconds until the header must be complete.
+        refused: called with the reason and the transport of a connection without a valid header.
+        waiting: bounds the connections whose header is not complete, or None.
     """
 
     noisy = False
@@ -150,7 +134,7 @@ class ProxiedFactory(Factory):
         clock: IReactorTime,
         timeout: float,
         refused: Callable[[str, Any], None],
-        waiting: Places | None = None,
+        waiting: FairLimiter | None = None,
     ) -> None:
         self.wrapped = wrapped
         self.clock = clock

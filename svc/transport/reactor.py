@@ -1,6 +1,5 @@
 """
-An epoll reactor that sets no log context for each event, and says when a round of events ends; and timers that run
-evenly on any reactor.
+An epoll reactor that sets no log context for each event, and says when a round of events ends.
 
 Twisted's reactors enter a logging context around every read and write, a sixth of the cost of a small request. Nothing
 here logs by that context: records carry their own. Everything else is Twisted's reactor. Knows of transports only that
@@ -10,14 +9,13 @@ those which answer within a round may wait for its end.
 from __future__ import annotations
 
 import errno
-import time
 from select import EPOLLIN
 from typing import Any, Final
 
 from twisted.internet.main import installReactor
 from twisted.python import log
 
-from svc.transport.rounds import SendRound
+from svc.transport.fast.write_batching import WriteBatch
 
 #: The private names of Twisted's epoll reactor that this one relies on.
 REQUIRED_NAMES: Final = ("_poller", "_selectables", "_disconnectSelectable", "_doReadOrWrite", "doPoll")
@@ -33,7 +31,7 @@ def _reactor_class() -> type[Any] | None:
         """Twisted's epoll reactor without a log context for each event."""
 
         #: Where writes wait while events are handled; None otherwise.
-        send_round: SendRound | None = None
+        write_batch: WriteBatch | None = None
 
         def doPoll(self, timeout: float | None) -> None:
             """
@@ -49,7 +47,7 @@ def _reactor_class() -> type[Any] | None:
                     return
                 raise
             selectables, handle = self._selectables, self._doReadOrWrite
-            sends = self.send_round = SendRound()
+            batch = self.write_batch = WriteBatch()
             try:
                 for descriptor, event in events:
                     selectable = selectables.get(descriptor)
@@ -68,8 +66,8 @@ def _reactor_class() -> type[Any] | None:
                     else:
                         handle(selectable, descriptor, event)
             finally:
-                self.send_round = None
-                sends.end()
+                self.write_batch = None
+                batch.end()
 
         doIteration = doPoll
 
@@ -94,16 +92,3 @@ def install() -> bool:
         return False
     installReactor(reactor)
     return True
-
-
-def run_timers_evenly(reactor: Any) -> None:
-    """
-    Let the timers of a reactor run by the monotonic clock; called before the first timer is set.
-
-    Twisted's run by the wall clock: when that is set forward all of them fire at once, and when it is set back none
-    fires until the time has come again.
-
-    Args:
-        reactor: one of Twisted's own kinds, from whose ``seconds`` all its timers are reckoned.
-    """
-    reactor.seconds = time.monotonic

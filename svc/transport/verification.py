@@ -1,10 +1,9 @@
 """
-The judgement of a peer inside the TLS handshake.
+Verification of the peer inside the TLS handshake.
 
-``Verification`` is the state of one connection: it judges the peer's chain once, as ``verify_svid`` does and by the
-injected clock, and remembers evidence or refusal. The callback below it gives OpenSSL that answer for each of OpenSSL's
-own questions, so that neither OpenSSL's chain building nor its clock nor its policy decides anything: only our verdict
-does. Fails closed: without evidence there is no connection, whatever OpenSSL says.
+``PeerVerification`` verifies the peer's chain once for each connection, as ``verify_svid`` does, with the injected
+clock. OpenSSL's verify callback returns that result for each of its calls, so neither OpenSSL's chain building nor its
+clock nor its policy decides anything. Fails closed: without evidence there is no connection, whatever OpenSSL found.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 
 from svc.errors import SvcError
@@ -22,10 +22,10 @@ from svc.identity.matchers import Matcher
 from svc.identity.svid import X509Svid
 from svc.identity.verification import SvidEvidence
 from svc.transport.binding import ffi, lib
+from svc.transport.chain_cache import Chain, VerifiedChainCache
 from svc.transport.errors import PeerDenied, PeerIdentityUnexpected, PeerSvidInvalid, TransportError
 from svc.transport.evidence import PeerEvidence
 from svc.transport.peerchain import sent_chain, sent_chain_is_readable
-from svc.transport.remembered import Chain, RememberedChains
 
 #: Decides whether a verified identity may connect; raises an ``SvcError`` when it may not.
 Authorize = Callable[[SvidEvidence], None]
@@ -49,7 +49,7 @@ _CODES: Final[dict[str, int]] = {
 
 
 class TlsIdentity(Protocol):
-    """A source of credentials: what it holds now is read for each new connection."""
+    """A source of credentials; its current values are read for each new connection."""
 
     @property
     def svid(self) -> X509Svid:
@@ -57,7 +57,7 @@ class TlsIdentity(Protocol):
 
     @property
     def bundles(self) -> BundleSet:
-        """Whom to trust."""
+        """The trust bundles that peers are verified against."""
 
 
 @dataclass(frozen=True)
@@ -66,35 +66,28 @@ class PeerRules:
     What a peer must satisfy.
 
     Attributes:
-        source: where the bundles come from, read at the moment of judgement.
-        clock: the time of judgement, aware UTC.
-        expected: the identities that are acceptable, or None for any that verifies.
+        source: its bundles are read at the moment of verification.
+        clock: the time of verification, aware UTC.
+        expected: the accepted identities, or None for every identity that verifies.
         authorize: a further decision on the verified identity, or None.
-        remembered: the chains that were accepted before.
     """
 
     source: TlsIdentity
     clock: Callable[[], datetime]
     expected: Matcher | None = None
     authorize: Authorize | None = None
-    remembered: RememberedChains = field(default_factory=RememberedChains, compare=False)
+    chain_cache: VerifiedChainCache = field(default_factory=VerifiedChainCache, compare=False)
 
-    def judge(self, chain: Chain) -> SvidEvidence:
+    def verify(self, chain: Chain) -> SvidEvidence:
         """
-        Verify a chain and the identity in it.
-
-        Args:
-            chain: the DER of the certificates as the peer sent them, leaf first.
-
-        Returns:
-            The evidence.
+        Verify a chain, DER, leaf first, and the identity in it.
 
         Raises:
             SvidInvalid: the chain is not a valid SVID.
-            UnexpectedIdentity: it is one of somebody else.
-            SvcError: what ``authorize`` raised, as the cause of ``IdentityDenied``.
+            UnexpectedIdentity: the identity is not one of ``expected``.
+            IdentityDenied: ``authorize`` refused it; its error is the cause.
         """
-        evidence = self.remembered.judge(chain, self.source.bundles, self.clock())
+        evidence = self.chain_cache.verify(chain, self.source.bundles, self.clock())
         if self.expected is not None and not self.expected.matches(evidence.spiffe_id):
             raise UnexpectedIdentity(spiffe_id=evidence.spiffe_id, expected=self.expected)
         if self.authorize is not None:
@@ -121,39 +114,41 @@ class IdentityDenied(SvcError):
     cause: SvcError
 
 
-class Verification:
+class PeerVerification:
     """
-    The judgement of one connection's peer, made at most once.
-
-    Args:
-        rules: what the peer must satisfy.
+    The verification of one connection's peer, made at most once.
 
     Attributes:
-        evidence: what was proved, or None.
-        refusal: why the peer was refused, or None; a defect of ours is a refusal too.
+        evidence: the result, or None.
+        refusal: why the peer was refused, or None; a defect of ours refuses the peer too.
     """
 
     def __init__(self, rules: PeerRules) -> None:
         self._rules = rules
         self.evidence: SvidEvidence | None = None
         self.refusal: Exception | None = None
+        self._refused_leaf = b""
 
-    def judge(self, read_chain: Callable[[], Chain]) -> bool:
+    def verify(self, read_chain: Callable[[], Chain]) -> bool:
         """
-        Judge the chain, or repeat the verdict.
+        Verify the chain, or repeat the result; returns whether the peer is accepted.
 
-        Args:
-            read_chain: gives the chain as sent; called the first time only.
-
-        Returns:
-            Whether the peer is accepted. Never raises: this runs inside OpenSSL.
+        Never raises, since OpenSSL calls it. ``read_chain`` gives the chain as sent and is called the first time only.
         """
         if self.evidence is None and self.refusal is None:
+            chain: Chain = ()
             try:
-                self.evidence = self._rules.judge(read_chain())
-            except Exception as error:  # noqa: BLE001 - whatever goes wrong while judging must refuse the peer
+                chain = read_chain()
+                self.evidence = self._rules.verify(chain)
+            except Exception as error:  # noqa: BLE001 - any failure of the verification must refuse the peer
                 self.refusal = error
+                self._refused_leaf = chain[0] if chain else b""
         return self.evidence is not None and self.refusal is None
+
+    @property
+    def presented_leaf(self) -> bytes:
+        """The DER of the peer's leaf certificate; empty where none was received."""
+        return self._refused_leaf if self.evidence is None else self.evidence.chain[0].public_bytes(Encoding.DER)
 
     @property
     def code(self) -> int:
@@ -163,15 +158,7 @@ class Verification:
         return _INTERNAL
 
     def error(self, address: str) -> TransportError:
-        """
-        Put the refusal into words for the application.
-
-        Args:
-            address: the peer's address.
-
-        Returns:
-            The error; the refusal is its cause.
-        """
+        """The refusal as an error for the application, with the peer's address; the refusal is its cause."""
         refusal, alert = self.refusal, _ALERTS.get(self.code, "certificate_unknown")
         error: TransportError
         if isinstance(refusal, UnexpectedIdentity):
@@ -189,7 +176,7 @@ class Verification:
         elif isinstance(refusal, SvcError):
             error = PeerSvidInvalid(address=address, alert=alert, detail=refusal.reason, cause=refusal)
         else:
-            cause = "it could not be judged" if refusal is not None else "it was never judged"
+            cause = "the verification failed" if refusal is not None else "it was not verified"
             error = PeerSvidInvalid(address=address, alert=alert, detail="internal_error", cause=cause)
         error.__cause__ = refusal
         return error
@@ -197,20 +184,19 @@ class Verification:
 
 class VerifiedConnection(SSL.Connection):
     """
-    A TLS connection with the judgement of its peer.
+    A TLS connection with the verification of its peer.
 
     Attributes:
-        verification: the judgement.
         own_svid: what this side presents.
         alpn_allowed: the application protocols of this side.
-        alpn_offered: what a client offered and this side refused, or None.
+        alpn_offered: the refused offer of a client, or None.
         peer_evidence: set when the handshake is complete.
     """
 
     def __init__(
         self,
         context: SSL.Context,
-        verification: Verification,
+        verification: PeerVerification,
         own_svid: X509Svid,
         alpn_allowed: tuple[bytes, ...] = (),
     ) -> None:
@@ -227,30 +213,24 @@ def _on_verify(preverified: int, store_context: Any) -> int:
     connection = SSL.Connection._reverse_mapping[ssl]
     if isinstance(connection, VerifiedConnection):
         verification = connection.verification
-        if verification.judge(lambda: sent_chain(store_context)):
-            lib.X509_STORE_CTX_set_error(store_context, lib.X509_V_OK)
-            return 1
-        lib.X509_STORE_CTX_set_error(store_context, verification.code)
+        accepted = verification.verify(lambda: sent_chain(store_context))
+        lib.X509_STORE_CTX_set_error(store_context, lib.X509_V_OK if accepted else verification.code)
+        return accepted
     return 0
 
 
-# ``error=0``: should anything be raised nevertheless, OpenSSL is told that the certificate is refused. The callback
-# lives as long as the process, so no connection can outlive it.
+# ``error=0``: should anything be raised nevertheless, the certificate is refused. The callback is never freed, so no
+# connection can outlive it.
 _CALLBACK: Final[Any] = ffi.callback("int (*)(int, X509_STORE_CTX *)", _on_verify, error=0)
 
 #: The depth at which OpenSSL builds no chain beyond the leaf (-1 means its default). It then checks no signatures of
-#: certificates: its answer decides nothing, our verifier checks them all, and each costs a tenth of a handshake.
-_LEAF_ALONE: Final = -2
+#: certificates: its result decides nothing, our verifier checks them all, and each costs a tenth of a handshake.
+_LEAF_ONLY: Final = -2
 
 
-def demand_verified_peer(context: SSL.Context) -> None:
-    """
-    Make a context ask for the peer's certificate and judge it by ``Verification``.
-
-    Args:
-        context: a context that has no connection yet; its connections must be ``VerifiedConnection``.
-    """
+def require_verified_peer(context: SSL.Context) -> None:
+    """Make a new context, whose connections are ``VerifiedConnection``, request and verify the peer's certificate."""
     mode = SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
     lib.SSL_CTX_set_verify(context._context, mode, _CALLBACK)
     if sent_chain_is_readable():
-        lib.SSL_CTX_set_verify_depth(context._context, _LEAF_ALONE)
+        lib.SSL_CTX_set_verify_depth(context._context, _LEAF_ONLY)

@@ -1,4 +1,4 @@
-"""Two ends of a TLS connection in one process: real OpenSSL, bytes carried by hand, time on a clock."""
+"""Both ends of a TLS connection in one process: real OpenSSL, data carried in memory, a test clock."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
 from svc.transport.certificates import CertificateCreator
 from svc.transport.creators import Creator, client_creator, server_creator
+from svc.transport.errors import TransportError
+from svc.transport.fair_limiter import FairLimiter
 from svc.transport.handshake import TlsFactory, TlsProtocol
+from svc.transport.keyupdates import MAX_KEY_UPDATES
 from svc.transport.limits import Timeouts
-from svc.transport.places import Places
 
 NOW = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
 AUTHORITY = TestAuthority("example.org", now=NOW, algorithm="ECDSA-P256")
@@ -35,13 +37,14 @@ def source(path: str = "/server", authority: TestAuthority = AUTHORITY, **knobs:
 
 
 class Recording:
-    """An observer that keeps what it is told."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
         self.done: list[tuple[str, float, Any]] = []
-        self.failed: list[tuple[str, str, str, str, str]] = []
+        self.failed: list[tuple[str, TransportError, str]] = []
         self.refused: list[tuple[str, str]] = []
+        self.aborted: list[tuple[str, str]] = []
 
     def handshake_started(self, role: str) -> None:
         self.started.append(role)
@@ -49,15 +52,18 @@ class Recording:
     def handshake_done(self, role: str, seconds: float, evidence: Any) -> None:
         self.done.append((role, seconds, evidence))
 
-    def handshake_failed(self, role: str, reason: str, detail: str, address: str, alert: str) -> None:
-        self.failed.append((role, reason, detail, address, alert))
+    def handshake_failed(self, role: str, error: TransportError, address: str) -> None:
+        self.failed.append((role, error, address))
 
     def connection_refused(self, reason: str, address: str) -> None:
         self.refused.append((reason, address))
 
+    def connection_aborted(self, reason: str, address: str) -> None:
+        self.aborted.append((reason, address))
+
 
 class Application(Protocol):
-    """An application's protocol that keeps what it gets."""
+    """An application's protocol that records received data."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -80,7 +86,7 @@ class Application(Protocol):
 
 
 class Applications(Factory):
-    """Builds applications and keeps them."""
+    """Builds applications and records them."""
 
     noisy = False
 
@@ -97,7 +103,7 @@ class Applications(Factory):
 
 class Wire:
     """
-    One direction's sending end: a transport that holds what is written until the pair carries it.
+    The sending end of one direction: a transport that buffers writes until the pair carries them.
 
     It behaves as a TCP transport: buffered data is delivered before an orderly close, an abort drops it, reading can be
     paused, and a streaming producer is paused while more than ``limit`` octets wait.
@@ -171,7 +177,7 @@ class Wire:
 
 
 class Pair:
-    """A client and a server with everything between them."""
+    """A client and a server and the transports between them."""
 
     def __init__(
         self,
@@ -181,12 +187,14 @@ class Pair:
         server_source: MemorySource | None = None,
         expected: str = "spiffe://example.org/*",
         clock_now: Callable[[], datetime] = lambda: NOW,
+        client_clock: Callable[[], datetime] | None = None,
         server_options: dict[str, Any] | None = None,
         client_options: dict[str, Any] | None = None,
         timeouts: Timeouts | None = None,
-        handshakes: Places | None = None,
-        waiting: Places | None = None,
+        handshakes: FairLimiter | None = None,
+        waiting: FairLimiter | None = None,
         client_connection: Any = None,
+        key_updates: int = MAX_KEY_UPDATES,
         by_certificate: CertificateCreator | None = None,
     ) -> None:
         self.clock = Clock()
@@ -200,7 +208,7 @@ class Pair:
         )
         client = client_creator(
             client_source or source("/client"),
-            clock=clock_now,
+            clock=client_clock or clock_now,
             expected=parse_matcher(expected),
             observer=self.client_observer,
             **(client_options or {}),
@@ -212,6 +220,7 @@ class Pair:
             handshakes=handshakes,
             waiting=waiting,
             observer=self.server_observer,
+            key_updates=key_updates,
             **options,
         )
         self.client_tls_factory = TlsFactory(client, self.client_factory, **options)
@@ -230,12 +239,12 @@ class Pair:
         return self
 
     def pump(self, rounds: int = 100_000) -> None:
-        """Carry octets both ways until nothing moves."""
+        """Carry data both ways until nothing moves."""
         for _ in range(rounds):
             moved = self._carry(self.client_wire, self.server_wire)
             if not (self._carry(self.server_wire, self.client_wire) or moved):
                 return
-        raise AssertionError("the connection never comes to rest")
+        raise AssertionError("the connection never becomes idle")
 
     def _carry(self, sender: Wire, receiver: Wire) -> bool:
         if sender.aborted and not sender.lost:
@@ -274,7 +283,7 @@ class Pair:
 
 @implementer(IPushProducer)
 class Producer:
-    """A streaming producer that keeps what it is told."""
+    """A streaming producer that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -290,5 +299,5 @@ class Producer:
 
 
 def days(count: int) -> timedelta:
-    """So many days."""
+    """A number of days."""
     return timedelta(days=count)

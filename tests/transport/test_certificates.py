@@ -1,4 +1,4 @@
-"""Tests of ``svc.transport.certificates``: who is served by a certificate alone, and how it is renewed."""
+"""Tests of ``svc.transport.certificates``: clients without identity, and renewal of the files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from svc.transport.errors import PeerNotVerified
 from svc.transport.evidence import peer_evidence
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 from svc.transport.limits import Timeouts, handshake_limit, waiting_limit
+from tests.transport.openssl_client import OpenSslClient
 from tests.transport.pairs import AUTHORITY, Pair, source
-from tests.transport.strangers import Stranger
 
 FIRST, SECOND = AUTHORITY.svid("/first"), AUTHORITY.svid("/second")
 
@@ -31,17 +31,17 @@ class Files:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.certificate, self.key = folder / "c.pem", folder / "k.pem"
-        self.hold(FIRST)
+        self.write(FIRST)
 
-    def hold(self, svid: X509Svid, key: X509Svid | None = None) -> None:
-        """Write a certificate and a key into files that replace those of before, as certbot and cert-manager do."""
+    def write(self, svid: X509Svid, key: X509Svid | None = None) -> None:
+        """Replace the files with a new certificate and key, as certbot and cert-manager do."""
         for path, text in ((self.certificate, chain_pem(svid)), (self.key, key_pem(key or svid))):
             fresh = path.with_suffix(".new")
             fresh.write_bytes(text)
             os.replace(fresh, path)
 
     def creator(self) -> CertificateCreator:
-        """Make what serves by them."""
+        """Create the creator of these files."""
         return CertificateCreator(str(self.certificate), str(self.key))
 
 
@@ -56,23 +56,23 @@ class ServingTestsMixin:
         self.creator = self.files.creator()
 
     def pair(self, **options: object) -> Pair:
-        """Make two ends of a connection that is served by the certificate."""
+        """Create both ends of a connection to a server with the certificate."""
         return Pair(self.tls, by_certificate=self.creator, **options)
 
-    def shown(self, pair: Pair, client: Stranger | None = None) -> object:
-        """Say which certificate a client is shown."""
-        client = client or Stranger()
-        client.talk_to(pair)
+    def received(self, pair: Pair, client: OpenSslClient | None = None) -> object:
+        """The certificate that a client receives."""
+        client = client or OpenSslClient()
+        client.connect_to(pair)
         found = client.connection.get_peer_certificate()
         assert found is not None
         return found.to_cryptography()
 
-    def test_strangers_are_served(self) -> None:
-        """A client without a certificate gets through TLS 1.2 and 1.3; there is no evidence, and nothing is left."""
+    def test_clients_without_certificate(self) -> None:
+        """A client without a certificate is accepted with TLS 1.2 and 1.3, without evidence; no timer is left."""
         for version in (SSL.TLS1_2_VERSION, SSL.TLS1_3_VERSION):
             pair = self.pair()
-            client = Stranger(maximum=version)
-            self.assertEqual(self.shown(pair, client), FIRST.leaf)
+            client = OpenSslClient(maximum=version)
+            self.assertEqual(self.received(pair, client), FIRST.leaf)
             pair.server_app.transport.write(b"hello")
             pair.pump()
             self.assertTrue(client.after_handshake)
@@ -82,26 +82,26 @@ class ServingTestsMixin:
             pair.pump()
             self.assertEqual(pair.clock.getDelayedCalls(), [])
 
-    def test_a_client_certificate_proves_nothing(self) -> None:
-        """A client that would show an SVID is not asked for it, and stays unknown."""
+    def test_client_certificate_is_not_requested(self) -> None:
+        """A client with an SVID is not asked to present it, so there is no evidence."""
         pair = self.pair()
-        Stranger(source("/client")).talk_to(pair)
+        OpenSslClient(source("/client")).connect_to(pair)
         self.assertRaises(PeerNotVerified, peer_evidence, pair.server_app.transport)
 
     def test_old_versions_are_refused(self) -> None:
-        """TLS 1.1 is not spoken, and no protocol is built."""
+        """TLS 1.1 is refused, and no protocol is built."""
         pair = self.pair()
-        Stranger(maximum=SSL.TLS1_1_VERSION).talk_to(pair)
+        OpenSslClient(maximum=SSL.TLS1_1_VERSION).connect_to(pair)
         self.assertEqual(pair.server_factory.built, [])
 
     def test_hybrid_by_default(self) -> None:
         """The key agreement is post-quantum where the client can do it."""
-        client = Stranger()
-        self.shown(self.pair(), client)
+        client = OpenSslClient()
+        self.received(self.pair(), client)
         self.assertEqual(client.connection.get_group_name(), "X25519MLKEM768")
 
-    def test_silence_waits_and_a_handshake_has_a_place_and_a_time(self) -> None:
-        """Silence holds a waiting place, the first octet one for handshakes; both end with the time."""
+    def test_limits_and_timeout(self) -> None:
+        """A silent client counts as waiting, from its first octet as a handshake; both end with the timeout."""
         waiting, handshakes = waiting_limit(2), handshake_limit(2)
         pair = self.pair(waiting=waiting, handshakes=handshakes, timeouts=Timeouts(handshake=7))
         pair.server_wire.protocol = pair.server
@@ -113,27 +113,29 @@ class ServingTestsMixin:
         self.assertTrue(pair.server_wire.aborted)
         pair.server_wire.lose(ConnectionAborted())
         self.assertEqual((waiting.held, handshakes.held, pair.server_factory.built), (0, 0, []))
-        self.assertEqual([each[1] for each in pair.server_observer.failed], ["handshake_timeout"])
+        self.assertEqual(
+            [error.reason for _role, error, _address in pair.server_observer.failed], ["handshake_timeout"]
+        )
 
     def test_renewed(self) -> None:
-        """Other files are shown to who comes next; who is there goes on, and the same files are not read again."""
+        """New connections get the new files, open ones go on, and unchanged files are not read again."""
         before = self.pair()
-        client = Stranger()
-        self.shown(before, client)
+        client = OpenSslClient()
+        self.received(before, client)
         self.assertFalse(self.creator.renew())
-        self.files.hold(SECOND)
+        self.files.write(SECOND)
         self.assertTrue(self.creator.renew())
         self.assertFalse(self.creator.renew())
-        self.assertEqual(self.shown(self.pair()), SECOND.leaf)
+        self.assertEqual(self.received(self.pair()), SECOND.leaf)
         self.assertEqual(self.creator.not_after, SECOND.not_after)
         client.after_handshake = b""
         before.server_app.transport.write(b"still here")
         before.pump()
         self.assertTrue(client.after_handshake)
 
-    def test_what_does_not_work_changes_nothing(self) -> None:
-        """A key of another certificate, half a file and no file keep the old pair; it is tried until it works."""
-        self.files.hold(SECOND, key=FIRST)
+    def test_unusable_files_change_nothing(self) -> None:
+        """With a key of another certificate, a truncated or no file the old pair stays; each call tries again."""
+        self.files.write(SECOND, key=FIRST)
         for _ in range(2):
             self.assertRaises(CertificateUnusable, self.creator.renew)
         self.files.certificate.write_bytes(chain_pem(SECOND)[:300])
@@ -141,13 +143,13 @@ class ServingTestsMixin:
         self.files.key.unlink()
         error = self.assertRaises(CertificateUnusable, self.creator.renew)
         self.assertEqual(error.what, "No such file or directory")
-        self.assertEqual(self.shown(self.pair()), FIRST.leaf)
-        self.files.hold(SECOND)
+        self.assertEqual(self.received(self.pair()), FIRST.leaf)
+        self.files.write(SECOND)
         self.assertTrue(self.creator.renew())
-        self.assertEqual(self.shown(self.pair()), SECOND.leaf)
+        self.assertEqual(self.received(self.pair()), SECOND.leaf)
 
     def test_written_in_place(self) -> None:
-        """Files that are written without being replaced are taken too, and so are links that point elsewhere."""
+        """Files that are overwritten in place are read too, and so are links with another target."""
         self.files.certificate.write_bytes(chain_pem(SECOND))
         self.files.key.write_bytes(key_pem(SECOND))
         self.assertTrue(self.creator.renew())
@@ -156,7 +158,7 @@ class ServingTestsMixin:
             mine.unlink()
             mine.symlink_to(theirs.absolute())
         self.assertTrue(self.creator.renew())
-        self.assertEqual(self.shown(self.pair()), FIRST.leaf)
+        self.assertEqual(self.received(self.pair()), FIRST.leaf)
 
 
 class FastServingTests(ServingTestsMixin, SynchronousTestCase):
@@ -172,22 +174,22 @@ class StockServingTests(ServingTestsMixin, SynchronousTestCase):
 
 
 def _of_another_version(svid: X509Svid) -> bytes:
-    """A certificate that one of the parsers takes and another does not."""
+    """A certificate that one of the parsers accepts and another does not."""
     der = svid.leaf.public_bytes(Encoding.DER).replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x58", 1)
     return ssl.DER_cert_to_PEM_cert(der).encode()
 
 
 class UnusableTests(SynchronousTestCase):
-    """Files that cannot serve from the beginning."""
+    """Files that are unusable at the start."""
 
     def test_reasons(self) -> None:
-        """Each defect is an error with both names, the reason and a hint."""
+        """Each defect is an error with both file names, the reason and a hint."""
         files = Files(Path(self.mktemp()))
-        files.hold(FIRST, key=SECOND)
+        files.write(FIRST, key=SECOND)
         error = self.assertRaises(CertificateUnusable, files.creator)
         self.assertEqual((error.reason, error.key), ("certificate_unusable", str(files.key)))
         for text in (b"nothing", _of_another_version(FIRST), chain_pem(FIRST)[:-40]):
-            files.hold(FIRST)
+            files.write(FIRST)
             files.certificate.write_bytes(text)
             self.assertIn("no PEM", str(self.assertRaises(CertificateUnusable, files.creator)))
         files.certificate.unlink()

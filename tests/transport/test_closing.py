@@ -9,10 +9,10 @@ from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.transport.fasttls import BUFFER_SIZE
+from svc.transport.fast.tls import BUFFER_SIZE
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 from svc.transport.limits import Timeouts
-from tests.transport.pairs import Application, Pair, Producer
+from tests.transport.pairs import Application, Pair, Producer, Wire
 
 
 class ClosingTestsMixin:
@@ -41,7 +41,7 @@ class ClosingTestsMixin:
                 self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_truncation_is_connection_lost(self) -> None:
-        """TCP closed without close_notify is ConnectionLost: the reader can tell a cut body from a whole one."""
+        """TCP closed without close_notify is ConnectionLost, so that the reader detects a truncated body."""
         pair = self.pair()
         pair.client_app.transport.write(b"half a body")
         pair.pump()
@@ -51,7 +51,7 @@ class ClosingTestsMixin:
         self.assertEqual(pair.server_app.received, b"half a body")
 
     def test_truncation_within_a_record(self) -> None:
-        """A record cut in the middle delivers nothing of itself and ends with ConnectionLost."""
+        """Nothing of a truncated record is delivered, and the connection ends with ConnectionLost."""
         pair = self.pair()
         pair.client_app.transport.write(b"whole")
         pair.client_app.transport.write(b"cut")
@@ -86,7 +86,7 @@ class ClosingTestsMixin:
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def half_closing(self) -> tuple[Pair, Any, Any]:
-        """A pair whose applications know half-closed streams."""
+        """A pair whose applications support half-closed streams."""
         pair = Pair(self.tls)
         for factory in (pair.server_factory, pair.client_factory):
             factory.kind = HalfClosing
@@ -94,7 +94,7 @@ class ClosingTestsMixin:
         return pair, pair.client_app, pair.server_app
 
     def test_half_close(self) -> None:
-        """One side ends its sending; the other is told, answers at length, and then both end cleanly."""
+        """One side closes its sending direction; the other is notified, sends its data, and then both close cleanly."""
         pair, client, server = self.half_closing()
         client.transport.write(b"question")
         client.transport.loseWriteConnection()
@@ -115,7 +115,7 @@ class ClosingTestsMixin:
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_half_close_by_both(self) -> None:
-        """When both have ended their sending the connection ends cleanly."""
+        """When both sides have closed their sending direction the connection ends cleanly."""
         pair, client, server = self.half_closing()
         client.transport.loseWriteConnection()
         pair.pump()
@@ -136,7 +136,7 @@ class ClosingTestsMixin:
         server.lost.trap(ConnectionDone)
         client.lost.trap(ConnectionLost)
 
-    def test_half_close_towards_a_protocol_that_knows_it_not(self) -> None:
+    def test_half_close_of_the_peer_without_support(self) -> None:
         """A protocol without half-close is ended by the peer's close_notify, as by a full close."""
         pair = self.pair()
         pair.client_app.transport.write(b"last")
@@ -175,8 +175,8 @@ class ClosingTestsMixin:
         self.assertIsNone(transport.negotiatedProtocol)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
-    def test_silent_peer_is_cut_off_after_close(self) -> None:
-        """A peer that does not answer our close_notify is aborted when the time is over."""
+    def test_silent_peer_is_aborted_after_close(self) -> None:
+        """A peer that does not answer our close_notify is aborted after the timeout."""
         pair = self.pair(timeouts=Timeouts(close=5))
         pair.server_wire.reading = False
         pair.client_app.transport.loseConnection()
@@ -186,8 +186,8 @@ class ClosingTestsMixin:
         pair.clock.advance(0.2)
         self.assertTrue(pair.client_wire.aborted)
 
-    def test_slow_reader_is_not_cut_off(self) -> None:
-        """After our close a peer that still takes data is waited for, however long it takes."""
+    def test_slow_reader_is_not_aborted(self) -> None:
+        """After our close a peer that still reads data is not aborted, however long it takes."""
         pair = self.pair(timeouts=Timeouts(close=5))
         pair.client_app.transport.write(b"x" * 100_000)
         pair.client_app.transport.loseConnection()
@@ -201,10 +201,28 @@ class ClosingTestsMixin:
         pair.clock.advance(5)
         self.assertTrue(pair.client_wire.aborted)
 
+    def test_transport_that_does_not_report_what_is_unsent(self) -> None:
+        """Above a transport without ``unsent``, a silent peer is aborted after one timeout."""
+        pair = Pair(self.tls, timeouts=Timeouts(close=5))
+        pair.client_wire = PlainWire("client")
+        pair.connect()
+        pair.server_wire.reading = False
+        pair.client_app.transport.loseConnection()
+        pair.clock.advance(5)
+        self.assertTrue(pair.client_wire.aborted)
+
+
+class PlainWire(Wire):
+    """A transport that does not report what is unsent."""
+
+    @property
+    def unsent(self) -> int:
+        raise AttributeError
+
 
 @implementer(IHalfCloseableProtocol)
 class HalfClosing(Application):
-    """An application that is told of each direction's end."""
+    """An application that records the end of each direction."""
 
     def __init__(self) -> None:
         super().__init__()

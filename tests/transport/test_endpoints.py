@@ -29,8 +29,8 @@ from svc.transport.endpoints import (
 from svc.transport.errors import (
     ConnectFailed,
     ConnectTimeout,
-    CredentialsMissing,
     HandshakeTimeout,
+    OwnCredentialsMissing,
     PeerIdentityUnexpected,
     PeerSvidInvalid,
 )
@@ -47,7 +47,7 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
     """Tests of ``MutualTlsClientEndpoint``."""
 
     def start(self, *, server: MemorySource | None = None, client: MemorySource | None = None, **options: Any) -> None:
-        """Begin to connect, and stand a server by."""
+        """Start to connect, and prepare a server."""
         self.reactor = MemoryReactorClock()
         self.applications = Applications()
         self.observer = Recording()
@@ -96,7 +96,7 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
         self.failureResultOf(self.connecting, PeerIdentityUnexpected)
 
     def test_connection_refused(self) -> None:
-        """A TCP error becomes ConnectFailed with the address and the words for it."""
+        """A TCP error becomes ConnectFailed with the address and a plain text."""
         self.start()
         self.reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.ConnectionRefusedError()))
         found = self.failureResultOf(self.connecting, ConnectFailed).value
@@ -146,7 +146,7 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
         """Without an SVID the connection fails with the precise reason, not with a TCP error."""
         self.start(client=MemorySource())
         self.assertIsNone(self.reactor.tcpClients[0][2].buildProtocol(PEER))
-        self.failureResultOf(self.connecting, CredentialsMissing)
+        self.failureResultOf(self.connecting, OwnCredentialsMissing)
         self.assertEqual(self.observer.refused, [("credentials_missing", "192.0.2.1:8443")])
 
     def test_application_that_raises(self) -> None:
@@ -187,9 +187,9 @@ class PlainClientEndpointTests(SynchronousTestCase):
         [(path, _, timeout, _)] = reactor.unixClients
         self.assertEqual((path, timeout), ("/run/x.sock", 2))
 
-    def test_failure_in_words(self) -> None:
-        """Each of Twisted's connection errors has plain words."""
-        for raised, words in (
+    def test_error_texts(self) -> None:
+        """Each of Twisted's connection errors has a plain text."""
+        for raised, text in (
             (error.ConnectionRefusedError(), "connection refused"),
             (error.NoRouteError(), "no route to the host"),
             (error.DNSLookupError(), "the name does not resolve"),
@@ -197,12 +197,12 @@ class PlainClientEndpointTests(SynchronousTestCase):
             (error.getConnectError((errno.ENOENT, "2: no")), "no such file or directory"),
             (error.getConnectError((errno.EACCES, "13: no")), "permission denied"),
         ):
-            with self.subTest(words):
+            with self.subTest(text):
                 reactor = MemoryReactorClock()
                 connecting = PlainClientEndpoint(reactor, ADDRESS).connect(Applications())
                 reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(raised))
                 found = self.failureResultOf(connecting, ConnectFailed).value
-                self.assertEqual(found.detail, words)
+                self.assertEqual(found.detail, text)
                 self.assertIs(found.__cause__, raised)
 
 

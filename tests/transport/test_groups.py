@@ -6,12 +6,12 @@ from OpenSSL import SSL
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.transport import groups
-from svc.transport.errors import HybridGroupsUnavailable
 from svc.transport.groups import HYBRID_GROUPS, apply_groups, check_groups, iana_name, is_hybrid
+from tests.refusals import assert_refused
 
 
 class Binding:
-    """A binding whose list call answers as told."""
+    """A binding that accepts the given groups."""
 
     def __init__(self, accepted: tuple[str, ...]) -> None:
         self._accepted = accepted
@@ -28,24 +28,22 @@ class Binding:
 class GroupsTests(SynchronousTestCase):
     """Tests of the group policy."""
 
-    def test_this_openssl_keeps_both_policies(self) -> None:
+    def test_both_policies_on_this_openssl(self) -> None:
         """The pinned versions have the hybrids."""
         check_groups("default")
         check_groups("require")
 
     def test_require_fails_closed_without_the_call(self) -> None:
         """A binding without the list call cannot require anything: an error, not a classical connection."""
-        error = self.assertRaises(
-            HybridGroupsUnavailable, apply_groups, SSL.Context(SSL.TLS_SERVER_METHOD), "require", binding=object()
-        )
-        self.assertEqual(error.reason, "pq_unavailable")
+        context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        assert_refused(self, "pq_unavailable", apply_groups, context, "require", binding=object())
         apply_groups(SSL.Context(SSL.TLS_SERVER_METHOD), "default", binding=object())
 
     def test_require_fails_closed_without_the_groups(self) -> None:
         """An OpenSSL that knows classical groups only cannot keep ``require``."""
         old = Binding(("X25519", "P-256", "P-384"))
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
-        self.assertRaises(HybridGroupsUnavailable, apply_groups, context, "require", binding=old)
+        assert_refused(self, "pq_unavailable", apply_groups, context, "require", binding=old)
         apply_groups(context, "default", binding=old)
         self.assertEqual(old.tried[-1], "X25519:P-256:P-384")
 

@@ -10,24 +10,23 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.testing.workload import MemorySource
+from svc.transport.binding import lib
 from svc.transport.errors import (
-    AlpnRefused,
-    CredentialsMissing,
     HandshakeTimeout,
+    OwnCredentialsMissing,
     PeerNotVerified,
-    PqRequired,
 )
 from svc.transport.evidence import peer_evidence
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol
 from svc.transport.limits import Timeouts, handshake_limit, waiting_limit
+from tests.transport.openssl_client import HandshakeCase, OpenSslClient
 from tests.transport.pairs import AUTHORITY, Application, Pair, Wire, source
-from tests.transport.strangers import HandshakeCase, Stranger
 
 
 class HandshakeTestsMixin(HandshakeCase):
     """What holds on every data path."""
 
-    def test_both_sides_know_each_other(self) -> None:
+    def test_evidence_on_both_sides(self) -> None:
         """After the handshake each application's transport carries the evidence of the other side."""
         pair = self.pair()
         at_server = peer_evidence(pair.server_app.transport)
@@ -42,22 +41,22 @@ class HandshakeTestsMixin(HandshakeCase):
         self.assertEqual(at_server.own_svid.leaf, at_client.svid.leaf)
         self.assertIs(peer_evidence(pair.server_app.transport), at_server)
 
-    def test_observer_is_told_of_success_with_its_duration(self) -> None:
-        """Both observers hear of the start and of the end; nothing else is left behind on the clock."""
+    def test_observer_of_a_successful_handshake(self) -> None:
+        """Both observers receive the start and the end with its duration; no timer is left."""
         pair = Pair(self.tls)
         pair.chunk = lambda: (pair.clock.advance(0.01), 500)[1]
         pair.connect()
         for role, observer in (("server", pair.server_observer), ("client", pair.client_observer)):
             self.assertEqual(observer.started, [role])
             self.assertEqual(observer.failed, [])
-            [(told, seconds, evidence)] = observer.done
-            self.assertEqual(told, role)
+            [(reported, seconds, evidence)] = observer.done
+            self.assertEqual(reported, role)
             self.assertGreater(seconds, 0.01)
             self.assertTrue(evidence.post_quantum)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_protocol_is_built_only_after_verification(self) -> None:
-        """While the handshake is under way no application protocol exists on either side."""
+        """During the handshake no application protocol exists on either side."""
         pair = Pair(self.tls)
         for protocol, wire in ((pair.server, pair.server_wire), (pair.client, pair.client_wire)):
             wire.protocol = protocol
@@ -71,29 +70,64 @@ class HandshakeTestsMixin(HandshakeCase):
     def test_classical_only_client_is_refused_where_hybrid_is_required(self) -> None:
         """A client that offers X25519 alone does not get past a server that requires post-quantum key agreement."""
         pair = Pair(self.tls, server_options={"groups": "require"})
-        stranger = Stranger(source("/client"), groups=b"X25519")
-        stranger.talk_to(pair)
+        client = OpenSslClient(source("/client"), groups=b"X25519")
+        client.connect_to(pair)
         self.assertEqual(self.assert_refused(pair, "server"), ("pq_required", "", "handshake_failure"))
-        self.assertIsInstance(self.server_error(pair), PqRequired)
-        self.assertIn("handshake failure", stranger.alert)
+        self.assertEqual(self.server_error(pair).reason, "pq_required")
+        self.assertIn("handshake failure", client.alert)
+
+    def test_classical_only_server_is_refused_where_hybrid_is_required(self) -> None:
+        """A client that requires post-quantum key agreement reports a server without it, whatever its alert is."""
+        for groups in (b"X25519", b"P-256:X25519"):
+            pair = Pair(self.tls, client_options={"groups": "require"})
+            context = pair.server_tls_factory.creator._current()[1]  # type: ignore[attr-defined]
+            self.assertEqual(1, lib.SSL_CTX_set1_curves_list(context._context, groups))
+            pair.connect()
+            self.assertEqual(self.assert_refused(pair, "client"), ("pq_required", "", "handshake_failure"))
+
+    def test_alert_before_an_answer(self) -> None:
+        """Only a client that requires hybrid groups takes an alert for a missing group."""
+        for required, alert, reason in (
+            (False, 40, "handshake_failed"),
+            (True, 40, "pq_required"),
+            (True, 71, "pq_required"),
+            (True, 80, "handshake_failed"),
+        ):
+            pair = Pair(self.tls, client_options={"groups": "require"} if required else None)
+            pair.client_wire.protocol = pair.client
+            pair.client.makeConnection(pair.client_wire)
+            pair.client.dataReceived(b"\x15\x03\x03\x00\x02\x02" + bytes((alert,)))
+            pair.client_wire.lose(ConnectionDone())
+            [(_, error, _)] = pair.client_observer.failed
+            self.assertEqual(reason, error.reason)
+
+    def test_alert_of_a_client(self) -> None:
+        """A server does not take a client's alert for a missing group, whatever it requires."""
+        pair = Pair(self.tls, server_options={"groups": "require"})
+        pair.server_wire.protocol = pair.server
+        pair.server.makeConnection(pair.server_wire)
+        pair.server.dataReceived(b"\x15\x03\x03\x00\x02\x02\x28")
+        pair.server_wire.lose(ConnectionDone())
+        [(_, error, _)] = pair.server_observer.failed
+        self.assertEqual("handshake_failed", error.reason)
 
     def test_classical_only_client_is_accepted_by_default(self) -> None:
-        """By default the classical client gets in, and the evidence says that it is classical."""
+        """By default a classical client is accepted, and the evidence shows that it is classical."""
         pair = Pair(self.tls)
-        Stranger(source("/client"), groups=b"X25519").talk_to(pair)
+        OpenSslClient(source("/client"), groups=b"X25519").connect_to(pair)
         evidence = peer_evidence(pair.server_app.transport)
         self.assertEqual((evidence.group, evidence.post_quantum), ("x25519", False))
 
-    def test_hybrid_is_chosen_though_the_client_guessed_classical(self) -> None:
+    def test_hybrid_is_chosen_where_the_client_sent_a_classical_share(self) -> None:
         """A client that supports a hybrid but prefers X25519 is asked for the hybrid share."""
         pair = Pair(self.tls)
-        Stranger(source("/client"), groups=b"X25519:X25519MLKEM768").talk_to(pair)
+        OpenSslClient(source("/client"), groups=b"X25519:X25519MLKEM768").connect_to(pair)
         self.assertEqual(peer_evidence(pair.server_app.transport).group, "X25519MLKEM768")
 
     def test_no_common_group_by_default(self) -> None:
         """A peer with an exotic group only is refused as such."""
         pair = Pair(self.tls)
-        Stranger(source("/client"), groups=b"P-521").talk_to(pair)
+        OpenSslClient(source("/client"), groups=b"P-521").connect_to(pair)
         self.assertEqual(self.assert_refused(pair, "server"), ("group_not_allowed", "", "handshake_failure"))
 
     def test_required_groups_on_both_sides(self) -> None:
@@ -102,17 +136,17 @@ class HandshakeTestsMixin(HandshakeCase):
         self.assertTrue(peer_evidence(pair.server_app.transport).post_quantum)
 
     def test_tls_1_2_is_refused(self) -> None:
-        """TLS 1.2 is not spoken."""
+        """TLS 1.2 is refused."""
         pair = Pair(self.tls)
-        stranger = Stranger(source("/client"), maximum=SSL.TLS1_2_VERSION)
-        stranger.talk_to(pair)
+        client = OpenSslClient(source("/client"), maximum=SSL.TLS1_2_VERSION)
+        client.connect_to(pair)
         self.assertEqual(
             self.assert_refused(pair, "server"), ("handshake_failed", "unsupported protocol", "protocol_version")
         )
-        self.assertIn("protocol version", stranger.alert)
+        self.assertIn("protocol version", client.alert)
 
     def test_plain_http_is_refused(self) -> None:
-        """Octets that are not TLS end the connection with OpenSSL's word for them."""
+        """Data that is not TLS ends the connection with OpenSSL's text."""
         pair = Pair(self.tls)
         pair.server_wire.protocol = pair.server
         pair.server.makeConnection(pair.server_wire)
@@ -121,13 +155,13 @@ class HandshakeTestsMixin(HandshakeCase):
         pair.pump()
         self.assertEqual(self.assert_refused(pair, "server")[:2], ("handshake_failed", "http request"))
 
-    def test_foreign_alpn_is_refused(self) -> None:
-        """An ALPN offer without ours is answered with no_application_protocol (RFC 7301, 3.2)."""
+    def test_other_alpn_is_refused(self) -> None:
+        """An ALPN offer without an accepted protocol is answered with no_application_protocol (RFC 7301, 3.2)."""
         pair = self.pair(client_options={"alpn": (b"h2", b"x")})
         self.assertEqual(self.assert_refused(pair, "server"), ("alpn_refused", "", "no_application_protocol"))
         self.assertEqual(self.assert_refused(pair, "client")[2], "no_application_protocol")
         error = self.server_error(pair)
-        self.assertIsInstance(error, AlpnRefused)
+        self.assertEqual(error.reason, "alpn_refused")
         self.assertIn("h2, x; allowed are http/1.1", str(error))
 
     def test_alpn_choice_and_absence(self) -> None:
@@ -164,7 +198,7 @@ class HandshakeTestsMixin(HandshakeCase):
         self.assertEqual(pair.server_app.received, b"still here")
 
     def test_handshake_timeout(self) -> None:
-        """A peer that says nothing is cut off when the time is over, on both sides."""
+        """A silent peer is aborted after the timeout, on both sides."""
         for side in ("server", "client"):
             with self.subTest(side):
                 pair = Pair(self.tls, timeouts=Timeouts(handshake=7))
@@ -176,12 +210,12 @@ class HandshakeTestsMixin(HandshakeCase):
                 pair.clock.advance(0.2)
                 self.assertTrue(wire.aborted)
                 wire.lose(ConnectionAborted())
-                [(_, reason, _, _, _)] = getattr(pair, f"{side}_observer").failed
-                self.assertEqual(reason, HandshakeTimeout.reason)
+                [(_, error, _)] = getattr(pair, f"{side}_observer").failed
+                self.assertIsInstance(error, HandshakeTimeout)
                 self.assertEqual(pair.clock.getDelayedCalls(), [])
 
-    def test_dribbling_does_not_extend_the_timeout(self) -> None:
-        """One octet a second does not keep a handshake alive."""
+    def test_slow_data_does_not_extend_the_timeout(self) -> None:
+        """One octet a second does not extend the timeout of a handshake."""
         pair = Pair(self.tls, timeouts=Timeouts(handshake=7))
         for protocol, wire in ((pair.server, pair.server_wire), (pair.client, pair.client_wire)):
             wire.protocol = protocol
@@ -199,7 +233,7 @@ class HandshakeTestsMixin(HandshakeCase):
         return protocol, wire
 
     def test_concurrent_handshakes_are_limited(self) -> None:
-        """Silence takes no place; at the limit one more that speaks is turned away; an end of any kind makes room."""
+        """Handshakes count from their first octet; at the limit one more is refused; any end releases its slot."""
         limit = handshake_limit(2)
         pair = Pair(self.tls, handshakes=limit)
         first, first_wire = self.accept(pair, 50001)
@@ -225,8 +259,8 @@ class HandshakeTestsMixin(HandshakeCase):
         first_wire.lose(ConnectionDone())
         self.assertEqual(limit.held, 0)
 
-    def test_stalled_handshakes_give_way(self) -> None:
-        """Who began a handshake and stopped is cut off after a second when others need the place."""
+    def test_stalled_handshakes_are_evicted(self) -> None:
+        """A stalled handshake is evicted after a second for another one."""
         limit = handshake_limit(1)
         pair = Pair(self.tls, handshakes=limit)
         stalled, wire = self.accept(pair)
@@ -240,8 +274,8 @@ class HandshakeTestsMixin(HandshakeCase):
         self.assertEqual(pair.server_observer.refused, [("handshake_limit", "192.0.2.2:50001")])
         self.assertEqual(limit.held, 0)
 
-    def test_silent_connections_give_way(self) -> None:
-        """However many connections of one address say nothing, who comes next is served, and the first of them go."""
+    def test_silent_connections_are_evicted(self) -> None:
+        """Silent connections of one address are evicted, the oldest first, for new connections."""
         waiting = waiting_limit(3)
         pair = Pair(self.tls, waiting=waiting)
         wires = [self.accept(pair, port)[1] for port in range(50001, 50007)]
@@ -253,20 +287,20 @@ class HandshakeTestsMixin(HandshakeCase):
             wire.lose(ConnectionDone())
         self.assertEqual((waiting.held, len(pair.server_observer.refused)), (0, 4))
         self.assertEqual({reason for reason, _ in pair.server_observer.refused}, {"waiting_limit"})
-        self.assertEqual(["handshake_failed"] * 2, [each[1] for each in pair.server_observer.failed])
+        self.assertEqual(["handshake_failed"] * 2, [error.reason for _, error, _ in pair.server_observer.failed])
 
-    def test_who_gives_way_counts_no_longer(self) -> None:
-        """The place under the listener's limit is free before the transport is closed."""
+    def test_evicted_connection_releases_its_slot(self) -> None:
+        """The slot under the listener's limit is free before the transport is closed."""
         waiting = waiting_limit(1)
         pair = Pair(self.tls, waiting=waiting)
         given: list[str] = []
         _, wire = self.accept(pair)
-        wire.give_up_place = lambda: given.append("place")  # type: ignore[attr-defined]
-        self.assertTrue(waiting.dismiss())
-        self.assertEqual((["place"], True), (given, wire.aborted))
+        wire.release_slot = lambda: given.append("slot")  # type: ignore[attr-defined]
+        self.assertTrue(waiting.evict())
+        self.assertEqual((["slot"], True), (given, wire.aborted))
 
     def test_clients_are_limited_when_they_connect(self) -> None:
-        """A client begins its handshake itself: its place is taken at once, or the attempt is refused."""
+        """A client counts from its connection on, or its attempt is refused."""
         pair = Pair(self.tls)
         factory = pair.client_tls_factory
         factory.handshakes = handshake_limit(1)
@@ -274,13 +308,22 @@ class HandshakeTestsMixin(HandshakeCase):
         self.assertIsNone(factory.buildProtocol(Wire("client").getPeer()))
         self.assertEqual(pair.client_observer.refused, [("handshake_limit", "192.0.2.1:8443")])
 
+    def test_clients_are_counted_once(self) -> None:
+        """A client under a limit of one handshake completes it, and is no longer counted afterwards."""
+        pair = Pair(self.tls)
+        limit = pair.client_tls_factory.handshakes = handshake_limit(1)
+        pair.client = pair.client_tls_factory.buildProtocol(Wire("client").getPeer())
+        pair.connect()
+        self.assertTrue(pair.client_app.made)
+        self.assertEqual(limit.held, 0)
+
     def test_no_credentials_no_connection(self) -> None:
-        """Before the source has an SVID, connections are closed at accept and the observer is told."""
+        """Before the source has an SVID, connections are closed at accept and reported."""
         pair = Pair(self.tls, server_source=MemorySource())
         self.assertIsNone(pair.server)
-        self.assertEqual(pair.server_observer.refused, [(CredentialsMissing.reason, "192.0.2.2:50000")])
+        self.assertEqual(pair.server_observer.refused, [(OwnCredentialsMissing.reason, "192.0.2.2:50000")])
 
-    def test_peer_that_hangs_up_in_the_handshake(self) -> None:
+    def test_peer_that_closes_in_the_handshake(self) -> None:
         """TCP closed in the middle of the handshake is a failed handshake, counted once."""
         pair = Pair(self.tls)
         for protocol, wire in ((pair.server, pair.server_wire), (pair.client, pair.client_wire)):
@@ -300,7 +343,7 @@ class HandshakeTestsMixin(HandshakeCase):
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_evidence_is_there_until_the_end(self) -> None:
-        """connectionLost may still ask who the peer was; afterwards there is no evidence."""
+        """connectionLost may still read the evidence; afterwards there is none."""
         pair = self.pair()
         seen = []
         transport = pair.server_app.transport

@@ -17,21 +17,20 @@ from svc.transport.limits import (
 )
 
 
-class Holder:
-    """Holds a place."""
+class Connection:
+    """Holds a slot and records why it was evicted."""
 
-    told: TransportError | None = None
+    error: TransportError | None = None
 
-    def give_way(self, error: TransportError) -> None:
-        """Remember why."""
-        self.told = error
+    def evicted(self, error: TransportError) -> None:
+        self.error = error
 
 
 class LimitTests(SynchronousTestCase):
     """Tests of ``Limit``."""
 
     def test_at_the_limit_and_one_more(self) -> None:
-        """The last place can be taken, one more is refused with the limit, and a released place can be taken again."""
+        """At the maximum one more is refused with the limit; after a release one more is accepted."""
         limit = connection_limit(3)
         for _ in range(3):
             limit.acquire()
@@ -45,22 +44,22 @@ class LimitTests(SynchronousTestCase):
         """The named constructors raise their own errors and have defaults."""
         limits = connection_limit(), handshake_limit(), waiting_limit()
         self.assertEqual([each.maximum for each in limits], [MAX_CONNECTIONS, MAX_HANDSHAKES, MAX_WAITING])
-        handshakes, holder = handshake_limit(1), Holder()
-        handshakes.enter(holder, "a", 0.0)
-        self.assertRaises(HandshakeLimitReached, handshakes.enter, Holder(), "a", 0.0)
+        handshakes, connection = handshake_limit(1), Connection()
+        handshakes.acquire(connection, "a", 0.0)
+        self.assertRaises(HandshakeLimitReached, handshakes.acquire, Connection(), "a", 0.0)
         waiting = waiting_limit(1)
-        waiting.enter(holder, "a", 0.0)
-        waiting.enter(Holder(), "a", 0.0)
-        self.assertIsInstance(holder.told, WaitingLimitReached)
+        waiting.acquire(connection, "a", 0.0)
+        waiting.acquire(Connection(), "a", 0.0)
+        self.assertIsInstance(connection.error, WaitingLimitReached)
 
     def test_misuse(self) -> None:
-        """A limit below one, and giving back what was not taken, are errors of the caller."""
+        """A maximum below one, and a release without an acquire, are errors of the caller."""
         self.assertRaises(ValueError, connection_limit, 0)
         self.assertRaises(RuntimeError, connection_limit(1).release)
 
     @given(st.integers(1, 5), st.lists(st.booleans()))
     def test_never_more_than_the_maximum(self, maximum: int, steps: list[bool]) -> None:
-        """Whatever the order of takes and returns, the count stays between zero and the maximum."""
+        """In any order of acquires and releases the count stays between zero and the maximum."""
         limit, held = connection_limit(maximum), 0
         for take in steps:
             if take and held < maximum:

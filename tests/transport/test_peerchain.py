@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.testing.ca import TestAuthority
 from svc.transport.binding import lib
 from svc.transport.peerchain import built_chain, sent_chain
-from svc.transport.verification import demand_verified_peer
+from svc.transport.verification import require_verified_peer
 from tests.transport.pairs import AUTHORITY, NOW
 
 
@@ -21,7 +21,7 @@ def pointer(certificate: Any) -> Any:
 
 
 def octets(*certificates: Any) -> tuple[bytes, ...]:
-    """What the wire carries of certificates."""
+    """The DER of certificates."""
     return tuple(certificate.public_bytes(Encoding.DER) for certificate in certificates)
 
 
@@ -47,12 +47,12 @@ class StoreContext:
 
 
 class PeerChainTests(SynchronousTestCase):
-    """What of the peer's certificates is seen."""
+    """Which of the peer's certificates are read."""
 
     def setUp(self) -> None:
         low = AUTHORITY.intermediate("one").intermediate("two")
         self.leaf, self.two, self.one = low.svid().chain
-        self.stray = TestAuthority("foreign.example", now=NOW).certificate
+        self.unrelated = TestAuthority("foreign.example", now=NOW).certificate
 
     def context(self, chain: list[Any], *, verify: bool = True) -> Any:
         made = StoreContext(chain, verify=verify)
@@ -60,17 +60,17 @@ class PeerChainTests(SynchronousTestCase):
         return made.context
 
     def test_everything_in_the_order_sent(self) -> None:
-        """All certificates are seen as they were sent, needed or not."""
-        sent = (self.leaf, self.stray, self.one, self.two)
+        """All certificates are read as they were sent, needed or not."""
+        sent = (self.leaf, self.unrelated, self.one, self.two)
         self.assertEqual(sent_chain(self.context(list(sent))), octets(*sent))
 
     def test_what_openssl_builds(self) -> None:
-        """The second best: leaf and intermediates in order, without the stray."""
-        built = built_chain(self.context([self.leaf, self.stray, self.one, self.two]))
+        """The fallback: leaf and intermediates in order, without the unrelated certificate."""
+        built = built_chain(self.context([self.leaf, self.unrelated, self.one, self.two]))
         self.assertEqual(built, octets(self.leaf, self.two, self.one))
 
     def test_before_anything_is_built(self) -> None:
-        """Where OpenSSL has built nothing the leaf alone is seen."""
+        """Where OpenSSL has built nothing the leaf alone is read."""
         self.assertEqual(built_chain(self.context([self.leaf, self.one], verify=False)), octets(self.leaf))
 
     def test_repeated_reading_leaks_and_frees_nothing(self) -> None:
@@ -85,13 +85,13 @@ class PeerChainTests(SynchronousTestCase):
 class CallbackTests(SynchronousTestCase):
     """The callback fails closed."""
 
-    def test_a_connection_without_judgement_is_refused(self) -> None:
+    def test_a_connection_without_verification_is_refused(self) -> None:
         """A TLS connection that was not made by our creators accepts no peer at all."""
         svid = AUTHORITY.svid()
         server, client = SSL.Context(SSL.TLS_SERVER_METHOD), SSL.Context(SSL.TLS_CLIENT_METHOD)
         server.use_certificate(svid.leaf)
         server.use_privatekey(svid.private_key)
-        demand_verified_peer(client)
+        require_verified_peer(client)
         ends = (SSL.Connection(client, None), SSL.Connection(server, None))
         ends[0].set_connect_state()
         ends[1].set_accept_state()

@@ -1,4 +1,4 @@
-"""Connections behind a load balancer."""
+"""Tests of ``svc.transport.proxied``."""
 
 from __future__ import annotations
 
@@ -16,50 +16,47 @@ from svc.transport.proxied import ProxiedFactory
 from tests.wire.test_proxyprotocol import block, header
 
 
-class Keeper(Protocol):
-    """Keeps what it gets."""
+class Recorder(Protocol):
+    """Records received data."""
 
     def __init__(self) -> None:
         self.got = b""
         self.lost: Failure | None = None
 
     def dataReceived(self, data: bytes) -> None:
-        """Keep it."""
         self.got += data
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
-        """Keep it."""
         self.lost = reason
 
 
 class Wire(StringTransport):
-    """Remembers an abort."""
+    """Records an abort."""
 
     aborted = False
 
     def abortConnection(self) -> None:
-        """Remember it."""
         self.aborted = True
 
 
 class ProxiedTests(SynchronousTestCase):
-    """The header in front of another protocol."""
+    """The header before another protocol."""
 
     def setUp(self) -> None:
         """One accepted connection."""
         self.clock = Clock()
-        self.built: list[Keeper] = []
+        self.built: list[Recorder] = []
         self.addresses: list[Any] = []
         self.refusals: list[str] = []
 
-        class KeeperFactory(Factory):
-            def buildProtocol(inner, addr: Any) -> Keeper:  # noqa: N805 (the test is self)
+        class RecorderFactory(Factory):
+            def buildProtocol(inner, addr: Any) -> Recorder:  # noqa: N805 (the test is self)
                 self.addresses.append(addr)
-                self.built.append(Keeper())
+                self.built.append(Recorder())
                 return self.built[-1]
 
         self.factory = ProxiedFactory(
-            KeeperFactory(),
+            RecorderFactory(),
             clock=self.clock,
             timeout=10.0,
             refused=lambda reason, _transport: self.refusals.append(reason),
@@ -71,7 +68,7 @@ class ProxiedTests(SynchronousTestCase):
         self.addCleanup(lambda: self.assertEqual(self.clock.getDelayedCalls(), []))
 
     def test_client_address(self) -> None:
-        """The protocol above is built for the client's address, gets the rest, and writes straight through."""
+        """The protocol above is built with the client's address, gets the rest of the data, and writes directly."""
         data = header(block=block("192.0.2.7", 4711)) + b"hello"
         for octet in data:
             self.connection.dataReceived(bytes([octet]))
@@ -86,31 +83,31 @@ class ProxiedTests(SynchronousTestCase):
         self.assertIsNotNone(above.lost)
 
     def test_load_balancer_itself(self) -> None:
-        """A health check keeps the address of the TCP connection."""
+        """A header without an address (a health check) keeps the address of the TCP connection."""
         self.connection.dataReceived(header(0x20, 0))
         self.assertEqual(self.addresses, [self.wire.getPeer()])
 
     def test_no_header(self) -> None:
-        """A connection without a header is dropped, told and never reaches the protocol above."""
+        """A connection without a header is aborted and reported, and never reaches the protocol above."""
         self.connection.dataReceived(b"\x16\x03\x01\x02\x00")
         self.connection.dataReceived(header(0x20, 0))
         self.assertTrue(self.wire.aborted)
         self.assertEqual((self.built, self.refusals), ([], ["proxy_header_invalid"]))
 
     def test_late_header(self) -> None:
-        """A header that does not come in time is no header."""
+        """A connection whose header is late is aborted."""
         self.connection.dataReceived(header()[:5])
         self.clock.advance(10.0)
         self.assertTrue(self.wire.aborted)
         self.assertEqual(self.refusals, ["proxy_header_timeout"])
 
     def test_lost_before_header(self) -> None:
-        """A connection that ends early leaves nothing behind."""
+        """A connection that ends before its header leaves no timer."""
         self.connection.connectionLost(Failure(ConnectionDone()))
         self.assertEqual(self.built, [])
 
-    def test_silent_connections_give_way(self) -> None:
-        """Those that say no header wait in few places, and the first of them goes when another one comes."""
+    def test_silent_connections_are_evicted(self) -> None:
+        """Connections without a header are limited, and the oldest is evicted for a new one."""
         wires = [Wire(), Wire()]
         connections = [self.factory.buildProtocol(None) for _ in wires]
         for connection, wire in zip(connections, wires, strict=True):
@@ -122,8 +119,8 @@ class ProxiedTests(SynchronousTestCase):
         assert self.factory.waiting is not None
         self.assertEqual(0, self.factory.waiting.held)
 
-    def test_header_ends_the_waiting(self) -> None:
-        """Who said its header holds no place any more."""
+    def test_header_releases_the_slot(self) -> None:
+        """A complete header releases the slot under the waiting limit."""
         assert self.factory.waiting is not None
         self.assertEqual(1, self.factory.waiting.held)
         self.connection.dataReceived(header(0x20, 0))

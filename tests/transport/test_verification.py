@@ -1,4 +1,4 @@
-"""Tests of ``svc.transport.verification`` and ``creators``: who gets in, who does not, and why."""
+"""Tests of ``svc.transport.verification`` and ``creators``: accepted and refused peers, and the reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from svc.identity import BundleSet
 from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
 from svc.transport.errors import (
-    HandshakeFailed,
+    OwnCredentialsEnded,
+    OwnSvidExpired,
+    OwnSvidRefused,
     PeerDenied,
     PeerIdentityUnexpected,
     PeerSvidInvalid,
@@ -21,8 +23,9 @@ from svc.transport.errors import (
 )
 from svc.transport.evidence import peer_evidence
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol
+from svc.transport.verification import PeerRules, PeerVerification
+from tests.transport.openssl_client import HandshakeCase, OpenSslClient
 from tests.transport.pairs import AUTHORITY, NOW, Pair, days, source
-from tests.transport.strangers import HandshakeCase, Stranger
 
 FOREIGN = TestAuthority("foreign.example", now=NOW)
 RIVAL = AUTHORITY.rotated()
@@ -85,20 +88,72 @@ class VerificationTestsMixin(HandshakeCase):
     """What holds on every data path."""
 
     def test_server_refuses_each_wrong_client(self) -> None:
-        """Each wrong client certificate is refused for its own reason, with an alert, and never given to a protocol."""
+        """Each wrong client certificate is refused for its own reason, with an alert, and no protocol is built."""
         for name, (make, reason, alert) in WRONG.items():
             with self.subTest(name):
                 wrong = MemorySource(make(), AUTHORITY.bundles())
-                pair = self.pair(client_source=wrong)
+                # A client whose SVID has ended does not connect: this one has a wrong clock at first.
+                early = iter([NOW - days(10)])
+                pair = self.pair(client_source=wrong, client_clock=lambda early=early: next(early, NOW))
                 self.assertEqual(self.assert_refused(pair, "server"), ("svid_invalid", reason, alert))
-                # TLS 1.3: the client was done before; its application learns the alert when the connection ends.
+                # TLS 1.3: the client was done before; its application gets the alert when the connection ends.
                 [application] = pair.client_factory.built
-                application.lost.trap(HandshakeFailed)
+                application.lost.trap(OwnSvidRefused)
                 self.assertEqual(application.lost.value.alert, alert)
                 self.assertEqual(application.received, b"")
 
+    def test_claimed_identity(self) -> None:
+        """What the certificate of a refused peer names is kept for the log, unless it cannot be read."""
+        for svid, claimed in (
+            (FOREIGN.svid("/x"), "spiffe://foreign.example/x"),
+            (AUTHORITY.svid("/old", not_before=NOW - days(3), not_after=NOW - days(2)), "spiffe://example.org/old"),
+            (AUTHORITY.svid(uris=("spiffe://example.org/a", "spiffe://example.org/b")), "spiffe://example.org/a"),
+            (AUTHORITY.svid(uris=("https://example.org/a",)), ""),
+            (AUTHORITY.svid(uris=()), ""),
+        ):
+            early = iter([NOW - days(10)])
+            client = MemorySource(svid, AUTHORITY.bundles())
+            pair = self.pair(client_source=client, client_clock=lambda early=early: next(early, NOW))
+            [(_, error, _)] = pair.server_observer.failed
+            self.assertEqual((claimed, ""), (error.claimed_spiffe_id, error.peer_spiffe_id))
+
+    def test_verified_identity_of_a_refused_peer(self) -> None:
+        """An identity that was verified and is refused is in both kinds of error."""
+        pair = self.pair(expected="spiffe://example.org/other")
+        [(_, error, _)] = pair.client_observer.failed
+        self.assertEqual("spiffe://example.org/server", error.peer_spiffe_id)
+        self.assertEqual("spiffe://example.org/other", error.expected_spiffe_id)
+
+        def deny(_evidence: object) -> None:
+            raise Denied()
+
+        pair = self.pair(server_options={"authorize": deny})
+        [(_, error, _)] = pair.server_observer.failed
+        self.assertEqual(("spiffe://example.org/client", ""), (error.peer_spiffe_id, error.expected_spiffe_id))
+
+    def test_refusal_by_a_server(self) -> None:
+        """A refusal by the server after the client's handshake is reported as a failed handshake."""
+        ended = {"not_before": NOW - days(3), "not_after": NOW - days(2)}
+        for svid, kind in ((AUTHORITY.svid(**ended), OwnSvidExpired), (FOREIGN.svid(), OwnSvidRefused)):
+            early = iter([NOW - days(10)])
+            client = MemorySource(svid, AUTHORITY.bundles())
+            pair = self.pair(client_source=client, client_clock=lambda early=early: next(early, NOW))
+            [(role, error, _)] = pair.client_observer.failed
+            self.assertEqual((kind, "client"), (type(error), role))
+            self.assertIs(error, pair.client_app.lost.value)
+            self.assertIn(f"ends at {svid.chain_not_after.isoformat(timespec='seconds')}", str(error))
+
+    def test_client_whose_svid_has_ended(self) -> None:
+        """It does not connect: no handshake begins, and the error says when the SVID ended."""
+        pair = Pair(self.tls, client_source=source("/client", not_before=NOW - days(3), not_after=NOW - days(2)))
+        self.assertIsNone(pair.client)
+        [(_, error, address)] = pair.client_observer.failed
+        self.assertIsInstance(error, OwnCredentialsEnded)
+        self.assertEqual(("credentials_expired", "192.0.2.1:8443"), (error.reason, address))
+        self.assertEqual([], pair.client_observer.refused)
+
     def test_client_refuses_each_wrong_server(self) -> None:
-        """Each wrong server certificate is refused for its own reason; the server hears the alert."""
+        """Each wrong server certificate is refused for its own reason; the server gets the alert."""
         for name, (make, reason, alert) in WRONG.items():
             with self.subTest(name):
                 wrong = MemorySource(make(), AUTHORITY.bundles())
@@ -107,18 +162,18 @@ class VerificationTestsMixin(HandshakeCase):
                 self.assertEqual(self.assert_refused(pair, "server"), ("handshake_failed", _sent(alert), alert))
 
     def test_any_order_of_intermediates_verifies(self) -> None:
-        """The chain is judged as sent: shuffled intermediates and a useless one between them do no harm."""
+        """The chain is verified as sent: neither the order of intermediates nor an unrelated certificate matters."""
         low = AUTHORITY.intermediate("one").intermediate("two")
         svid = low.svid("/client")
         leaf, *rest = svid.chain
-        stray = FOREIGN.certificate
-        shuffled = type(svid)(svid.spiffe_id, (leaf, stray, *reversed(rest)), svid.private_key)
+        unrelated = FOREIGN.certificate
+        shuffled = type(svid)(svid.spiffe_id, (leaf, unrelated, *reversed(rest)), svid.private_key)
         pair = self.pair(client_source=MemorySource(shuffled, AUTHORITY.bundles()))
         evidence = peer_evidence(pair.server_app.transport)
         self.assertEqual(len(evidence.svid.chain), 4)
 
     def test_openssl_builds_no_chain_of_its_own(self) -> None:
-        """The signatures of a chain are checked once, by our verifier: OpenSSL stops at the leaf, and all is judged."""
+        """The signatures of a chain are checked once, by our verifier: OpenSSL stops at the leaf."""
         svid = AUTHORITY.intermediate("one").intermediate("two").svid("/client")
         transport = self.pair(client_source=MemorySource(svid, AUTHORITY.bundles())).server_app.transport
         built = transport.getHandle().get_verified_chain(as_cryptography=True)
@@ -126,7 +181,7 @@ class VerificationTestsMixin(HandshakeCase):
         self.assertEqual(peer_evidence(transport).svid.chain[:-1], svid.chain)
 
     def test_missing_intermediate_is_refused(self) -> None:
-        """A leaf without its intermediate is untrusted: nothing is fetched or remembered from another connection."""
+        """A leaf without its intermediate is untrusted: nothing is fetched, or cached from another connection."""
         low = AUTHORITY.intermediate("one")
         self.pair(client_source=MemorySource(low.svid("/client"), AUTHORITY.bundles()))
         bare = low.svid("/client")
@@ -145,11 +200,12 @@ class VerificationTestsMixin(HandshakeCase):
         self.assertEqual(peer_evidence(pair.server_app.transport).svid.chain[1], intermediate)
 
     def test_injected_clock_decides(self) -> None:
-        """The certificates here live in 2031: only the injected clock, never the system's, is asked."""
-        late = self.pair(clock_now=lambda: NOW + days(20))
+        """The certificates are of 2031: only the injected clock counts, never the system's."""
+        mine = source("/client", ttl=days(25))
+        late = self.pair(clock_now=lambda: NOW + days(20), client_source=mine)
         self.assertEqual(self.assert_refused(late, "client")[1], "expired")
 
-    def test_federated_identity_is_judged_by_its_own_bundle(self) -> None:
+    def test_federated_identity_is_verified_by_its_own_bundle(self) -> None:
         """A peer of a federated trust domain is accepted with its bundle, and not by the bundle of our own domain."""
         bundles = BundleSet.of(AUTHORITY.bundle(), FOREIGN.bundle())
         server = MemorySource(AUTHORITY.svid("/server"), bundles)
@@ -163,12 +219,12 @@ class VerificationTestsMixin(HandshakeCase):
     def test_client_without_certificate_is_refused(self) -> None:
         """A client that presents nothing is refused with the alert certificate_required (RFC 8446, 4.4.2.4)."""
         pair = Pair(self.tls)
-        stranger = Stranger()
-        stranger.talk_to(pair)
+        client = OpenSslClient()
+        client.connect_to(pair)
         self.assertEqual(
             self.assert_refused(pair, "server"), ("svid_invalid", "certificate_missing", "certificate_required")
         )
-        self.assertIn("certificate required", stranger.alert)
+        self.assertIn("certificate required", client.alert)
 
     def test_unexpected_server_identity(self) -> None:
         """A valid server that is not the expected one is refused in the handshake under its own reason."""
@@ -188,8 +244,8 @@ class VerificationTestsMixin(HandshakeCase):
         self.assertEqual(self.assert_refused(pair, "server"), ("policy_deny", "no_such_rule", "bad_certificate"))
         self.assertIsInstance(self.server_error(pair), PeerDenied)
 
-    def test_defect_while_judging_fails_closed(self) -> None:
-        """An exception in our own judgement refuses the peer and is logged; nothing is raised through OpenSSL."""
+    def test_defect_in_the_verification_fails_closed(self) -> None:
+        """An exception in our own code refuses the peer and is logged; nothing is raised through OpenSSL."""
 
         def authorize(evidence: Any) -> None:
             raise ZeroDivisionError("a defect")
@@ -198,8 +254,8 @@ class VerificationTestsMixin(HandshakeCase):
         self.assertEqual(self.assert_refused(pair, "server"), ("svid_invalid", "internal_error", "handshake_failure"))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
-    def test_peer_is_judged_exactly_once(self) -> None:
-        """OpenSSL asks for each certificate; the decision is made once."""
+    def test_peer_is_verified_exactly_once(self) -> None:
+        """OpenSSL calls for each certificate; the verification is made once."""
         calls = []
         low = AUTHORITY.intermediate("one").intermediate("two")
         self.pair(
@@ -230,40 +286,45 @@ class VerificationTestsMixin(HandshakeCase):
         self.assertTrue(peer_evidence(pair.client_app.transport).svid.post_quantum)
 
     def test_no_session_is_resumed(self) -> None:
-        """A client that offers an earlier session gets a full handshake: the judgement of the peer is never skipped."""
-        judged = []
-        options = {"authorize": lambda evidence: judged.append(evidence)}
+        """A client that offers an earlier session gets a full handshake: its verification is never skipped."""
+        verified = []
+        options = {"authorize": lambda evidence: verified.append(evidence)}
         pair = Pair(self.tls, server_options=options)
-        first = Stranger(source("/client"))
-        first.talk_to(pair)
+        first = OpenSslClient(source("/client"))
+        first.connect_to(pair)
         again = first.again(first)
         repeated = Pair(self.tls, server_options=options)
         repeated.server_tls_factory = pair.server_tls_factory
         repeated.server = pair.server_tls_factory.buildProtocol(repeated.server_wire.getPeer())
-        again.talk_to(repeated)
+        again.connect_to(repeated)
         self.assertTrue(again.established)
-        self.assertEqual(len(judged), 2)
+        self.assertEqual(len(verified), 2)
         self.assertFalse(SSL._lib.SSL_session_reused(again.connection._ssl))
 
     def test_tickets_are_small(self) -> None:
         """What OpenSSL sends after the handshake names no session and carries no certificates."""
-        stranger = Stranger(source("/client"))
-        stranger.talk_to(Pair(self.tls))
-        self.assertLess(len(stranger.after_handshake), 600)
+        client = OpenSslClient(source("/client"))
+        client.connect_to(Pair(self.tls))
+        self.assertLess(len(client.after_handshake), 600)
 
     def test_only_the_explicit_chain_is_presented(self) -> None:
         """The peer gets leaf and intermediates without the root, and no names of our roots."""
         low = AUTHORITY.intermediate("one")
         pair = Pair(self.tls, server_source=MemorySource(low.svid("/server"), AUTHORITY.bundles()))
-        stranger = Stranger(source("/client"))
-        stranger.talk_to(pair)
-        chain = stranger.connection.get_peer_cert_chain(as_cryptography=True)
+        client = OpenSslClient(source("/client"))
+        client.connect_to(pair)
+        chain = client.connection.get_peer_cert_chain(as_cryptography=True)
         self.assertEqual(len(chain), 2)
         self.assertNotIn(AUTHORITY.certificate, chain)
-        self.assertEqual(stranger.connection.get_client_ca_list(), [])
+        self.assertEqual(client.connection.get_client_ca_list(), [])
+
+    def test_openssl_records_an_accepted_peer_as_verified(self) -> None:
+        """OpenSSL's own result, such as an unknown root, is replaced by our acceptance."""
+        transport = self.pair().server_app.transport
+        self.assertEqual(SSL._lib.SSL_get_verify_result(transport.getHandle()._ssl), SSL._lib.X509_V_OK)
 
     def test_new_bundle_counts_at_once(self) -> None:
-        """The bundle of the moment of judgement decides, not that of the start of the handshake."""
+        """The bundle at the moment of verification counts, not that at the start of the handshake."""
         credentials = source("/server")
         pair = Pair(self.tls, server_source=credentials)
         for protocol, wire in ((pair.server, pair.server_wire), (pair.client, pair.client_wire)):
@@ -275,13 +336,13 @@ class VerificationTestsMixin(HandshakeCase):
 
 
 class FastVerificationTests(VerificationTestsMixin, SynchronousTestCase):
-    """The judgement of peers on the fast data path."""
+    """The verification of peers on the fast data path."""
 
     tls = FastTlsProtocol
 
 
 class StockVerificationTests(VerificationTestsMixin, SynchronousTestCase):
-    """The judgement of peers on Twisted's own data path."""
+    """The verification of peers on Twisted's own data path."""
 
     tls = StockTlsProtocol
 
@@ -290,8 +351,43 @@ def _sent(alert: str) -> str:
     return f"the peer sent the alert {alert}"
 
 
+class VerificationTests(SynchronousTestCase):
+    """The verification of one peer, without a connection."""
+
+    def setUp(self) -> None:
+        """A peer that is not verified yet."""
+        self.reads = 0
+        self.verification = PeerVerification(PeerRules(source("/server"), lambda: NOW))
+
+    def defective(self) -> Any:
+        """Fail to read the chain, for a reason of our own."""
+        self.reads += 1
+        raise ZeroDivisionError
+
+    def test_a_defect_is_an_internal_error(self) -> None:
+        """A peer whose chain could not be evaluated is refused as such; the exception is the cause."""
+        self.assertFalse(self.verification.verify(self.defective))
+        error = self.verification.error("192.0.2.2:50000")
+        self.assertIn("the verification failed", str(error))
+        self.assertIsInstance(error.__cause__, ZeroDivisionError)
+
+    def test_a_peer_that_was_not_verified(self) -> None:
+        """Where OpenSSL did not call the verification, the error says so and has no cause."""
+        error = self.verification.error("192.0.2.2:50000")
+        self.assertIsInstance(error, PeerSvidInvalid)
+        self.assertIn("it was not verified", str(error))
+        self.assertEqual((error.alert, error.detail), ("handshake_failure", "internal_error"))
+        self.assertIsNone(error.__cause__)
+
+    def test_a_refused_peer_is_verified_once(self) -> None:
+        """A refusal is repeated without reading the chain again."""
+        for _ in range(2):
+            self.assertFalse(self.verification.verify(self.defective))
+        self.assertEqual(self.reads, 1)
+
+
 class PeerSvidInvalidTests(SynchronousTestCase):
-    """Tests of the error for people."""
+    """Tests of the error text."""
 
     def test_the_cause_is_kept_and_shown(self) -> None:
         """The sentence names the address and what is wrong; the precise error is the cause."""

@@ -1,4 +1,4 @@
-"""Tests of the data path of established connections, fast (``svc.transport.fasttls``) and stock alike."""
+"""Tests of the data path of established connections, fast (``svc.transport.fast.tls``) and stock alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.transport.errors import HandshakeFailed
-from svc.transport.fasttls import BUFFER_SIZE, WRITE_SIZE
+from svc.transport.fast.tls import BUFFER_SIZE, WRITE_SIZE
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 from tests.transport.pairs import Application, Pair, Producer
 
@@ -22,7 +22,7 @@ CHUNKS = st.lists(st.sampled_from([1, 5, 21, 22, 1000, 16406, 70000, BUFFER_SIZE
 
 
 def pattern(size: int, seed: int = 0) -> bytes:
-    """Octets that differ from place to place, so that a swap or a gap shows."""
+    """Octets that differ by position, so that swapped or missing ones are detected."""
     return bytes((index * 31 + (index >> 8) + seed) & 0xFF for index in range(min(size, 65521))) * (size // 65521 + 1)
 
 
@@ -95,7 +95,7 @@ class DataPathTestsMixin:
         self.assertEqual(pair.client_app.received, b"a" * 200_000 + b"b" * 200_000)
 
     def test_pull_producer_is_served(self) -> None:
-        """A pull producer is asked until it is done."""
+        """A pull producer is resumed until it is done."""
         pair = self.pair()
         transport = pair.server_app.transport
         pieces = [b"one", b"two", b"three"]
@@ -230,7 +230,7 @@ class DataPathTestsMixin:
         self.assertEqual(pair.client_app.chunks[-1], b"x" + b"." * 51)
 
     def test_wrapped_protocol_may_be_switched(self) -> None:
-        """A protocol that replaces ``wrappedProtocol`` (an upgrade) hands the following data to the new one."""
+        """A protocol that replaces ``wrappedProtocol`` (an upgrade) passes the following data to the new one."""
         pair = self.pair()
         upgraded = Application()
 
@@ -262,12 +262,12 @@ class DataPathTestsMixin:
         pair = self.pair()
         transport = pair.client_app.transport
 
-        class Stubborn(Producer):
+        class WritesWhenPaused(Producer):
             def pauseProducing(self) -> None:
                 super().pauseProducing()
                 transport.write(b"!")
 
-        transport.registerProducer(Stubborn(), True)
+        transport.registerProducer(WritesWhenPaused(), True)
         transport.write(b"x" * (WRITE_SIZE * 3))
         pair.pump()
         self.assertEqual(pair.server_app.received.count(b"x"), WRITE_SIZE * 3)
@@ -316,7 +316,7 @@ class FastDataPathTests(DataPathTestsMixin, SynchronousTestCase):
         self.assertEqual(len(writes), 1)
         self.assertGreater(writes[0], WRITE_SIZE)
 
-    def test_transport_that_closes_in_the_middle_of_a_write(self) -> None:
+    def test_transport_that_closes_during_a_write(self) -> None:
         """A write of several pieces stops when the transport below reports the end in between."""
         pair = self.pair()
         wire = pair.client_wire
@@ -331,7 +331,7 @@ class FastDataPathTests(DataPathTestsMixin, SynchronousTestCase):
         pair.client_app.lost.trap(ConnectionLost)
 
     def test_text_is_a_type_error(self) -> None:
-        """Text is a TypeError of the caller and harms nothing."""
+        """Text is a TypeError of the caller and has no other effect."""
         pair = self.pair()
         self.assertRaises(TypeError, pair.client_app.transport.write, "text")
         pair.client_app.transport.write(b"after")

@@ -1,4 +1,4 @@
-"""Tests of ``svc.transport.eager``: the transports alone, on a socket that takes what the test says."""
+"""Tests of ``svc.transport.fast.eager`` and ``svc.transport.tcp`` on a scripted socket."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.transport.eager import READ_SIZE, EagerServer, ListeningPort, StockServer, connect_tcp, listen_tcp
+from svc.transport.fast.eager import READ_SIZE
 from svc.transport.limits import connection_limit
+from svc.transport.tcp import PAUSE_SIZE, EagerServer, ListeningPort, StockServer, connect_tcp, listen_tcp
 from tests.transport.pairs import Application, Applications, Producer
 
 
@@ -69,7 +70,7 @@ class ScriptedSocket:
 
 
 class Descriptors(Clock):
-    """A reactor that keeps who wants to read and write."""
+    """A reactor that records its readers and writers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,8 +89,8 @@ class Descriptors(Clock):
     def removeWriter(self, writer: Any) -> None:
         self.writers.discard(writer)
 
-    def turn(self) -> object:
-        """Let the one writer write once; what the reactor would get from it."""
+    def run_writer(self) -> object:
+        """Call the one writer once; returns what the reactor would get."""
         [writer] = self.writers
         return writer.doWrite()
 
@@ -111,26 +112,26 @@ class EagerServerTests(SynchronousTestCase):
         return transport
 
     def test_write_is_sent_at_once(self) -> None:
-        """What the socket takes never waits for the reactor."""
+        """Data that the socket takes does not wait for the reactor."""
         transport = self.connect()
         transport.write(b"hello")
         self.assertEqual((self.socket.sent, self.reactor.writers, transport.unsent), (b"hello", set(), 0))
 
     def test_stock_transport_waits(self) -> None:
-        """Twisted's own transport sends on the next turn: the difference that this module makes."""
+        """Twisted's own transport sends on the next iteration of the reactor."""
         transport = self.connect(kind=StockServer)
         transport.write(b"hello")
         self.assertEqual((self.socket.sent, transport.unsent), (b"", 5))
-        self.assertIsNone(self.reactor.turn())
+        self.assertIsNone(self.reactor.run_writer())
         self.assertEqual(self.socket.sent, b"hello")
 
     def test_rest_of_a_partial_send_is_buffered(self) -> None:
-        """The remainder follows on the next turn, and later writes queue behind it."""
+        """The remainder follows on the next iteration, and later writes queue behind it."""
         transport = self.connect([3])
         transport.write(b"hello")
         transport.write(b" world")
         self.assertEqual((self.socket.sent, self.socket.sends, transport.unsent), (b"hel", 1, 8))
-        self.assertIsNone(self.reactor.turn())
+        self.assertIsNone(self.reactor.run_writer())
         self.assertEqual(self.socket.sent, b"hello world")
         self.assertEqual(self.reactor.writers, set())
         transport.write(b"!")
@@ -141,28 +142,28 @@ class EagerServerTests(SynchronousTestCase):
         transport = self.connect([EAGAIN])
         transport.write(b"hello")
         self.assertEqual((self.socket.sent, transport.unsent), (b"", 5))
-        self.reactor.turn()
+        self.reactor.run_writer()
         self.assertEqual(self.socket.sent, b"hello")
 
     def test_broken_socket_is_reported_by_the_reactor(self) -> None:
-        """EPIPE and ECONNRESET do not call the protocol from inside write; the next turn reports them."""
+        """EPIPE and ECONNRESET do not call the protocol from inside write; the next iteration reports them."""
         for broken in (PIPE, RESET):
             with self.subTest(broken):
                 transport = self.connect([broken, broken])
                 transport.write(b"hello")
                 self.assertIsNone(self.application.lost)
-                self.assertIs(self.reactor.turn(), CONNECTION_LOST)
+                self.assertIs(self.reactor.run_writer(), CONNECTION_LOST)
 
     def test_data_before_close_is_sent(self) -> None:
         """loseConnection waits for what is buffered, then closes; nothing is sent twice."""
         transport = self.connect([2])
         transport.write(b"hello")
         transport.loseConnection()
-        self.assertIs(self.reactor.turn(), CONNECTION_DONE)
+        self.assertIs(self.reactor.run_writer(), CONNECTION_DONE)
         self.assertEqual(self.socket.sent, b"hello")
 
     def test_nothing_is_sent_after_abort(self) -> None:
-        """After abortConnection a write goes nowhere."""
+        """After abortConnection a write is dropped."""
         transport = self.connect()
         transport.abortConnection()
         transport.write(b"late")
@@ -184,36 +185,42 @@ class EagerServerTests(SynchronousTestCase):
         transport = self.connect()
         transport.write(b"before")
         transport.loseWriteConnection()
-        self.reactor.turn()
+        self.reactor.run_writer()
         transport.write(b"after")
         self.assertEqual((self.socket.sent, self.socket.shut), (b"before", [1]))
 
     def test_streaming_producer_is_paused_when_the_rest_is_large(self) -> None:
-        """A remainder beyond the buffer size pauses the producer; the drained buffer resumes it."""
-        transport = self.connect([10])
+        """A remainder beyond the limit, a part of one read, pauses the producer; the drained buffer resumes it."""
+        self.assertLessEqual(PAUSE_SIZE, READ_SIZE // 2)
+        transport = self.connect([10, 10])
         producer = Producer()
         transport.registerProducer(producer, True)
-        transport.write(b"x" * (READ_SIZE + 11))
+        transport.write(b"x" * (PAUSE_SIZE + 10))
+        self.assertEqual(producer.calls, [])
+        while self.reactor.writers:
+            self.reactor.run_writer()
+        self.socket.sent, self.socket.takes = b"", [10]
+        transport.write(b"x" * (PAUSE_SIZE + 11))
         self.assertEqual(producer.calls, ["pause"])
         while self.reactor.writers:
-            self.reactor.turn()
+            self.reactor.run_writer()
         self.assertEqual(producer.calls, ["pause", "resume"])
         transport.write(b"y")
-        self.assertEqual(len(self.socket.sent), READ_SIZE + 12)
+        self.assertEqual(len(self.socket.sent), PAUSE_SIZE + 12)
 
     def test_streaming_producer_is_paused_at_its_registration(self) -> None:
-        """A producer that comes when too much is unsent already is paused at once, and resumed like any other."""
+        """A producer that is registered when too much data is unsent is paused at once, and resumed later."""
         transport = self.connect([10])
-        transport.write(b"x" * (READ_SIZE + 11))
+        transport.write(b"x" * (PAUSE_SIZE + 11))
         producer = Producer()
         transport.registerProducer(producer, True)
         self.assertEqual(producer.calls, ["pause"])
         while self.reactor.writers:
-            self.reactor.turn()
+            self.reactor.run_writer()
         self.assertEqual(producer.calls, ["pause", "resume"])
 
     def test_pull_producer_is_driven_to_its_end(self) -> None:
-        """A pull producer is asked again each time its data is gone."""
+        """A pull producer is resumed each time its data is sent."""
         transport = self.connect()
         pieces = [b"one", b"two", b"three"]
 
@@ -230,7 +237,7 @@ class EagerServerTests(SynchronousTestCase):
         transport.registerProducer(Pull(), False)
         for _ in range(4):
             if self.reactor.writers:
-                self.reactor.turn()
+                self.reactor.run_writer()
         self.assertEqual(self.socket.sent, b"onetwothree")
 
     def test_sequence_is_one_send(self) -> None:
@@ -246,7 +253,7 @@ class EagerServerTests(SynchronousTestCase):
         self.assertRaises(TypeError, transport.write, "text")
 
     def test_reads(self) -> None:
-        """Reads ask for nearly 128 KiB."""
+        """The size of a read is nearly 128 KiB."""
         transport = self.connect()
         self.socket.incoming = [b"data", b""]
         transport.doRead()
@@ -261,8 +268,8 @@ class EagerServerTests(SynchronousTestCase):
         self.assertIs(transport.doRead(), CONNECTION_LOST)
         self.assertEqual(self.application.received, b"")
 
-    def test_place_under_the_limit_is_given_back_once(self) -> None:
-        """Losing the connection, even reported twice, releases one place."""
+    def test_slot_is_released_once(self) -> None:
+        """The end of the connection, even reported twice, releases one slot."""
         port = ListeningPort(0, Applications(), reactor=Descriptors())
         port.connection_limit = connection_limit(2)
         port.connection_limit.acquire()
@@ -272,30 +279,30 @@ class EagerServerTests(SynchronousTestCase):
         transport.connectionLost(Failure(ConnectionLost()))
         self.assertEqual(port.connection_limit.held, 1)
 
-    def test_place_that_was_given_up(self) -> None:
-        """A connection that gave its place up before its end gives no second one back."""
+    def test_slot_that_was_released_early(self) -> None:
+        """A connection that released its slot before its end releases no second one."""
         port = ListeningPort(0, Applications(), reactor=Descriptors())
         port.connection_limit = connection_limit(2)
         port.connection_limit.acquire()
         port.connection_limit.acquire()
         transport = EagerServer(ScriptedSocket(), Application(), ("192.0.2.1", 1), port, 0, Descriptors())
-        transport.give_up_place()
+        transport.release_slot()
         self.assertEqual(port.connection_limit.held, 1)
         transport.connectionLost(Failure(ConnectionLost()))
         self.assertEqual(port.connection_limit.held, 1)
 
     @given(
-        st.lists(st.one_of(st.binary(max_size=20), st.just("turn")), max_size=20),
+        st.lists(st.one_of(st.binary(max_size=20), st.just("run")), max_size=20),
         st.lists(st.one_of(st.integers(0, 8), st.just("again")), max_size=20),
     )
     def test_any_interleaving_sends_what_was_written(self, steps: list[Any], takes: list[Any]) -> None:
-        """Whatever the socket takes and whenever the reactor turns, all octets are sent once and in order."""
+        """Whatever the socket takes, all octets are sent once and in order."""
         transport = self.connect([EAGAIN if take == "again" else take for take in takes])
         written = b""
         for step in steps:
-            if step == "turn":
+            if step == "run":
                 if self.reactor.writers:
-                    self.assertIsNone(self.reactor.turn())
+                    self.assertIsNone(self.reactor.run_writer())
             else:
                 transport.write(step)
                 written += step
@@ -303,15 +310,15 @@ class EagerServerTests(SynchronousTestCase):
         self.assertEqual(transport.unsent, len(written) - len(self.socket.sent))
         self.socket.takes.clear()
         while self.reactor.writers:
-            self.reactor.turn()
+            self.reactor.run_writer()
         self.assertEqual(self.socket.sent, written)
 
 
 class OtherReactorTests(SynchronousTestCase):
-    """A reactor that is not a POSIX one makes its own transports."""
+    """A reactor that is not a POSIX one uses its own transports."""
 
     def test_listen_and_connect_are_delegated(self) -> None:
-        """The reactor's own methods are called with what was asked for."""
+        """The reactor's own methods are called with the same arguments."""
         reactor = MemoryReactorClock()
         factory = ClientFactory()
         listen_tcp(reactor, "127.0.0.1", 80, factory, backlog=7)

@@ -1,27 +1,29 @@
 """
-The TLS data path without copies, exceptions and slices that Twisted's stock path pays for each record.
+The TLS data path without the copies, exceptions and slices that Twisted's own path pays for each record.
 
-``FastDataPath`` stands before ``TLSMemoryBIOProtocol`` and takes over reading and writing once the handshake is done;
-the handshake, closing, producers and every error stay Twisted's. One buffer serves the process: it holds data only
-between two calls of OpenSSL, never while a protocol or a transport is called, so re-entry cannot corrupt it. Not
-thread-safe: TLS runs on the reactor thread.
+``FastDataPath`` precedes ``TLSMemoryBIOProtocol`` and replaces reading and writing once the handshake is complete; the
+handshake, closing, producers and every error stay Twisted's. One buffer serves the process: it holds data only between
+two calls of OpenSSL, never while a protocol or a transport is called, so re-entry cannot corrupt it. Not thread-safe:
+TLS runs on the reactor thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from OpenSSL import SSL
 from twisted.python.failure import Failure
 
 from svc.transport.binding import ffi, lib
+from svc.transport.keyupdates import KeyUpdates
 
 if TYPE_CHECKING:
     from twisted.protocols.tls import TLSMemoryBIOProtocol as _Base
 else:
     _Base = object
 
-#: Private names that this path relies on, by where they live; ``selection`` looks for them.
+#: The private names that this path relies on, checked by ``selection``.
 REQUIRED_BINDING: Final = ("SSL_read", "SSL_write", "SSL_get_error", "BIO_read", "BIO_write", "SSL_ERROR_WANT_READ")
 REQUIRED_CONNECTION: Final = ("_ssl", "_into_ssl", "_from_ssl", "_raise_ssl_error")
 REQUIRED_PROTOCOL: Final = (
@@ -43,8 +45,10 @@ _names: list[Any] = [getattr(lib, name, None) for name in REQUIRED_BINDING]
 _SSL_read, _SSL_write, _SSL_get_error, _BIO_read, _BIO_write, _WANT_READ = _names
 _from_buffer: Any = ffi.from_buffer
 
-#: Clear text encrypted in one go; its records with their overhead (22 octets each, RFC 8446, 5.2) fit the buffer.
+#: Clear text sent at once; its records with their overhead (22 octets each, RFC 8446, 5.2) fit the buffer.
 WRITE_SIZE: Final = 128 * 1024
+#: Clear text encrypted at once, two records: OpenSSL keeps the memory of the largest such write for each connection.
+ENCRYPT_SIZE: Final = 32 * 1024
 BUFFER_SIZE: Final = 256 * 1024
 _BUFFER: Any = ffi.new("char[]", BUFFER_SIZE)
 _VIEW: Any = ffi.buffer(_BUFFER)
@@ -54,14 +58,11 @@ class FastDataPath(_Base):
     """Reading and writing of an established TLS connection through one preallocated buffer."""
 
     transport: Any
+    _key_updates: KeyUpdates
+    _got_key_updates: Callable[[], None]
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Decrypt what arrived and deliver it.
-
-        Args:
-            data: octets from the network; any split of records is possible.
-        """
+        """Decrypt received data, any split of records, and deliver it."""
         if not self._handshakeDone or self._appSendBuffer or self._lostTLSConnection:
             super().dataReceived(data)
             return
@@ -79,21 +80,21 @@ class FastDataPath(_Base):
                 if got <= 0:
                     break
                 size += got
-            # OpenSSL's error queue belongs to the call just made: ask before any other code runs.
+            # OpenSSL's error queue belongs to the last call: read it before any other code runs.
             failure = None
             if got <= 0 and _SSL_get_error(ssl, got) != _WANT_READ:
                 failure = self._read_failure(connection, got)
             if size and not self._aborted:
                 self.wrappedProtocol.dataReceived(_VIEW[:size])
+            if self._key_updates.uncounted:
+                # OpenSSL keeps the reply until it is read, and a peer can request one before each record of data.
+                self._got_key_updates()
             if self._lostTLSConnection:
                 return
             if failure is not None:
                 self._end_reading(failure)
                 return
             if got <= 0:
-                if not size:
-                    # Perhaps an answer to a KeyUpdate; behind data it goes with the next write (RFC 8446, 4.6.3).
-                    self._flushSendBIO()
                 return
 
     def _read_failure(self, connection: Any, result: int) -> Failure | None:
@@ -107,7 +108,7 @@ class FastDataPath(_Base):
 
     def _end_reading(self, failure: Failure) -> None:
         if failure.check(SSL.ZeroReturnError) is not None:
-            # The peer's close_notify (RFC 8446, 6.1) is met again by each further read: the stock path deals with it.
+            # Each further read returns the peer's close_notify again (RFC 8446, 6.1): the stock path handles it.
             self._flushReceiveBIO()
         else:
             self._tlsShutdownFinished(failure)
@@ -122,12 +123,7 @@ class FastDataPath(_Base):
             size = _BIO_read(connection._from_ssl, _BUFFER, BUFFER_SIZE)
 
     def write(self, data: bytes) -> None:
-        """
-        Encrypt and send; see ``ITransport.write``.
-
-        Args:
-            data: clear text; dropped after ``loseConnection`` unless a producer is still registered.
-        """
+        """Encrypt and send; see ``ITransport.write``. Dropped after ``loseConnection`` without a producer."""
         if not self._handshakeDone or self._appSendBuffer or self._lostTLSConnection:
             super().write(data)
             return
@@ -143,7 +139,7 @@ class FastDataPath(_Base):
                 self._write_piece(view[start : start + WRITE_SIZE])
 
     def _write_piece(self, piece: memoryview) -> None:
-        # A transport that was written to may have closed this connection before this piece.
+        # The transport may have closed this connection while it sent the piece before.
         if self._lostTLSConnection:
             return
         if self._appSendBuffer:
@@ -155,8 +151,12 @@ class FastDataPath(_Base):
         connection: Any = self._tlsConnection
         if connection is None:
             return
-        written = _SSL_write(connection._ssl, _from_buffer(piece), len(piece))
-        if written != len(piece):
+        length = len(piece)
+        if length > ENCRYPT_SIZE:
+            self._encrypt_in_parts(connection, piece)
+            return
+        written = _SSL_write(connection._ssl, _from_buffer(piece), length)
+        if written != length:
             # An error, or a context that allows partial writes: the stock path deals with the rest of the piece.
             self._flushSendBIO()
             self._write(bytes(piece[max(written, 0) :]))
@@ -167,11 +167,23 @@ class FastDataPath(_Base):
             if size == BUFFER_SIZE:
                 self._flushSendBIO()
 
-    def writeSequence(self, iovec: Any) -> None:
-        """
-        Encrypt and send several pieces as one; see ``ITransport.writeSequence``.
+    def _encrypt_in_parts(self, connection: Any, piece: bytes | memoryview) -> None:
+        """Encrypt as above, part by part, and send all parts as one write."""
+        clear, size, length = _from_buffer(piece), 0, len(piece)
+        for start in range(0, length, ENCRYPT_SIZE):
+            wanted = min(ENCRYPT_SIZE, length - start)
+            written = _SSL_write(connection._ssl, clear + start, wanted)
+            size += max(_BIO_read(connection._from_ssl, _BUFFER + size, BUFFER_SIZE - size), 0)
+            if written != wanted:
+                if size:
+                    self.transport.write(_VIEW[:size])
+                self._flushSendBIO()
+                self._write(bytes(piece[start + max(written, 0) :]))
+                return
+        if size:
+            self.transport.write(_VIEW[:size])
+        self._flushSendBIO()
 
-        Args:
-            iovec: the pieces in order.
-        """
+    def writeSequence(self, iovec: Any) -> None:
+        """Encrypt and send several pieces as one; see ``ITransport.writeSequence``."""
         self.write(b"".join(iovec))

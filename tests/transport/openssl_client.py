@@ -1,4 +1,4 @@
-"""A TLS client that is not ours, and what tests of refusals have in common."""
+"""A TLS client of plain pyOpenSSL, and assertions on refused handshakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.transport.pairs import Pair, Wire
 
 
 class HandshakeCase:
-    """What holds on every data path."""
+    """Helpers for tests on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]
 
@@ -23,19 +23,19 @@ class HandshakeCase:
         return Pair(self.tls, **options).connect()
 
     def assert_refused(self, pair: Pair, by: str) -> tuple[str, str, str]:
-        """Nothing was given to the protocols of the refusing side; returns reason, detail and alert."""
+        """Assert that the refusing side built no protocol; returns reason, detail and alert."""
         observer = getattr(pair, f"{by}_observer")
         self.assertEqual(getattr(pair, f"{by}_factory").built, [])
         self.assertEqual(observer.done, [])
         self.assertEqual(len(observer.failed), 1)
         self.assertTrue(pair.client_wire.lost and pair.server_wire.lost)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
-        role, reason, detail, address, alert = observer.failed[0]
+        role, error, address = observer.failed[0]
         self.assertEqual((role, address), (by, "192.0.2.2:50000" if by == "server" else "192.0.2.1:8443"))
-        return reason, detail, alert
+        return error.reason, error.detail, error.alert
 
     def server_error(self, pair: Pair) -> TransportError:
-        """The typed error of a server's failed handshake, made again from a second try of the same pair."""
+        """The typed error of a server's failed handshake, from a second attempt of the same pair."""
         errors: list[TransportError] = []
         again = Pair.__new__(Pair)
         again.__dict__.update(pair.__dict__)
@@ -47,7 +47,7 @@ class HandshakeCase:
         if pair.client_wire.protocol is pair.client:
             again.connect()
         else:
-            pair.client_wire.protocol.again().talk_to(again)
+            pair.client_wire.protocol.again().connect_to(again)
         [error] = errors
         return error
 
@@ -61,8 +61,8 @@ class HandshakeCase:
         return error
 
 
-class Stranger:
-    """A client that is not ours: bare OpenSSL with the settings of a test."""
+class OpenSslClient:
+    """A client of plain pyOpenSSL with the settings of a test."""
 
     def __init__(
         self,
@@ -93,15 +93,15 @@ class Stranger:
         self.established = False
         self.wire: Any = None
 
-    def again(self, earlier: Stranger | None = None) -> Stranger:
-        """Another one like this, which offers the session of an earlier one."""
+    def again(self, earlier: OpenSslClient | None = None) -> OpenSslClient:
+        """Another client with the same settings, which offers the session of an earlier one."""
         credentials, groups, maximum = self._options
         if earlier is None:
-            return Stranger(credentials, groups=groups, maximum=maximum)
-        return Stranger(credentials, session=earlier.connection)
+            return OpenSslClient(credentials, groups=groups, maximum=maximum)
+        return OpenSslClient(credentials, session=earlier.connection)
 
-    def talk_to(self, pair: Pair) -> None:
-        """Take the client's place in a pair and carry the handshake."""
+    def connect_to(self, pair: Pair) -> None:
+        """Replace the client of a pair and carry the handshake."""
         self.wire = pair.client_wire
         pair.client_wire.protocol = self
         pair.server_wire.protocol = pair.server
