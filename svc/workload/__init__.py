@@ -1,7 +1,7 @@
 """
-The Workload API from both sides: the source that a program takes its SVIDs and bundles from, and the authority.
+The credentials of a program: the source of SVIDs and bundles from a Workload API, PQ roots and PQ leaves.
 
-Nothing is loaded before it is asked for, so that a program which needs the source alone never loads the server.
+Names are loaded when they are first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""
-Where the socket of a Workload API stands, and what lies beside it.
-
-Owns the choice of files beside a socket; the spelling of addresses belongs to ``svc.transport.addresses``.
-"""
+"""The path of a Workload API socket, and of files beside it."""
 
 from __future__ import annotations
 
@@ -15,16 +11,10 @@ from svc.workload.errors import SocketAddressInvalid
 
 def socket_path(address: str) -> str:
     """
-    Read the address of a Unix socket (SPIFFE Workload Endpoint, section 4).
+    The path of ``unix:///absolute/path``, ``unix:/absolute/path`` or an absolute path (SPIFFE Workload Endpoint,
+    section 4).
 
-    Args:
-        address: ``unix:///absolute/path``, ``unix:/absolute/path`` or the absolute path alone.
-
-    Returns:
-        The absolute path.
-
-    Raises:
-        SocketAddressInvalid: another scheme, an authority, a relative or over-long path.
+    Raises :class:`SocketAddressInvalid`.
     """
     try:
         parsed = parse_address(f"unix://{address}" if address.startswith("/") else address)
@@ -38,17 +28,5 @@ def socket_path(address: str) -> str:
 
 
 def beside(address: str, name: str) -> str:
-    """
-    Name a file in the folder of a socket.
-
-    Args:
-        address: the socket, as :func:`socket_path` reads it.
-        name: the file's name.
-
-    Returns:
-        The absolute path of the file.
-
-    Raises:
-        SocketAddressInvalid: as :func:`socket_path`.
-    """
+    """The path of a file in the folder of a socket."""
     return os.path.join(os.path.dirname(socket_path(address)), name)

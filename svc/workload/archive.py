@@ -1,8 +1,4 @@
-"""
-The archive of roots beside a Workload API socket: each root with first and last seen.
-
-Owns reading and replacing the file; what an archive is belongs to ``svc.identity.archive``.
-"""
+"""The file with the archive of roots, each with the times when it was first and last seen."""
 
 from __future__ import annotations
 
@@ -17,11 +13,9 @@ from svc.workload.files import FileMissing, FileRefused, read_trusted, write_ato
 
 class ArchiveFile:
     """
-    An archive and its file; evidence of years ago is judged by it, so nothing is ever dropped silently.
+    An archive and its file. Evidence of years ago is verified with it, so nothing is ever dropped silently.
 
-    Args:
-        path: the file; made at the first change.
-        own_uid: the user allowed beside root; the effective user by default.
+    The file may belong to root or ``own_uid``, the effective user by default.
     """
 
     def __init__(self, path: str | Path, *, own_uid: int | None = None) -> None:
@@ -31,23 +25,15 @@ class ArchiveFile:
 
     @property
     def archive(self) -> BundleArchive:
-        """
-        The archive as last read or written.
-
-        Raises:
-            ArchiveUnusable: as :meth:`load`.
-        """
+        """The archive as last read or written."""
         return self._archive if self._archive is not None else self.load()
 
     def load(self) -> BundleArchive:
         """
-        Read the file.
-
-        Returns:
-            The archive; an empty one where there is no file.
+        Read the file; an absent one is an empty archive.
 
         Raises:
-            ArchiveUnusable: the file is refused or malformed; it is left as it is.
+            ArchiveUnusable: the file is refused or malformed; it is not changed.
         """
         try:
             self._archive = BundleArchive.parse(read_trusted(self.path, own_uid=self._own_uid))
@@ -59,12 +45,12 @@ class ArchiveFile:
 
     def observe(self, spiffe: BundleSet, now: datetime, *, pq: BundleSet | None = None) -> bool:
         """
-        Enter the bundles in force and write the file where that changed something.
+        Add the current bundles and write the file if that changed the archive.
 
         Args:
-            spiffe: all SPIFFE bundles in force.
-            now: the time.
-            pq: all post-quantum bundles in force; None leaves what the archive has.
+            spiffe: all current SPIFFE bundles.
+            now: the time, aware.
+            pq: all current post-quantum bundles; None leaves those of the archive.
 
         Returns:
             Whether the file was written.

@@ -1,12 +1,8 @@
-"""
-What can go wrong between a program and its Workload API or PQ issuer, one class a reason.
-
-Owns the sentences and the hints; knows nothing of gRPC, files or HTTP.
-"""
+"""The errors of the Workload API, of files with roots, and of the PQ issuer."""
 
 from __future__ import annotations
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
 
 
 class WorkloadError(SvcError):
@@ -61,8 +57,8 @@ class WorkloadSocketDenied(WorkloadApiUnavailable):
     hint = "run as a user or group that may open {socket}; svc-authority has socketMode and socketGroup for this"
 
 
-class WorkloadSocketDead(WorkloadApiUnavailable):
-    """no SVID from the Workload API at {socket} within {seconds} s: nobody listens on this socket"""
+class WorkloadSocketUnserved(WorkloadApiUnavailable):
+    """no SVID from the Workload API at {socket} within {seconds} s: no process listens on this socket"""
 
     hint = "the process that made the socket is gone: start it again"
 
@@ -91,8 +87,21 @@ class UpdateUnusable(WorkloadApiUnavailable):
     hint = "is the clock here right? else the server at {socket} issues what does not verify to its own bundle"
 
 
+class WorkloadApiLost(WorkloadError):
+    """the Workload API at {socket} is unreachable since {since}: {what}"""
+
+    reason = "workload_api_unavailable"
+    hint = "the credentials in force serve until they end; start svc-authority or the SPIRE agent that serves {socket}"
+
+
+class IdentityNotIssued(WorkloadApiLost):
+    """the Workload API at {socket} answers since {since} that it has no identity for this process: {what}"""
+
+    hint = NoIdentityIssued.hint
+
+
 class UpdateRejected(WorkloadError):
-    """an update of the Workload API was refused and the last good one kept: {defect}"""
+    """an update of the Workload API was refused: {defect}"""
 
     reason = "update_malformed"
     defect: str
@@ -110,11 +119,22 @@ class StreamFailed(WorkloadError):
     reason = "workload_api_stream"
 
 
+class StreamClosed(StreamFailed):
+    """the Workload API at {socket} ended the stream without an error"""
+
+
+class EntryMissing(StreamFailed):
+    """no registration entry matches this process (uid {uid}, gid {gid}): {socket} answered {code}, {detail}"""
+
+    reason = "no_own_svid"
+    hint = "make a registration entry that matches uid, gid and executable of this process"
+
+
 class PqFileRefused(WorkloadError):
     """the PQ bundle file {path} is not used: {defect}"""
 
     reason = "pq_bundle_refused"
-    hint = "file and folder must belong to root or to the own user and be writable by nobody else"
+    hint = "file and folder must belong to root or to the own user and be writable by no other user"
 
 
 class PqFileMissing(PqFileRefused):
@@ -135,35 +155,18 @@ class PqIssuerError(WorkloadError):
     """the PQ issuer at {address} gave no leaf: {what}"""
 
     reason = "pq_issuer_error"
-
-
-class PqIssuerUnavailable(PqIssuerError):
-    """the PQ issuer at {address} cannot be reached: {what}"""
-
-    reason = "pq_issuer_unavailable"
-    hint = "start svc-authority, or name another pqIssuer"
-
-
-class PqIssuerTimeout(PqIssuerError):
-    """the PQ issuer at {address} did not answer within {seconds} s"""
-
-    reason = "pq_issuer_timeout"
-
-
-class PqIssuerRefused(PqIssuerError):
-    """the PQ issuer at {address} refused with status {status}: {code}"""
-
-    reason = "pq_issuer_refused"
-
-
-class PqIssuerMalformed(PqIssuerError):
-    """the answer of the PQ issuer at {address} is not usable: {defect}"""
-
-    reason = "pq_issuer_malformed"
+    reasons = {
+        "pq_issuer_unavailable": Reason(
+            "the PQ issuer at {address} cannot be reached: {what}", "start svc-authority, or name another pqIssuer"
+        ),
+        "pq_issuer_timeout": Reason("the PQ issuer at {address} did not answer within {seconds} s"),
+        "pq_issuer_refused": Reason("the PQ issuer at {address} refused with status {status}: {code}"),
+        "pq_issuer_malformed": Reason("the answer of the PQ issuer at {address} is not usable: {defect}"),
+    }
 
 
 class ArchiveUnusable(WorkloadError):
     """the archive of roots {path} is not used: {defect}"""
 
     reason = "archive_unusable"
-    hint = "move it away to begin a new one; evidence older than that can then not be judged by it"
+    hint = "move it away to start a new one; older evidence cannot be verified with the new one"

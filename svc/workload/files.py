@@ -1,8 +1,4 @@
-"""
-Files that carry trust: written whole or not at all, read only where nobody else can have written them.
-
-Owns the permission rule and the atomic replacement; knows nothing of what the files say.
-"""
+"""Files that carry trust: replaced atomically, and read only if no other user can have written them."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from svc.errors import SvcError
+from svc.folders import sync_folder
 
 MAX_FILE: Final = 4 * 1024 * 1024
 
@@ -28,7 +25,7 @@ class FileRefused(SvcError):
     """{path} is not used: {defect}"""
 
     reason = "file_refused"
-    hint = "file and folder must belong to root or to the own user and be writable by nobody else"
+    hint = "file and folder must belong to root or to the own user and be writable by no other user"
 
 
 def read_trusted(path: str | Path, *, own_uid: int | None = None, max_bytes: int = MAX_FILE) -> bytes:
@@ -43,9 +40,6 @@ def read_trusted(path: str | Path, *, own_uid: int | None = None, max_bytes: int
         own_uid: the user allowed beside root; the effective user by default.
         max_bytes: the largest accepted size.
 
-    Returns:
-        The content.
-
     Raises:
         FileMissing: there is no such file.
         FileRefused: wrong owner or mode, not a regular file, too large, or not readable.
@@ -55,7 +49,7 @@ def read_trusted(path: str | Path, *, own_uid: int | None = None, max_bytes: int
     try:
         for folder in {os.path.dirname(os.path.abspath(path)), os.path.dirname(real)}:
             _refuse_writable(path, f"its folder {folder}", os.stat(folder), allowed)
-        # Judged by the open descriptor, so that what was judged is what is read.
+        # Checked by the open descriptor, so that the checked file is the one that is read.
         with open(os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -73,15 +67,10 @@ def read_trusted(path: str | Path, *, own_uid: int | None = None, max_bytes: int
 
 def refuse_open_folder(folder: str | Path, *, own_uid: int | None = None) -> None:
     """
-    Check the folder that a trusted file or socket is to be made in.
+    Check the folder for a trusted file or socket: it must exist, belong to root or the own user, and be closed to
+    others.
 
-    Args:
-        folder: the folder.
-        own_uid: as in :func:`read_trusted`.
-
-    Raises:
-        FileMissing: there is no such folder.
-        FileRefused: it is writable by others or belongs to another user.
+    Raises ``FileMissing`` or ``FileRefused``.
     """
     allowed = frozenset((0, os.geteuid() if own_uid is None else own_uid))
     try:
@@ -106,16 +95,11 @@ def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o644) -> Non
     """
     Replace a file so that every reader sees the old or the new content, also after a power failure.
 
-    Args:
-        path: the file; its folder must exist.
-        data: the whole content.
-        mode: the permissions; never wider at any moment, whatever the umask.
-
-    Raises:
-        OSError: the folder cannot be written; no partial file stays behind.
+    Its folder must exist. The permissions are never wider than ``mode``, whatever the umask. After an ``OSError`` no
+    partial file remains.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    # mkstemp makes the file with mode 0600 and a name that nobody can have put there before.
+    # mkstemp makes a new file with mode 0600.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     try:
         with open(descriptor, "wb") as file:
@@ -127,27 +111,15 @@ def write_atomically(path: str | Path, data: bytes, *, mode: int = 0o644) -> Non
     except BaseException:
         os.unlink(temporary)
         raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
     """
-    What tells one version of a file from the next without reading it.
+    The identity of one version of a file, known without reading it.
 
-    Args:
-        device: the file system.
-        inode: the file in it; an atomic replacement always changes it or the times.
-        changed: the last change of content or metadata in nanoseconds.
-        size: octets.
+    An atomic replacement always changes the inode or ``changed``, the time of the last change in nanoseconds.
     """
 
     device: int
@@ -157,15 +129,7 @@ class FileStamp:
 
     @classmethod
     def of(cls, path: str | Path) -> FileStamp | None:
-        """
-        Look at a file.
-
-        Args:
-            path: the file; symbolic links are followed.
-
-        Returns:
-            The stamp, or None where there is no file that could be looked at.
-        """
+        """The stamp of a file, links followed; None if it cannot be read."""
         try:
             status = os.stat(path)
         except OSError:

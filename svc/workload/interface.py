@@ -1,8 +1,4 @@
-"""
-What a source of credentials offers to those who use it.
-
-Owns the interface alone: the real source, its double for tests and any source of your own implement it.
-"""
+"""The interface of a source of credentials, and its states."""
 
 from __future__ import annotations
 
@@ -17,14 +13,15 @@ if TYPE_CHECKING:
     from svc.errors import SvcError
     from svc.identity.bundle import BundleSet
     from svc.identity.svid import X509Svid
+    from svc.telemetry.health import Health
 
-#: ``starting``: nothing good has arrived; ``connected``: the stream is open and its last update was good;
-#: ``stale``: the last good values are served, the stream is down or its last update was refused;
-#: ``withdrawn``: the Workload API has ended the identity, and nothing is served until it issues one again.
+#: ``starting``: no valid update has arrived; ``connected``: the stream is open and its last update was accepted;
+#: ``stale``: the last valid values are in use, the stream is down or its last update was refused;
+#: ``withdrawn``: the Workload API has ended the identity, and there is no SVID until it issues one again.
 Phase = Literal["starting", "connected", "stale", "withdrawn", "stopped"]
 
-#: What moves a source, in the words of diagrams; ``tests.workload.test_phases`` holds it and the source together.
-#: ``no identity for long`` is an answer without one that lasts :data:`WITHDRAWAL_GRACE_SECONDS`.
+#: The transitions, named as in the diagram; ``tests.workload.test_phases`` compares them with the source. ``no identity
+#: for long`` is an answer without one that persists for :data:`WITHDRAWAL_GRACE_SECONDS`.
 PHASE_CHANGES: Final[Mapping[tuple[Phase, str], Phase]] = {
     ("starting", "good update"): "connected",
     ("starting", "bad update or outage"): "starting",
@@ -43,24 +40,26 @@ PHASE_CHANGES: Final[Mapping[tuple[Phase, str], Phase]] = {
     ("withdrawn", "stop"): "stopped",
 }
 
-#: How many seconds the Workload API must go on saying that this process has no identity before its identity ends. Twice
-#: the five seconds in which an agent of SPIRE learns of its entries, so that one that is replaced is not missed.
+#: Seconds for which the Workload API must answer that this process has no identity before it is withdrawn. Twice the
+#: five seconds in which a SPIRE agent fetches its entries, so that an entry that is replaced does not count as removed.
 WITHDRAWAL_GRACE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
     """
-    What readiness and people want to know of a source.
+    The state of a source, for readiness and people.
 
-    Args:
+    Attributes:
         phase: see :data:`Phase`.
-        updates: updates taken since the start.
+        updates: updates accepted since the start.
         rejected: updates refused since the start.
         failures: streams that failed or could not be opened.
-        last_update: when the last good update was taken.
+        last_update: when the last update was accepted.
         last_error: what went wrong since then, or None.
-        not_after: when the SVID in use expires.
+        not_after: when the current SVID expires.
+        outage: what is wrong with the Workload API, and since when; None while the phase is ``connected``, and before
+            the first answer.
     """
 
     phase: Phase
@@ -70,10 +69,11 @@ class SourceState:
     last_update: datetime | None = None
     last_error: SvcError | None = None
     not_after: datetime | None = None
+    outage: SvcError | None = None
 
 
 class CredentialSource(Protocol):
-    """The current SVID and bundles, and a way to hear of new ones; all of it on the reactor's thread."""
+    """The current SVID and bundles, with notification of changes; all of it on the reactor's thread."""
 
     @property
     def svid(self) -> X509Svid:
@@ -86,14 +86,27 @@ class CredentialSource(Protocol):
 
     @property
     def bundles(self) -> BundleSet:
-        """The bundles of the own and of federated trust domains, the last ones; raises before the first update."""
+        """The latest bundles of the own and of federated trust domains; raises before the first update."""
 
     @property
     def state(self) -> SourceState:
-        """How the source does."""
+        """The current state."""
 
     def when_ready(self) -> Deferred[None]:
-        """Fire once credentials are there; fail with ``WorkloadApiUnavailable`` when the start-up wait is over."""
+        """Fire once there are credentials; fail with ``WorkloadApiUnavailable`` when the start timeout is over."""
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback()`` after each change of SVID or bundles, and at a withdrawal; returns what ends that."""
+
+
+#: The condition of :class:`~svc.telemetry.health.Health` for the Workload API. It is not required for readiness: the
+#: current credentials stay in use during an outage.
+WORKLOAD_API: Final = "workloadApi"
+
+
+def report_health(health: Health, state: SourceState) -> None:
+    """Set the condition :data:`WORKLOAD_API` by the state of a source."""
+    if state.outage is not None:
+        health.fails_with(WORKLOAD_API, state.outage)
+    elif state.phase == "connected":
+        health.holds(WORKLOAD_API)

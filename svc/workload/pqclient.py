@@ -1,8 +1,7 @@
 """
-Asking a PQ issuer for the leaf that stands beside an SVID.
+Requests the post-quantum leaf of an SVID from a PQ issuer.
 
-Owns the two requests, their limits and their errors. Proof and leaf belong to ``svc.notary.pqproof``; the connection to
-``svc.transport``.
+Proof and leaf are made and verified by ``svc.notary.pqleaf``.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
 from svc.identity.verification import verify_svid
 from svc.notary.envelope import Envelope
-from svc.notary.pqexchange import PqLeafRequest, PqLeafResponse
-from svc.notary.pqproof import PqLeaf, make_proof
+from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
 from svc.strictjson import b64u_decode, loads_object
 from svc.transport.addresses import UnixAddress, parse_address
 from svc.transport.creators import TlsIdentity, client_creator
@@ -41,14 +39,10 @@ from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
 from svc.transport.evidence import peer_evidence
 from svc.workload.errors import (
     PqIssuerError,
-    PqIssuerMalformed,
-    PqIssuerRefused,
-    PqIssuerTimeout,
-    PqIssuerUnavailable,
 )
 
 TIMEOUT: Final = 10.0
-#: A chain of ML-DSA-87 certificates stays below it.
+#: A chain of ML-DSA-87 certificates is smaller.
 MAX_ANSWER: Final = 128 * 1024
 _KEYS: Final[dict[str, Callable[[], Any]]] = {
     "ML-DSA-65": mldsa.MLDSA65PrivateKey.generate,
@@ -73,19 +67,18 @@ def fetch_pq_leaf(
     Get a post-quantum leaf for an SVID.
 
     Args:
-        address: ``unix:///path`` of an authority, or ``host:port`` of an issuer that is asked over mutual TLS.
-        svid: the SVID that the leaf is to stand beside.
-        source: the credentials for mutual TLS; not used at a Unix socket.
+        address: ``unix:///path`` of an authority, or ``host:port`` of an issuer with mutual TLS.
+        svid: the SVID that the leaf is bound to.
+        source: the credentials for mutual TLS; not used on a Unix socket.
         reactor: the reactor.
-        now: tells the time.
-        pq_bundles: the PQ roots; with them the leaf is verified before it is given back.
-        expected: who may be the issuer; by default any identity of the SVID's trust domain.
+        now: returns the time, aware.
+        pq_bundles: the PQ roots; with them the leaf is verified.
+        expected: the identities of the issuer; by default any of the SVID's trust domain.
         algorithm: of the new key, ``ML-DSA-65`` or ``ML-DSA-87``.
-        timeout: seconds for all of it.
+        timeout: seconds for the whole exchange.
 
     Returns:
-        A Deferred that fires with the leaf; fails with a subclass of ``PqIssuerError``, or with ``AddressInvalid`` for
-        an address that is none.
+        A Deferred that fires with the leaf; fails with ``PqIssuerError``, or with ``AddressInvalid``.
     """
     parsed = parse_address(address)
     expected = expected or MemberOf(svid.spiffe_id.trust_domain)
@@ -95,16 +88,16 @@ def fetch_pq_leaf(
     else:
         creator = client_creator(source, clock=now, expected=expected, server_name=parsed.server_name)
         endpoint = MutualTlsClientEndpoint(reactor, parsed, creator, connect_timeout=timeout)
-    asking = _Asking(str(parsed), svid, _Remembered(endpoint), reactor, now)
-    leaf = Deferred.fromCoroutine(asking.leaf(expected, pq_bundles, algorithm))
-    return _within(timeout, leaf, str(parsed), reactor)
+    exchange = _LeafExchange(str(parsed), svid, _RecordingEndpoint(endpoint), reactor, now)
+    leaf = Deferred.fromCoroutine(exchange.leaf(expected, pq_bundles, algorithm))
+    return _with_timeout(timeout, leaf, str(parsed), reactor)
 
 
-class _Asking:
+class _LeafExchange:
     """One exchange with an issuer over one connection."""
 
     def __init__(
-        self, address: str, svid: X509Svid, endpoint: _Remembered, reactor: Any, now: Callable[[], datetime]
+        self, address: str, svid: X509Svid, endpoint: _RecordingEndpoint, reactor: Any, now: Callable[[], datetime]
     ) -> None:
         self._address = address
         self._svid = svid
@@ -112,24 +105,28 @@ class _Asking:
         self._reactor = reactor
         self._now = now
         self._pool = HTTPConnectionPool(reactor, persistent=True)
-        self._agent = Agent.usingEndpointFactory(reactor, _OneEndpoint(endpoint), pool=self._pool)
+        self._agent = Agent.usingEndpointFactory(reactor, _FixedEndpoint(endpoint), pool=self._pool)
 
     async def leaf(self, expected: Matcher, pq_bundles: BundleSet | None, algorithm: str) -> PqLeaf:
         try:
-            challenge, named = self._challenge(await self._ask(b"GET", b"/v1/challenge", None))
+            challenge, named = self._challenge(await self._send(b"GET", b"/v1/challenge", None))
             audience = self._endpoint.peer() or named
             if not expected.matches(audience):
-                raise PqIssuerMalformed(address=self._address, defect=f"the issuer is {audience}, another was expected")
-            # Key and signature take some milliseconds: not on the reactor's thread.
+                raise PqIssuerError(
+                    "pq_issuer_malformed",
+                    address=self._address,
+                    defect=f"the issuer is {audience}, another was expected",
+                )
+            # Key and signature take some milliseconds, so they are made outside the reactor's thread.
             private_key, body = await deferToThreadPool(
-                self._reactor, self._reactor.getThreadPool(), self._request, algorithm, audience, challenge
+                self._reactor, self._reactor.getThreadPool(), self._make_request, algorithm, audience, challenge
             )
-            answer = await self._ask(b"POST", b"/v1/pq-leaf", body)
-            return self._accepted(answer, private_key, pq_bundles)
+            answer = await self._send(b"POST", b"/v1/pq-leaf", body)
+            return self._accept(answer, private_key, pq_bundles)
         finally:
             self._pool.closeCachedConnections()
 
-    def _request(self, algorithm: str, audience: SpiffeID, challenge: str) -> tuple[Any, bytes]:
+    def _make_request(self, algorithm: str, audience: SpiffeID, challenge: str) -> tuple[Any, bytes]:
         private_key = _KEYS[algorithm]()
         proof = make_proof(self._svid, private_key, audience, challenge, self._now())
         return private_key, PqLeafRequest(self._svid.chain, Envelope.parse(proof)).serialize()
@@ -138,30 +135,36 @@ class _Asking:
         answer = loads_object(data)
         challenge, issuer = answer.get("challenge"), answer.get("issuer")
         if len(b64u_decode(challenge)) != 32 or not isinstance(challenge, str) or not isinstance(issuer, str):
-            raise PqIssuerMalformed(address=self._address, defect="a challenge of 32 octets and its issuer are missing")
+            raise PqIssuerError(
+                "pq_issuer_malformed",
+                address=self._address,
+                defect="a challenge of 32 octets and its issuer are missing",
+            )
         return challenge, SpiffeID.parse(issuer)
 
-    def _accepted(self, data: bytes, private_key: Any, pq_bundles: BundleSet | None) -> PqLeaf:
+    def _accept(self, data: bytes, private_key: Any, pq_bundles: BundleSet | None) -> PqLeaf:
         leaf = PqLeaf.accept(PqLeafResponse.parse(data, max_bytes=MAX_ANSWER).chain, private_key, self._svid)
         if pq_bundles is not None:
             evidence = verify_svid(leaf.chain, pq_bundles, self._now())
             if not evidence.post_quantum:
-                raise PqIssuerMalformed(address=self._address, defect="the chain of the leaf is not post-quantum")
+                raise PqIssuerError(
+                    "pq_issuer_malformed", address=self._address, defect="the chain of the leaf is not post-quantum"
+                )
         return leaf
 
-    async def _ask(self, method: bytes, path: bytes, body: bytes | None) -> bytes:
+    async def _send(self, method: bytes, path: bytes, body: bytes | None) -> bytes:
         headers = Headers({b"content-type": [b"application/json"]} if body is not None else {})
         producer = None if body is None else _Body(body)
         response: IResponse = await self._agent.request(method, _ORIGIN + path, headers, producer)
         data = await _read(response, self._address)
         if response.code != 200:
-            raise PqIssuerRefused(address=self._address, status=response.code, code=_code(data))
+            raise PqIssuerError("pq_issuer_refused", address=self._address, status=response.code, code=_code(data))
         return data
 
 
 @implementer(IStreamClientEndpoint)
-class _Remembered:
-    """An endpoint that remembers who was at the other end."""
+class _RecordingEndpoint:
+    """An endpoint that records the verified identity of its peer."""
 
     def __init__(self, endpoint: IStreamClientEndpoint) -> None:
         self._endpoint = endpoint
@@ -173,7 +176,7 @@ class _Remembered:
         return connecting.addCallback(self._connected)
 
     def peer(self) -> SpiffeID | None:
-        """The verified TLS peer; None at a Unix socket, where file permissions vouch for the issuer."""
+        """The verified TLS peer; None on a Unix socket, where file permissions authenticate the issuer."""
         return self._peer
 
     def _connected(self, protocol: IProtocol) -> IProtocol:
@@ -183,8 +186,8 @@ class _Remembered:
 
 
 @implementer(IAgentEndpointFactory)
-class _OneEndpoint:
-    """Every address leads to the issuer."""
+class _FixedEndpoint:
+    """Connects to the issuer whatever the URI."""
 
     def __init__(self, endpoint: IStreamClientEndpoint) -> None:
         self._endpoint = endpoint
@@ -195,7 +198,7 @@ class _OneEndpoint:
 
 @implementer(IBodyProducer)
 class _Body:
-    """A request body that is there as a whole."""
+    """A request body in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -208,17 +211,17 @@ class _Body:
         return done
 
     def pauseProducing(self) -> None:
-        """Nothing is left to pause."""
+        pass
 
     def resumeProducing(self) -> None:
-        """Nothing was paused."""
+        pass
 
     def stopProducing(self) -> None:
-        """Nothing is left to stop."""
+        pass
 
 
 class _Reader(Protocol):
-    """Collects a bounded body."""
+    """Collects a body of limited size."""
 
     def __init__(self, done: Deferred[bytes], address: str) -> None:
         self._done: Deferred[bytes] | None = done
@@ -228,7 +231,9 @@ class _Reader(Protocol):
     def dataReceived(self, data: bytes) -> None:
         self._data += data
         if len(self._data) > MAX_ANSWER:
-            error = PqIssuerMalformed(address=self._address, defect=f"the answer is larger than {MAX_ANSWER} octets")
+            error = PqIssuerError(
+                "pq_issuer_malformed", address=self._address, defect=f"the answer is larger than {MAX_ANSWER} octets"
+            )
             self._finish(Failure(error))
             if self.transport is not None:
                 self.transport.loseConnection()
@@ -260,8 +265,8 @@ def _code(data: bytes) -> str:
         return "no problem document"
 
 
-def _within(seconds: float, leaf: Deferred[PqLeaf], address: str, reactor: Any) -> Deferred[PqLeaf]:
-    """Bound the time and turn whatever went wrong into one of our errors."""
+def _with_timeout(seconds: float, leaf: Deferred[PqLeaf], address: str, reactor: Any) -> Deferred[PqLeaf]:
+    """Limit the time and convert any failure with :func:`issuer_failure`."""
     late = reactor.callLater(seconds, leaf.cancel)
 
     def ended(result: PqLeaf | Failure) -> PqLeaf | Failure:
@@ -270,30 +275,51 @@ def _within(seconds: float, leaf: Deferred[PqLeaf], address: str, reactor: Any) 
             late.cancel()
         if not isinstance(result, Failure):
             return result
-        return _explained(result, address) if in_time else Failure(PqIssuerTimeout(address=address, seconds=seconds))
+        return (
+            issuer_failure(result, address)
+            if in_time
+            else Failure(PqIssuerError("pq_issuer_timeout", address=address, seconds=seconds))
+        )
 
     return leaf.addBoth(ended)
 
 
-def _explained(failure: Failure, address: str) -> Failure:
+def _malformed(address: str, defect: str) -> PqIssuerError:
+    return PqIssuerError("pq_issuer_malformed", address=address, defect=defect)
+
+
+def _unavailable(address: str, what: object) -> PqIssuerError:
+    return PqIssuerError("pq_issuer_unavailable", address=address, what=what)
+
+
+def issuer_failure(failure: Failure, address: str) -> Failure:
+    """Convert a failure of a request to the issuer to one of ``PqIssuerError`` or ``CancelledError``."""
     error = failure.value
-    explained: PqIssuerError
+    converted: PqIssuerError
     if isinstance(error, PqIssuerError):
         return failure
     if isinstance(error, CancelledError):
-        # The caller does not want it any more.
+        # Cancelled by the caller.
         return failure
     if isinstance(error, TransportError):
-        # The address stands in the sentence already.
+        # The sentence has the address already.
         unreachable = isinstance(error, ConnectFailed) and not isinstance(error, ConnectTimeout)
-        explained = PqIssuerUnavailable(address=address, what=error.detail if unreachable else str(error))
+        converted = PqIssuerError(
+            "pq_issuer_unavailable", address=address, what=error.detail if unreachable else str(error)
+        )
     elif isinstance(error, SvidInvalid):
-        explained = PqIssuerMalformed(address=address, defect=f"the leaf does not verify: {error}")
+        converted = _malformed(address, f"the leaf does not verify: {error}")
     elif isinstance(error, SvcError):
-        explained = PqIssuerMalformed(address=address, defect=str(error))
+        converted = _malformed(address, str(error))
     elif isinstance(error, ResponseFailed):
-        explained = PqIssuerUnavailable(address=address, what="the connection was lost")
+        # TLS 1.3: an issuer that refuses our certificate does so after the handshake is complete on this side.
+        refusals = (each.value for each in error.reasons if isinstance(each.value, TransportError))
+        converted = PqIssuerError(
+            "pq_issuer_unavailable", address=address, what=next(refusals, "the connection was lost")
+        )
     else:
-        explained = PqIssuerUnavailable(address=address, what=printable(error) or type(error).__name__)
-    explained.__cause__ = error
-    return Failure(explained)
+        converted = PqIssuerError(
+            "pq_issuer_unavailable", address=address, what=printable(error) or type(error).__name__
+        )
+    converted.__cause__ = error
+    return Failure(converted)

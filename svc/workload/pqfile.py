@@ -1,8 +1,7 @@
 """
-The PQ bundle as a file that is watched.
+The PQ bundle file, and a source that reads it again when it changes.
 
-Owns where the file is found, when it is read again and what is kept when it turns bad. The format belongs to
-``svc.identity.pqbundle``, the permission rule to ``files``. The file is never fetched from a peer.
+The file is never fetched from a peer.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from svc.workload.address import beside
 from svc.workload.errors import PqFileMalformed, PqFileMissing, PqFileRefused
 from svc.workload.files import FileMissing, FileRefused, FileStamp, read_trusted
 
-#: How often the file is looked at, in seconds.
+#: Seconds between two checks of the file.
 INTERVAL: Final = 1.0
 
 
@@ -36,14 +35,14 @@ def pq_bundle_path(given: str | None, environment: Mapping[str, str], socket: st
 
     Args:
         given: the option ``--pq-bundle`` or the key ``notary.pqBundle``.
-        environment: where ``SVC_PQ_BUNDLE`` may stand.
+        environment: may have ``SVC_PQ_BUNDLE``.
         socket: the Workload API socket.
 
     Returns:
         The first of: what was given, the variable, ``pq-bundle.json`` beside the socket. None without any of them.
 
     Raises:
-        SocketAddressInvalid: the socket is needed and no address.
+        SocketAddressInvalid: ``socket`` is needed and invalid.
     """
     chosen = given or environment.get(naming.ENV_PQ_BUNDLE)
     if chosen:
@@ -59,13 +58,10 @@ def read_pq_bundles(path: str | Path, *, own_uid: int | None = None) -> PqBundle
         path: the file.
         own_uid: the user allowed beside root; the effective user by default.
 
-    Returns:
-        The bundles.
-
     Raises:
         PqFileMissing: there is no such file.
         PqFileRefused: others than root and the own user can write it or its folder.
-        PqFileMalformed: its content is no PQ bundle.
+        PqFileMalformed: its content is not a PQ bundle.
     """
     try:
         return PqBundles.parse(read_trusted(path, own_uid=own_uid))
@@ -79,15 +75,9 @@ def read_pq_bundles(path: str | Path, *, own_uid: int | None = None) -> PqBundle
 
 class PqBundleSource(Service):
     """
-    The last good content of a PQ bundle file.
+    The last valid content of a PQ bundle file, which is checked for changes every ``interval`` seconds.
 
-    A file that is gone, refused, malformed or older than what was read keeps the last good content in force.
-
-    Args:
-        path: the file.
-        reactor: the reactor whose clock paces the looks.
-        interval: seconds between two looks.
-        own_uid: the user allowed beside root; the effective user by default.
+    A file that is missing, refused, malformed or older than what was read leaves the last valid content in force.
     """
 
     log = Logger()
@@ -98,7 +88,7 @@ class PqBundleSource(Service):
         self.path = str(path)
         self._own_uid = own_uid
         self._interval = interval
-        self._poll = LoopingCall(self.look)
+        self._poll = LoopingCall(self.check)
         self._poll.clock = reactor
         self._stamp: FileStamp | None = None
         self._bundles: PqBundles | None = None
@@ -111,73 +101,56 @@ class PqBundleSource(Service):
         The PQ roots of each trust domain with their windows.
 
         Raises:
-            PqFileRefused: no good content has been read yet; the subclass says why.
+            PqFileRefused: no valid content has been read yet; the subclass says why.
         """
         return self.pq_bundles.bundle_set()
 
     @property
     def pq_bundles(self) -> PqBundles:
-        """
-        The same with its sequences.
-
-        Raises:
-            PqFileRefused: as :attr:`bundles`.
-        """
+        """The same with sequence numbers; raises as :attr:`bundles`."""
         if self._bundles is None:
             raise self._error if isinstance(self._error, PqFileRefused) else PqFileMissing(path=self.path)
         return self._bundles
 
     @property
     def last_error(self) -> SvcError | None:
-        """Why the file as it is now is not in force, or None where it is."""
+        """Why the current file is not in force; None if it is."""
         return self._error
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """
-        Hear of changes.
-
-        Args:
-            callback: called without arguments after new content came into force.
-
-        Returns:
-            What ends the subscription; a second call does nothing.
-        """
+        """Call ``callback()`` after each change; returns what ends that."""
         token = object()
         self._subscribers[token] = callback
         return lambda: self._subscribers.pop(token, None) and None
 
     def startService(self) -> None:
-        """Read the file and go on looking at it."""
         super().startService()
         self._poll.start(self._interval, now=True)
 
     def stopService(self) -> Deferred[None] | None:
-        """
-        Stop looking; the content stays readable.
-
-        Returns:
-            None: it is done at once.
-        """
+        """Stop checking; the content stays readable."""
         if self._poll.running:
             self._poll.stop()
         super().stopService()
         return None
 
-    def look(self) -> None:
-        """Read the file if it has changed; a refused one is read again, since permissions of its folder may change."""
+    def check(self) -> None:
+        """
+        Read the file if it has changed; a refused one is read again, since permissions of its folder may have changed.
+        """
         stamp = FileStamp.of(self.path)
         if stamp is not None and stamp == self._stamp and self._error is None:
             return
         self._stamp = stamp
         try:
             read = read_pq_bundles(self.path, own_uid=self._own_uid)
-            taken = read if self._bundles is None else self._bundles.advanced_by(read)
+            advanced = read if self._bundles is None else self._bundles.advanced_to(read)
         except (PqFileRefused, SequenceFell) as error:
             self._refuse(error)
             return
         self._error = None
-        if taken != self._bundles:
-            self._bundles = taken
+        if advanced != self._bundles:
+            self._bundles = advanced
             emit(self.log, Event.PQ_BUNDLE_UPDATED, attributes={"path": self.path})
             self._publish()
 
@@ -191,5 +164,5 @@ class PqBundleSource(Service):
         for callback in tuple(self._subscribers.values()):
             try:
                 callback()
-            except Exception:  # noqa: BLE001 - one subscriber must not keep the change from the others
+            except Exception:  # noqa: BLE001 - a failing subscriber must not prevent the others
                 self.log.failure("a subscriber of the PQ bundle failed")

@@ -1,17 +1,17 @@
 """
-The source of SVIDs and bundles: always the last good values of a Workload API.
+The source of SVIDs and bundles: always the last valid values of a Workload API.
 
-Owns which values are in use, since when, and what went wrong since; everything here runs on the reactor's thread.
-Does not know how messages arrive (``watch``) nor what makes them good (``update``).
+Everything here runs on the reactor's thread. Messages are received by ``watch`` and validated by ``update``.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from twisted.application.service import Service
@@ -23,92 +23,97 @@ from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.spiffeid import TrustDomain
 from svc.identity.svid import X509Svid
+from svc.process.clock import utc_now
 from svc.telemetry.events import Event
 from svc.telemetry.logs import emit
 from svc.workload.address import socket_path
 from svc.workload.errors import (
     CredentialsMissing,
+    EntryMissing,
+    IdentityNotIssued,
     IdentityWithdrawn,
     NoIdentityIssued,
     NoOwnSvid,
     NoWorkloadApi,
     SourceStopped,
+    StreamClosed,
     StreamFailed,
     UpdateRejected,
     UpdateUnusable,
+    WorkloadApiLost,
     WorkloadApiSilent,
     WorkloadApiUnavailable,
-    WorkloadSocketDead,
     WorkloadSocketDenied,
     WorkloadSocketMissing,
+    WorkloadSocketUnserved,
 )
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS, SourceState
 from svc.workload.update import Update, UpdateMessage, read_update
 from svc.workload.watch import Cause, StreamListener, StreamProblem, WatchThread, open_x509_stream
 
-#: How long a call may stay without its first message before it is made anew.
+#: Seconds without a first message after which a call is made again.
 FIRST_MESSAGE_SECONDS: Final = 15.0
-#: From this share of an SVID's life on, a stream that brought no newer one is made anew; servers renew at half.
+#: After this share of an SVID's lifetime a stream that brought no newer one is replaced; servers renew at half.
 OVERDUE_SHARE: Final = 0.8
-#: An overdue stream is made anew after a tenth of the SVID's life, and after so many seconds at the earliest.
+#: An overdue stream is replaced after a tenth of the SVID's lifetime, but not earlier than after these seconds.
 OVERDUE_SECONDS: Final = 5.0
-#: How long ``stopService`` waits for the thread.
+#: Seconds for which ``stopService`` waits for the thread.
 STOP_SECONDS: Final = 3.0
 
 _UNAVAILABLE: Final[dict[Cause, type[WorkloadApiUnavailable]]] = {
     "missing": WorkloadSocketMissing,
     "denied": WorkloadSocketDenied,
-    "dead": WorkloadSocketDead,
+    "unserved": WorkloadSocketUnserved,
     "no_identity": NoIdentityIssued,
     "silent": WorkloadApiSilent,
     "no_grpc": NoWorkloadApi,
 }
+#: Causes of an outage that are described in other words than the system's.
+_OUTAGES: Final[dict[Cause, str]] = {
+    "missing": "no such file",
+    "denied": "permission denied by the file system",
+    "unserved": "no process listens on this socket",
+    "silent": "it accepted the call and sent nothing",
+    "no_grpc": "another service answers there, in HTTP/1.1",
+    "ended": "it ended the stream",
+}
 
 
 class Watch(Protocol):
-    """What the source needs of the thread."""
+    """The thread that receives messages, as the source uses it."""
 
     def start(self) -> None:
-        """Begin."""
+        pass
 
     def reopen(self) -> None:
-        """Make the call anew."""
+        """Make the call again."""
 
     def stop(self) -> Deferred[None]:
-        """End; fires when nothing will be told any more."""
-
-
-def utc_now() -> datetime:
-    """
-    Read the clock.
-
-    Returns:
-        The time, aware, UTC.
-    """
-    return datetime.now(UTC)
+        """End; fires when the listener will not be called any more."""
 
 
 class WorkloadSource(Service):
     """
     The current SVID and bundles of this process; implements ``CredentialSource``.
 
-    An update replaces the last good values only after :func:`~svc.workload.update.read_update` found it good. Outages
-    and bad updates keep them and are told by :attr:`state` and the log. Where the Workload API itself answers, again
-    and again and nothing else for the whole grace, that this process has no identity, the identity is withdrawn: the
-    SVID is given to nobody any more until there is a new one.
+    An update replaces the last valid values only after :func:`~svc.workload.update.read_update` has accepted it.
+    Outages and invalid updates keep them, and are reported by :attr:`state` and the log. If the Workload API itself
+    answers for the whole grace, and gives no other answer, that this process has no identity, the identity is
+    withdrawn: the SVID is not available until there is a new one.
 
     Args:
         socket: the Workload API, as ``unix:///run/agent.sock``.
         reactor: the reactor.
         start_timeout: how many seconds :meth:`when_ready` waits at most.
-        trust_domain: the trust domain the default SVID must be of; None accepts any.
-        hint: choose the SVID with this hint instead of the first one.
-        withdrawal_grace: for how many seconds an answer without an identity must stand before it ends the identity.
-        now: tells the time.
-        make_watch: makes what listens to the Workload API; tests give their own.
+        trust_domain: the trust domain of the default SVID; None accepts any.
+        hint: select the SVID with this hint instead of the first one.
+        withdrawal_grace: seconds for which answers without an identity have to persist before it is withdrawn.
+        now: returns the time, aware.
+        make_watch: makes the thread that receives messages; tests pass their own.
+        changed: called without arguments after each change of :attr:`state`.
 
     Raises:
-        SocketAddressInvalid: ``socket`` is no address of a Unix socket.
+        SocketAddressInvalid: ``socket`` is not the address of a Unix socket.
     """
 
     log = Logger()
@@ -124,6 +129,7 @@ class WorkloadSource(Service):
         withdrawal_grace: float = WITHDRAWAL_GRACE_SECONDS,
         now: Callable[[], datetime] = utc_now,
         make_watch: Callable[[StreamListener], Watch] | None = None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.socket = socket
         self._path = socket_path(socket)
@@ -133,16 +139,20 @@ class WorkloadSource(Service):
         self._hint = hint
         self._withdrawal_grace = withdrawal_grace
         self._now = now
-        self._make_watch = make_watch or self._thread
+        self._make_watch = make_watch or self._make_thread
         self._watch: Watch | None = None
         self._update: Update | None = None
         self._svid: X509Svid | None = None
+        self._changed = changed
         self._state = SourceState("starting")
-        #: Since when nothing but answers without an identity came; None while that is not so.
+        #: Since when no stream has brought a message; None while one is open.
+        self._lost_at: datetime | None = None
+        self._last_answer: datetime | None = None
+        #: Whether the stream is open and has brought a message.
+        self._open = False
+        #: Since when all answers have been without an identity; None if the last one was not.
         self._denied_since: float | None = None
-        self._question: IDelayedCall | None = None
-        #: Whether this side ends the open call, to ask whether it is still so.
-        self._asked_again = False
+        self._retry_call: IDelayedCall | None = None
         self._withdrawn: IdentityWithdrawn | None = None
         self._cause: Cause = "silent"
         self._unavailable: SvcError | None = None
@@ -155,14 +165,14 @@ class WorkloadSource(Service):
     @property
     def svid(self) -> X509Svid:
         """
-        The SVID in use.
+        The current SVID.
 
         Raises:
             CredentialsMissing: none has arrived yet.
             IdentityWithdrawn: the Workload API has ended the identity.
         """
         if self._withdrawn is not None:
-            # A copy: each time that one error is raised it keeps the frames of another caller.
+            # A copy: an error that is raised repeatedly keeps the frames of every caller.
             raise copy(self._withdrawn)
         if self._svid is None:
             raise CredentialsMissing(socket=self.socket)
@@ -170,40 +180,37 @@ class WorkloadSource(Service):
 
     @property
     def svids(self) -> tuple[X509Svid, ...]:
-        """
-        All SVIDs of the last good update, the default one first.
-
-        Raises:
-            CredentialsMissing: none has arrived yet.
-            IdentityWithdrawn: the Workload API has ended the identity.
-        """
+        """All SVIDs of the last accepted update, the default one first; raises as :attr:`svid`."""
         if self._withdrawn is not None:
             raise copy(self._withdrawn)
-        return tuple(offered.svid for offered in self._good().svids)
+        return tuple(offered.svid for offered in self._current_update().svids)
 
     @property
     def bundles(self) -> BundleSet:
         """
-        The bundles in use: of the own and of federated trust domains.
+        The current bundles of the own and of federated trust domains.
 
         Raises:
             CredentialsMissing: none have arrived yet.
         """
-        return self._good().bundles
+        return self._current_update().bundles
 
     @property
     def state(self) -> SourceState:
-        """How the source does."""
+        """The current state."""
         return self._state
+
+    @property
+    def last_contact(self) -> datetime | None:
+        """When the Workload API last answered: now, while a stream that brought a message is open; None for never."""
+        return self._now() if self._open else self._last_answer
 
     def when_ready(self) -> Deferred[None]:
         """
-        Wait for the first good update.
+        Wait for the first accepted update.
 
-        Returns:
-            A Deferred that fires with None; fails with a subclass of ``WorkloadApiUnavailable`` that says what
-            happened when ``start_timeout`` is over, or with ``SourceStopped``. A later call after a late first update
-            fires at once.
+        Returns: A Deferred that fires with None; fails with a subclass of ``WorkloadApiUnavailable`` when
+        ``start_timeout`` is over, or with ``SourceStopped``. A call after a late first update fires at once.
         """
         if self._svid is not None:
             return succeed(None)
@@ -214,139 +221,144 @@ class WorkloadSource(Service):
         return waiting
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """
-        Hear of changes.
-
-        Args:
-            callback: called without arguments after SVID or bundles changed, and after a withdrawal.
-
-        Returns:
-            What ends the subscription; a second call does nothing.
-        """
+        """Call ``callback()`` after SVID or bundles changed, and after a withdrawal; returns what ends that."""
         token = object()
         self._subscribers[token] = callback
         return lambda: self._subscribers.pop(token, None) and None
 
     def startService(self) -> None:
-        """Begin to listen to the Workload API."""
         super().startService()
         self._unavailable = None
         if self._svid is None:
-            self._start_call = self._reactor.callLater(self._start_timeout, self._start_over)
+            self._start_call = self._reactor.callLater(self._start_timeout, self._start_timed_out)
         self._watch = self._make_watch(self)
         self._watch.start()
 
     def stopService(self) -> Deferred[None]:
-        """
-        Stop listening; the values stay readable.
-
-        Returns:
-            A Deferred that fires when the thread has ended, after three seconds at the latest.
-        """
+        """Stop; the values stay readable. Fires when the thread has ended, after three seconds at the latest."""
         super().stopService()
-        for call in (self._start_call, self._silence_call, self._overdue_call, self._question):
+        for call in (self._start_call, self._silence_call, self._overdue_call, self._retry_call):
             _cancel(call)
-        self._start_call = self._silence_call = self._overdue_call = self._question = None
-        self._state = replace(self._state, phase="stopped")
-        self._release(SourceStopped(socket=self.socket))
+        self._start_call = self._silence_call = self._overdue_call = self._retry_call = None
+        self._update_state(phase="stopped")
+        self._fire_waiting(SourceStopped(socket=self.socket))
         watch, self._watch = self._watch, None
         if watch is None:
             return succeed(None)
-        return _bounded(watch.stop(), STOP_SECONDS, self._reactor)
+        return _with_timeout(watch.stop(), STOP_SECONDS, self._reactor)
 
     def clock_stepped(self) -> None:
         """
-        Hear that the clock of this machine was set.
-
-        The Workload API may have newer credentials at once, and what was reckoned by the clock is reckoned anew.
+        React to a step of this machine's clock: the Workload API may have newer credentials, and timers are set again.
         """
         if self._svid is None or not self.running:
             return
-        self._expect_renewal(self._svid)
+        self._schedule_overdue(self._svid)
         if self._watch is not None:
             self._watch.reopen()
 
     def stream_opening(self) -> None:
-        """Hear that a call is being made."""
-        self._asked_again = False
+        """See :class:`StreamListener`."""
+        # A stream that this side replaces does not count as contact until the new one brings a message.
+        self._open = False
         _cancel(self._silence_call)
-        self._silence_call = self._reactor.callLater(FIRST_MESSAGE_SECONDS, self._silent)
+        self._silence_call = self._reactor.callLater(FIRST_MESSAGE_SECONDS, self._no_message)
 
     def got_message(self, message: UpdateMessage) -> None:
-        """
-        Judge an update.
-
-        Args:
-            message: an ``X509SVIDResponse``.
-        """
+        """Validate and apply an ``X509SVIDResponse``."""
         if not self.running:
             return
         _cancel(self._silence_call)
         self._silence_call = None
+        self._open, self._last_answer, self._lost_at = True, self._now(), None
         try:
             update = read_update(message, self._now(), trust_domain=self._trust_domain)
-            svid = update.chosen(self._hint)
+            svid = update.select(self._hint)
         except UpdateRejected as error:
             self._rejected(error)
         else:
-            self._take(update, svid)
+            self._apply(update, svid)
 
     def stream_failed(self, problem: StreamProblem) -> None:
-        """
-        Hear that there is no stream.
-
-        Args:
-            problem: why.
-        """
+        """See :class:`StreamListener`."""
         if not self.running:
             return
         _cancel(self._silence_call)
         self._silence_call = None
-        # A server that dies right after it was reached tells less than what was known before.
+        # The end of a stream says less than the cause that was known before.
         if problem.cause != "ended":
             self._cause = problem.cause
-        error = StreamFailed(code=problem.code, detail=problem.detail)
+        if self._open or problem.cause == "no_identity":
+            self._last_answer = self._now()
+        self._open = False
+        error = self._stream_error(problem)
         was_connected = self._state.phase == "connected"
-        self._state = replace(self._state, failures=self._state.failures + 1)
-        self._trouble(error)
+        self._update_state(failures=self._state.failures + 1)
+        self._record_error(error, self._outage(problem))
         if was_connected:
-            self._warn(Event.SOURCE_STALE, error)
+            self._log_error(Event.SOURCE_STALE, error, self._stale_message(error))
         if problem.cause == "no_identity":
-            self._denied(error)
-        elif not (self._asked_again and problem.cause == "silent"):
-            # Whoever does not answer withdraws nothing; a call that this side has ended to ask anew is no answer.
-            self._not_denied()
-        self._asked_again = False
+            self._count_denial(error)
+        else:
+            # A Workload API that is unreachable does not withdraw the identity.
+            self._clear_denial()
 
-    def _take(self, update: Update, svid: X509Svid) -> None:
+    def _stream_error(self, problem: StreamProblem) -> StreamFailed:
+        known = {"socket": self.socket, "code": problem.code, "detail": problem.detail}
+        if problem.cause == "no_identity":
+            return EntryMissing(uid=os.geteuid(), gid=os.getegid(), **known)
+        if problem.cause == "ended":
+            return StreamClosed(**known)
+        return StreamFailed(**known)
+
+    def _stale_message(self, error: StreamFailed) -> str | None:
+        """The message of the log record where the Workload API was reached; None for that of the event."""
+        if isinstance(error, EntryMissing):
+            return f"the Workload API has no identity for this process; {self._remaining()}"
+        return "the Workload API ended the stream, a new call follows" if isinstance(error, StreamClosed) else None
+
+    def _remaining(self) -> str:
+        """Describe what is in use after an answer without an identity, and for how long."""
+        if self._withdrawn is not None:
+            return "the identity stays withdrawn"
+        if self._svid is None:
+            return "there is no SVID yet"
+        now = self._reactor.seconds()
+        left = (now if self._denied_since is None else self._denied_since) + self._withdrawal_grace - now
+        if left <= 0:
+            return "it is withdrawn now"
+        until = (self._now() + timedelta(seconds=left)).isoformat(timespec="seconds")
+        return f"the last SVID serves, and the identity is withdrawn after {until} unless a new SVID comes before"
+
+    def _apply(self, update: Update, svid: X509Svid) -> None:
         first, changed_svid = self._svid is None, self._svid != svid
         changed_bundles = self._update is None or self._update.bundles != update.bundles
         was_connected = self._state.phase == "connected"
         came_back, former = self._withdrawn is not None, self._svid
         self._update, self._svid, self._unavailable = update, svid, None
         self._withdrawn = None
-        self._not_denied()
-        self._state = replace(
-            self._state,
+        self._clear_denial()
+        self._update_state(
             phase="connected",
             updates=self._state.updates + 1,
             last_update=self._now(),
             last_error=None,
             not_after=svid.not_after,
+            outage=None,
         )
-        self._expect_renewal(svid)
+        self._schedule_overdue(svid)
         if not was_connected:
-            self._say(Event.SOURCE_CONNECTED)
+            self._log(Event.SOURCE_CONNECTED)
         if former is not None and former.spiffe_id != svid.spiffe_id:
-            self._changed_identity(former)
+            self._log_identity_change(former)
         if changed_svid:
-            self._say(Event.SVID_UPDATED)
+            self._log(Event.SVID_UPDATED)
         if changed_bundles:
-            self._say(Event.BUNDLE_UPDATED)
+            self._log(Event.BUNDLE_UPDATED)
         if first:
             _cancel(self._start_call)
             self._start_call = None
-            self._release(None)
+            self._fire_waiting(None)
         if changed_svid or changed_bundles or came_back:
             self._publish()
 
@@ -354,28 +366,43 @@ class WorkloadSource(Service):
         for callback in tuple(self._subscribers.values()):
             try:
                 callback()
-            except Exception:  # noqa: BLE001 - one subscriber must not keep the new SVID from the others
+            except Exception:  # noqa: BLE001 - a failing subscriber must not prevent the others
                 self.log.failure("a subscriber of the Workload API source failed")
 
     def _rejected(self, error: UpdateRejected) -> None:
-        self._state = replace(self._state, rejected=self._state.rejected + 1)
-        self._trouble(error)
-        self._warn(Event.UPDATE_REJECTED, error)
+        self._update_state(rejected=self._state.rejected + 1)
+        self._record_error(error, error)
         if isinstance(error, NoOwnSvid):
-            self._denied(error)
-            self._ask_when_due()
+            self._log_error(
+                Event.UPDATE_REJECTED, error, f"update without an identity for this process; {self._remaining()}"
+            )
+            self._count_denial(error)
+            self._schedule_retry()
         else:
-            self._not_denied()
+            nothing = self._svid is None or self._withdrawn is not None
+            self._log_error(Event.UPDATE_REJECTED, error, "update rejected, and no SVID is in use" if nothing else None)
+            self._clear_denial()
 
-    def _trouble(self, error: SvcError) -> None:
+    def _outage(self, problem: StreamProblem) -> WorkloadApiLost:
+        if self._lost_at is None:
+            self._lost_at = self._now()
+        kind = IdentityNotIssued if problem.cause == "no_identity" else WorkloadApiLost
+        words = _OUTAGES.get(problem.cause, problem.detail or problem.code)
+        return kind(socket=self.socket, since=self._lost_at.isoformat(timespec="seconds"), what=words)
+
+    def _record_error(self, error: SvcError, outage: SvcError | None) -> None:
         phase = self._state.phase if self._svid is None or self._withdrawn is not None else "stale"
-        self._state = replace(self._state, phase=phase, last_error=self._withdrawn or error)
+        self._update_state(phase=phase, last_error=self._withdrawn or error, outage=outage)
 
-    def _denied(self, error: SvcError) -> None:
+    def _update_state(self, **changes: Any) -> None:
+        self._state = replace(self._state, **changes)
+        self._changed()
+
+    def _count_denial(self, error: SvcError) -> None:
         """
-        Weigh an answer without an identity.
+        Withdraw the identity if answers without one have persisted for the grace.
 
-        One alone may come from a server that has only just started and does not know its entries yet.
+        A single answer may come from a server that has just started and does not know its entries yet.
         """
         if self._svid is None or self._withdrawn is not None:
             return
@@ -385,36 +412,35 @@ class WorkloadSource(Service):
         elif now - self._denied_since >= self._withdrawal_grace:
             self._withdraw(self._svid, error)
 
-    def _ask_when_due(self) -> None:
-        """Ask anew at the end of the grace, since a stream that stays open does not repeat its answer."""
-        if self._denied_since is not None and self._question is None:
+    def _schedule_retry(self) -> None:
+        """Call again at the end of the grace, since a stream that stays open does not repeat its answer."""
+        if self._denied_since is not None and self._retry_call is None:
             left = self._denied_since + self._withdrawal_grace - self._reactor.seconds()
-            self._question = self._reactor.callLater(max(left, 0.0), self._ask_again)
+            self._retry_call = self._reactor.callLater(max(left, 0.0), self._retry)
 
-    def _ask_again(self) -> None:
-        self._question = None
+    def _retry(self) -> None:
+        self._retry_call = None
         if self._watch is not None:
-            self._asked_again = True
             self._watch.reopen()
 
-    def _not_denied(self) -> None:
+    def _clear_denial(self) -> None:
         self._denied_since = None
-        _cancel(self._question)
-        self._question = None
+        _cancel(self._retry_call)
+        self._retry_call = None
 
     def _withdraw(self, svid: X509Svid, error: SvcError) -> None:
         _cancel(self._overdue_call)
         self._overdue_call = None
-        self._not_denied()
+        self._clear_denial()
         ended = IdentityWithdrawn(socket=self.socket, spiffe_id=svid.spiffe_id, what=str(error))
         self._withdrawn = ended
-        self._state = replace(self._state, phase="withdrawn", last_error=ended, not_after=None)
-        self._warn(Event.IDENTITY_WITHDRAWN, ended)
+        self._update_state(phase="withdrawn", last_error=ended, not_after=None, outage=ended)
+        self._log_error(Event.IDENTITY_WITHDRAWN, ended)
         self._publish()
 
-    def _start_over(self) -> None:
+    def _start_timed_out(self) -> None:
         self._start_call = None
-        self._release(self._why_unavailable())
+        self._fire_waiting(self._why_unavailable())
 
     def _why_unavailable(self) -> WorkloadApiUnavailable:
         known: dict[str, object] = {"socket": self.socket, "seconds": f"{self._start_timeout:g}"}
@@ -426,7 +452,7 @@ class WorkloadSource(Service):
             return kind(**known)
         return WorkloadApiUnavailable(what=str(last or "it was not reached"), **known)
 
-    def _release(self, error: SvcError | None) -> None:
+    def _fire_waiting(self, error: SvcError | None) -> None:
         if error is not None and self._svid is None:
             self._unavailable = error
         waiting, self._waiting = self._waiting, []
@@ -436,12 +462,14 @@ class WorkloadSource(Service):
             else:
                 deferred.errback(error)
 
-    def _silent(self) -> None:
+    def _no_message(self) -> None:
         self._silence_call = None
+        late = f"no message came within {FIRST_MESSAGE_SECONDS:g} s"
+        self.stream_failed(StreamProblem("silent", "DEADLINE_EXCEEDED", late))
         if self._watch is not None:
             self._watch.reopen()
 
-    def _expect_renewal(self, svid: X509Svid) -> None:
+    def _schedule_overdue(self, svid: X509Svid) -> None:
         _cancel(self._overdue_call)
         life = (svid.not_after - svid.not_before).total_seconds()
         due = (svid.not_before - self._now()).total_seconds() + life * OVERDUE_SHARE
@@ -449,32 +477,39 @@ class WorkloadSource(Service):
         self._overdue_call = self._reactor.callLater(max(due, pause), self._overdue, pause)
 
     def _overdue(self, pause: float) -> None:
-        """Do not trust a stream that is open and brings nothing while the SVID runs out."""
+        """Replace a stream that is open and brings nothing while the SVID expires."""
         self._overdue_call = self._reactor.callLater(pause, self._overdue, pause)
-        if self._watch is not None:
+        # A call that still waits for its first message is not made anew: whether it stays silent has to be seen.
+        if self._watch is not None and self._silence_call is None:
             self._watch.reopen()
 
-    def _changed_identity(self, former: X509Svid) -> None:
+    def _log_identity_change(self, former: X509Svid) -> None:
         attributes = {"socket": self.socket, "former_spiffe_id": str(former.spiffe_id)}
-        emit(self.log, Event.IDENTITY_CHANGED, spiffe_id=self._name(), attributes=attributes)
+        emit(self.log, Event.IDENTITY_CHANGED, spiffe_id=self._own_id(), attributes=attributes)
 
-    def _say(self, event: Event) -> None:
-        emit(self.log, event, spiffe_id=self._name(), attributes={"socket": self.socket})
+    def _log(self, event: Event) -> None:
+        emit(self.log, event, spiffe_id=self._own_id(), attributes={"socket": self.socket})
 
-    def _warn(self, event: Event, error: SvcError) -> None:
-        facts = {"socket": self.socket}
-        reason, detail = error.reason, str(error)
-        emit(self.log, event, detail_reason=reason, detail=detail, spiffe_id=self._name(), attributes=facts)
+    def _log_error(self, event: Event, error: SvcError, message: str | None = None) -> None:
+        emit(
+            self.log,
+            event,
+            message=message,
+            detail_reason=error.reason,
+            detail=str(error),
+            spiffe_id=self._own_id(),
+            attributes={"socket": self.socket},
+        )
 
-    def _name(self) -> str | None:
+    def _own_id(self) -> str | None:
         return None if self._svid is None else str(self._svid.spiffe_id)
 
-    def _good(self) -> Update:
+    def _current_update(self) -> Update:
         if self._update is None:
             raise CredentialsMissing(socket=self.socket)
         return self._update
 
-    def _thread(self, listener: StreamListener) -> Watch:
+    def _make_thread(self, listener: StreamListener) -> Watch:
         random = secrets.SystemRandom().random
         return WatchThread(lambda: open_x509_stream(self._path), listener, self._reactor, random=random)
 
@@ -484,7 +519,7 @@ def _cancel(call: IDelayedCall | None) -> None:
         call.cancel()
 
 
-def _bounded(deferred: Deferred[None], seconds: float, reactor: Any) -> Deferred[None]:
+def _with_timeout(deferred: Deferred[None], seconds: float, reactor: Any) -> Deferred[None]:
     """Fire with the Deferred, or after the time without it; the daemon thread then ends by itself."""
     done: Deferred[None] = Deferred()
     late = reactor.callLater(seconds, done.callback, None)

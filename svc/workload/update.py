@@ -1,8 +1,8 @@
 """
-One message of the Workload API, read and judged before anything of it is used.
+Validates one message of the Workload API before anything of it is used.
 
-Owns what makes an update acceptable: well-formed, complete, of the expected trust domain, every SVID verified by the
-same function that judges peers. Knows neither gRPC nor the clock.
+An update is accepted if it is well-formed, complete and of the expected trust domain, and if every SVID is verified by
+the function that verifies peers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from svc.workload.errors import NoOwnSvid, UpdateRejected
 
 MAX_SVIDS: Final = 64
 MAX_FEDERATED: Final = 1024
-#: How many hints an error names, and how much of each.
+#: The number of hints in an error, and the length of each.
 _HINTS_SHOWN: Final = 8
 _HINT_SHOWN: Final = 64
 
@@ -51,13 +51,7 @@ class UpdateMessage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OfferedSvid:
-    """
-    An SVID as the Workload API offered it.
-
-    Args:
-        svid: the SVID.
-        hint: the operator's word for what it is good for; may be empty.
-    """
+    """An SVID with the hint for its use, which may be empty."""
 
     svid: X509Svid
     hint: str
@@ -65,30 +59,13 @@ class OfferedSvid:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """
-    Everything that one message said, judged good.
-
-    Args:
-        svids: at least one, the default one first.
-        bundles: of the own and of federated trust domains.
-    """
+    """The validated content of one message: at least one SVID, the default one first, and all bundles."""
 
     svids: tuple[OfferedSvid, ...]
     bundles: BundleSet
 
-    def chosen(self, hint: str | None) -> X509Svid:
-        """
-        Choose an SVID.
-
-        Args:
-            hint: the wanted hint, or None for the default SVID.
-
-        Returns:
-            The first SVID with this hint.
-
-        Raises:
-            NoOwnSvid: there is none; it tells which hints there are.
-        """
+    def select(self, hint: str | None) -> X509Svid:
+        """The first SVID with this hint, or the default one; :class:`NoOwnSvid` lists the hints if none matches."""
         for offered in self.svids:
             if hint is None or offered.hint == hint:
                 return offered.svid
@@ -96,7 +73,7 @@ class Update:
 
 
 def _hints(offered: tuple[OfferedSvid, ...]) -> str:
-    """Name the hints that are there, a few of them and the beginnings of long ones."""
+    """List the hints, at most a few and shortened."""
     hints = sorted({each.hint for each in offered if each.hint})
     shown = ", ".join(repr(each[:_HINT_SHOWN]) for each in hints[:_HINTS_SHOWN])
     if not hints:
@@ -106,20 +83,17 @@ def _hints(offered: tuple[OfferedSvid, ...]) -> str:
 
 def read_update(message: UpdateMessage, now: datetime, *, trust_domain: TrustDomain | None = None) -> Update:
     """
-    Read and judge a message.
+    Validate an ``X509SVIDResponse``.
 
-    One bad part refuses the whole: half an update would mix two states of the trust domain.
+    One invalid part refuses the whole: half an update would mix two states of the trust domain.
 
     Args:
-        message: the ``X509SVIDResponse``.
-        now: the time to judge at.
-        trust_domain: the trust domain that the default SVID must be of, or None for any.
-
-    Returns:
-        The update.
+        message: the message.
+        now: the time of the verification, aware.
+        trust_domain: the trust domain of the default SVID, or None for any.
 
     Raises:
-        NoOwnSvid: it is an answer, but none that gives this process an identity of the trust domain.
+        NoOwnSvid: it gives this process no identity of the trust domain.
         UpdateRejected: with ``defect`` naming the first broken rule.
     """
     messages = list(message.svids)
@@ -172,7 +146,7 @@ def _federated(messages: Mapping[str, bytes], own: Mapping[TrustDomain, X509Bund
 
 
 def _trust_domain(name: str) -> TrustDomain:
-    # The key is the SPIFFE ID of the trust domain, which has no path.
+    # The key is the SPIFFE ID of the trust domain, without a path.
     try:
         spiffe_id = SpiffeID.parse(name)
     except SpiffeIdMalformed as error:

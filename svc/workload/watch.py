@@ -1,11 +1,9 @@
 """
 The thread that keeps a stream of the Workload API open.
 
-Owns the connection, its renewal with growing pauses, and the hand-over to the reactor. It believes and judges
-nothing: every message goes to the listener as it came.
-
-The generated stubs of py-spiffe are used directly. Its ``WorkloadApiClient.stream_x509_contexts`` ends for ever after
-one message that it cannot parse, and tells nobody that the identity is denied or the socket missing while it retries.
+It passes every message to the listener unchanged. The generated stubs of py-spiffe are used directly: its
+``WorkloadApiClient.stream_x509_contexts`` ends for good after one message that it cannot parse, and does not report
+while it retries that the identity is denied or the socket missing.
 """
 
 from __future__ import annotations
@@ -24,31 +22,29 @@ from twisted.internet.interfaces import IReactorFromThreads
 from svc import naming
 
 #: What kept the stream from working.
-Cause = Literal["missing", "denied", "dead", "no_identity", "silent", "no_grpc", "ended", "failed"]
+Cause = Literal["missing", "denied", "unserved", "no_identity", "silent", "no_grpc", "ended", "failed"]
 
-#: A stream that lasted so long was a good one: the next attempt comes at once again.
+#: After a stream that lasted so long, the pauses start again from the shortest.
 STABLE_SECONDS: Final = 5.0
+#: The gRPC status of a call that one side has cancelled.
+CANCELLED: Final = "CANCELLED"
 _CONNECT_SECONDS: Final = 2.0
-#: The preface of HTTP/2 and an empty SETTINGS frame.
+#: The HTTP/2 preface with an empty SETTINGS frame.
 _HTTP2_BEGINNING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 _CAUSES: Final[dict[int, Cause]] = {
     errno.ENOENT: "missing",
     errno.ENOTDIR: "missing",
     errno.EACCES: "denied",
     errno.EPERM: "denied",
-    errno.ECONNREFUSED: "dead",
+    errno.ECONNREFUSED: "unserved",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class StreamProblem:
     """
-    Why a stream is not open.
-
-    Args:
-        cause: the kind.
-        code: the gRPC status or the name of the error number.
-        detail: what the other side or the system said.
+    Why a stream is not open: its kind, the gRPC status or the name of the error number, and the text of the other side
+    or the system.
     """
 
     cause: Cause
@@ -57,13 +53,13 @@ class StreamProblem:
 
 
 class StreamListener(Protocol):
-    """Hears of the stream, on the reactor's thread."""
+    """Receives the events of the stream, on the reactor's thread."""
 
     def stream_opening(self) -> None:
-        """A connection is there and the call is being made."""
+        """The socket was reached and the call is being made."""
 
     def got_message(self, message: Any) -> None:
-        """A message has arrived."""
+        pass
 
     def stream_failed(self, problem: StreamProblem) -> None:
         """There is no stream; another attempt follows."""
@@ -89,27 +85,16 @@ class StreamBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """
-    How long to pause before the next attempt: exponential with jitter.
-
-    Args:
-        first: the longest first pause in seconds.
-        longest: the longest pause at all.
-    """
+    """Pauses between attempts: exponential with jitter; ``first`` and ``longest`` are upper bounds in seconds."""
 
     first: float = 0.1
     longest: float = 5.0
 
     def pause(self, failures: int, random: float) -> float:
         """
-        Choose a pause.
+        The seconds to wait after ``failures`` failed attempts in a row, for a random number from 0 to 1.
 
-        Args:
-            failures: how many attempts have failed in a row, from 1.
-            random: a number from 0 to 1.
-
-        Returns:
-            Seconds: at least half of the present bound, so that attempts never become a busy loop.
+        At least half of the current bound, so that attempts never become a busy loop.
         """
         bound = min(self.longest, self.first * 2.0 ** min(failures - 1, 16))
         return bound * (0.5 + random / 2)
@@ -119,14 +104,8 @@ class WatchThread:
     """
     Keeps a stream open until it is stopped.
 
-    Args:
-        open_stream: opens a call; runs in the thread; raises :class:`StreamBroken`.
-        listener: who hears of it.
-        reactor: where the listener lives.
-        random: gives numbers from 0 to 1.
-        backoff: the pauses.
-        monotonic: tells the time since anything, in seconds.
-        stopping: what is set to stop and waited for in pauses; a new one by default.
+    ``open_stream`` runs in the thread and may raise :class:`StreamBroken`. ``random`` returns numbers from 0 to 1.
+    Setting ``stopping`` ends the thread and its pauses.
     """
 
     def __init__(
@@ -149,32 +128,29 @@ class WatchThread:
         self._stopping = stopping or threading.Event()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
+        #: The call that this side has cancelled, whose end is not a failure.
+        self._cancelled: Stream | None = None
         self._done: Deferred[None] = Deferred()
 
     def start(self) -> None:
-        """Start the thread."""
-        # A daemon thread: a call that cannot be cancelled must not keep the process from ending.
+        # A daemon thread: a call that cannot be cancelled must not prevent the exit of the process.
         threading.Thread(target=self.run, name="svc-workload-api", daemon=True).start()
 
     def reopen(self) -> None:
-        """End the open call, if any; a new one follows."""
+        """End the open call, if any; a new one follows, and the listener is not notified of the end."""
         with self._lock:
             if self._stream is not None:
+                self._cancelled = self._stream
                 self._stream.cancel()
 
     def stop(self) -> Deferred[None]:
-        """
-        End the thread.
-
-        Returns:
-            A Deferred that fires when the thread has done its last act.
-        """
+        """End the thread; fires when it has ended."""
         self._stopping.set()
         self.reopen()
         return self._done
 
     def run(self) -> None:
-        """Be the thread: open, deliver, pause, until stopped."""
+        """The loop of the thread: open, deliver, pause, until stopped."""
         failures = 0
         try:
             while not self._stopping.is_set():
@@ -183,61 +159,51 @@ class WatchThread:
                 failures = 1 if self._monotonic() - began >= STABLE_SECONDS else failures + 1
                 if self._stopping.is_set():
                     break
-                self._tell(self._listener.stream_failed, problem)
+                if problem is not None:
+                    self._call_listener(self._listener.stream_failed, problem)
                 self._stopping.wait(self._backoff.pause(failures, self._random()))
         finally:
             self._reactor.callFromThread(self._done.callback, None)
 
-    def _one_stream(self) -> StreamProblem:
+    def _one_stream(self) -> StreamProblem | None:
+        """Deliver one stream; returns why it ended, or None if this side has cancelled it."""
+        stream: Stream | None = None
         try:
             stream = self._open_stream()
             with self._lock:
                 self._stream = stream
-            self._tell(self._listener.stream_opening)
+            self._call_listener(self._listener.stream_opening)
             if self._stopping.is_set():
                 stream.cancel()
             for message in stream:
-                self._tell(self._listener.got_message, message)
+                self._call_listener(self._listener.got_message, message)
         except StreamBroken as broken:
-            return broken.problem
-        except Exception as error:  # noqa: BLE001 - whatever fails in this thread, it must go on trying and say why
+            own = stream is not None and stream is self._cancelled and broken.problem.code == CANCELLED
+            return None if own else broken.problem
+        except Exception as error:  # noqa: BLE001 - after any failure the thread reports it and tries again
             return StreamProblem("failed", type(error).__name__, str(error))
         finally:
             with self._lock:
-                self._stream = None
+                self._stream = self._cancelled = None
         return StreamProblem("ended", "OK", "the server ended the stream")
 
-    def _tell(self, told: Callable[..., None], *arguments: Any) -> None:
+    def _call_listener(self, method: Callable[..., None], *arguments: Any) -> None:
         if not self._stopping.is_set():
-            self._reactor.callFromThread(told, *arguments)
+            self._reactor.callFromThread(method, *arguments)
 
 
 def open_x509_stream(path: str) -> Stream:
     """
-    Call ``FetchX509SVID`` (Workload API, section 5.2.1).
-
-    Args:
-        path: the Unix socket.
-
-    Returns:
-        The open call.
-
-    Raises:
-        StreamBroken: the socket cannot be reached.
+    Call ``FetchX509SVID`` (Workload API, section 5.2.1); raises :class:`StreamBroken` if the socket cannot be reached.
     """
-    _knock(path)
+    _check_socket(path)
     return _GrpcStream(path)
 
 
-def speaks_http1(path: str) -> bool:
+def answers_http1(path: str) -> bool:
     """
-    Find out whether another service than a Workload API has this socket, such as a PQ issuer.
-
-    Args:
-        path: the Unix socket.
-
-    Returns:
-        Whether it answers the beginning of HTTP/2 (RFC 9113, 3.4) in HTTP/1.1.
+    Whether a service other than a Workload API, such as a PQ issuer, answers the HTTP/2 preface (RFC 9113, 3.4) in
+    HTTP/1.1.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_CONNECT_SECONDS)
@@ -249,8 +215,8 @@ def speaks_http1(path: str) -> bool:
             return False
 
 
-def _knock(path: str) -> None:
-    """Try the socket by hand: gRPC hides whether it is missing, forbidden or dead."""
+def _check_socket(path: str) -> None:
+    """Connect to the socket directly: gRPC does not report whether it is missing, forbidden or unserved."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_CONNECT_SECONDS)
         try:
@@ -264,10 +230,10 @@ def _knock(path: str) -> None:
 
 
 class _GrpcStream:
-    """One call over a channel of its own, so that gRPC's own pauses between connections never apply."""
+    """One call over a channel of its own, so that gRPC's pauses between connections do not apply."""
 
     def __init__(self, path: str) -> None:
-        # gRPC takes a third of a second to import and is needed in this thread alone.
+        # gRPC takes a third of a second to import and is used in this thread only.
         import grpc  # type: ignore[import-untyped]
         from spiffe._proto import workload_pb2, workload_pb2_grpc
 
@@ -295,6 +261,6 @@ class _GrpcStream:
         denied = code is self._grpc.StatusCode.PERMISSION_DENIED
         cancelled = code is self._grpc.StatusCode.CANCELLED
         cause: Cause = "no_identity" if denied else "silent" if cancelled else "failed"
-        if code is self._grpc.StatusCode.UNAVAILABLE and speaks_http1(self._path):
-            return StreamProblem("no_grpc", code.name, "it answers in HTTP/1.1, which is no gRPC")
+        if code is self._grpc.StatusCode.UNAVAILABLE and answers_http1(self._path):
+            return StreamProblem("no_grpc", code.name, "it answers in HTTP/1.1, which is not gRPC")
         return StreamProblem(cause, code.name, error.details() or "")

@@ -1,4 +1,4 @@
-"""Messages of a Workload API as tests need them: plain objects with the fields of the protobuf classes."""
+"""Messages of a Workload API for tests: plain objects with the fields of the protobuf classes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ class Message:
 
 
 def bundle_der(bundle: X509Bundle) -> bytes:
-    """Concatenate the roots."""
     return b"".join(each.public_bytes(Encoding.DER) for each in bundle.certificates)
 
 
 def message_of(*svids: X509Svid, authority: TestAuthority = AUTHORITY, **federated: bytes) -> Message:
-    """Make the message that offers SVIDs of one authority."""
+    """The message that offers SVIDs of one authority."""
     own = bundle_der(authority.bundle())
     return Message([Svid(str(each.spiffe_id), chain_der(each), key_der(each), own) for each in svids])

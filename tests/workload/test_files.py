@@ -11,10 +11,9 @@ from svc.workload.files import FileMissing, FileRefused, FileStamp, read_trusted
 
 
 class FolderCase(SynchronousTestCase):
-    """A test with a folder that nobody else can write."""
+    """A folder that only its owner can write."""
 
     def setUp(self) -> None:
-        """Make the folder."""
         self.folder = Path(self.mktemp())
         self.folder.mkdir(parents=True)
         self.folder.chmod(0o700)
@@ -25,13 +24,12 @@ class ReadTrustedTests(FolderCase):
     """Reading a file that decides whom to trust."""
 
     def setUp(self) -> None:
-        """Write the file."""
         super().setUp()
         self.path.write_bytes(b"roots")
         self.path.chmod(0o644)
 
     def refusal(self, **keys: int) -> str:
-        """Read it and give back why it is refused."""
+        """Why reading it is refused."""
         return str(self.assertRaises(FileRefused, read_trusted, self.path, **keys))
 
     def test_read(self) -> None:
@@ -68,7 +66,7 @@ class ReadTrustedTests(FolderCase):
         self.assertEqual(read_trusted(self.path, own_uid=4711), b"roots")
 
     def test_link_out_of_an_open_folder(self) -> None:
-        """A link is judged by both folders: whoever can replace the link could choose the roots."""
+        """A link is checked by both folders: whoever can replace the link could choose the roots."""
         open_folder = self.folder / "open"
         open_folder.mkdir()
         link = open_folder / "bundle.json"
@@ -90,7 +88,7 @@ class ReadTrustedTests(FolderCase):
         self.assertRaises(FileRefused, read_trusted, link)
 
     def test_missing(self) -> None:
-        """A missing file and a missing folder are told as missing."""
+        """A missing file and a missing folder are reported as missing."""
         self.assertRaises(FileMissing, read_trusted, self.folder / "other")
         self.assertRaises(FileMissing, read_trusted, self.folder / "a" / "b")
 
@@ -110,7 +108,7 @@ class ReadTrustedTests(FolderCase):
 class RefuseOpenFolderTests(FolderCase):
     """The folder of a socket."""
 
-    def test_judged(self) -> None:
+    def test_permissions(self) -> None:
         """Only a folder that others cannot write is accepted."""
         refuse_open_folder(self.folder)
         self.folder.chmod(0o777)
@@ -125,7 +123,7 @@ class WriteAtomicallyTests(FolderCase):
     """Replacing a file."""
 
     def test_written(self) -> None:
-        """The content and the mode are there and nothing else is left in the folder."""
+        """The file has its content and mode, and nothing else remains in the folder."""
         before = os.umask(0o077)
         self.addCleanup(os.umask, before)
         write_atomically(self.path, b"one")

@@ -22,7 +22,7 @@ class MemorySourceTests(SynchronousTestCase):
         self.assertEqual(source.state.phase, "connected")
 
     def test_late(self) -> None:
-        """Without credentials it waits for the first rotation and tells every subscriber."""
+        """Without credentials it waits for the first rotation and notifies every subscriber."""
         source = MemorySource()
         heard: list[int] = []
         unsubscribe = source.subscribe(lambda: heard.append(1))
@@ -40,7 +40,7 @@ class MemorySourceTests(SynchronousTestCase):
         self.assertEqual(heard, [1, 1])
 
     def test_failing(self) -> None:
-        """A failure ends the wait before, and makes it stale after credentials have come."""
+        """A failure ends the wait for credentials; after they have come it makes the source stale."""
         source = MemorySource()
         ready = source.when_ready()
         source.fail(NoIdentityIssued(socket="memory", seconds=1))
@@ -53,7 +53,9 @@ class MemorySourceTests(SynchronousTestCase):
         self.assertEqual(source.svid.spiffe_id.path, "/a")
 
     def test_withdrawn(self) -> None:
-        """A withdrawn identity is gone until the next rotation; bundles stay, and subscribers hear of both."""
+        """
+        A withdrawn identity is missing until the next rotation; bundles stay, and subscribers are notified of both.
+        """
         svid = AUTHORITY.svid("/a")
         source = MemorySource(svid, AUTHORITY.bundles())
         phases: list[str] = []

@@ -1,4 +1,4 @@
-"""The table of a source's phases against the source."""
+"""Compares the table of phases with the source."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ INPUTS = sorted({what for _, what in PHASE_CHANGES})
 
 
 class PhaseTests(SourceCase):
-    """Phases and what moves between them."""
+    """Phases and their transitions."""
 
     def move(self, what: str) -> None:
-        """Let something happen."""
+        """Apply an input."""
         if what == "good update":
             self.source.got_message(message_of(AUTHORITY.svid("/a")))
         elif what == "bad update or outage":
-            self.break_off("dead")
+            self.break_off("unserved")
         elif what == "no identity for long":
             self.break_off("no_identity")
             self.clock.advance(WITHDRAWAL_GRACE_SECONDS)
@@ -31,8 +31,8 @@ class PhaseTests(SourceCase):
             self.source.stopService()
 
     @given(st.lists(st.sampled_from([each for each in INPUTS if each != "stop"]), max_size=6))
-    def test_a_source_lives_by_the_table(self, inputs: list[str]) -> None:
-        """Whatever happens in whatever order, the phase is the one of the table."""
+    def test_source_follows_the_table(self, inputs: list[str]) -> None:
+        """After any inputs in any order, the phase is that of the table."""
         self.setUp()
         expected: Phase = "starting"
         for what in [*inputs, "stop"]:
@@ -44,7 +44,7 @@ class PhaseTests(SourceCase):
             self.assertEqual(self.source.state.phase, expected, inputs)
 
     def test_every_phase_has_its_inputs(self) -> None:
-        """No pair is left out but what follows the end, and a withdrawal, which is stale first."""
+        """No pair is missing except after a stop, and a withdrawal while connected, which is stale first."""
         pairs = {(phase, what) for phase in get_args(Phase) for what in INPUTS if phase != "stopped"}
         self.assertEqual(pairs - set(PHASE_CHANGES), {("connected", "no identity for long")})
         self.assertEqual(set(PHASE_CHANGES) - pairs, set())

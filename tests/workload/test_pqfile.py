@@ -26,16 +26,15 @@ ROOTS = [TestAuthority("example.org", now=NOW, algorithm="ML-DSA-65") for _ in r
 
 
 def bundles(sequence: int, *roots: TestAuthority) -> bytes:
-    """Write a PQ bundle."""
+    """A PQ bundle file."""
     bundle = X509Bundle.from_certificates(DOMAIN, [root.certificate for root in roots])
     return PqBundles().with_bundle(bundle, sequence).serialize()
 
 
 class FolderCase(SynchronousTestCase):
-    """A folder that nobody else can write."""
+    """A folder that only its owner can write."""
 
     def setUp(self) -> None:
-        """Make it."""
         folder = Path(self.mktemp())
         folder.mkdir(parents=True)
         folder.chmod(0o755)
@@ -44,7 +43,7 @@ class FolderCase(SynchronousTestCase):
 
 
 class PathTests(SynchronousTestCase):
-    """Where the file is found."""
+    """The path of the file."""
 
     def test_order(self) -> None:
         """Given path, then variable, then beside the socket, then none."""
@@ -61,7 +60,7 @@ class ReadTests(FolderCase):
     def test_read(self) -> None:
         """A good file is read."""
         write_atomically(self.path, bundles(3, ROOTS[0]))
-        self.assertEqual(read_pq_bundles(self.path).sequence(DOMAIN), 3)
+        self.assertEqual(read_pq_bundles(self.path).entries[DOMAIN].sequence, 3)
 
     def test_refusals(self) -> None:
         """Missing, writable and malformed files have errors of their own."""
@@ -78,16 +77,16 @@ class PqBundleSourceTests(FolderCase):
     """Watching the file."""
 
     def setUp(self) -> None:
-        """Make a source that has not begun."""
+        """Make a source that has not been started."""
         super().setUp()
         self.clock = Clock()
         self.source = PqBundleSource(self.path, reactor=self.clock)
         self.changes: list[int] = []
-        self.source.subscribe(lambda: self.changes.append(self.source.pq_bundles.sequence(DOMAIN)))
+        self.source.subscribe(lambda: self.changes.append(self.source.pq_bundles.entries[DOMAIN].sequence))
         self.addCleanup(self.stopped)
 
     def stopped(self) -> None:
-        """Stop it and see that nothing is left."""
+        """Stop it and assert that no timer remains."""
         self.source.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -97,14 +96,14 @@ class PqBundleSourceTests(FolderCase):
         self.clock.advance(1)
 
     def test_read_at_start(self) -> None:
-        """A file that is there is read at once."""
+        """An existing file is read at once."""
         write_atomically(self.path, bundles(1, ROOTS[0]))
         self.source.startService()
         self.assertEqual(self.source.bundles.bundle_for(DOMAIN).certificates, (ROOTS[0].certificate,))
         self.assertEqual(self.changes, [1])
 
     def test_appears_late(self) -> None:
-        """A file that is missing at the start is told as missing and read when it appears."""
+        """A file that is missing at the start is reported as missing and read when it appears."""
         self.source.startService()
         self.assertRaises(PqFileMissing, lambda: self.source.bundles)
         self.put(bundles(1, ROOTS[0]))
@@ -112,7 +111,7 @@ class PqBundleSourceTests(FolderCase):
         self.assertIsNone(self.source.last_error)
 
     def test_change(self) -> None:
-        """A new version is in force within a second, and told."""
+        """A new version is in force within a second, and subscribers are notified."""
         told: list[LogEvent] = []
         globalLogPublisher.addObserver(told.append)
         self.addCleanup(globalLogPublisher.removeObserver, told.append)
@@ -125,60 +124,59 @@ class PqBundleSourceTests(FolderCase):
         self.assertEqual(2, [each.get("svc_event") for each in told].count(Event.PQ_BUNDLE_UPDATED))
 
     def kept(self, data: bytes, error: type[Exception], mode: int = 0o644) -> None:
-        """Replace a good file by a bad one and see that the good one stays in force."""
+        """Replace a valid file by an invalid one and assert that the valid one stays in force."""
         write_atomically(self.path, bundles(5, ROOTS[0]))
         self.source.startService()
         self.put(data, mode)
         self.assertIsInstance(self.source.last_error, error)
-        self.assertEqual(self.source.pq_bundles.sequence(DOMAIN), 5)
+        self.assertEqual(self.source.pq_bundles.entries[DOMAIN].sequence, 5)
         self.assertEqual(self.changes, [5])
         self.put(bundles(6, ROOTS[1]))
         self.assertEqual(self.changes, [5, 6])
 
     def test_malformed(self) -> None:
-        """A malformed file keeps the last good one."""
+        """After a malformed file the last valid one stays in force."""
         self.kept(b"not json", PqFileMalformed)
 
     def test_refused(self) -> None:
-        """A file that others can write keeps the last good one."""
+        """After a file that others can write the last valid one stays in force."""
         self.kept(bundles(6, ROOTS[1]), PqFileRefused, 0o666)
 
     def test_sequence_fell(self) -> None:
-        """An old version that is put back is refused, also one with the same number and other roots."""
+        """An older version is refused, and so is one with the same number and other roots."""
         self.kept(bundles(4, ROOTS[1]), SequenceFell)
         self.put(bundles(6, *ROOTS))
         self.assertIsInstance(self.source.last_error, SequenceFell)
 
     def test_removed(self) -> None:
-        """A removed file keeps the last good content."""
+        """After the file is removed its last valid content stays in force."""
         write_atomically(self.path, bundles(5, ROOTS[0]))
         self.source.startService()
         self.path.unlink()
         self.clock.advance(1)
         self.assertIsInstance(self.source.last_error, PqFileMissing)
-        self.assertEqual(self.source.pq_bundles.sequence(DOMAIN), 5)
+        self.assertEqual(self.source.pq_bundles.entries[DOMAIN].sequence, 5)
 
-    def test_permissions_mended(self) -> None:
-        """When only the folder was wrong, mending it is enough."""
+    def test_permissions_corrected(self) -> None:
+        """If only the folder was wrong, correcting it is enough."""
         write_atomically(self.path, bundles(5, ROOTS[0]))
         self.folder.chmod(0o777)
         self.source.startService()
         self.assertRaises(PqFileRefused, lambda: self.source.bundles)
         self.folder.chmod(0o755)
         self.clock.advance(1)
-        self.assertEqual(self.source.pq_bundles.sequence(DOMAIN), 5)
+        self.assertEqual(self.source.pq_bundles.entries[DOMAIN].sequence, 5)
 
 
 class ArchiveFileTests(FolderCase):
     """The archive beside the socket."""
 
     def setUp(self) -> None:
-        """Name the file."""
         super().setUp()
         self.path = self.folder / "bundle-archive.json"
 
     def test_windows(self) -> None:
-        """Each root gets a window that closes when it is gone; nothing is written while nothing changes."""
+        """Each root gets a window that closes when the root is removed; nothing is written while nothing changes."""
         archive = ArchiveFile(self.path)
         self.assertTrue(archive.observe(AUTHORITY.bundles(), NOW))
         self.assertFalse(archive.observe(AUTHORITY.bundles(), NOW + timedelta(hours=1)))
@@ -192,14 +190,14 @@ class ArchiveFileTests(FolderCase):
         self.assertEqual(read.pq.bundle_for(DOMAIN).certificates, (ROOTS[0].certificate,))
 
     def test_malformed(self) -> None:
-        """A file that is not readable is left as it is and told."""
+        """A malformed file is not changed, and raises an error."""
         write_atomically(self.path, b"x")
         error = self.assertRaises(ArchiveUnusable, ArchiveFile(self.path).observe, AUTHORITY.bundles(), NOW)
         self.assertIn(str(self.path), str(error))
         self.assertEqual(self.path.read_bytes(), b"x")
 
     def test_refused(self) -> None:
-        """A file that others can write is not believed."""
+        """A file that others can write is refused."""
         ArchiveFile(self.path).observe(AUTHORITY.bundles(), NOW)
         os.chmod(self.path, 0o666)
         self.assertRaises(ArchiveUnusable, ArchiveFile(self.path).load)

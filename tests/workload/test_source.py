@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from datetime import datetime, timedelta
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import TrustDomain
 from svc.identity.svid import X509Svid
+from svc.telemetry.events import Event
 from svc.transport.creators import TlsIdentity
 from svc.workload.errors import (
     CredentialsMissing,
@@ -23,22 +25,24 @@ from svc.workload.errors import (
     StreamFailed,
     UpdateRejected,
     UpdateUnusable,
+    WorkloadApiLost,
     WorkloadApiSilent,
     WorkloadApiUnavailable,
-    WorkloadSocketDead,
     WorkloadSocketDenied,
     WorkloadSocketMissing,
+    WorkloadSocketUnserved,
 )
 from svc.workload.interface import CredentialSource
 from svc.workload.source import FIRST_MESSAGE_SECONDS, WorkloadSource
 from svc.workload.watch import Cause, StreamListener, StreamProblem
+from tests.proxy.parts import LogTestCase
 from tests.workload.messages import AUTHORITY, FOREIGN, NOW, Message, bundle_der, message_of
 
 SOCKET = "unix:///run/agent.sock"
 
 
-class HandWatch:
-    """A watch that a test moves by hand."""
+class ManualWatch:
+    """A watch that a test controls."""
 
     def __init__(self) -> None:
         self.started = 0
@@ -46,31 +50,27 @@ class HandWatch:
         self.stopped: Deferred[None] = Deferred()
 
     def start(self) -> None:
-        """Count."""
         self.started += 1
 
     def reopen(self) -> None:
-        """Count."""
         self.reopened += 1
 
     def stop(self) -> Deferred[None]:
-        """Give what the test fires."""
         return self.stopped
 
 
-class SourceCase(SynchronousTestCase):
-    """A source with a clock and a watch of the test's own."""
+class SourceCase(LogTestCase):
+    """A source with a clock and a watch that the test controls."""
 
     def setUp(self) -> None:
-        """Make and start it."""
+        super().setUp()
         self.clock = Clock()
         self.set = timedelta()
-        self.watch = HandWatch()
+        self.watch = ManualWatch()
         self.source = self.make()
         self.source.startService()
 
     def make(self, **keys: object) -> WorkloadSource:
-        """Make a source."""
         return WorkloadSource(
             SOCKET,
             reactor=self.clock,
@@ -81,11 +81,10 @@ class SourceCase(SynchronousTestCase):
         )
 
     def now(self) -> datetime:
-        """Tell the time of the clock."""
         return NOW + timedelta(seconds=self.clock.seconds()) + self.set
 
     def stop(self) -> None:
-        """Stop it and see that nothing is left."""
+        """Stop it and assert that no timer remains."""
         stopped = self.source.stopService()
         self.watch.stopped.callback(None)
         self.successResultOf(stopped)
@@ -97,10 +96,10 @@ class SourceCase(SynchronousTestCase):
 
 
 class FirstUpdateTests(SourceCase):
-    """From the start to the first good update."""
+    """From the start to the first accepted update."""
 
     def test_before(self) -> None:
-        """Before the first update there is no SVID, no bundle and no claim of one."""
+        """Before the first update there is no SVID and no bundle."""
         self.assertRaises(CredentialsMissing, lambda: self.source.svid)
         self.assertRaises(CredentialsMissing, lambda: self.source.bundles)
         self.assertRaises(CredentialsMissing, lambda: self.source.svids)
@@ -109,7 +108,7 @@ class FirstUpdateTests(SourceCase):
         self.assertNoResult(self.source.when_ready())
 
     def test_good(self) -> None:
-        """The first good update makes it ready and is what it serves."""
+        """The first accepted update makes it ready."""
         ready = self.source.when_ready()
         first, second = AUTHORITY.svid("/a"), AUTHORITY.svid("/b")
         self.source.got_message(message_of(first, second))
@@ -130,12 +129,12 @@ class FirstUpdateTests(SourceCase):
         self.assertIs(as_source, as_identity)
 
     def test_bundles_keep_their_identity(self) -> None:
-        """The same bundle object is given as long as it does not change: TLS contexts are kept by it."""
+        """The bundle object stays the same as long as it does not change: TLS contexts are cached by it."""
         self.source.got_message(message_of(AUTHORITY.svid("/a")))
         self.assertIs(self.source.bundles, self.source.bundles)
 
     def unavailable(self) -> WorkloadApiUnavailable:
-        """Let the start-up wait end and give back the error."""
+        """The error at the end of the start timeout."""
         ready = self.source.when_ready()
         self.clock.advance(9.9)
         self.assertNoResult(ready)
@@ -149,11 +148,11 @@ class FirstUpdateTests(SourceCase):
         return error
 
     def test_causes(self) -> None:
-        """The error of the start-up wait names what happened."""
+        """The error of the start timeout names the cause."""
         causes: tuple[tuple[Cause, type[WorkloadApiUnavailable], str], ...] = (
             ("missing", WorkloadSocketMissing, "no such file"),
             ("denied", WorkloadSocketDenied, "permission denied"),
-            ("dead", WorkloadSocketDead, "nobody listens"),
+            ("unserved", WorkloadSocketUnserved, "no process listens"),
             ("no_identity", NoIdentityIssued, "no identity issued"),
             ("silent", WorkloadApiSilent, "sent nothing"),
             ("no_grpc", NoWorkloadApi, "another service answers"),
@@ -166,17 +165,17 @@ class FirstUpdateTests(SourceCase):
             self.assertIn(words, str(error))
 
     def test_other_cause(self) -> None:
-        """A failure without a class of its own is told with code and detail."""
+        """A failure without a class of its own is reported with code and detail."""
         self.break_off("failed", "UNIMPLEMENTED")
         self.assertIn("UNIMPLEMENTED: detail", str(self.unavailable()))
 
     def test_silence(self) -> None:
-        """A server that takes the call and says nothing is told as silent."""
+        """A server that accepts the call and sends nothing is reported as silent."""
         self.source.stream_opening()
         self.assertIsInstance(self.unavailable(), WorkloadApiSilent)
 
     def test_ended_keeps_the_cause(self) -> None:
-        """A stream that just ended does not hide that the identity was denied before."""
+        """A stream that ends does not replace the cause that the identity was denied before."""
         self.break_off("no_identity")
         self.break_off("ended")
         self.assertIsInstance(self.unavailable(), NoIdentityIssued)
@@ -189,21 +188,21 @@ class FirstUpdateTests(SourceCase):
         self.assertIn("it has no SVID", str(error))
 
     def test_late(self) -> None:
-        """An update after the end of the wait still makes it ready."""
+        """An update after the start timeout still makes it ready."""
         self.unavailable()
         self.source.got_message(message_of(AUTHORITY.svid("/a")))
         self.successResultOf(self.source.when_ready())
         self.assertEqual(self.source.state.phase, "connected")
 
     def test_stopped_before(self) -> None:
-        """Stopping before the first update fails those who wait."""
+        """Stopping before the first update fails the pending calls of when_ready."""
         ready = self.source.when_ready()
         self.stop()
         self.failureResultOf(ready, SourceStopped)
         self.assertEqual(self.source.state.phase, "stopped")
 
     def test_address(self) -> None:
-        """An address that is none is refused when the source is made."""
+        """An invalid address is refused when the source is made."""
         self.assertRaises(SocketAddressInvalid, WorkloadSource, "http://x", reactor=self.clock)
 
 
@@ -211,7 +210,7 @@ class LaterTests(SourceCase):
     """After the first update."""
 
     def setUp(self) -> None:
-        """Take a first update and count changes."""
+        """Accept a first update and count changes."""
         super().setUp()
         self.first = AUTHORITY.svid("/a")
         self.source.got_message(message_of(self.first))
@@ -219,14 +218,14 @@ class LaterTests(SourceCase):
         self.unsubscribe = self.source.subscribe(lambda: self.changes.append(self.source.svid))
 
     def test_rotation(self) -> None:
-        """A new SVID is in force and told in the very call that brought it."""
+        """A new SVID is in force and subscribers are notified in the call that brought it."""
         second = AUTHORITY.svid("/a")
         self.source.got_message(message_of(second))
         self.assertEqual(self.source.svid, second)
         self.assertEqual(self.changes, [second])
 
     def test_same_again(self) -> None:
-        """A message that changes nothing is taken and not told."""
+        """A message that changes nothing is accepted without a notification."""
         self.source.got_message(message_of(self.first))
         self.assertEqual(self.changes, [])
         self.assertEqual(self.source.state.updates, 2)
@@ -240,14 +239,14 @@ class LaterTests(SourceCase):
         self.assertEqual(self.source.bundles.bundle_for(TrustDomain("foreign.example")), FOREIGN.bundle())
 
     def test_unsubscribed(self) -> None:
-        """Who has unsubscribed hears nothing more, and may do it twice."""
+        """An ended subscription gets no notification, and may be ended twice."""
         self.unsubscribe()
         self.unsubscribe()
         self.source.got_message(message_of(AUTHORITY.svid("/a")))
         self.assertEqual(self.changes, [])
 
     def test_failing_subscriber(self) -> None:
-        """A subscriber that fails does not keep others from hearing."""
+        """A failing subscriber does not prevent the notification of others."""
         heard: list[int] = []
         self.source.subscribe(lambda: heard.append(1 // 0))
         self.source.subscribe(lambda: heard.append(1))
@@ -256,9 +255,9 @@ class LaterTests(SourceCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_outage(self) -> None:
-        """An outage keeps the last good values, is told by the state, and ends with the next good update."""
-        self.break_off("dead", "ECONNREFUSED")
-        self.break_off("dead", "ECONNREFUSED")
+        """An outage keeps the last valid values, is reported by the state, and ends with the next accepted update."""
+        self.break_off("unserved", "ECONNREFUSED")
+        self.break_off("unserved", "ECONNREFUSED")
         self.assertEqual(self.source.svid, self.first)
         state = self.source.state
         self.assertEqual((state.phase, state.failures), ("stale", 2))
@@ -267,7 +266,7 @@ class LaterTests(SourceCase):
         self.assertEqual((self.source.state.phase, self.source.state.last_error), ("connected", None))
 
     def test_denied(self) -> None:
-        """A denial keeps the last good values."""
+        """A denial keeps the last valid values."""
         self.break_off("no_identity", "PERMISSION_DENIED")
         self.assertEqual(self.source.svid, self.first)
         self.assertEqual(self.source.state.phase, "stale")
@@ -275,7 +274,7 @@ class LaterTests(SourceCase):
         self.assertEqual((self.source.svid, self.changes), (self.first, []))
 
     def test_bad_update(self) -> None:
-        """A bad update is counted and keeps the last good values."""
+        """A refused update is counted and keeps the last valid values."""
         expired = AUTHORITY.svid("/a", not_before=NOW - timedelta(hours=2), not_after=NOW - timedelta(hours=1))
         for bad in (Message([]), message_of(expired)):
             self.source.got_message(bad)
@@ -286,14 +285,14 @@ class LaterTests(SourceCase):
         self.assertIsInstance(state.last_error, UpdateRejected)
 
     def test_expired(self) -> None:
-        """The last good SVID stays readable beyond its end; the state says when it ended."""
-        self.break_off("dead")
+        """The last SVID stays readable after it expired; the state says when."""
+        self.break_off("unserved")
         self.clock.advance(7200)
         self.assertEqual(self.source.svid, self.first)
         self.assertLess(self.source.state.not_after, self.now())
 
     def test_overdue(self) -> None:
-        """A stream that stays open and brings nothing while the SVID runs out is made anew, at a bounded rate."""
+        """A stream that stays open and brings nothing while the SVID expires is replaced, at a bounded rate."""
         self.clock.advance(60 * 45)
         self.assertEqual(self.watch.reopened, 0)
         self.clock.advance(60 * 5)
@@ -303,8 +302,21 @@ class LaterTests(SourceCase):
         self.assertLess(self.watch.reopened, 13)
         self.stop()
 
+    def test_silent_while_overdue(self) -> None:
+        """A server that hangs is an outage, also where the SVID is so short-lived that calls are made anew often."""
+        self.source.got_message(message_of(AUTHORITY.svid("/a", not_before=NOW, not_after=NOW + timedelta(seconds=30))))
+        for _second in range(60):
+            before = self.watch.reopened
+            self.clock.advance(1)
+            if self.watch.reopened > before:
+                self.source.stream_opening()
+        outage = self.source.state.outage
+        self.assertIsInstance(outage, WorkloadApiLost)
+        self.assertIn("unreachable since", str(outage))
+        self.stop()
+
     def test_clock_set(self) -> None:
-        """When the clock was set the stream is made anew at once, and the renewal is expected by the new time."""
+        """When the clock was set the stream is replaced at once, and the renewal is expected by the new time."""
         self.source.clock_stepped()
         self.assertEqual(self.watch.reopened, 1)
         self.set += timedelta(minutes=55)
@@ -317,7 +329,7 @@ class LaterTests(SourceCase):
         self.assertEqual(self.watch.reopened, 3)
 
     def test_silent_call(self) -> None:
-        """A call that stays without its first message is made anew."""
+        """A call without a first message is made again."""
         self.source.stream_opening()
         self.clock.advance(FIRST_MESSAGE_SECONDS)
         self.assertEqual(self.watch.reopened, 1)
@@ -326,17 +338,69 @@ class LaterTests(SourceCase):
         self.clock.advance(FIRST_MESSAGE_SECONDS)
         self.assertEqual(self.watch.reopened, 1)
 
+    def test_own_cancel_is_no_error(self) -> None:
+        """A call that this side replaces, since a renewal is overdue or the clock was set, changes nothing."""
+        self.told.clear()
+        self.clock.advance(60 * 50)
+        self.source.clock_stepped()
+        self.assertEqual(2, self.watch.reopened)
+        self.source.stream_opening()
+        self.assertEqual(("connected", None), (self.source.state.phase, self.source.state.last_error))
+        self.assertEqual([], self.told)
+
+    def test_silence_is_reported(self) -> None:
+        """A call without a message is reported once as an error of the server, with its time."""
+        for _turn in range(2):
+            self.source.stream_opening()
+            self.clock.advance(FIRST_MESSAGE_SECONDS)
+        told = self.only(Event.SOURCE_STALE)
+        self.assertIn("no message came within 15 s", told.fields["detail"])
+        self.assertNotIn("cancelled", str(told.fields))
+
+    def stale(self, cause: Cause, code: str) -> dict[str, Any]:
+        """The fields of the record of a failed stream."""
+        self.source.got_message(message_of(self.first))
+        self.told.clear()
+        self.break_off(cause, code)
+        return self.only(Event.SOURCE_STALE).fields
+
+    def test_messages_of_failures(self) -> None:
+        """A denial, the end of a stream and an outage are logged with different sentences."""
+        denied = self.stale("no_identity", "PERMISSION_DENIED")
+        self.assertEqual("no_own_svid", denied["detail_reason"])
+        process = f"no registration entry matches this process (uid {os.geteuid()}, gid {os.getegid()})"
+        self.assertIn(process, denied["detail"])
+        self.assertIn("PERMISSION_DENIED", denied["detail"])
+        until = (NOW + timedelta(seconds=10)).isoformat()
+        self.assertIn(f"withdrawn after {until}", denied["message"])
+        ended = self.stale("ended", "OK")
+        self.assertIn("ended the stream", ended["message"])
+        self.assertIn("without an error", ended["detail"])
+        self.assertNotIn("message", self.stale("unserved", "ECONNREFUSED"))
+
+    def test_rejected_update_says_what_is_kept(self) -> None:
+        """The record of a refused update says whether an SVID is in use."""
+        damaged = message_of(self.first)
+        damaged.svids[0].x509_svid = b"0"
+        self.source.got_message(damaged)
+        self.assertNotIn("message", self.only(Event.UPDATE_REJECTED).fields)
+        self.source = self.make()
+        self.source.startService()
+        self.told.clear()
+        self.source.got_message(damaged)
+        self.assertIn("no SVID is in use", self.only(Event.UPDATE_REJECTED).fields["message"])
+
     def test_after_stop(self) -> None:
-        """What the thread had already handed over when the source was stopped changes nothing."""
+        """Messages that the thread delivers after the stop change nothing."""
         self.stop()
         self.source.got_message(message_of(AUTHORITY.svid("/a")))
-        self.break_off("dead")
+        self.break_off("unserved")
         self.assertEqual(self.source.svid, self.first)
         self.assertEqual(self.source.state.phase, "stopped")
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stuck_thread(self) -> None:
-        """Stopping ends within bounded time even when the thread does not."""
+        """Stopping ends within bounded time even if the thread does not end."""
         stopped = self.source.stopService()
         self.clock.advance(2.9)
         self.assertNoResult(stopped)
@@ -346,38 +410,38 @@ class LaterTests(SourceCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_restart(self) -> None:
-        """A source that was stopped can be started again and keeps its values until then."""
+        """A stopped source can be started again and keeps its values until then."""
         self.stop()
-        self.watch = HandWatch()
+        self.watch = ManualWatch()
         self.source.startService()
         self.assertEqual(self.source.svid, self.first)
         self.assertEqual(self.watch.started, 1)
 
 
 class WithdrawalTests(SourceCase):
-    """When the Workload API itself ends the identity."""
+    """The Workload API ends the identity."""
 
     def setUp(self) -> None:
-        """Take a first update and count what subscribers are told."""
+        """Accept a first update and count notifications."""
         super().setUp()
         self.first = AUTHORITY.svid("/a")
         self.source.got_message(message_of(self.first))
-        self.told: list[str] = []
-        self.source.subscribe(lambda: self.told.append(self.source.state.phase))
+        self.phases: list[str] = []
+        self.source.subscribe(lambda: self.phases.append(self.source.state.phase))
 
     def deny(self) -> None:
         """Answer that there is no identity."""
         self.break_off("no_identity", "PERMISSION_DENIED")
 
     def withdrawn(self) -> bool:
-        """Whether the identity has ended."""
+        """Whether the identity was withdrawn."""
         try:
             return self.source.svid != self.first
         except IdentityWithdrawn:
             return True
 
     def test_confirmed(self) -> None:
-        """Denials over the whole grace end the identity: there is no SVID any more, and subscribers are told once."""
+        """Denials for the whole grace withdraw the identity: there is no SVID, and subscribers are notified once."""
         self.deny()
         self.clock.advance(5)
         self.deny()
@@ -392,19 +456,19 @@ class WithdrawalTests(SourceCase):
         self.assertIn("PERMISSION_DENIED", str(error))
         self.assertIn("registration entry", error.advice())
         self.assertRaises(IdentityWithdrawn, lambda: self.source.svids)
-        self.assertEqual((self.told, self.source.state.phase), (["withdrawn"], "withdrawn"))
+        self.assertEqual((self.phases, self.source.state.phase), (["withdrawn"], "withdrawn"))
         self.assertEqual(str(self.source.state.last_error), str(error))
         self.assertEqual(self.source.bundles, AUTHORITY.bundles())
         self.deny()
-        self.break_off("dead")
-        self.assertEqual((self.told, self.source.state.phase), (["withdrawn"], "withdrawn"))
+        self.break_off("unserved")
+        self.assertEqual((self.phases, self.source.state.phase), (["withdrawn"], "withdrawn"))
         self.assertEqual(str(self.source.state.last_error), str(error))
         self.clock.advance(7200)
         self.assertEqual(self.watch.reopened, 0)
         self.stop()
 
-    def test_asked_often(self) -> None:
-        """Who asks for what is withdrawn leaves nothing behind, however often: neither frames nor what they hold."""
+    def test_repeated_reads(self) -> None:
+        """Repeated reads of a withdrawn SVID do not accumulate stack frames or what they refer to."""
         for seconds in (10, 0):
             self.deny()
             self.clock.advance(seconds)
@@ -426,7 +490,7 @@ class WithdrawalTests(SourceCase):
         self.assertEqual([each() for each in held], [None] * 5)
 
     def test_comes_back(self) -> None:
-        """The next good update brings it back, the very SVID of before too, and a later denial counts from its own."""
+        """The next accepted update restores it, also with the previous SVID, and a later denial starts a new grace."""
         for svid in (self.first, AUTHORITY.svid("/a")):
             self.deny()
             self.clock.advance(10)
@@ -438,11 +502,11 @@ class WithdrawalTests(SourceCase):
             self.deny()
             self.assertEqual(self.source.svid, svid)
             self.source.got_message(message_of(svid))
-        self.assertEqual(self.told, ["withdrawn", "connected"] * 2)
+        self.assertEqual(self.phases, ["withdrawn", "connected"] * 2)
 
     def test_interrupted(self) -> None:
-        """Whatever is no such answer, an outage as well as an update, begins the grace anew."""
-        causes: tuple[Cause, ...] = ("missing", "denied", "dead", "silent", "ended", "failed")
+        """Any other answer, an outage or an update, restarts the grace."""
+        causes: tuple[Cause, ...] = ("missing", "denied", "unserved", "silent", "ended", "failed")
         for cause in causes:
             self.deny()
             self.clock.advance(9)
@@ -467,39 +531,55 @@ class WithdrawalTests(SourceCase):
         self.assertFalse(self.withdrawn())
 
     def empty(self) -> None:
-        """Answer with an update that has no SVID, on a stream that stays open."""
+        """Answer with an update without an SVID, on a stream that stays open."""
         self.source.got_message(message_of())
 
-    def asked_anew(self) -> None:
-        """The open call ends since this side has cancelled it, and another one is made."""
-        self.break_off("silent", "CANCELLED")
+    def called_again(self) -> None:
+        """The open call was cancelled by this side, which is not reported, and another one is made."""
         self.source.stream_opening()
 
     def test_open_stream(self) -> None:
-        """An empty update on a stream that stays open is asked for again after the grace; the same answer ends it."""
+        """
+        After an empty update on an open stream the call is repeated at the end of the grace; the same answer withdraws
+        the identity.
+        """
         self.empty()
         self.clock.advance(9.99)
         self.assertEqual((self.watch.reopened, self.withdrawn()), (0, False))
         self.clock.advance(0.01)
         self.assertEqual((self.watch.reopened, self.withdrawn()), (1, False))
-        self.asked_anew()
+        self.called_again()
         self.empty()
         self.assertTrue(self.withdrawn())
-        self.assertEqual((self.told, self.source.state.phase), (["withdrawn"], "withdrawn"))
+        self.assertEqual((self.phases, self.source.state.phase), (["withdrawn"], "withdrawn"))
         self.clock.advance(7200)
         self.assertEqual(self.watch.reopened, 1)
         self.stop()
 
+    def test_update_without_an_identity_says_until_when(self) -> None:
+        """The record of an empty update says until when the last SVID is used, or that it is withdrawn."""
+        self.told.clear()
+        for _turn in range(3):
+            self.empty()
+            self.clock.advance(5)
+        messages = [each.fields["message"] for each in self.of(Event.UPDATE_REJECTED)]
+        until = f"withdrawn after {(NOW + timedelta(seconds=10)).isoformat()}"
+        self.assertEqual([True, True, False], [until in each for each in messages])
+        self.assertIn("it is withdrawn now", messages[2])
+        self.assertEqual(1, len(self.of(Event.IDENTITY_WITHDRAWN)))
+        self.empty()
+        self.assertIn("stays withdrawn", self.of(Event.UPDATE_REJECTED)[-1].fields["message"])
+
     def test_open_stream_that_is_denied(self) -> None:
-        """The answer to the question may be a denial as well."""
+        """The answer to the repeated call may be a denial as well."""
         self.empty()
         self.clock.advance(10)
-        self.asked_anew()
+        self.called_again()
         self.deny()
         self.assertTrue(self.withdrawn())
 
     def test_open_stream_that_comes_back(self) -> None:
-        """An SVID within the grace, or as the answer to the question, ends nothing; the grace begins anew."""
+        """An SVID within the grace, or as the answer to the repeated call, keeps the identity and ends the grace."""
         self.empty()
         self.clock.advance(9)
         self.source.got_message(message_of(self.first))
@@ -507,7 +587,7 @@ class WithdrawalTests(SourceCase):
         self.assertEqual(self.watch.reopened, 0)
         self.empty()
         self.clock.advance(10)
-        self.asked_anew()
+        self.called_again()
         self.source.got_message(message_of(self.first))
         self.empty()
         self.clock.advance(9)
@@ -515,19 +595,19 @@ class WithdrawalTests(SourceCase):
         self.assertFalse(self.withdrawn())
         self.stop()
 
-    def test_question_without_an_answer(self) -> None:
-        """Silence is no answer: where the question stays without one the grace begins anew."""
-        for cause in ("silent", "dead", "ended"):
+    def test_repeated_call_without_answer(self) -> None:
+        """If the repeated call gets no answer the grace starts again."""
+        for cause in ("silent", "unserved", "ended"):
             self.empty()
             self.clock.advance(10)
-            self.asked_anew()
+            self.called_again()
             self.break_off(cause)  # type: ignore[arg-type]
             self.empty()
             self.assertFalse(self.withdrawn(), cause)
             self.source.got_message(message_of(self.first))
 
     def test_grace_is_given(self) -> None:
-        """The grace is as long as it was made."""
+        """The grace is an argument."""
         self.source = self.make(withdrawal_grace=1.0)
         self.source.startService()
         self.source.got_message(message_of(self.first))
@@ -540,7 +620,7 @@ class WithdrawalTests(SourceCase):
         self.assertTrue(self.withdrawn())
 
     def test_answers_without_our_svid(self) -> None:
-        """An update without an SVID, without the wanted hint, or of another trust domain alone denies as well."""
+        """An update without an SVID, without the configured hint, or of another trust domain is a denial as well."""
         for wanted, answer in (
             ({}, Message([])),
             ({"hint": "b"}, message_of(self.first)),
@@ -560,7 +640,7 @@ class WithdrawalTests(SourceCase):
             self.assertTrue(self.withdrawn(), answer)
 
     def test_before_the_first(self) -> None:
-        """Where no identity was ever there, none is withdrawn; the first one is taken as ever."""
+        """Without a first identity none is withdrawn; the first one is accepted as usual."""
         self.source = self.make()
         self.source.startService()
         for _ in range(3):
@@ -572,17 +652,17 @@ class WithdrawalTests(SourceCase):
         self.assertEqual(self.source.svid, self.first)
 
     def test_other_identity(self) -> None:
-        """Another identity than before is taken at once."""
+        """Another identity than before is accepted at once."""
         other = AUTHORITY.svid("/b")
         self.source.got_message(message_of(other))
-        self.assertEqual((self.source.svid, self.told), (other, ["connected"]))
+        self.assertEqual((self.source.svid, self.phases), (other, ["connected"]))
 
 
 class ChoiceTests(SourceCase):
-    """Which SVID and trust domain are wanted."""
+    """Selection of SVID and trust domain."""
 
     def test_hint(self) -> None:
-        """With a hint the SVID that has it is chosen, and an update without one is refused."""
+        """With a hint the SVID that has it is selected, and an update without one is refused."""
         self.source = self.make(hint="external")
         self.source.startService()
         message = message_of(AUTHORITY.svid("/a"), AUTHORITY.svid("/b"))
@@ -607,5 +687,66 @@ class ChoiceTests(SourceCase):
 
 
 def listener_check(source: WorkloadSource) -> StreamListener:
-    """Let the type checker see that a source is a listener."""
+    """Lets the type checker verify that a source is a listener."""
     return source
+
+
+class OutageTests(SourceCase):
+    """What is reported of the Workload API while the last credentials are in use."""
+
+    def setUp(self) -> None:
+        self.changes: list[str | None] = []
+        super().setUp()
+
+    def make(self, **keys: object) -> WorkloadSource:
+        return super().make(changed=self.note, **keys)
+
+    def note(self) -> None:
+        """Collect the outage of each change."""
+        outage = self.source.state.outage
+        self.changes.append(None if outage is None else str(outage))
+
+    def test_unreachable(self) -> None:
+        """An outage has its start and its cause, which each attempt may change, until the next accepted update."""
+        self.assertIsNone(self.source.last_contact)
+        self.source.got_message(message_of(AUTHORITY.svid("/a")))
+        self.clock.advance(60)
+        self.break_off("ended")
+        lost = self.now()
+        since = f"the Workload API at {SOCKET} is unreachable since {lost.isoformat(timespec='seconds')}: "
+        self.assertEqual(self.changes[-1], since + "it ended the stream")
+        for cause, words in (
+            ("missing", "no such file"),
+            ("unserved", "no process listens on this socket"),
+            ("failed", "detail"),
+        ):
+            self.clock.advance(1)
+            self.break_off(cause)  # type: ignore[arg-type]
+            self.assertEqual(self.changes[-1], since + words)
+        self.assertEqual(self.source.last_contact, lost)
+        self.source.got_message(message_of(AUTHORITY.svid("/a")))
+        self.assertEqual((self.changes[-1], self.source.last_contact), (None, self.now()))
+        self.stop()
+
+    def test_open_stream(self) -> None:
+        """An open stream counts as contact; one that was replaced and brings nothing does not."""
+        self.source.got_message(message_of(AUTHORITY.svid("/a")))
+        answered = self.now()
+        self.clock.advance(100)
+        self.assertEqual(self.source.last_contact, self.now())
+        self.source.stream_opening()
+        self.assertEqual((self.changes[-1], self.source.last_contact), (None, answered))
+        self.break_off("silent")
+        self.assertIn("it accepted the call and sent nothing", str(self.changes[-1]))
+        self.assertEqual(self.source.last_contact, answered)
+        self.stop()
+
+    def test_unusable_answers(self) -> None:
+        """A denial and a refused update are contact, and an outage with another sentence."""
+        self.break_off("no_identity")
+        self.assertIn("answers since", str(self.changes[-1]))
+        self.assertIn("no identity for this process", str(self.changes[-1]))
+        self.assertEqual(self.source.last_contact, self.now())
+        self.source.got_message(Message([]))
+        self.assertIn("has no SVID for this process", str(self.changes[-1]))
+        self.stop()

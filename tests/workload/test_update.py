@@ -16,14 +16,14 @@ from tests.workload.messages import AUTHORITY, FOREIGN, NOW, Message, Svid, bund
 
 
 class ReadUpdateTests(SynchronousTestCase):
-    """Judging one message."""
+    """Validation of one message."""
 
     def refusal(self, message: Message, **keys: object) -> str:
-        """Read the message and give back the defect."""
+        """The defect of a message."""
         return self.assertRaises(UpdateRejected, read_update, message, NOW, **keys).defect
 
     def test_good(self) -> None:
-        """SVIDs keep their order and hints; own and federated bundles are there."""
+        """SVIDs keep their order and hints; own and federated bundles are read."""
         message = message_of(AUTHORITY.svid("/a"), AUTHORITY.svid("/b"))
         message.svids[1].hint = "external"
         message.federated_bundles = {"spiffe://foreign.example": bundle_der(FOREIGN.bundle())}
@@ -37,9 +37,9 @@ class ReadUpdateTests(SynchronousTestCase):
         )
         self.assertEqual([each.name for each in update.bundles.trust_domains], ["example.org", "foreign.example"])
         self.assertEqual(update.bundles.bundle_for(TrustDomain.parse("foreign.example")), FOREIGN.bundle())
-        self.assertEqual(str(update.chosen(None).spiffe_id), "spiffe://example.org/a")
-        self.assertEqual(str(update.chosen("external").spiffe_id), "spiffe://example.org/b")
-        self.assertRaises(UpdateRejected, update.chosen, "internal")
+        self.assertEqual(str(update.select(None).spiffe_id), "spiffe://example.org/a")
+        self.assertEqual(str(update.select("external").spiffe_id), "spiffe://example.org/b")
+        self.assertRaises(UpdateRejected, update.select, "internal")
 
     def test_every_algorithm(self) -> None:
         """Each allowed algorithm is accepted, post-quantum SVIDs too."""
@@ -112,14 +112,14 @@ class ReadUpdateTests(SynchronousTestCase):
         self.assertIn("second bundle", self.refusal(message))
 
     def test_federated_names(self) -> None:
-        """A federated bundle is named by the SPIFFE ID of a trust domain and by nothing else."""
+        """A federated bundle has the SPIFFE ID of a trust domain as its name."""
         for name in ("foreign.example", "spiffe://foreign.example/a", "spiffe://Foreign.example", ""):
             message = message_of(AUTHORITY.svid("/a"))
             message.federated_bundles = {name: bundle_der(FOREIGN.bundle())}
             self.assertIn("is named", self.refusal(message))
 
     def test_malformed_bundle(self) -> None:
-        """Octets that are no certificates are refused in every bundle."""
+        """Octets that are not certificates are refused in every bundle."""
         message = message_of(AUTHORITY.svid("/a"))
         message.federated_bundles = {"spiffe://foreign.example": b"\x30\x03abc"}
         self.assertIn("foreign.example", self.refusal(message))
@@ -135,12 +135,12 @@ class ReadUpdateTests(SynchronousTestCase):
 
     @given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60), st.text(max_size=20))
     def test_any_octets(self, chain: bytes, key: bytes, bundle: bytes, name: str) -> None:
-        """Whatever stands in the fields, the result is a typed refusal."""
+        """Any octets in the fields are a typed error."""
         self.refusal(Message([Svid(name, chain, key, bundle)]))
 
     @given(st.data())
     def test_damaged(self, data: st.DataObject) -> None:
-        """A good message with one octet changed is refused or still names the same identity."""
+        """A valid message with one octet changed is refused or still names the same identity."""
         message = message_of(SAMPLE)
         field = data.draw(st.sampled_from(["x509_svid", "x509_svid_key", "bundle"]))
         octets = bytearray(getattr(message.svids[0], field))

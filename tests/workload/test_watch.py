@@ -25,14 +25,14 @@ LOST = StreamProblem("failed", "UNAVAILABLE", "gone")
 
 
 class Stream:
-    """A stream that was written down beforehand."""
+    """A stream with prepared items."""
 
     def __init__(self, *items: object) -> None:
         self.items = items
         self.cancelled = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Give the items; a problem among them is raised, a function called."""
+        """Return the items; raise problems, call functions."""
         for item in self.items:
             if isinstance(item, StreamProblem):
                 raise StreamBroken(item)
@@ -42,47 +42,41 @@ class Stream:
                 yield item
 
     def cancel(self) -> object:
-        """Count."""
         self.cancelled += 1
         return None
 
 
 class Recorder:
-    """A listener that keeps what it hears."""
+    """A listener that collects its calls."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
 
     def stream_opening(self) -> None:
-        """Keep it."""
         self.heard.append("opening")
 
     def got_message(self, message: Any) -> None:
-        """Keep it."""
         self.heard.append(message)
 
     def stream_failed(self, problem: StreamProblem) -> None:
-        """Keep it."""
         self.heard.append(problem)
 
 
 class Reactor:
-    """Runs at once what a thread hands over."""
+    """Runs at once what a thread passes to it."""
 
     def callFromThread(self, function: Callable[..., object], *arguments: object) -> None:
-        """Run it."""
         function(*arguments)
 
 
 class Pauses(threading.Event):
-    """An event that keeps the pauses and does not pause."""
+    """An event that records pauses without waiting."""
 
     def __init__(self, kept: list[float]) -> None:
         super().__init__()
         self.kept = kept
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Keep it."""
         self.kept.append(timeout or 0.0)
         return self.is_set()
 
@@ -91,7 +85,7 @@ class WatchThreadTests(SynchronousTestCase):
     """The loop of the thread, run in the test's own thread."""
 
     def watch(self, *streams: object, clock: Callable[[], float] = lambda: 0.0) -> WatchThread:
-        """Make a watch over the streams; after the last one it is stopped."""
+        """A watch over the streams, stopped after the last one."""
         waiting = list(streams)
         self.listener = Recorder()
         self.pauses: list[float] = []
@@ -117,7 +111,7 @@ class WatchThreadTests(SynchronousTestCase):
         return watch
 
     def test_messages(self) -> None:
-        """Messages are handed over in order, an ended stream is told and opened again."""
+        """Messages are delivered in order; the end of a stream is reported, and another one is opened."""
         self.watch(Stream("a", "b"), Stream("c", LOST)).run()
         ended = StreamProblem("ended", "OK", "the server ended the stream")
         self.assertEqual(self.listener.heard, ["opening", "a", "b", ended, "opening", "c", LOST])
@@ -128,18 +122,18 @@ class WatchThreadTests(SynchronousTestCase):
         self.assertEqual([round(each, 3) for each in self.pauses], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
 
     def test_backoff_of_a_flapping_server(self) -> None:
-        """A server that answers and closes at once is not asked in a busy loop."""
+        """A server that answers and closes at once is not called in a busy loop."""
         self.watch(*[Stream("a")] * 4).run()
         self.assertEqual([round(each, 3) for each in self.pauses], [0.1, 0.2, 0.4, 0.8])
 
-    def test_backoff_begins_anew(self) -> None:
-        """After a stream that lasted, the next attempt comes soon."""
+    def test_backoff_resets(self) -> None:
+        """After a long stream the next attempt comes soon."""
         times = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0 + STABLE_SECONDS, 9.0, 9.0])
         self.watch(LOST, LOST, Stream("a"), clock=lambda: next(times)).run()
         self.assertEqual([round(each, 3) for each in self.pauses], [0.1, 0.2, 0.1])
 
     def test_unexpected_failure(self) -> None:
-        """A failure that nobody foresaw is told and does not end the thread."""
+        """An unexpected exception is reported and does not end the thread."""
         self.watch(Stream("a", lambda: 1 // 0), Stream("b")).run()
         problem = self.listener.heard[2]
         self.assertIsInstance(problem, StreamProblem)
@@ -147,7 +141,7 @@ class WatchThreadTests(SynchronousTestCase):
         self.assertIn("b", self.listener.heard)
 
     def test_stop_in_a_stream(self) -> None:
-        """Stopping cancels the open call, tells nothing more and fires when the loop has ended."""
+        """Stopping cancels the open call, reports nothing more and fires when the loop has ended."""
         fired: list[object] = []
         stream = Stream("a", lambda: watch.stop().addCallback(fired.append), "b", LOST)
         watch = self.watch(stream)
@@ -158,7 +152,7 @@ class WatchThreadTests(SynchronousTestCase):
         self.assertEqual(self.pauses, [])
 
     def test_stop_before_the_first_stream(self) -> None:
-        """A watch that is stopped before it begins opens nothing."""
+        """A watch that is stopped before it starts opens nothing."""
         watch = self.watch(Stream("a"))
         fired: list[object] = []
         watch.stop().addCallback(fired.append)
@@ -168,13 +162,20 @@ class WatchThreadTests(SynchronousTestCase):
         self.assertEqual(self.listener.heard, [])
 
     def test_reopen(self) -> None:
-        """Reopening cancels the call and nothing else."""
-        first = Stream("a", lambda: watch.reopen(), StreamProblem("silent", "CANCELLED", ""))
-        watch = self.watch(first, Stream("b"))
+        """Reopening cancels the call only; its end is not a failure, and the next one is opened as usual."""
+        cancelled = StreamProblem("silent", "CANCELLED", "Locally cancelled by application!")
+        first = Stream("a", lambda: watch.reopen(), cancelled)
+        watch = self.watch(first, Stream("b", cancelled))
         watch.run()
         self.assertEqual(first.cancelled, 1)
-        self.assertIn("b", self.listener.heard)
+        self.assertEqual(self.listener.heard, ["opening", "a", "opening", "b", cancelled])
         watch.reopen()
+
+    def test_reopen_of_a_broken_stream(self) -> None:
+        """A call that fails by itself while it is being cancelled is a failure."""
+        watch = self.watch(Stream("a", lambda: watch.reopen(), LOST))
+        watch.run()
+        self.assertEqual(self.listener.heard, ["opening", "a", LOST])
 
 
 class BackoffTests(SynchronousTestCase):
@@ -182,7 +183,7 @@ class BackoffTests(SynchronousTestCase):
 
     @given(st.integers(1, 10_000), st.floats(0, 1))
     def test_bounds(self, failures: int, random: float) -> None:
-        """Every pause is above nothing and at most the longest one."""
+        """Every pause is above zero and at most the longest one."""
         pause = Backoff(0.1, 5.0).pause(failures, random)
         self.assertGreaterEqual(pause, 0.05)
         self.assertLessEqual(pause, 5.0)
@@ -193,11 +194,11 @@ class BackoffTests(SynchronousTestCase):
         self.assertEqual(Backoff(0.1, 5.0).pause(1, 1.0), 0.1)
 
 
-class KnockTests(SynchronousTestCase):
-    """What is wrong with a socket is found before gRPC hides it."""
+class SocketCheckTests(SynchronousTestCase):
+    """The cause of a failure is found before gRPC hides it."""
 
     def cause(self, path: str) -> str:
-        """Open a stream and give back the cause of its failure."""
+        """The cause of the failure to open a stream."""
         return self.assertRaises(StreamBroken, open_x509_stream, path).problem.cause
 
     def test_missing(self) -> None:
@@ -207,12 +208,12 @@ class KnockTests(SynchronousTestCase):
         self.assertEqual(self.cause(f"{folder}/no.sock"), "missing")
         self.assertEqual(self.cause(f"{__file__}/no.sock"), "missing")
 
-    def test_dead(self) -> None:
-        """A socket file that nobody listens on is dead."""
+    def test_unserved(self) -> None:
+        """A socket file that no process listens on is unserved."""
         path = os.path.relpath(self.mktemp())
         os.makedirs(path)
         path = f"{path}/a.sock"
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(path)
-            self.assertEqual(self.cause(path), "dead")
-        self.assertEqual(self.cause(path), "dead")
+            self.assertEqual(self.cause(path), "unserved")
+        self.assertEqual(self.cause(path), "unserved")

@@ -12,7 +12,7 @@ svc_proxy = ServiceMaker(
 )
 svc_authority = ServiceMaker(
     "svc authority",
-    "svc.workload.authority.tap",
+    "svc.authority.tap",
     "An ephemeral SPIFFE trust domain for one machine, and an issuer of post-quantum leaves.",
     "svc-authority",
 )

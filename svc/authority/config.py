@@ -1,0 +1,371 @@
+"""The configuration of the authority: its keys, and the rules between them."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from svc import naming
+from svc.authority.registration import Entry, Registry, Selectors
+from svc.authority.x509ca import ALGORITHMS
+from svc.errors import SvcError
+from svc.identity.spiffeid import SpiffeID, TrustDomain
+from svc.settings import (
+    Address,
+    ConfigInvalid,
+    ConfigProblem,
+    Duration,
+    Items,
+    Settings,
+    ValueFormat,
+    load,
+    text_format,
+)
+from svc.workload.address import beside, socket_path
+
+#: X.509 has whole seconds; a shorter lifetime would be mostly rounding.
+MIN_TTL: Final = 2.0
+#: The lifetime of a key is at least this many times that of what it signs, see ``rotation``.
+TTL_SHARE: Final = 4
+ISSUER_PATH: Final = "/svc/authority"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
+_MODES: Final = {"0600": 0o600, "0660": 0o660, "0666": 0o666}
+
+
+def _user(value: object) -> int:
+    return _number(value, "user", lambda name: pwd.getpwnam(name).pw_uid)
+
+
+def _group(value: object) -> int:
+    return _number(value, "group", lambda name: grp.getgrnam(name).gr_gid)
+
+
+def _number(value: object, kind: str, look_up: Callable[[str], int]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 - 1:
+        return value
+    if isinstance(value, str):
+        try:
+            return look_up(value)
+        except KeyError as error:
+            raise ValueError(f"the name of an existing {kind}, or its number") from error
+    raise ValueError(f"the name of an existing {kind}, or its number")
+
+
+def _mode(value: object) -> int:
+    # Without quotes, 600 is a decimal number in YAML; the octal mode is meant.
+    text = f"{value:04d}" if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and text in _MODES:
+        return _MODES[text]
+    raise ValueError('"0600", "0660" (with socketGroup) or "0666"')
+
+
+def _socket(value: object) -> str:
+    if isinstance(value, str):
+        try:
+            return socket_path(value)
+        except SvcError as error:
+            raise ValueError("a socket as unix:///absolute/path of at most 107 octets") from error
+    raise ValueError("a socket as unix:///absolute/path of at most 107 octets")
+
+
+def _absolute(value: object) -> str:
+    if isinstance(value, str) and os.path.isabs(value) and "\0" not in value:
+        return value
+    raise ValueError("an absolute path")
+
+
+def _trust_domain(value: object) -> TrustDomain:
+    if isinstance(value, TrustDomain):
+        return value
+    try:
+        return TrustDomain.parse(value)  # type: ignore[arg-type]  # validated by parse
+    except SvcError as error:
+        raise ValueError(f"a trust domain name; {error.advice()}") from error
+
+
+def _spiffe_id(value: object) -> SpiffeID:
+    if isinstance(value, SpiffeID):
+        return value
+    try:
+        found = SpiffeID.parse(value)  # type: ignore[arg-type]  # validated by parse
+    except SvcError as error:
+        raise ValueError("a SPIFFE ID such as spiffe://example.org/ns/pay/sa/api") from error
+    if not found.path:
+        raise ValueError("a SPIFFE ID with a path")
+    return found
+
+
+_NUMBER: Final = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 2**32 - 2}]}
+_MODE: Final = {"enum": [*_MODES, *(int(each) for each in _MODES)]}
+
+Uid = Annotated[int, BeforeValidator(_user), ValueFormat("user, name or number", _NUMBER)]
+Gid = Annotated[int, BeforeValidator(_group), ValueFormat("group, name or number", _NUMBER)]
+SocketMode = Annotated[
+    int,
+    BeforeValidator(_mode),
+    ValueFormat('`"0600"`, `"0660"`, `"0666"`', _MODE, lambda mode: f'"{mode:04o}"'),
+]
+SocketPath = Annotated[str, BeforeValidator(_socket), text_format("socket", "^unix:///.+$")]
+AbsolutePath = Annotated[str, BeforeValidator(_absolute), text_format("absolute path", "^/.*$")]
+Domain = Annotated[TrustDomain, BeforeValidator(_trust_domain), text_format("trust domain", "^[a-z0-9._-]{1,255}$")]
+Identity = Annotated[SpiffeID, BeforeValidator(_spiffe_id), text_format("SPIFFE ID", "^spiffe://[a-z0-9._-]+/.+$")]
+KeyName = Literal["ECDSA-P256", "ECDSA-P384", "Ed25519", "RSA", "ML-DSA-65", "ML-DSA-87"]
+PqKeyName = Literal["ML-DSA-65", "ML-DSA-87"]
+
+if set(ALGORITHMS) != set(KeyName.__args__):  # type: ignore[attr-defined]
+    raise ImportError("the key names of the configuration and of the X.509 authority differ")
+
+
+class EntrySettings(Settings):
+    """One registration entry: all selectors that it names must match."""
+
+    spiffeID: Identity
+    """Who the caller is. *Together*: of `trustDomain`."""
+    uid: Uid | None = None
+    """The user that the caller must run as. *Together*: `uid` or `gid`, or both, which `executable` and
+    `executableSha256` only narrow, see [who is calling](#who-is-calling). All that are given must match."""
+    gid: Gid | None = None
+    """The primary group that the caller must have."""
+    executable: AbsolutePath | None = None
+    """The resolved path of the program, and the very file there."""
+    executableSha256: str | None = None
+    """The digest of the program, in hexadecimal."""
+    ttl: Duration = 3600.0
+    """The life of X.509-SVIDs, at least 2s. *Together*: at most a quarter of `keys.caTtl`, and by default no more."""
+    jwtTtl: Duration = 300.0
+    """The life of JWT-SVIDs, with the same bounds."""
+    hint: str = Field(default="", max_length=1024)
+    """Tells several identities of one caller apart."""
+
+    @field_validator("executableSha256")
+    @classmethod
+    def _digest(cls, value: str | None) -> str | None:
+        if value is not None and not _SHA256.match(value):
+            raise ValueError("64 lower-case hexadecimal digits")
+        return value
+
+    @field_validator("ttl", "jwtTtl")
+    @classmethod
+    def _long_enough(cls, value: float) -> float:
+        if value < MIN_TTL:
+            raise ValueError(f"at least {MIN_TTL:g}s")
+        return value
+
+    def entry(self, longest: float) -> Entry:
+        """The registration entry, with lifetimes of at most ``longest`` seconds."""
+        return Entry(
+            self.spiffeID,
+            Selectors(self.uid, self.gid, self.executable, self.executableSha256),
+            timedelta(seconds=min(self.ttl, longest)),
+            timedelta(seconds=min(self.jwtTtl, longest)),
+            self.hint,
+        )
+
+
+class KeySettings(Settings):
+    """The X.509 and JWT keys of the trust domain."""
+
+    caAlgorithm: KeyName = "ECDSA-P256"
+    """Algorithm of the roots. *Together*: no ML-DSA with `bundleFile`, which other readers refuse."""
+    svidAlgorithm: KeyName = "ECDSA-P256"
+    """Algorithm of SVID keys."""
+    caTtl: Duration = 86400.0
+    """The life of roots and JWT keys, at least 8s."""
+
+
+class FederationSettings(Settings):
+    """A trust domain that is federated with by files."""
+
+    trustDomain: Domain
+    """The other trust domain. *Together*: another one than the own, named once."""
+    bundleFile: AbsolutePath | None = None
+    """Their SPIFFE bundle. *Together*: required with `socket`, none beside `workloadApi`, which federates itself."""
+    pqBundleFile: AbsolutePath | None = None
+    """Their post-quantum roots. *Together*: required beside `workloadApi`."""
+
+
+class PqSettings(Settings):
+    """The PQ issuer."""
+
+    socket: SocketPath | None = None
+    """The socket of the issuer. *Together*: `socket` or `listen`, or both; another one than the Workload API."""
+    socketMode: SocketMode = 0o600
+    """Who may connect. *Together*: `"0660"` goes with `socketGroup`."""
+    socketGroup: Gid | None = None
+    """The group that `"0660"` lets in."""
+    listen: Address | None = None
+    """Where it is reached by mutual TLS with SVIDs of this trust domain."""
+    spiffeID: Identity | None = None
+    """The identity of the issuer, by default `spiffe://<trustDomain>/svc/authority`. *Together*: none beside
+    `workloadApi`, which gives it."""
+    algorithm: PqKeyName = "ML-DSA-65"
+    """Algorithm of roots and leaves."""
+    rootTtl: Duration = 30 * 86400.0
+    """The life of roots."""
+    bundleFile: AbsolutePath | None = None
+    """Where the post-quantum roots are written, by default `pq-bundle.json` in the folder of the socket."""
+    allowUids: Items[Uid] | None = None
+    """Who may ask at the socket where there are no entries; by default the own user."""
+
+
+class AuthoritySettings(Settings):
+    """
+    The whole file.
+
+    With ``socket`` it serves a trust domain of its own. With ``workloadApi`` it is a PQ issuer only, beside the
+    SPIFFE implementation that serves that socket.
+    """
+
+    trustDomain: Domain
+    """The name of the trust domain."""
+    socket: SocketPath | None = None
+    """The Workload API; at most 107 octets of path. *Together*: `socket`, or `workloadApi` beside a real SPIRE."""
+    socketMode: SocketMode = 0o600
+    """Who may connect; the socket is never wider open than this, at no moment. *Together*: `"0660"` goes with
+    `socketGroup`."""
+    socketGroup: Gid | None = None
+    """The group that `"0660"` lets in."""
+    workloadApi: SocketPath | None = None
+    """The socket of a real SPIRE: run as post-quantum issuer only. *Together*: with `pqIssuer`."""
+    entries: Items[EntrySettings] = ()
+    """Who gets what; read again when the file changes."""
+    keys: KeySettings = KeySettings()
+    """Algorithms and life of the keys."""
+    bundleFile: AbsolutePath | None = None
+    """Where the SPIFFE bundle is kept for other authorities; PEM when the name ends in `.pem`. *Together*: none beside
+    `workloadApi`."""
+    federatesWith: Items[FederationSettings] = ()
+    """Trust domains whose files are watched; every workload gets their bundles."""
+    openBundles: bool = False
+    """Whether callers without an entry may fetch bundles."""
+    pqIssuer: PqSettings | None = None
+    """The post-quantum issuer."""
+    dataDir: AbsolutePath | None = None
+    """A folder of its own in which the private keys of roots outlive the process, see [keys on disk](#keys-on-disk).
+    Without it they end with the process."""
+
+    @property
+    def pq_only(self) -> bool:
+        """Whether it runs beside another SPIFFE implementation."""
+        return self.workloadApi is not None
+
+    @property
+    def folder_socket(self) -> str:
+        """The Workload API socket, in whose folder the other files are."""
+        return self.socket or self.workloadApi or ""
+
+    @property
+    def pq_bundle_path(self) -> str:
+        """Where the PQ bundle is written."""
+        given = self.pqIssuer.bundleFile if self.pqIssuer else None
+        return given or beside(self.folder_socket, naming.PQ_BUNDLE_FILE)
+
+    @property
+    def archive_path(self) -> str:
+        """Where the archive of roots is written: beside the PQ bundle."""
+        return os.path.join(os.path.dirname(self.pq_bundle_path), naming.BUNDLE_ARCHIVE_FILE)
+
+    @property
+    def issuer_id(self) -> SpiffeID:
+        """The identity of the authority itself."""
+        given = self.pqIssuer.spiffeID if self.pqIssuer else None
+        return given or SpiffeID(self.trustDomain, ISSUER_PATH)
+
+    @property
+    def longest_ttl(self) -> float:
+        """The longest lifetime of an SVID in seconds, so that nothing signed outlives its key."""
+        return self.keys.caTtl / TTL_SHARE
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(entry.entry(self.longest_ttl) for entry in self.entries)
+
+    def problems(self) -> tuple[ConfigProblem, ...]:
+        """Check the rules between keys and return every broken one."""
+        rules = (*self._socket_rules(), *self._domain_rules(), *self._pq_rules())
+        return tuple(ConfigProblem(key, value, expected) for broken, key, value, expected in rules if broken)
+
+    def _socket_rules(self) -> list[_Rule]:
+        return [
+            (self.socket is None and not self.pq_only, "socket", None, "socket, or workloadApi beside a real SPIRE"),
+            (self.socket is not None and self.pq_only, "workloadApi", self.workloadApi, "it without socket"),
+            (self.pq_only and self.pqIssuer is None, "pqIssuer", None, "the PQ issuer that runs beside workloadApi"),
+            (self.pq_only and self.bundleFile is not None, "bundleFile", self.bundleFile, "none beside workloadApi"),
+            *_group_rules("", self.socketMode, self.socketGroup),
+        ]
+
+    def _domain_rules(self) -> list[_Rule]:
+        own, longest = self.trustDomain, self.longest_ttl
+        shortest = MIN_TTL * TTL_SHARE
+        rules: list[_Rule] = [
+            (self.keys.caTtl < shortest, "keys.caTtl", f"{self.keys.caTtl:g}s", f"at least {shortest:g}s")
+        ]
+        for index, entry in enumerate(self.entries):
+            key, foreign = f"entries[{index}]", entry.spiffeID.trust_domain != own
+            rules.append((foreign, f"{key}.spiffeID", str(entry.spiffeID), f"an identity of trust domain {own}"))
+            anybody = entry.uid is None and entry.gid is None
+            alone = next((name for name in ("executable", "executableSha256") if getattr(entry, name)), "uid")
+            expected = f"uid or gid as well, of whom {entry.spiffeID} is for: every local user can run a program"
+            rules.append((anybody, f"{key}.{alone}", getattr(entry, alone), expected))
+            for name, ttl in (("ttl", entry.ttl), ("jwtTtl", entry.jwtTtl)):
+                expected = f"a quarter of keys.caTtl at most: {longest:g}s"
+                given = name in entry.model_fields_set
+                rules.append((given and ttl > longest, f"{key}.{name}", f"{ttl:g}s", expected))
+        seen = {own}
+        for index, each in enumerate(self.federatesWith):
+            other = each.trustDomain
+            rules.append((other in seen, f"federatesWith[{index}].trustDomain", str(other), "another one, named once"))
+            seen.add(other)
+            key, theirs = f"federatesWith[{index}]", each.bundleFile
+            rules.append((theirs is None and not self.pq_only, f"{key}.bundleFile", None, "the file of their bundle"))
+            beside = "none beside workloadApi, whose own server federates"
+            rules.append((theirs is not None and self.pq_only, f"{key}.bundleFile", theirs, beside))
+            nothing = self.pq_only and each.pqBundleFile is None
+            rules.append((nothing, f"{key}.pqBundleFile", None, "the file of their PQ bundle"))
+        exotic = self.keys.caAlgorithm.startswith("ML-DSA") and self.bundleFile is not None
+        rules.append((exotic, "bundleFile", self.bundleFile, "none with an ML-DSA caAlgorithm, which readers refuse"))
+        return rules
+
+    def _pq_rules(self) -> list[_Rule]:
+        if self.pqIssuer is None:
+            return []
+        pq, own = self.pqIssuer, self.trustDomain
+        nowhere = pq.socket is None and pq.listen is None
+        shared = pq.socket is not None and pq.socket == self.socket
+        foreign = self.issuer_id.trust_domain != own
+        return [
+            (nowhere, "pqIssuer.socket", None, "pqIssuer.socket or pqIssuer.listen"),
+            (shared, "pqIssuer.socket", pq.socket, "another one than socket"),
+            (foreign, "pqIssuer.spiffeID", str(pq.spiffeID), f"an identity of trust domain {own}"),
+            (self.pq_only and pq.spiffeID is not None, "pqIssuer.spiffeID", str(pq.spiffeID), "none: SPIRE gives it"),
+            *_group_rules("pqIssuer.", pq.socketMode, pq.socketGroup),
+        ]
+
+
+#: Whether a rule is broken, the key, what stands there, what was expected.
+_Rule = tuple[bool, str, str | None, str]
+
+
+def _group_rules(prefix: str, mode: int, group: int | None) -> list[_Rule]:
+    shown = f"{mode:04o}"
+    return [
+        (group is not None and mode == 0o600, f"{prefix}socketMode", shown, '"0660", so that socketGroup may connect'),
+        (group is None and mode == 0o660, f"{prefix}socketGroup", None, 'the group that socketMode "0660" lets in'),
+    ]
+
+
+def load_settings(path: str | Path) -> AuthoritySettings:
+    """Read and validate a configuration; raises ``ConfigUnreadable``, or ``ConfigInvalid`` with every defect."""
+    settings = load(path, AuthoritySettings)
+    problems = settings.problems()
+    if problems:
+        raise ConfigInvalid(str(path), problems)
+    return settings

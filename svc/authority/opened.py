@@ -1,0 +1,51 @@
+"""What an authority opens at its start, for ``--check-config``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+
+from svc.authority.config import AuthoritySettings
+from svc.authority.federation import read_foreign, read_foreign_pq
+from svc.process.checking import Check, check_new_socket, check_port, check_service, check_written_file
+from svc.workload.files import refuse_open_folder
+
+
+def opened(settings: AuthoritySettings) -> Iterator[Check]:
+    """A check of each thing, in the order in which they are opened."""
+    pq = settings.pqIssuer
+    yield from _folders(settings)
+    if settings.dataDir is not None:
+        yield Check(f"folder of keys {settings.dataDir}", partial(_check_data_dir, settings.dataDir))
+    for federated in settings.federatesWith:
+        for path, read in ((federated.bundleFile, read_foreign), (federated.pqBundleFile, read_foreign_pq)):
+            if path is not None:
+                yield Check(f"roots of {federated.trustDomain} in {path}", partial(read, path, federated.trustDomain))
+    yield check_written_file("archive of roots", "socket or pqIssuer.bundleFile", settings.archive_path)
+    if pq is not None:
+        yield check_written_file("post-quantum roots", "pqIssuer.bundleFile", settings.pq_bundle_path)
+    if settings.bundleFile is not None:
+        yield check_written_file("SPIFFE bundle", "bundleFile", settings.bundleFile)
+    if settings.workloadApi is not None:
+        yield check_service("Workload API", "workloadApi", f"unix://{settings.workloadApi}")
+    if settings.socket is not None:
+        yield check_new_socket("Workload API", "socket", settings.socket)
+    if pq is not None and pq.socket is not None:
+        yield check_new_socket("post-quantum issuer", "pqIssuer.socket", pq.socket)
+    if pq is not None and pq.listen is not None:
+        yield check_port("post-quantum issuer", "pqIssuer.listen", pq.listen)
+
+
+def _check_data_dir(folder: str) -> None:
+    refuse_open_folder(os.path.dirname(os.path.abspath(folder)))
+    made = os.path.join(folder, "keys") if os.path.isdir(folder) else folder
+    check_written_file("folder of keys", "dataDir", made).test()
+
+
+def _folders(settings: AuthoritySettings) -> Iterator[Check]:
+    """Check that no other user can replace a socket in its folder."""
+    pq = settings.pqIssuer
+    sockets = (settings.socket, None if pq is None else pq.socket)
+    for folder in sorted({os.path.dirname(path) for path in sockets if path is not None}):
+        yield Check(f"folder {folder}", partial(refuse_open_folder, folder))

@@ -1,0 +1,351 @@
+"""
+The authority as a Twisted service: the composition of its parts, the order of the start, and the tick of one second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from twisted.application.service import MultiService
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.python.failure import Failure
+
+from svc.authority.config import AuthoritySettings, FederationSettings, PqSettings, load_settings
+from svc.authority.domain import LocalDomain, make_domain
+from svc.authority.federation import WatchedFile, read_foreign, read_foreign_pq
+from svc.authority.keystore import KeyStore, StoredKeys
+from svc.authority.listeners import OwnIdentity, TlsListener, UnixListener, WorkloadApiListener
+from svc.authority.pqendpoint import Attest, PqService, TlsCaller, UnixCaller, listed, pq_site, registered
+from svc.authority.pqroots import PqRoots
+from svc.authority.publication import Publication
+from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
+from svc.authority.socketfile import check_free
+from svc.authority.workload_api import WorkloadApi
+from svc.errors import SvcError
+from svc.identity.bundle import BundleSet
+from svc.identity.pqbundle import PqBundles
+from svc.identity.spiffeid import SpiffeID
+from svc.identity.verification import SvidEvidence
+from svc.notary.errors import NotaryError
+from svc.process.clock import ClockWatch, utc_now
+from svc.transport.addresses import TcpAddress
+from svc.transport.creators import TlsIdentity
+from svc.workload.errors import CredentialsMissing, PqFileMissing
+from svc.workload.pqfile import read_pq_bundles
+from svc.workload.source import WorkloadSource
+
+TICK_SECONDS: Final = 1.0
+_LIBRARIES: Final = ("grpclib", "asyncio")
+
+
+class Authority(MultiService):
+    """
+    An authority with a trust domain of its own, or a PQ issuer only.
+
+    ``config_path`` is read again when it changes, for its entries; None for no file.
+    """
+
+    def __init__(
+        self,
+        settings: AuthoritySettings,
+        reactor: Any,
+        *,
+        config_path: str | None = None,
+        now: Callable[[], datetime] = utc_now,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._reactor = reactor
+        self._now = now
+        self._random = random
+        self._report = AuthorityLog(reactor.seconds)
+        self._clock_watch = ClockWatch(now, reactor.seconds)
+        self._registry = settings.registry
+        self._domain = None if settings.pq_only else self._make_domain()
+        self._source = self._make_source()
+        self._pq: PqRoots | None = None
+        self._keys = None if settings.dataDir is None else KeyStore(settings.dataDir, settings.trustDomain)
+        self._keys_loaded = False
+        pq_path = settings.pq_bundle_path if self._has_pq else None
+        self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
+        self._files = self._watched_files(config_path)
+        self._tick = LoopingCall(self.tick)
+        self._tick.clock = reactor
+        self._failed = ""
+        self._listening = False
+        self._library_log = LibraryLogHandler(logging.WARNING)
+
+    @property
+    def _has_pq(self) -> bool:
+        return self._settings.pqIssuer is not None or any(each.pqBundleFile for each in self._settings.federatesWith)
+
+    def startService(self) -> None:
+        """Write the files, open the sockets, start the tick; if one fails, those that were opened are closed."""
+        for name in _LIBRARIES:
+            logging.getLogger(name).addHandler(self._library_log)
+        self._publication.load()
+        # Before anything is written: a second authority must not change the files of the running one.
+        for path in self._socket_paths():
+            check_free(path)
+        try:
+            self._load_keys(self._now())
+            self._advance(self._now())
+            if not self._listening:
+                self._add_listeners()
+                self._listening = True
+            super().startService()
+        except SvcError:
+            for service in self.services:
+                service.stopService()
+            self._close_keys()
+            raise
+        self._tick.start(TICK_SECONDS, now=False).addErrback(self._tick_failed)
+        if self._source is not None:
+            self._source.when_ready().addErrback(self._still_waiting)
+        self._report.record(
+            "svc.authority.started",
+            {},
+            {"trust_domain": str(self._settings.trustDomain), "pq_only": self._settings.pq_only},
+        )
+
+    def stopService(self) -> Deferred[None]:
+        """Close everything; without a ``dataDir`` the keys end with the process."""
+        if self._tick.running:
+            self._tick.stop()
+        for name in _LIBRARIES:
+            logging.getLogger(name).removeHandler(self._library_log)
+        stopped: Deferred[None] = super().stopService()
+        stopped.addCallback(lambda _result: self._close_keys())
+        return stopped
+
+    def tick(self) -> None:
+        """Rotate keys, read changed files, write changed ones; a failure is logged once and retried."""
+        self._check_clock()
+        try:
+            self._advance(self._now())
+            self._failed = ""
+        except SvcError as error:
+            if str(error) != self._failed:
+                self._failed = str(error)
+                self._report.record(
+                    "svc.runtime.failure", {"detail_reason": error.reason, "detail": str(error)}, {}, warn=True
+                )
+
+    def _load_keys(self, now: datetime) -> None:
+        """Read stored keys or make new ones; a second start continues with the keys in memory."""
+        kept = StoredKeys() if self._keys is None else self._keys.open(now)
+        if self._keys_loaded:
+            return
+        self._keys_loaded = True
+        self._pq = self._make_pq_roots()
+        if self._keys is None:
+            return
+        if self._domain is not None:
+            self._keys.keep("x509", self._domain.x509.ring, kept.x509)
+            self._keys.keep("jwt", self._domain.jwt.ring, kept.jwt)
+            self._domain.x509.ensure_algorithm(now)
+        if self._pq is not None:
+            self._keys.keep("pq", self._pq.ring, kept.pq)
+            self._pq.ensure_algorithm(now)
+        counts = {"x509": len(kept.x509), "jwt": len(kept.jwt), "pq": len(kept.pq)}
+        event = "svc.authority.keys.loaded" if kept.found else "svc.authority.keys.begun"
+        self._report.record(event, {}, {"path": self._keys.path, **counts}, warn=not kept.found)
+
+    def _close_keys(self) -> None:
+        if self._keys is not None:
+            self._keys.close()
+
+    def _check_clock(self) -> None:
+        step = self._clock_watch.check()
+        if step is not None:
+            self._report.record("svc.runtime.clock_stepped", {}, {"seconds": round(step, 3)}, warn=True)
+            if self._domain is not None:
+                self._domain.clock_stepped(step)
+            if self._source is not None:
+                self._source.clock_stepped()
+
+    def _advance(self, now: datetime) -> None:
+        for file in self._files:
+            file.check()
+        rotated = [self._domain.advance(now)] if self._domain is not None else []
+        if self._pq is not None:
+            rotated.append(self._pq.advance(now))
+        if any(rotated):
+            self._report.record("svc.authority.rotated", {}, {"trust_domain": str(self._settings.trustDomain)})
+        domain, pq = self._domain, self._pq.bundles if self._pq is not None else None
+        if domain is not None:
+            self._publication.publish_bundle(domain.x509.bundle(), domain.jwt.bundle(), domain.sequence)
+        self._publication.publish_roots(self._bundles(), pq, now)
+
+    def _bundles(self) -> BundleSet:
+        if self._domain is not None:
+            return self._domain.bundles()
+        try:
+            return self._source.bundles if self._source is not None else BundleSet()
+        except CredentialsMissing:
+            # The other SPIFFE implementation has not answered yet: there is nothing to archive.
+            return BundleSet()
+
+    def _audience(self) -> SpiffeID:
+        return self._settings.issuer_id if self._source is None else self._source.svid.spiffe_id
+
+    def _identity(self) -> TlsIdentity:
+        if self._source is not None:
+            return self._source
+        if self._domain is None:
+            raise CredentialsMissing(socket=self._settings.folder_socket)
+        return OwnIdentity(self._domain, self._settings.issuer_id, self._now)
+
+    def _make_domain(self) -> LocalDomain:
+        keys = self._settings.keys
+        return make_domain(
+            self._settings.trustDomain,
+            algorithm=keys.caAlgorithm,
+            leaf_algorithm=keys.svidAlgorithm,
+            ttl=timedelta(seconds=keys.caTtl),
+            random=self._random,
+        )
+
+    def _make_source(self) -> WorkloadSource | None:
+        if self._settings.workloadApi is None:
+            return None
+        trust_domain = self._settings.trustDomain
+        source = WorkloadSource(
+            self._settings.workloadApi, reactor=self._reactor, trust_domain=trust_domain, now=self._now
+        )
+        # A new root is archived before the first leaf for an SVID below it is issued.
+        source.subscribe(self.tick)
+        source.setServiceParent(self)
+        return source
+
+    def _make_pq_roots(self) -> PqRoots | None:
+        if not self._has_pq:
+            return None
+        settings, pq = self._settings, self._settings.pqIssuer or PqSettings()
+        try:
+            before = read_pq_bundles(settings.pq_bundle_path)
+        except PqFileMissing:
+            before = PqBundles()
+        roots = PqRoots(
+            settings.trustDomain,
+            before,
+            ttl=timedelta(seconds=pq.rootTtl),
+            algorithm=pq.algorithm,
+            random=self._random,
+        )
+        roots.keep_federated(frozenset(each.trustDomain for each in settings.federatesWith))
+        return roots
+
+    def _socket_paths(self) -> list[str]:
+        pq = self._settings.pqIssuer
+        return [path for path in (self._settings.socket, pq.socket if pq is not None else None) if path is not None]
+
+    def _add_listeners(self) -> None:
+        settings, reactor = self._settings, self._reactor
+        if settings.socket is not None and self._domain is not None:
+            api = WorkloadApi(
+                self._domain, lambda: self._registry, self._now, self._report, open_bundles=settings.openBundles
+            )
+            WorkloadApiListener(
+                settings.socket, settings.socketMode, settings.socketGroup, api, reactor
+            ).setServiceParent(self)
+        pq = settings.pqIssuer
+        if pq is None or self._pq is None:
+            return
+        service = PqService(self._pq.issuer, self._bundles, self._audience, self._now, self._random, self._report)
+        if pq.socket is not None:
+            site = pq_site(service, partial(UnixCaller, attest=self._attest(pq)), reactor)
+            UnixListener(pq.socket, pq.socketMode, pq.socketGroup, site, reactor).setServiceParent(self)
+        if pq.listen is not None:
+            address = TcpAddress(pq.listen.host, pq.listen.port)
+            site = pq_site(service, TlsCaller, reactor)
+            TlsListener(
+                address,
+                self._identity(),
+                self._own_domain_only,
+                site,
+                self._now,
+                reactor,
+                HandshakeLog(self._report),
+            ).setServiceParent(self)
+
+    def _own_domain_only(self, peer: SvidEvidence) -> None:
+        """Refuse an identity of a federated trust domain in the handshake: it gets no leaf here."""
+        if peer.spiffe_id.trust_domain != self._settings.trustDomain:
+            raise NotaryError("wrong_trust_domain", spiffe_id=peer.spiffe_id, trust_domain=self._settings.trustDomain)
+
+    def _attest(self, pq: PqSettings) -> Attest:
+        if self._settings.entries or not self._settings.pq_only:
+            return registered(lambda: self._registry)
+        return listed(pq.allowUids if pq.allowUids is not None else (os.geteuid(),))
+
+    def _watched_files(self, config_path: str | None) -> tuple[WatchedFile, ...]:
+        files: list[WatchedFile] = []
+        for federated in self._settings.federatesWith:
+            files.extend(self._federated_files(federated))
+        if config_path is not None:
+            files.append(WatchedFile(config_path, lambda: self._reload(config_path), self._report.file_refused))
+        return tuple(files)
+
+    def _federated_files(self, federated: FederationSettings) -> list[WatchedFile]:
+        name = federated.trustDomain
+
+        def read_bundle(path: str) -> None:
+            if self._domain is not None and self._domain.set_foreign(read_foreign(path, name)):
+                self._federated(str(name), path)
+
+        def read_pq_bundle(path: str) -> None:
+            found = read_foreign_pq(path, name)
+            if self._pq is not None and self._pq.set_foreign(found.bundle, found.sequence):
+                self._federated(str(name), path)
+
+        pairs = ((federated.bundleFile, read_bundle), (federated.pqBundleFile, read_pq_bundle))
+        return [
+            WatchedFile(path, partial(reader, path), self._report.file_refused)
+            for path, reader in pairs
+            if path is not None
+        ]
+
+    def _federated(self, trust_domain: str, path: str) -> None:
+        self._report.record("svc.authority.federated", {}, {"trust_domain": trust_domain, "path": path})
+
+    def _reload(self, path: str) -> None:
+        """Apply the entries of a changed file; other keys need a restart."""
+        settings = load_settings(path)
+        if settings.model_copy(update={"entries": self._settings.entries}) != self._settings:
+            self._report.record(
+                "svc.config.warning",
+                {"detail": "only entries are read again; other keys need a restart"},
+                {"path": path},
+                warn=True,
+            )
+        registry = settings.registry
+        if registry.entries != self._registry.entries:
+            self._registry = registry
+            if self._domain is not None:
+                self._domain.changes.notify()
+            self._report.record("svc.config.loaded", {}, {"path": path, "entries": len(registry.entries)})
+
+    def _still_waiting(self, failure: Failure) -> None:
+        """Log that the other SPIFFE implementation does not answer; requests are refused until it does."""
+        error = failure.value
+        if isinstance(error, SvcError) and self.running:
+            fields = {"detail_reason": error.reason, "detail": f"{error}; {error.advice()}"}
+            self._report.record("svc.workload.source.stale", fields, {}, warn=True)
+
+    def _tick_failed(self, failure: Failure) -> None:
+        """Restart the tick after a defect in it, so that rotation continues."""
+        self._report.log.failure("the tick of the authority failed", failure)
+        if self.running:
+            self._reactor.callLater(TICK_SECONDS, self._tick_again)
+
+    def _tick_again(self) -> None:
+        if self.running and not self._tick.running:
+            self._tick.start(TICK_SECONDS, now=False).addErrback(self._tick_failed)

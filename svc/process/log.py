@@ -1,0 +1,72 @@
+"""The log of a daemon under ``twistd``: its destination, its format, and its place in the application."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Mapping
+
+from twisted.application.service import IServiceCollection, MultiService
+from twisted.logger import ILogObserver
+from twisted.python.components import Componentized
+
+from svc.telemetry.logs import LogFormat, RecordObserver, missing_event, text_line
+from svc.telemetry.outlet import Outlet, take_standard_output
+from svc.telemetry.records import Origin, RecordBuilder
+
+
+class LoggedService(MultiService):
+    """
+    The service at the top of an application; makes ``observer`` the application's log.
+
+    ``twistd`` gets the observer from the application after it has attached the plugin's service and before it logs
+    anything; earlier events are replayed to it.
+    """
+
+    def __init__(self, observer: RecordObserver, outlet: Outlet | None = None) -> None:
+        super().__init__()
+        self.observer = observer
+        self._outlet = outlet
+
+    def startService(self) -> None:
+        """Start the log's thread, which must not be before ``twistd`` has forked, then the services."""
+        if self._outlet is not None:
+            self._outlet.start()
+        super().startService()
+
+    def setServiceParent(self, parent: IServiceCollection) -> None:
+        if isinstance(parent, Componentized):
+            parent.setComponent(ILogObserver, self.observer)
+        super().setServiceParent(parent)
+
+
+def process_log(origin: Origin, options: Mapping[str, object], log_format: LogFormat) -> tuple[RecordObserver, Outlet]:
+    """
+    Open the log of this process; called once, as early as its options are known.
+
+    Args:
+        origin: the process, for all records.
+        options: twistd's own options, ``subOptions.parent`` of a plugin.
+        log_format: ``json`` for schema svc.log/1, ``text`` for people.
+
+    Returns:
+        The observer and its outlet, for :class:`LoggedService`.
+    """
+    builder = RecordBuilder(origin, random=os.urandom)
+    line = builder.line if log_format == "json" else lambda event: text_line(builder.build(event))
+    path = log_path(options)
+    descriptor = take_standard_output() if path is None else _open_log(path)
+    outlet = Outlet(descriptor, lambda count: line(missing_event(count)))
+    atexit.register(outlet.flush)
+    return RecordObserver(line, builder, outlet.write), outlet
+
+
+def log_path(options: Mapping[str, object]) -> str | None:
+    """The file of ``--logfile``, ``twistd.log`` for a daemon without one, None for standard output."""
+    name = options.get("logfile") or ("" if options.get("nodaemon") else "twistd.log")
+    return name if isinstance(name, str) and name not in ("", "-") else None
+
+
+def _open_log(path: str) -> int:
+    # Opened once: a program that rotates the file has to copy and truncate it.
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)

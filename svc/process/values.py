@@ -1,0 +1,101 @@
+"""Types of configuration values that several daemons share: identities, sockets, addresses, durations, names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BeforeValidator
+
+from svc.identity import TrustDomain
+from svc.identity.matchers import parse_matcher
+from svc.settings import (
+    ADDRESS_PATTERN,
+    DURATION_PATTERN,
+    Duration,
+    HostPort,
+    ValueFormat,
+    format_duration,
+    text_format,
+)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+
+
+def _trust_domain(text: str) -> str:
+    _check_parses(TrustDomain.parse, text, "the name of a trust domain, such as prod.example.org")
+    return text
+
+
+def _matcher(text: str) -> str:
+    _check_parses(parse_matcher, text, "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*")
+    return text
+
+
+def _check_parses(parse: Callable[[str], object], text: str, expected: str) -> None:
+    try:
+        parse(text)
+    except Exception as error:
+        raise ValueError(expected) from error
+
+
+def _socket(text: str) -> str:
+    if not text.startswith("unix:///") or len(text) < 9:
+        raise ValueError("unix:/// and the absolute path of a socket")
+    return text
+
+
+def parse_upstream(value: object) -> HostPort | str:
+    """Parse ``host:port`` or ``unix:///path``; the text of a ``ValueError`` says what was expected."""
+    if isinstance(value, str) and value.startswith("unix:"):
+        return _socket(value)
+    address = HostPort.parse(value)
+    if not address.host or not address.port:
+        raise ValueError("an address host:port, or unix:/// and the absolute path of a socket")
+    return address
+
+
+def _optional_address(value: object) -> HostPort | None:
+    # "0" and the empty text disable a listener, as in other components of the platform.
+    if value in ("", "0", 0) and not isinstance(value, bool | float):
+        return None
+    return HostPort.parse(value)
+
+
+def _positive(value: float) -> float:
+    if value <= 0:
+        raise ValueError("a duration above 0s")
+    return value
+
+
+def _name(value: str) -> str:
+    if _NAME.match(value) is None:
+        raise ValueError("a name of at most 63 letters, digits, dots, hyphens and underscores, no mark in front")
+    return value
+
+
+SOCKET_PATTERN: Final = "^unix:///.+$"
+_MATCHER_PATTERN: Final = "^spiffe://[a-z0-9._-]+(/.*)?$"
+
+TrustDomainText = Annotated[str, AfterValidator(_trust_domain), text_format("trust domain", "^[a-z0-9._-]{1,255}$")]
+MatcherText = Annotated[str, AfterValidator(_matcher), text_format("matcher", _MATCHER_PATTERN)]
+SocketText = Annotated[str, AfterValidator(_socket), text_format("socket", SOCKET_PATTERN)]
+Upstream = Annotated[
+    HostPort | str,
+    BeforeValidator(parse_upstream),
+    text_format("`host:port` or socket", f"{SOCKET_PATTERN}|{ADDRESS_PATTERN}"),
+]
+OptionalAddress = Annotated[
+    HostPort | None,
+    BeforeValidator(_optional_address),
+    ValueFormat(
+        'address, or `"0"` or `""` for none',
+        {"anyOf": [{"type": "string", "pattern": f"^0?$|{ADDRESS_PATTERN}"}, {"const": 0}]},
+        lambda address: str(address or "0"),
+    ),
+]
+Wait = Annotated[
+    Duration, AfterValidator(_positive), text_format("duration above 0s", DURATION_PATTERN, format_duration)
+]
+ListenerName = Annotated[str, AfterValidator(_name), text_format("name", "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]

@@ -1,0 +1,285 @@
+"""The pages for scrapers and operators, through a whole HTTP server without a network."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import CannotListenError
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.resource import Resource
+
+from svc.errors import SvcError
+from svc.process.admin import admin_root
+from svc.process.listening import ListenFailed
+from svc.process.metrics import metrics_root
+from svc.process.pages import (
+    IDLE_SECONDS,
+    LIFETIME,
+    MAX_BODY,
+    MAX_CONNECTIONS,
+    HttpService,
+)
+from svc.settings import HostPort
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+METRICS = HostPort("", 9092)
+ADMIN = HostPort("127.0.0.1", 9902)
+
+
+class StoreBroken(SvcError):
+    """the store {path} is broken"""
+
+    reason = "notary_unavailable"
+
+
+class PageCase(SynchronousTestCase):
+    """Sends HTTP requests to a service in memory."""
+
+    def setUp(self) -> None:
+        self.reactor = MemoryReactorClock()
+
+    def started(self, service: HttpService) -> Any:
+        service.startService()
+        self.addCleanup(service.stopService)
+        return self.reactor.tcpServers[-1][1]
+
+    def connect(self, factory: Any) -> StringTransport:
+        protocol = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000))
+        transport = StringTransport()
+        protocol.makeConnection(transport)
+        transport.protocol = protocol  # type: ignore[attr-defined]
+        return transport
+
+    def request(self, factory: Any, request: str, *, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+        transport = self.connect(factory)
+        transport.protocol.dataReceived(request.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)  # type: ignore[attr-defined]
+        self.reactor.advance(0)
+        head, _empty, content = transport.value().partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        return int(status.split()[1]), headers, content
+
+
+class MetricsPageTests(PageCase):
+    """``/metrics``."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        registry = CollectorRegistry()
+        Counter("svc_test_things", "Things.", registry=registry).inc()
+        Histogram("svc_test_seconds", "Seconds.", registry=registry).observe(1)
+        self.factory = self.started(HttpService(METRICS, metrics_root(registry), reactor=self.reactor))
+
+    def test_plain_text(self) -> None:
+        """Without a wish the page is Prometheus text, with no series but those that were asked for."""
+        status, headers, page = self.request(self.factory, "GET /metrics HTTP/1.1\nHost: a")
+        self.assertEqual((200, True), (status, headers["content-type"].startswith("text/plain")))
+        self.assertIn(b"svc_test_things_total 1.0\n", page)
+        self.assertIn(b"svc_test_seconds_count 1.0\n", page)
+        self.assertNotIn(b"_created", page)
+
+    def test_open_metrics(self) -> None:
+        """A scraper that asks for OpenMetrics gets it, ended as the format demands."""
+        request = "GET /metrics HTTP/1.1\nHost: a\nAccept: application/openmetrics-text; version=1.0.0"
+        _status, headers, page = self.request(self.factory, request)
+        self.assertTrue(headers["content-type"].startswith("application/openmetrics-text"))
+        self.assertTrue(page.endswith(b"# EOF\n"))
+        self.assertNotIn(b"_created", page)
+
+    def test_odd_accept(self) -> None:
+        """An Accept that cannot be read costs nobody the page."""
+        for accept in ("application/openmetrics-text; version=x.y", "text/plain; version=", ";;,,=", "a" * 3000):
+            status, _headers, page = self.request(self.factory, f"GET /metrics HTTP/1.1\nHost: a\nAccept: {accept}")
+            self.assertEqual((200, True), (status, b"svc_test_things_total" in page), accept)
+
+    def test_other_paths_and_methods(self) -> None:
+        """There is one page, to be read only."""
+        self.assertEqual(404, self.request(self.factory, "GET / HTTP/1.1\nHost: a")[0])
+        self.assertEqual(405, self.request(self.factory, "POST /metrics HTTP/1.1\nHost: a\nContent-Length: 0")[0])
+
+
+class LimitTests(PageCase):
+    """A page server cannot be made to hold much."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.service = HttpService(ADMIN, Resource(), reactor=self.reactor)
+        self.factory = self.started(self.service)
+
+    def test_bodies(self) -> None:
+        """A body at the limit is taken, one octet more or one of unknown length is refused at once."""
+        for headers, body, expected in (
+            (f"Content-Length: {MAX_BODY}", b"x" * MAX_BODY, 404),
+            (f"Content-Length: {MAX_BODY + 1}", b"", 413),
+            (f"Content-Length: {MAX_BODY + 1}", b"x" * (MAX_BODY + 1), 413),
+            ("Transfer-Encoding: chunked", b"5\r\nhello\r\n0\r\n\r\n", 413),
+        ):
+            request = f"POST / HTTP/1.1\nHost: a\n{headers}"
+            self.assertEqual(expected, self.request(self.factory, request, body=body)[0], headers)
+
+    def test_connections(self) -> None:
+        """As many connections as the limit says are served; the next is closed, and room returns."""
+        transports = [self.connect(self.factory) for _number in range(MAX_CONNECTIONS)]
+        self.assertIsNone(self.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000)))
+        transports[0].protocol.connectionLost()  # type: ignore[attr-defined]
+        self.assertIsNotNone(self.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000)))
+
+    def test_silent_connections(self) -> None:
+        """A connection that says nothing is closed after the idle time."""
+        transport = self.connect(self.factory)
+        self.reactor.advance(IDLE_SECONDS - 1)
+        self.assertFalse(transport.disconnecting)
+        self.reactor.advance(1)
+        self.assertTrue(transport.disconnecting)
+
+    def test_slow_connections(self) -> None:
+        """A connection that keeps sending a head is closed at the end of its lifetime."""
+        transport = self.connect(self.factory)
+        transport.protocol.dataReceived(b"GET / HTTP/1.1\r\nX: ")  # type: ignore[attr-defined]
+        for _turn in range(int(LIFETIME / 10) - 1):
+            self.reactor.advance(10)
+            transport.protocol.dataReceived(b"x")  # type: ignore[attr-defined]
+        self.assertFalse(transport.disconnected or transport.disconnecting)
+        self.reactor.advance(10)
+        self.assertTrue(transport.disconnected or transport.disconnecting)
+
+    def test_stop_closes(self) -> None:
+        """A stopped service has no port, no connection and no timer of a connection."""
+        transport = self.connect(self.factory)
+        self.successResultOf(self.service.stopService())
+        self.assertTrue(transport.disconnected or transport.disconnecting)
+        self.assertIsNone(self.service.bound)
+
+
+class PortTests(PageCase):
+    """Opening the port."""
+
+    def test_disabled_service(self) -> None:
+        """Without an address no port is opened."""
+        service = HttpService(None, Resource(), reactor=self.reactor)
+        service.startService()
+        self.assertEqual([], self.reactor.tcpServers)
+        self.assertIsNone(service.bound)
+        self.successResultOf(service.stopService())
+
+    def test_taken(self) -> None:
+        """A port that is taken raises an error that names the key to change; the service does not run."""
+
+        class Taken(MemoryReactorClock):
+            def listenTCP(self, port: int, *arguments: object, **named: object) -> NoReturn:
+                raise CannotListenError("127.0.0.1", port, OSError(98, "Address already in use"))
+
+        service = HttpService(ADMIN, Resource(), reactor=Taken(), key="adminAddr (the default)")
+        error = self.assertRaises(ListenFailed, service.startService)
+        self.assertEqual(
+            "adminAddr (the default) cannot be opened at 127.0.0.1:9902: Address already in use", str(error)
+        )
+        self.assertIn("choose another one in adminAddr (the default)", error.advice())
+        self.assertFalse(service.running)
+        self.successResultOf(service.stopService())
+
+
+class AdminPageTests(PageCase):
+    """``/livez``, ``/readyz``, ``/drain``, ``/config``."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.health = Health(("credentials", "store", "pqIssuer"), optional=("pqIssuer",), now=lambda: START)
+        self.drains = 0
+        root = admin_root(self.health, drain=self.drain, config=lambda: {"trustDomain": "example.org"})
+        self.factory = self.started(HttpService(ADMIN, root, reactor=self.reactor))
+
+    def drain(self) -> None:
+        self.drains += 1
+        self.health.drain()
+
+    def test_live(self) -> None:
+        """While the reactor runs the answer is 200, whatever the conditions."""
+        status, _headers, page = self.request(self.factory, "GET /livez HTTP/1.1\nHost: a")
+        self.assertEqual((200, {"live": True}), (status, json.loads(page)))
+
+    def test_not_ready(self) -> None:
+        """Until every required condition holds the answer is 503 and names each with its reason."""
+        self.health.holds("credentials", "not renewed")
+        self.health.fails_with("store", StoreBroken(path="notary.db"))
+        status, headers, page = self.request(self.factory, "GET /readyz HTTP/1.1\nHost: a")
+        expected = {
+            "ready": False,
+            "draining": False,
+            "conditions": [
+                {
+                    "name": "credentials",
+                    "ok": True,
+                    "required": True,
+                    "since": "2026-11-21T00:00:00.000000Z",
+                    "message": "not renewed",
+                },
+                {
+                    "name": "store",
+                    "ok": False,
+                    "required": True,
+                    "since": "2026-11-21T00:00:00.000000Z",
+                    "reason": "notary_unavailable",
+                    "message": "the store notary.db is broken",
+                },
+                {
+                    "name": "pqIssuer",
+                    "ok": False,
+                    "required": False,
+                    "since": "2026-11-21T00:00:00.000000Z",
+                    "reason": "not_yet_known",
+                },
+            ],
+        }
+        self.assertEqual((503, "application/json", expected), (status, headers["content-type"], json.loads(page)))
+
+    def test_ready(self) -> None:
+        """With every required condition the answer is 200, whatever the others say."""
+        self.health.holds("credentials")
+        self.health.holds("store")
+        status, _headers, page = self.request(self.factory, "GET /readyz HTTP/1.1\nHost: a")
+        self.assertEqual((200, True), (status, json.loads(page)["ready"]))
+
+    def test_drain_leaves_an_audit_record(self) -> None:
+        """The request that starts a drain is logged once; refused ones the first, second, fourth ... time."""
+        logged: list[dict[str, Any]] = []
+        globalLogPublisher.addObserver(logged.append)
+        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+        request = "POST /drain HTTP/1.1\nHost: a\nContent-Length: 0"
+        for _number in range(5):
+            self.request(self.factory, f"{request}\nOrigin: http://evil.example")
+        for _number in range(2):
+            self.request(self.factory, request)
+        records = [each for each in logged if each.get("svc_event") is Event.ADMIN_DRAIN]
+        self.assertEqual(["failure"] * 3 + [None], [each["svc_fields"].get("outcome") for each in records])
+        self.assertEqual([1, 2, 4, None], [each["svc_attributes"].get("attempts") for each in records])
+        self.assertEqual({"192.168.1.1"}, {each["svc_attributes"]["source.address"] for each in records})
+
+    def test_drain(self) -> None:
+        """POST starts a drain; GET does not, nor does a request that a browser sends for another site."""
+        self.assertEqual(405, self.request(self.factory, "GET /drain HTTP/1.1\nHost: a")[0])
+        for header in ("Origin: http://evil.example", "Sec-Fetch-Site: cross-site"):
+            request = f"POST /drain HTTP/1.1\nHost: a\n{header}\nContent-Length: 0"
+            self.assertEqual(403, self.request(self.factory, request)[0])
+        self.assertEqual(0, self.drains)
+        self.assertEqual(202, self.request(self.factory, "POST /drain HTTP/1.1\nHost: a\nContent-Length: 0")[0])
+        self.assertEqual((1, True), (self.drains, self.health.draining))
+
+    def test_config(self) -> None:
+        """The configuration is shown as given."""
+        _status, _headers, page = self.request(self.factory, "GET /config HTTP/1.1\nHost: a")
+        self.assertEqual({"trustDomain": "example.org"}, json.loads(page))
+
+    def test_optional_pages(self) -> None:
+        """Without a drain or a configuration to show there are no such pages."""
+        factory = self.started(HttpService(ADMIN, admin_root(self.health), reactor=self.reactor))
+        for path in ("/drain", "/config"):
+            self.assertEqual(404, self.request(factory, f"GET {path} HTTP/1.1\nHost: a")[0])
