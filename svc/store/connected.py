@@ -12,6 +12,7 @@ import os
 import sqlite3
 from typing import Final
 
+from svc.store.disk import refusal
 from svc.store.errors import StoreError
 from svc.store.interface import Entity
 from svc.store.reserve import Reserve
@@ -59,6 +60,7 @@ class ConnectedWriter:
     Attributes:
         degraded: True from the first refused write until :meth:`recover` succeeds.
         damaged: True once the database was found damaged; it then takes nothing until the next start has looked at it.
+        trouble: why the database refused last; empty where it never has.
     """
 
     def __init__(self, path: str, connection: sqlite3.Connection, reserve: Reserve, *, connect: Connect) -> None:
@@ -69,6 +71,21 @@ class ConnectedWriter:
         self._unchecked = 0
         self.degraded = False
         self.damaged = False
+        self.trouble = ""
+
+    def refused(self, entity: Entity, error: Exception) -> Refused:
+        """
+        Take note of an error.
+
+        Args:
+            entity: what it hit.
+            error: of SQLite or of the file system.
+
+        Returns:
+            It with its explanation, to be raised or settled.
+        """
+        self.trouble = refusal(self._path, error)
+        return Refused(entity, error, self.trouble)
 
     def recover(self) -> None:
         """
@@ -81,14 +98,18 @@ class ConnectedWriter:
         if self.damaged:
             # The probe might miss the damaged page, and a new record hit it after it was promised a place.
             raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
-        self._reserve.fill()
+        try:
+            self._reserve.fill()
+        except OSError as error:
+            self.refused("db", error)
+            raise
         try:
             with Transaction(self._ready()) as connection:
                 connection.execute("UPDATE write_probe SET count = count + 1")
             self._checkpoint("TRUNCATE")
         except sqlite3.Error as error:
             self._disconnect()
-            raise Refused("db", error) from error
+            raise self.refused("db", error) from error
         self.degraded = False
 
     def checkpoint_if_due(self) -> Entity | None:
@@ -107,7 +128,7 @@ class ConnectedWriter:
             if self._checkpoint("PASSIVE") > CHECKPOINT_PAGES:
                 self._checkpoint("TRUNCATE")
         except sqlite3.Error as error:
-            self._give_way(Refused("db", error))
+            self._give_way(self.refused("db", error))
             return "db"
         return None
 
@@ -123,7 +144,8 @@ class ConnectedWriter:
             if self._connection is not None and not self.degraded:
                 self._checkpoint("TRUNCATE")
             self._disconnect()
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            self.refused("db", error)
             # Nothing is lost: what was acknowledged is in the log and is found there at the next start.
             refused = "db"
         self._reserve.close()

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
+from svc.folders import sync_folder
 from svc.store.errors import StoreCorrupt
 from svc.store.schema import CHECK_LIMIT, NOTARY, Schema, check_pages, check_version, opening_error, primary_code
 
@@ -135,11 +136,7 @@ def set_aside(path: str, now: datetime) -> str:
     for part in _PARTS:
         if os.path.lexists(path + part):
             os.rename(path + part, aside + part)
-    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(os.path.dirname(os.path.abspath(path)))
     return aside
 
 

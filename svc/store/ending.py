@@ -3,7 +3,7 @@ The end of threads that work with a database, and how long it is waited for.
 
 One rule for every database: a thread that hangs in its disk, in a lock or in the network holds an end for so many
 seconds and no longer. Threads of lanes are daemons, so the interpreter does not wait for them; a process of ours then
-ends with ``svc.workload.process.end_with_failure``. Must not know what the threads do.
+ends with ``svc.process.lifecycle.stop_with_failure``. Must not know what the threads do.
 """
 
 from __future__ import annotations

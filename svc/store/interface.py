@@ -32,8 +32,8 @@ class StoreObserver(Protocol):
     def committed(self, count: int, seconds: float) -> None:
         """A group of ``count`` records became durable, which took ``seconds``."""
 
-    def writable_changed(self, writable: bool) -> None:
-        """New records can, or can no longer, be promised a place."""
+    def writable_changed(self, writable: bool, trouble: str = "") -> None:
+        """New records can be promised a place, or can no longer, and why not."""
 
     def damaged(self, path: str) -> None:
         """Damage was met while the database at ``path`` is in use; it takes no more records until a new start."""
@@ -54,7 +54,7 @@ class SilentStoreObserver:
     def committed(self, count: int, seconds: float) -> None:
         """Do nothing."""
 
-    def writable_changed(self, writable: bool) -> None:
+    def writable_changed(self, writable: bool, trouble: str = "") -> None:
         """Do nothing."""
 
     def damaged(self, path: str) -> None:
@@ -73,6 +73,8 @@ class INotaryStore(Interface):
     writable: bool = Attribute(
         "Whether a new record can be promised a place; a request that needs one is not forwarded while this is False."
     )
+
+    trouble: str = Attribute("Why not, in the words of an operator: the cause and what the database said; else empty.")
 
     def init() -> None:
         """

@@ -25,6 +25,8 @@ class Writing(Protocol):
     """Writes to one database; everything blocks and runs in the writer's thread."""
 
     degraded: bool
+    trouble: str
+    """Why the database refused last."""
 
     def commit(self, rows: Sequence[Row]) -> Outcome:
         """Make records durable in one transaction."""
@@ -147,8 +149,8 @@ class Desk(Protocol):
     def refused(self, op: Operation, entity: Entity, detail: str = "") -> None:
         """The database refused an operation."""
 
-    def show_writable(self, writable: bool) -> None:
-        """New records can, or cannot, be promised a place."""
+    def show_writable(self, writable: bool, trouble: str = "") -> None:
+        """New records can be promised a place, or cannot, and why not."""
 
     def closed(self) -> None:
         """One of the two threads is about to end."""
@@ -200,13 +202,14 @@ class WriteLoop:
             elif isinstance(job, Recover):
                 settlements += self._recover()
         # First, so that whoever learns that a record was refused finds the store unwritable already.
-        self._deliver([partial(self._desk.show_writable, not self._writer.degraded), *settlements])
+        self._deliver([self._shown(), *settlements])
         # Only now: nobody waits for a checkpoint.
         refused = self._writer.checkpoint_if_due()
         if refused is not None:
-            self._deliver(
-                [partial(self._desk.refused, "put", refused), partial(self._desk.show_writable, False)],
-            )
+            self._deliver([partial(self._desk.refused, "put", refused, self._writer.trouble), self._shown()])
+
+    def _shown(self) -> Settlement:
+        return partial(self._desk.show_writable, not self._writer.degraded, self._writer.trouble)
 
     def look(self, lost: Callable[[], bool]) -> None:
         """
@@ -216,8 +219,7 @@ class WriteLoop:
             lost: asks the writer.
         """
         if lost():
-            gone = partial(self._desk.refused, "put", "db", "the server ended the connection")
-            self._deliver([gone, partial(self._desk.show_writable, False)])
+            self._deliver([partial(self._desk.refused, "put", "db", self._writer.trouble), self._shown()])
 
     def finish(self) -> None:
         """Let go of the database."""
@@ -228,7 +230,7 @@ class WriteLoop:
         refused = self._writer.close()
         settlements += [partial(job.done.errback, StoreClosed()) for job in self._pruning]
         if refused is not None:
-            settlements.append(partial(self._desk.refused, "close", refused))
+            settlements.append(partial(self._desk.refused, "close", refused, self._writer.trouble))
         self._deliver([*settlements, self._desk.closed])
 
     def _commit(self, puts: Sequence[Put]) -> list[Settlement]:
@@ -327,7 +329,8 @@ class ReadLoop:
     def _not_read(self, job: Get, entity: Entity, error: Exception) -> list[Settlement]:
         self._reader.renew()
         refused = self._unavailable(error)
-        return [partial(self._desk.refused, "get", entity), partial(self._desk.read, job, refused)]
+        said = str(refused.evidence.get("detail", refused))
+        return [partial(self._desk.refused, "get", entity, said), partial(self._desk.read, job, refused)]
 
     def finish(self) -> None:
         """Let go of the database."""

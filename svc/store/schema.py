@@ -7,13 +7,14 @@ not know what the records mean.
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from svc.folders import make_folder, sync_folder
+from svc.store.disk import refusal
 from svc.store.errors import StoreCorrupt, StoreForeign, StoreUnavailable, StoreVersionUnsupported
 
 #: ``PRAGMA application_id`` of our files.
@@ -98,7 +99,7 @@ def plain_connect(path: str) -> sqlite3.Connection:
 
 def prepare_folder(path: str) -> None:
     """
-    Make the folder (0700) where it is absent.
+    Make the folder (0700) where it is absent, durably.
 
     Args:
         path: of the database.
@@ -106,16 +107,12 @@ def prepare_folder(path: str) -> None:
     Raises:
         OSError: where that is not allowed.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except FileExistsError as error:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
+    make_folder(os.path.dirname(os.path.abspath(path)))
 
 
 def prepare_file(path: str) -> None:
     """
-    Make the file (0600), or narrow its mode.
+    Make the file (0600) durably, or narrow its mode; SQLite does the same for the write-ahead log.
 
     Args:
         path: of the database, in a folder that is there.
@@ -123,18 +120,14 @@ def prepare_file(path: str) -> None:
     Raises:
         OSError: where that is not allowed.
     """
-    folder = os.path.dirname(os.path.abspath(path))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(descriptor).st_mode & 0o077:
             os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)
-    folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder_descriptor)
-    finally:
-        os.close(folder_descriptor)
+    # Behind a symbolic link the file has its name in another folder.
+    sync_folder(os.path.dirname(os.path.realpath(path)))
 
 
 def open_database(path: str, connect: Connect = plain_connect, schema: Schema = NOTARY) -> sqlite3.Connection:
@@ -204,7 +197,7 @@ def opening_error(path: str, error: sqlite3.Error) -> StoreCorrupt | StoreUnavai
     """
     if primary_code(error) in DAMAGED:
         return StoreCorrupt(path=path, detail=str(error))
-    return StoreUnavailable(path=path, detail=str(error))
+    return StoreUnavailable(path=path, detail=refusal(path, error))
 
 
 def primary_code(error: Exception) -> int:

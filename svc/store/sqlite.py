@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from svc.store.disk import refusal
 from svc.store.errors import StoreError, StoreUnavailable
 from svc.store.interface import StoreObserver
 from svc.store.lanes import ThreadLane
@@ -100,13 +101,13 @@ class SqliteStore(ThreadedStore):
         if primary_code(error) in DAMAGED:
             # Here speaks the thread that met the damage.
             self._deliver([self._met_damage])
-        return StoreUnavailable(path=self.path, detail=str(error))
+        return StoreUnavailable(path=self.path, detail=refusal(self.path, error))
 
     def _met_damage(self) -> None:
         """Take no more records, for the next one might be written into the damage."""
         if self._writer is not None:
             self._writer.give_up()
-        self.show_writable(False)
+        self.show_writable(False, "the database is damaged")
         if not self._damage_told:
             self._damage_told = True
             self._observer.damaged(self.path)
@@ -121,7 +122,7 @@ class SqliteStore(ThreadedStore):
             )
             reader = Reader(self.path, self._connect)
         except OSError as error:
-            raise StoreUnavailable(path=self.path, detail=error.strerror or str(error)) from error
+            raise StoreUnavailable(path=self.path, detail=refusal(self.path, error)) from error
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -136,8 +137,8 @@ class SqliteStore(ThreadedStore):
         )
         try:
             self._reserve.fill()
-        except OSError:
+        except OSError as error:
             # What is stored can be served; new records wait until the disk has room for the reserve again.
-            writer.degraded = True
-            self._observer.db_error("init", "db")
+            writer.degraded, writer.trouble = True, refusal(self.path, error)
+            self._observer.db_error("init", "db", writer.trouble)
         return writer, reader

@@ -73,6 +73,7 @@ class ThreadedStore(ABC):
         lanes: LaneMaker = ThreadLane,
     ) -> None:
         self.writable = False
+        self.trouble = ""
         self._reactor = reactor
         self._observer = observer if observer is not None else SilentStoreObserver()
         self._queue_limit = queue_limit
@@ -115,8 +116,8 @@ class ThreadedStore(ABC):
         """
         try:
             writer, reader = self._open()
-        except (StoreError, OSError):
-            self._observer.db_error("init", "db")
+        except (StoreError, OSError) as error:
+            self._observer.db_error("init", "db", str(error))
             raise
         writing = WriteLoop(writer, self._unavailable, self, self._deliver)
         reading = ReadLoop(reader, self.refusals, self._unavailable, self, self._deliver)
@@ -126,8 +127,8 @@ class ThreadedStore(ABC):
         self._read_lane = self._make_lane("svc-store-reader", reading.work, reading.finish)
         if writer.degraded:
             # Nobody would hear of it otherwise: it was not writable before either.
-            self._observer.writable_changed(False)
-        self.show_writable(not writer.degraded)
+            self._observer.writable_changed(False, writer.trouble)
+        self.show_writable(not writer.degraded, writer.trouble)
 
     def put_statement(self, statement: StatementRecord) -> Deferred[None]:
         """
@@ -324,8 +325,9 @@ class ThreadedStore(ABC):
                 late.append(put)
         if late:
             # Whatever the thread waits for, no new exchange should wait for it too.
-            self._observer.db_error("put", "db")
-            self.show_writable(False)
+            trouble = str(StoreLate(seconds=self._commit_timeout))
+            self._observer.db_error("put", "db", trouble)
+            self.show_writable(False, trouble)
         self._watch_for_lateness()
         for put in late:
             put.done.errback(StoreLate(seconds=self._commit_timeout))
@@ -343,10 +345,9 @@ class ThreadedStore(ABC):
     def _deliver(self, settlements: Sequence[Settlement]) -> None:
         self._reactor.callFromThread(_settle, settlements)
 
-    def _try_again(self) -> None:
+    def _try_again(self, lane: Lane[WriteJob]) -> None:
         self._retry = None
-        if self._write_lane is not None:
-            self._write_lane.submit(Recover())
+        lane.submit(Recover())
 
     # What settlements call, on the reactor's thread: svc.store.loops.Desk.
 
@@ -398,21 +399,24 @@ class ThreadedStore(ABC):
         """
         self._observer.db_error(op, entity, detail)
 
-    def show_writable(self, writable: bool) -> None:
+    def show_writable(self, writable: bool, trouble: str = "") -> None:
         """
         Take over whether new records can be promised a place.
 
         Args:
             writable: as the writer judged last.
+            trouble: why not, as it was said last.
         """
         writable = writable and self._write_lane is not None
+        self.trouble = "" if writable else trouble or self.trouble
         if writable != self.writable:
             self.writable = writable
-            self._observer.writable_changed(writable)
+            self._observer.writable_changed(writable, self.trouble)
         if writable:
             self._retries = 0
         elif self._retry is None and self._write_lane is not None:
-            self._retry = self._reactor.callLater(self._retry_delay(self._retries), self._try_again)
+            delay = self._retry_delay(self._retries)
+            self._retry = self._reactor.callLater(delay, self._try_again, self._write_lane)
             self._retries += 1
 
     def closed(self) -> None:

@@ -77,6 +77,7 @@ class Writer(ConnectedWriter):
                 outcome.results = self._attempt(rows, again=again)
             except Refused as refused:
                 outcome.errors.append(refused.entity)
+                outcome.detail = refused.detail
                 self._give_way(refused)
                 outcome.results = [self._unavailable(refused.error)] * len(rows)
                 if self.damaged:
@@ -106,7 +107,7 @@ class Writer(ConnectedWriter):
                     _forget_unreferenced(connection, before)
                     self._sets.clear()
         except sqlite3.Error as error:
-            refused = Refused("receipt", error)
+            refused = self.refused("receipt", error)
             self._give_way(refused)
             raise refused from error
         self._unchecked += forgotten * ROW_OVERHEAD
@@ -133,7 +134,7 @@ class Writer(ConnectedWriter):
                         results.append(RecordRefused(detail=str(error)))
                 entity = "db"
         except sqlite3.Error as error:
-            raise Refused(entity, error) from error
+            raise self.refused(entity, error) from error
         self._unchecked += written + TRANSACTION_OVERHEAD
         return results
 
@@ -245,5 +246,9 @@ _INSERT_RECEIPT: Final = (
 
 
 def _size(row: Row, skeleton: Skeleton | None) -> int:
-    octets = 0 if skeleton is None else len(skeleton.octets)
-    return octets + ROW_OVERHEAD + (len(row.payload) if isinstance(row, StoredReceipt) else 0)
+    octets = ROW_OVERHEAD
+    if skeleton is not None:
+        octets += len(skeleton.octets)
+    if isinstance(row, StoredReceipt):
+        octets += len(row.payload)
+    return octets

@@ -62,6 +62,7 @@ class RecordingObserver:
         self.details: list[str] = []
         self.commits: list[int] = []
         self.writable: list[bool] = []
+        self.troubles: list[str] = []
         self.damage: list[tuple[str, ...]] = []
 
     def db_error(self, op: str, entity: str, detail: str = "") -> None:
@@ -73,9 +74,10 @@ class RecordingObserver:
         """Keep it."""
         self.commits.append(count)
 
-    def writable_changed(self, writable: bool) -> None:
+    def writable_changed(self, writable: bool, trouble: str = "") -> None:
         """Keep it."""
         self.writable.append(writable)
+        self.troubles.append(trouble)
 
     def damaged(self, path: str) -> None:
         """Keep it."""

@@ -32,7 +32,7 @@ class DamageTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.registry = CollectorRegistry()
-        reports = StoreReports(ProxyMetrics(self.registry), Health(PROXY_CONDITIONS, now=lambda: BASE))
+        reports = StoreReports(ProxyMetrics(self.registry), Health(PROXY_CONDITIONS, now=lambda: BASE), "notary.db")
         self.path = os.path.abspath(os.path.join(self.mktemp(), "notary.db"))
         self.store = SqliteStore(self.path, reactor=InlineReactor(), observer=reports, reserve_size=0, lanes=InlineLane)
 

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -26,7 +27,17 @@ from svc.store.errors import (
 )
 from svc.store.sqlite import SqliteStore
 from svc.store.writer import PRUNE_SLICE
-from tests.store.doubles import CLIENT, NOW, InlineLane, InlineReactor, RecordingObserver, receipt, statement
+from tests.store.doubles import (
+    CLIENT,
+    NOW,
+    InlineLane,
+    InlineReactor,
+    RawEnvelope,
+    RecordingObserver,
+    envelope_of,
+    receipt,
+    statement,
+)
 
 RESERVE = 64 * 1024
 
@@ -395,6 +406,16 @@ class BreakingTests(StoreCase):
         self.reactor.advance(1)
         self.assertTrue(store.writable)
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r4")))
+
+    def test_envelopes_count_towards_the_checkpoint(self) -> None:
+        """The log is copied into the database after a large statement, and not after a small one."""
+        store = self.opened()
+        self.fault("PRAGMA wal_checkpoint", sqlite3.SQLITE_FULL)
+        self.successResultOf(store.put_statement(statement("small")))
+        self.assertEqual([], self.observer.errors)
+        large = RawEnvelope(envelope_of(b"x" * CHECKPOINT_BYTES, (b"leaf",)))
+        self.successResultOf(store.put_statement(replace(statement("large"), envelope=large)))
+        self.assertEqual([("put", "db")], self.observer.errors)
 
 
 class GroupTests(StoreCase):

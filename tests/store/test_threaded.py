@@ -19,6 +19,7 @@ class ScriptedWriter:
 
     def __init__(self) -> None:
         self.degraded = False
+        self.trouble = ""
         self.away = False
         self.stored: list[str] = []
         self.closed = False
@@ -123,6 +124,35 @@ class LatenessTests(ThreadedCase):
         self.reactor.advance(4)
         self.failureResultOf(second, StoreLate)
 
+    def test_stored_before_its_time_is_over(self) -> None:
+        """When the time of a record that was stored is over, nothing is late while the next one still has time."""
+        store = self.opened(StuckLane)
+        first = store.put_receipt(receipt("r1"))
+        self.reactor.advance(4)
+        second = store.put_receipt(receipt("r2"))
+        lane = self.lanes[0]
+        lane.work([lane.jobs.pop(0)])
+        self.successResultOf(first)
+        self.reactor.advance(COMMIT_SECONDS - 4)
+        self.assertNoResult(second)
+        self.assertEqual((True, []), (store.writable, self.observer.errors))
+        lane.run()
+        self.successResultOf(second)
+
+    def test_stored_behind_one_that_is_late(self) -> None:
+        """A record that was stored in time stays stored when the one put before it is late."""
+        store = self.opened(StuckLane)
+        store.writer.away = True
+        undecided = store.put_receipt(receipt("r1"))
+        self.lanes[0].run()
+        store.writer.away = False
+        stored = store.put_receipt(receipt("r2"))
+        self.lanes[0].run()
+        self.successResultOf(stored)
+        self.reactor.advance(COMMIT_SECONDS)
+        self.failureResultOf(undecided, StoreLate)
+        self.assertEqual(["r2"], store.writer.stored)
+
     def test_writable_again_when_the_commit_ends(self) -> None:
         """The late result of a record that was given up is nobody's, and the store takes records again."""
         store = self.opened(StuckLane)
@@ -215,6 +245,14 @@ class UndecidedTests(ThreadedCase):
             else:
                 self.successResultOf(put)
             self.assertEqual([], self.reactor.getDelayedCalls())
+
+    def test_one_attempt_at_a_time(self) -> None:
+        """Records that meet the same failure do not schedule further attempts."""
+        store = self.opened()
+        store.writer.away = True
+        for number in range(3):
+            store.put_receipt(receipt(f"r{number}")).addErrback(lambda failure: failure.trap(StoreClosed))
+        self.assertEqual([0], store.delays)
 
     def test_attempts_are_counted(self) -> None:
         """Each attempt knows its number, so that a store can wait longer and longer; success begins anew."""

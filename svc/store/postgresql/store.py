@@ -114,6 +114,26 @@ class PostgresStore(ThreadedStore):
         return max(RETRY_LEAST, self._jitter() * most)
 
     def _unavailable(self, error: Exception) -> StoreError:
-        if isinstance(error, StoreError):
-            return error
-        return DatabaseUnavailable(path=self.address.name, detail=told(error))
+        return _explained(self.address, error)
+
+
+def check_database(address: DatabaseAddress) -> None:
+    """
+    Connect once, as for writing.
+
+    Args:
+        address: of the database.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    try:
+        connect(address, durable=True).close()
+    except (psycopg.Error, StoreError) as error:
+        raise _explained(address, error) from error
+
+
+def _explained(address: DatabaseAddress, error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    return DatabaseUnavailable(path=address.name, detail=told(error))

@@ -89,6 +89,7 @@ class Writer:
 
     Attributes:
         degraded: True from the moment the server is away until :meth:`recover` succeeds.
+        trouble: why the server refused last, or that it ended the connection; empty where it never has.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Writer:
         self._sets: set[bytes] = set()
         self._doubtful: dict[str, None] = {}
         self.degraded = False
+        self.trouble = ""
 
     def commit(self, rows: Sequence[Row]) -> Outcome:
         """
@@ -132,7 +134,7 @@ class Writer:
             self._doubt(rows)
             self._lose()
             outcome.errors.append(_entity(rows))
-            outcome.detail = told(error)
+            self.trouble = outcome.detail = told(error)
             outcome.undecided = True
         else:
             for row in rows:
@@ -155,14 +157,15 @@ class Writer:
             Refused: where the server refuses or is away.
         """
         if self._session is None:
-            raise Refused("receipt", psycopg.OperationalError("the server is away"))
+            raise Refused("receipt", psycopg.OperationalError("the server is away"), self.trouble)
         try:
             with self._session.within(self._answer_timeout) as session, session.transaction():
                 forgotten = _forget(session, before)
         except psycopg.Error as error:
             if not self._session.idle():
                 self._lose()
-            raise Refused("receipt", error, told(error)) from error
+            self.trouble = told(error)
+            raise Refused("receipt", error, self.trouble) from error
         if forgotten is None:
             return 0, False
         # What this took away must not be taken for stored.
@@ -188,7 +191,8 @@ class Writer:
                 session.close()
                 raise
         except (psycopg.Error, StoreError) as error:
-            raise Refused("db", error, told(error)) from error
+            self.trouble = told(error)
+            raise Refused("db", error, self.trouble) from error
         self._session = session
         self.degraded = False
 
@@ -220,6 +224,7 @@ class Writer:
         if self._session is None or not self._session.lost():
             return False
         self._lose()
+        self.trouble = "the server ended the connection"
         return True
 
     def close(self) -> Entity | None:
