@@ -19,12 +19,14 @@ from svc.telemetry.labels import (
     LEVELS,
     OTHER,
     TLS_GROUPS,
+    UPSTREAM_CAUSES,
     Cause,
     Direction,
     Level,
     NotaryProtocol,
     Protocol,
     Role,
+    UpstreamCause,
     tls_group,
 )
 from svc.telemetry.plain import PlainCount, PlainDurations
@@ -51,14 +53,16 @@ class NotaryMetrics:
 
     Attributes:
         records_written: records that became durable.
-        records_failed: records that did not.
+        records_failed: records that did not, or were refused because the notary cannot write now.
         level: the counter of exchanges for each level.
+        lookups: durations of requests for statements and receipts.
     """
 
     def __init__(self, families: NotaryFamilies, protocol: NotaryProtocol) -> None:
         self.records_written: Final[Counter] = families.records.labels("success", protocol)
         self.records_failed: Final[Counter] = families.records.labels("error", protocol)
         self.level: Final[dict[Level, PlainCount]] = {level: families.levels.labels(level) for level in LEVELS}
+        self.lookups: Final[PlainDurations] = families.lookups.labels()
 
 
 class ListenerMetrics:
@@ -74,7 +78,8 @@ class ListenerMetrics:
     Attributes:
         role: the TLS role of this listener's connections: towards clients inbound, towards the peer outbound.
         active: open connections; ``inc()`` when one is accepted, ``dec()`` when it is gone.
-        succeeded: connections that were accepted for service; the listener counts each once.
+        succeeded: connections that were accepted for service, each once; counted here for verified peers, else by the
+            listener.
         auth_failed: connections refused for who their peer is; counted here for handshakes, by the listener for policy.
         failed: connections that failed otherwise; counted here for handshakes, limits and unreachable peers.
         bytes_received: application octets from clients; ``inc(n)``.
@@ -111,6 +116,9 @@ class ListenerMetrics:
             reason: tls.handshake_failures.labels(self.role, reason) for reason in HANDSHAKE_REASONS[self.role]
         }
         self._closed: dict[str, Counter] = {cause: connections.closed.labels(protocol, cause) for cause in CAUSES}
+        self._upstream_closed = {
+            cause: connections.upstream_closed.labels(protocol, cause) for cause in UPSTREAM_CAUSES
+        }
         self._other_methods: PlainDurations = connections.requests.labels(protocol, OTHER)
         self._methods: dict[bytes, PlainDurations] = {
             name.encode("ascii"): connections.requests.labels(protocol, name) for name in HTTP_METHODS
@@ -137,10 +145,23 @@ class ListenerMetrics:
         """
         self._closed[cause].inc()
 
+    def upstream_closed(self, cause: UpstreamCause) -> None:
+        """
+        Count a connection to a peer that was closed for the credentials of one side.
+
+        Args:
+            cause: what ended it.
+        """
+        self._upstream_closed[cause].inc()
+
     def upstream_unreachable(self) -> None:
         """Count a peer that no connection could be made to; an application behind an inbound listener is no peer."""
         if self.direction == "outbound":
             self.failed.inc()
+
+    def upstream_accepted(self) -> None:
+        """Count a connection to a peer that did not refuse the SVID of this side."""
+        self.succeeded.inc()
 
     # What a TLS connection reports: svc.transport.observer.ConnectionObserver.
 

@@ -101,7 +101,7 @@ class DenialLimiter:
             self._report(key[0], key[1], count)
 
 
-class Repeats:
+class FailureStreak:
     """
     Decides which failures of something that is tried for ever are logged: the first, the second, the fourth and so on.
 
@@ -130,6 +130,19 @@ class Repeats:
     def succeeded(self) -> None:
         """Begin anew."""
         self.count, self._reason = 0, ""
+
+
+def source_fields(source: str) -> tuple[str | None, str | None]:
+    """
+    Tell what the source of suppressed denials is: they are counted by identity where the peer is verified.
+
+    Args:
+        source: as :meth:`DenialLimiter.admit` got it.
+
+    Returns:
+        The SPIFFE ID and the source address; at most one of them is not None.
+    """
+    return (source, None) if source.startswith("spiffe://") else (None, source or None)
 
 
 def _host(source: str) -> str:

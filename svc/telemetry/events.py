@@ -59,6 +59,7 @@ class Event(Enum):
     PROCESS_START_FAILED = ("svc.process.start_failed", _OPERATIONAL, _ERROR, "failure", "could not start")
     CONFIG_LOADED = ("svc.config.loaded", _AUDIT, _INFO, "success", "configuration loaded")
     CONFIG_REJECTED = ("svc.config.rejected", _AUDIT, _ERROR, "failure", "configuration rejected, the old one stays")
+    CONFIG_RELOADED = ("svc.config.reloaded", _OPERATIONAL, _INFO, "success", "configuration reloaded")
     CONFIG_WARNING = ("svc.config.warning", _OPERATIONAL, _WARN, "unknown", "the configuration deserves a second look")
     HEALTH_CHANGED = ("svc.health.changed", _OPERATIONAL, _INFO, "unknown", "readiness changed")
     ADMIN_DRAIN = ("svc.admin.drain", _AUDIT, _INFO, "success", "drain requested")
@@ -73,12 +74,26 @@ class Event(Enum):
         "failure",
         "connection refused before its handshake",
     )
+    CONNECTION_EVICTED = (
+        "svc.proxy.connection.evicted",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "open connection closed for a new one, the listener is full",
+    )
     CONNECTION_REVOKED = (
         "svc.proxy.connection.revoked",
         _SECURITY,
         _WARN,
         "failure",
-        "open connection closed, its peer would now be refused",
+        "open connection closed, its peer would now be refused or credentials have ended",
+    )
+    CONNECTION_ABORTED = (
+        "svc.proxy.connection.aborted",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "open connection closed, its peer exceeded a limit of TLS",
     )
     HANDSHAKE_FAILED = ("svc.proxy.handshake.failed", _SECURITY, _WARN, "failure", "TLS handshake failed")
     AUTH_DENIED = (
@@ -91,6 +106,15 @@ class Event(Enum):
     REQUEST_DENIED = ("svc.proxy.request.denied", _SECURITY, _WARN, "failure", "request denied")
     REQUEST_REJECTED = ("svc.proxy.request.rejected", _SECURITY, _WARN, "failure", "request not acceptable")
     DENIALS_SUPPRESSED = ("svc.proxy.denials.suppressed", _SECURITY, _WARN, "failure", "further denials not logged")
+    ACCESS_DENIED = ("svc.proxy.access.denied", _AUDIT, _WARN, "failure", "access denied")
+    ACCESS_SUPPRESSED = (
+        "svc.proxy.access.suppressed",
+        _AUDIT,
+        _WARN,
+        "failure",
+        "further denials not audited one by one",
+    )
+    ACCESS_RECORDED = ("svc.proxy.access.recorded", _AUDIT, _INFO, "success", "recorded exchange ended")
     REQUEST_SERVED = ("svc.proxy.request.served", _OPERATIONAL, _INFO, "success", "request served")
     POLICY_DEFAULT_ALLOW = (
         "svc.proxy.policy.default_allow",
@@ -150,6 +174,20 @@ class Event(Enum):
     PQ_BUNDLE_UPDATED = ("svc.pq.bundle.updated", _SECURITY, _INFO, "success", "new post-quantum bundle")
     PQ_LEAF_OBTAINED = ("svc.pq.leaf.obtained", _SECURITY, _INFO, "success", "new post-quantum leaf")
     PQ_LEAF_FAILED = ("svc.pq.leaf.failed", _SECURITY, _WARN, "failure", "no post-quantum leaf")
+    PQ_ISSUER_UNREACHABLE = (
+        "svc.pq.issuer.unreachable",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "post-quantum issuer not reachable",
+    )
+    PQ_ISSUER_REACHABLE = (
+        "svc.pq.issuer.reachable",
+        _OPERATIONAL,
+        _INFO,
+        "success",
+        "post-quantum issuer reachable again",
+    )
 
     BROKER_CLIENT_REFUSED = ("svc.broker.client.refused", _SECURITY, _WARN, "failure", "client not admitted")
     BROKER_CLIENT_BROKEN = ("svc.broker.client.broken", _SECURITY, _WARN, "failure", "connection of a client ended")
@@ -214,6 +252,10 @@ class Event(Enum):
     AUTHORITY_SVID_ISSUED = ("svc.authority.svid.issued", _AUDIT, _INFO, "success", "SVID issued")
     AUTHORITY_PQ_LEAF_ISSUED = ("svc.authority.pq_leaf.issued", _AUDIT, _INFO, "success", "post-quantum leaf issued")
     AUTHORITY_REFUSED = ("svc.authority.refused", _SECURITY, _WARN, "failure", "caller refused")
+
+    CLI_FAILED = ("svc.cli.failed", _OPERATIONAL, _ERROR, "failure", "the command failed")
+    CLI_WARNING = ("svc.cli.warning", _OPERATIONAL, _WARN, "unknown", "a warning of the command line")
+    CLI_NOTICE = ("svc.cli.notice", _OPERATIONAL, _INFO, "unknown", "a notice of the command line")
     AUTHORITY_ROTATED = ("svc.authority.rotated", _AUDIT, _INFO, "success", "signing keys rotated")
     AUTHORITY_FEDERATED = ("svc.authority.federated", _AUDIT, _INFO, "success", "foreign trust bundle loaded")
 

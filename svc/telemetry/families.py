@@ -53,6 +53,12 @@ class ConnectionFamilies:
             ("protocol", "cause"),
             registry=registry,
         )
+        self.upstream_closed: Final = Counter(
+            "svc_proxy_upstream_connections_closed",
+            "Connections to peers that the proxy closed for the credentials of one side.",
+            ("protocol", "cause"),
+            registry=registry,
+        )
         self.requests: Final = PlainHistogram(
             "svc_proxy_request_duration_seconds",
             "Time from the head of a request to the last octet of its response.",
@@ -104,6 +110,22 @@ class TlsFamilies:
         )
 
 
+class WorkloadFamilies:
+    """
+    What the Workload API moves.
+
+    Args:
+        registry: where the families are registered.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.last_contact: Final = Gauge(
+            "svc_proxy_workload_api_last_contact_timestamp_seconds",
+            "When the Workload API was last there, in seconds since 1970-01-01 UTC; 0 for never.",
+            registry=registry,
+        )
+
+
 class NotaryFamilies:
     """
     What the notary and its store move.
@@ -117,6 +139,13 @@ class NotaryFamilies:
             "svc_proxy_notary_records",
             "Records written by the notary.",
             ("result", "protocol"),
+            registry=registry,
+        )
+        self.lookups: Final = PlainHistogram(
+            "svc_proxy_notary_lookup_duration_seconds",
+            "Time of requests for statements and receipts, which the notary answers itself.",
+            (),
+            buckets=REQUEST_BUCKETS,
             registry=registry,
         )
         self.levels: Final = PlainCounter(

@@ -15,10 +15,12 @@ from typing import Final
 
 from svc.errors import SvcError
 
-#: Conditions of the proxy.
-PROXY_CONDITIONS: Final = ("credentials", "store", "listeners", "pqIssuer")
+#: Conditions of the proxy; those of the notary only where there is one.
+PROXY_CONDITIONS: Final = ("credentials", "workloadApi", "store", "listeners", "pqIssuer")
 #: Those that are shown only, unless the configuration makes them necessary.
-PROXY_OPTIONAL: Final = ("store", "pqIssuer")
+PROXY_OPTIONAL: Final = ("workloadApi", "store", "pqIssuer")
+#: Those of the notary, which a proxy with outbound listeners alone does not have.
+NOTARY_CONDITIONS: Final = ("store", "pqIssuer")
 
 
 class ConditionUnknown(SvcError):

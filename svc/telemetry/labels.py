@@ -33,6 +33,8 @@ Cause = Literal[
     "credentials_expired",
     "record",
     "server_aborted",
+    "evicted_unpermitted",
+    "evicted_idle",
     "handshake",
     "connection_limit",
     "handshake_limit",
@@ -40,10 +42,15 @@ Cause = Literal[
     "credentials_missing",
     "proxy_header_invalid",
     "proxy_header_timeout",
+    "key_update_limit",
     "defect",
     "other",
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
+
+#: Why the proxy itself ends a connection to a peer that it could keep.
+UpstreamCause = Literal["peer_expired", "credentials_expired", "reauthorization", "identity_withdrawn"]
+UPSTREAM_CAUSES: Final[tuple[UpstreamCause, ...]] = get_args(UpstreamCause)
 
 #: The methods of RFC 9110, section 9, and PATCH (RFC 5789), without CONNECT, which is refused before it is a request.
 HTTP_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
@@ -91,7 +98,7 @@ _TLS_REASONS: Final = frozenset(("handshake_failed", "handshake_timeout", "pq_re
 #: Why a handshake fails: with clients (``server``), and with the peers of outbound listeners (``client``).
 HANDSHAKE_REASONS: Final[dict[Role, frozenset[str]]] = {
     "server": SVID_REASONS | _TLS_REASONS | {"certificate_missing", "alpn_refused"},
-    "client": SVID_REASONS | _TLS_REASONS | {"identity_unexpected"},
+    "client": SVID_REASONS | _TLS_REASONS | {"identity_unexpected", "credentials_expired", "own_svid_refused"},
 }
 
 #: What the notary database can refuse: (operation, entity).
@@ -115,13 +122,17 @@ _LIMITS: Final = frozenset(
         "connection_limit",
         "handshake_limit",
         "waiting_limit",
+        "evicted_unpermitted",
+        "evicted_idle",
+        "key_update_limit",
         "credentials_missing",
+        "credentials_expired",
         "identity_withdrawn",
         "proxy_header_invalid",
         "proxy_header_timeout",
     )
 )
-_HANDSHAKE: Final = frozenset().union(*HANDSHAKE_REASONS.values()) - SVID_REASONS
+_HANDSHAKE: Final = frozenset().union(*HANDSHAKE_REASONS.values()) - SVID_REASONS - _LIMITS
 _GROUPS_BY_FOLDED: Final = {name.lower(): name for name in TLS_GROUPS}
 _METHODS_BY_OCTETS: Final = {name.encode("ascii"): name for name in HTTP_METHODS}
 

@@ -15,17 +15,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
-from twisted.application.service import IServiceCollection, MultiService
 from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel
-from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.errors import printable
+from svc.errors import SvcError, printable
 from svc.telemetry.events import Event, Outcome, Severity
-from svc.telemetry.outlet import Outlet
 from svc.telemetry.records import (
     FORMAT,
     KEY_ATTRIBUTES,
@@ -41,7 +38,7 @@ from svc.telemetry.records import (
     Value,
     told,
 )
-from svc.telemetry.repeats import Repeats
+from svc.telemetry.repeats import EventLimiter
 
 LogFormat = Literal["json", "text"]
 
@@ -67,6 +64,7 @@ def emit(
     detail: str | None = None,
     spiffe_id: str | None = None,
     peer_spiffe_id: str | None = None,
+    claimed_spiffe_id: str | None = None,
     namespace: str | None = None,
     user: str | None = None,
     trace_id: str | None = None,
@@ -88,8 +86,9 @@ def emit(
         detail: the sentence of the error.
         spiffe_id: own identity, where it is not the process's.
         peer_spiffe_id: identity of the other side.
+        claimed_spiffe_id: what a certificate of the other side names that was not verified.
         namespace: where it is not the process's.
-        user: a person.
+        user: who tried what an audit record tells of: the verified identity of a caller.
         trace_id: W3C trace id.
         span_id: W3C span id.
         failure: what was raised.
@@ -103,6 +102,7 @@ def emit(
         "detail": detail,
         "spiffe_id": spiffe_id,
         "peer_spiffe_id": peer_spiffe_id,
+        "claimed_spiffe_id": claimed_spiffe_id,
         "namespace": namespace,
         "user": user,
         "trace_id": trace_id,
@@ -167,7 +167,7 @@ class RecordObserver:
         self._builder = builder
         self._write = write
         self._minimum = minimum
-        self._repeats = Repeats()
+        self._limiter = EventLimiter()
         self.dropped = 0
 
     def describe(self, origin: Origin) -> None:
@@ -188,15 +188,15 @@ class RecordObserver:
         """
         if self._builder.severity(event) < self._minimum:
             return
-        judged = self._repeats.judged(event)
-        if judged is None:
+        admitted = self._limiter.admit(event)
+        if admitted is None:
             return
         missing = self.dropped
         try:
             if missing:
                 self._write(self._line(missing_event(missing)))
                 self.dropped = 0
-            self._write(self._line(judged))
+            self._write(self._line(admitted))
         except OSError:
             # A log that cannot be written must not stop what it tells of; the next line says how many are missing.
             self.dropped += 1
@@ -253,53 +253,7 @@ def text_line(record: Record) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
-def install_json_logging(application: Componentized, observer: RecordObserver) -> None:
-    """
-    Make an observer the one log of an application that ``twistd`` is about to run.
-
-    Args:
-        application: as ``twisted.application.service.Application`` made it.
-        observer: as :func:`log_observer` makes it.
-    """
-    application.setComponent(ILogObserver, observer)
-
-
-class LoggedService(MultiService):
-    """
-    The service at the top of an application: brings the application's log with it.
-
-    ``twistd`` asks the application for its observer after it has attached the plugin's service and before it logs
-    anything, so all that was said before is replayed to this observer too.
-
-    Args:
-        observer: the log of the process.
-        outlet: where it writes, where that has a thread of its own.
-    """
-
-    def __init__(self, observer: RecordObserver, outlet: Outlet | None = None) -> None:
-        super().__init__()
-        self.observer = observer
-        self._outlet = outlet
-
-    def startService(self) -> None:
-        """Let the log have its thread, now that nothing forks any more, and start what belongs to the application."""
-        if self._outlet is not None:
-            self._outlet.start()
-        super().startService()
-
-    def setServiceParent(self, parent: IServiceCollection) -> None:
-        """
-        Attach to an application or another service.
-
-        Args:
-            parent: where this service belongs.
-        """
-        if isinstance(parent, Componentized):
-            install_json_logging(parent, self.observer)
-        super().setServiceParent(parent)
-
-
-_SHOWN: Final = ("reason", "detail_reason", "detail", "peer_spiffe_id")
+_SHOWN: Final = ("reason", "detail_reason", "detail", "peer_spiffe_id", "claimed_spiffe_id")
 
 
 def _quoted(value: object) -> str:
@@ -331,3 +285,29 @@ def _whole_lines(stream: BinaryIO) -> Callable[[bytes], None]:
         stream.flush()
 
     return write
+
+
+def log_reload(log: Logger, event: Event, **said: Any) -> None:
+    """
+    Log a reload twice: as an administrative action in the audit chain, and as an operational event.
+
+    Args:
+        log: the emitting class's logger.
+        event: ``CONFIG_LOADED`` or ``CONFIG_REJECTED``.
+        said: more that :func:`emit` takes; a ``failure`` is in the audit record alone.
+    """
+    emit(log, event, **said)
+    said.pop("failure", None)
+    emit(log, Event.CONFIG_RELOADED, severity=event.severity, outcome=event.outcome, message=event.message, **said)
+
+
+def log_reload_refused(log: Logger, error: SvcError) -> None:
+    """
+    Log a reload that was refused, with every problem of the configuration.
+
+    Args:
+        log: the emitting class's logger.
+        error: why; with ``problems`` where there are several.
+    """
+    problems = "; ".join(str(each) for each in getattr(error, "problems", ())) or str(error)
+    log_reload(log, Event.CONFIG_REJECTED, detail_reason=error.reason, detail=problems)

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from svc.telemetry.children import ListenerMetrics, NotaryMetrics
-from svc.telemetry.families import ConnectionFamilies, NotaryFamilies, TlsFamilies
+from svc.telemetry.families import ConnectionFamilies, NotaryFamilies, TlsFamilies, WorkloadFamilies
 from svc.telemetry.labels import DB_ERRORS, DENIALS, Direction, NotaryProtocol, Protocol, denial
 
 #: SPIFFE IDs and the instants at which their SVIDs expire, read at each scrape.
@@ -30,13 +30,15 @@ class ProxyMetrics:
 
     Args:
         registry: where the families are registered; a process has one, a test makes its own.
+        notary: whether there is a notary; without one its families are not shown, so that nobody is alerted by them.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, notary: bool = True) -> None:
         self._registry = registry
         self._connections = ConnectionFamilies(registry)
         self._tls = TlsFamilies(registry)
-        self._notary = NotaryFamilies(registry)
+        self._notary = NotaryFamilies(registry if notary else CollectorRegistry())
+        self._workload = WorkloadFamilies(registry)
         self._db_errors = {pair: self._notary.db_errors.labels(*pair) for pair in DB_ERRORS}
         self._suppressed = {word: self._connections.suppressed.labels(word) for word in DENIALS}
         self._expiries: _SvidExpiryCollector | None = None
@@ -87,6 +89,20 @@ class ProxyMetrics:
             self._registry.unregister(self._expiries)
         self._expiries = _SvidExpiryCollector(expiries)
         self._registry.register(self._expiries)
+
+    def watch_workload_api(self, last_contact: Callable[[], datetime | None]) -> None:
+        """
+        Show when the Workload API was last there, read anew at each scrape.
+
+        Args:
+            last_contact: gives the instant, None for never; called at each scrape.
+        """
+
+        def seconds() -> float:
+            instant = last_contact()
+            return 0.0 if instant is None else instant.timestamp()
+
+        self._workload.last_contact.set_function(seconds)
 
     # What a store reports: svc.store.interface.StoreObserver.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,6 +48,7 @@ _TEXT_FIELDS: Final = (
     "detail",
     "spiffe_id",
     "peer_spiffe_id",
+    "claimed_spiffe_id",
     "namespace",
     "user",
     "trace_id",
@@ -56,6 +58,8 @@ _STACK: Final = "exception.stacktrace"
 _RUNTIME: Final = (Event.RUNTIME_MESSAGE, Event.RUNTIME_FAILURE)
 #: What Twisted says for each connection of a client, at level info.
 _CHATTER: Final = ("Starting factory {factory!r}", "Stopping factory {factory!r}")
+#: What Twisted logs for each port, by the name of a class; ``svc.proxy.listener.opened`` names listener and address.
+_PORT_CHATTER: Final = re.compile(r"\S+(?: \(\w+\))? starting on \S+|\([A-Z]+ Port \S+ Closed\)")
 #: Last parts of attribute names that would hold what a log must never hold.
 _NEVER: Final = frozenset(
     (
@@ -138,7 +142,7 @@ class RecordBuilder:
         if kind not in _RUNTIME:
             return kind.severity
         said = event.get("log_format")
-        if type(said) is str and said in _CHATTER:
+        if type(said) is str and (said in _CHATTER or _is_port_chatter(said, event)):
             return Severity.DEBUG
         said = event.get("log_level")
         level = next((severity for each, severity in _SEVERITIES if each is said), Severity.INFO)
@@ -363,6 +367,11 @@ def _kind(event: LogEvent) -> Event:
         return kind
     failed = _failure(event) is not None or _is_error(event)
     return Event.RUNTIME_FAILURE if failed else Event.RUNTIME_MESSAGE
+
+
+def _is_port_chatter(format_: str, event: LogEvent) -> bool:
+    text = event.get("log_text")
+    return format_ == "{log_text}" and type(text) is str and _PORT_CHATTER.fullmatch(text) is not None
 
 
 def _is_error(event: LogEvent) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.denials import MANY_SOURCES, DenialLimiter, Repeats
+from svc.telemetry.denials import MANY_SOURCES, DenialLimiter, FailureStreak
 
 
 class DenialLimiterTests(SynchronousTestCase):
@@ -86,21 +86,21 @@ class DenialLimiterTests(SynchronousTestCase):
         self.assertEqual([], clock.getDelayedCalls())
 
 
-class RepeatsTests(SynchronousTestCase):
-    """What fails again and again."""
+class FailureStreakTests(SynchronousTestCase):
+    """Failures of something that is tried again and again."""
 
-    def test_ever_more_seldom(self) -> None:
-        """The first, the second, the fourth time and so on are told; 1000 failures are ten records."""
-        repeats = Repeats()
-        told = [number for number in range(1, 1001) if repeats.failed("gone")]
+    def test_powers_of_two(self) -> None:
+        """The first, the second, the fourth time and so on are logged; 1000 failures are ten records."""
+        streak = FailureStreak()
+        told = [number for number in range(1, 1001) if streak.failed("gone")]
         self.assertEqual([1, 2, 4, 8, 16, 32, 64, 128, 256, 512], told)
-        self.assertEqual(1000, repeats.count)
+        self.assertEqual(1000, streak.count)
 
     def test_another_reason(self) -> None:
-        """Another reason, and the first failure after a success, are told at once."""
-        repeats = Repeats()
-        self.assertEqual([True, True, False, True], [repeats.failed(each) for each in ("a", "a", "a", "b")])
-        repeats.failed("b")
-        repeats.failed("b")
-        repeats.succeeded()
-        self.assertTrue(repeats.failed("b"))
+        """Another reason, and the first failure after a success, are logged at once."""
+        streak = FailureStreak()
+        self.assertEqual([True, True, False, True], [streak.failed(each) for each in ("a", "a", "a", "b")])
+        streak.failed("b")
+        streak.failed("b")
+        streak.succeeded()
+        self.assertTrue(streak.failed("b"))

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 REGISTRY = ROOT / "svc" / "telemetry" / "events.py"
 PAGE = ROOT / "docs" / "telemetry.md"
 #: What has the form of an event's name and is a logger's.
-LOGGERS = {"svc.workload.authority.library"}
+LOGGERS = {"svc.authority.library"}
 _NAME = re.compile(r"svc(\.[a-z][a-z0-9_]*){2,3}\Z")
 
 

@@ -102,6 +102,12 @@ class HostileTests(SynchronousTestCase):
         for text in _texts(record):
             self.assertEqual([], [each for each in text if not (each.isprintable() or each == "…")], record)
 
+    def test_formats_that_are_limited(self) -> None:
+        """No value is too odd to be compared with the formats of which only some are written."""
+        warning = "{filename}:{lineno}: {category}: {warning}"
+        for event in ({"log_format": Hostile()}, {"log_format": warning, "category": Hostile(), "filename": Loud()}):
+            self.assertEqual(1, self.written({**event, "log_time": 1.0}).count(b"\n"))
+
     @given(EVENTS)
     def test_text_is_one_line(self, event: dict[str, Any]) -> None:
         """The format for people holds to one line for the same events."""

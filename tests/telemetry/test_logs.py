@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import io
 import json
-import os
-import threading
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.application import service
-from twisted.logger import ILogObserver, Logger, LogLevel, LogPublisher, formatEvent
-from twisted.python import log as legacy
+from twisted.logger import Logger, LogLevel, LogPublisher, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.strictjson import b64u_encode
 from svc.telemetry.events import EVENTS, Category, Event, Severity
 from svc.telemetry.logs import (
-    LoggedService,
     RecordObserver,
     emit,
-    install_json_logging,
     log_observer,
 )
-from svc.telemetry.processlog import log_path, process_log
 from svc.telemetry.records import MAX_ATTRIBUTES, MAX_RECORD, Origin, RecordBuilder, encode, ulid
 from tests.telemetry.schema import defects
 
@@ -155,6 +146,19 @@ class RecordTests(LogCase):
             log.emit(level, "x")
         found = [(record["severity"], record["severity_number"]) for record in self.records()]
         self.assertEqual([("DEBUG", 5), ("INFO", 9), ("WARN", 13), ("ERROR", 17), ("ERROR", 17)], found)
+
+    def test_ports_of_twisted(self) -> None:
+        """What Twisted says of a port, by the name of a factory, is not written; a sentence like it of ours is."""
+        for text in (
+            "_ClientFactory (TLS) starting on 8443",
+            "QuietSite (BoundedFactory) starting on 9092",
+            "TlsFactory starting on '/run/svc/pq.sock'",
+            "(TCP Port 8443 Closed)",
+        ):
+            self.log.info("{log_text}", log_text=text)
+        self.assertEqual([], self.records())
+        self.log.info("{log_text}", log_text="the upgrade is starting on 8443 machines")
+        self.assertEqual("svc.runtime.message", self.record()["event"]["name"])
 
     def test_minimum(self) -> None:
         """What is less severe than the minimum is not written, trace below debug included."""
@@ -352,27 +356,6 @@ class WritingTests(SynchronousTestCase):
         self.assertEqual(("svc.runtime.logs_dropped", {"count": 2}), (lost["event"]["name"], lost["attributes"]))
         self.assertEqual(("three", 0), (third["message"], observer.dropped))
 
-    def test_twistd_options(self) -> None:
-        """The log goes where twistd was told: standard output, a file, or twistd.log for a daemon."""
-        for options, path in (
-            ({"nodaemon": 1, "logfile": None}, None),
-            ({"nodaemon": 1, "logfile": "-"}, None),
-            ({"nodaemon": 1, "logfile": "proxy.log"}, "proxy.log"),
-            ({"nodaemon": 0, "logfile": None}, "twistd.log"),
-            ({"nodaemon": 0, "logfile": "proxy.log"}, "proxy.log"),
-        ):
-            self.assertEqual(path, log_path(options), options)
-
-    def test_log_file(self) -> None:
-        """A log file is added to, its lines are records, and its owner's group may read it."""
-        path = os.path.abspath(self.mktemp())
-        for _start in range(2):
-            observer, outlet = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
-            self.addCleanup(atexit.unregister, outlet.flush)
-            Logger(observer=observer).info("hello")
-        self.assertEqual(2, len([json.loads(line) for line in Path(path).read_bytes().splitlines()]))
-        self.assertEqual(0, os.stat(path).st_mode & 0o027)
-
     def test_more_is_known(self) -> None:
         """What becomes known of the process stands in the records from then on."""
         lines: list[bytes] = []
@@ -386,34 +369,6 @@ class WritingTests(SynchronousTestCase):
         one, two = (tuple(json.loads(line).get(name) for name in names) for line in lines)
         self.assertEqual((None, None, None), one)
         self.assertEqual(("shop", {"pod": "api-7c", "node": "n1"}, "spiffe://example.org/api"), two)
-
-    def test_the_thread_begins_with_the_service(self) -> None:
-        """The log writes in its own thread once the application starts, not before: a daemon forks in between."""
-        path = os.path.abspath(self.mktemp())
-        observer, outlet = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
-        self.addCleanup(atexit.unregister, outlet.flush)
-        top = LoggedService(observer, outlet)
-        threads = threading.active_count()
-        Logger(observer=observer).info("before")
-        self.assertEqual(threads, threading.active_count())
-        top.startService()
-        self.addCleanup(top.stopService)
-        Logger(observer=observer).info("after")
-        self.assertTrue(outlet.flush(10))
-        self.assertEqual(threads + 1, threading.active_count())
-        self.assertEqual(2, len(Path(path).read_bytes().splitlines()))
-
-    def test_application_gets_the_observer(self) -> None:
-        """Attaching the top service to an application makes its observer the application's."""
-        builder = RecordBuilder(Origin("proxy", "1"), random=fixed_random)
-        observer = RecordObserver(builder.line, builder, io.BytesIO().write)
-        application = service.Application("svc-test")
-        LoggedService(observer).setServiceParent(application)
-        self.assertIs(observer, application.getComponent(ILogObserver))
-        self.assertIsNone(application.getComponent(legacy.ILogObserver, None))
-        other = service.Application("svc-other")
-        install_json_logging(other, observer)
-        self.assertIs(observer, other.getComponent(ILogObserver))
 
 
 class UlidTests(SynchronousTestCase):

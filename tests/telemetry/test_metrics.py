@@ -44,10 +44,13 @@ FAMILIES = {
     "svc_proxy_notary_db_errors_total": ("counter", ("op", "entity")),
     "svc_proxy_tls_connections_total": ("counter", ("protocol", "role", "group", "post_quantum")),
     "svc_proxy_svid_not_after_seconds": ("gauge", ("spiffe_id",)),
+    "svc_proxy_workload_api_last_contact_timestamp_seconds": ("gauge", ()),
     "svc_proxy_tls_handshake_failures_total": ("counter", ("role", "reason")),
     "svc_proxy_connections_closed_total": ("counter", ("protocol", "cause")),
+    "svc_proxy_upstream_connections_closed_total": ("counter", ("protocol", "cause")),
     "svc_proxy_denial_logs_suppressed_total": ("counter", ("reason",)),
     "svc_proxy_notary_commit_duration_seconds": ("histogram", ()),
+    "svc_proxy_notary_lookup_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_writable": ("gauge", ()),
 }
 #: SVID reasons that no handshake has: roots of the tree, own keys, archives.
@@ -175,6 +178,34 @@ class ListenerTests(MetricsCase):
         labels = {"result": "allowed", "reason": "ok", "protocol": "http", "role": "client"}
         self.assertEqual(1, self.value("svc_proxy_auth_decisions_total", **labels))
 
+    def test_one_result(self) -> None:
+        """Each outbound connection has one result, whatever came of it."""
+        listener = self.metrics.listener("http", "outbound")
+        labels = {"protocol": "http", "direction": "outbound"}
+
+        def finish() -> None:
+            listener.handshake_done("client", 0.003, Evidence("x25519"))
+
+        for count, (result, event) in enumerate(
+            (
+                ("success", lambda: (finish(), listener.upstream_accepted())),
+                ("error", lambda: (finish(), listener.handshake_failed("client", "own_svid_refused", "", "a:1", ""))),
+                ("auth_failed", lambda: listener.handshake_failed("client", "svid_invalid", "expired", "a:1", "")),
+                ("auth_failed", lambda: listener.handshake_failed("client", "identity_unexpected", "", "a:1", "")),
+                ("error", lambda: listener.handshake_failed("client", "handshake_timeout", "", "a:1", "")),
+                ("error", listener.upstream_unreachable),
+                ("error", lambda: listener.connection_refused("credentials_missing", "a:1")),
+            ),
+            start=1,
+        ):
+            before = self.value("svc_proxy_connections_total", **labels, result=result) or 0
+            event()
+            found = {
+                word: self.value("svc_proxy_connections_total", **labels, result=word)
+                for word in ("success", "auth_failed", "error")
+            }
+            self.assertEqual((before + 1, count), (found[result], sum(value or 0 for value in found.values())))
+
     def test_nothing_adds_a_series(self) -> None:
         """Whatever peers make up is counted, and the page has as many series as before."""
         listener = self.metrics.listener("http", "inbound")
@@ -267,20 +298,22 @@ class LabelTests(SynchronousTestCase):
         self.assertEqual(OTHER, tls_group(""))
 
     def test_svid_reasons(self) -> None:
-        """Every way in which an SVID can be wrong has its word."""
+        """Every reason for which an SVID is invalid is a label value."""
         words = {
-            each.reason
+            reason
             for each in vars(identity_errors).values()
             if isinstance(each, type) and issubclass(each, identity_errors.SvidInvalid)
+            for reason in (each.reason, *each.reasons)
         }
         self.assertEqual(words - ELSEWHERE, SVID_REASONS - {"internal_error"})
 
     def test_transport_reasons(self) -> None:
         """Every other word for a failed handshake or a refused connection is one of the transport's."""
         words = {
-            each.reason
+            reason
             for each in vars(transport_errors).values()
             if isinstance(each, type) and issubclass(each, transport_errors.TransportError)
+            for reason in (each.reason, *each.reasons)
         }
         own = {OTHER, "certificate_missing"}
         for reasons in HANDSHAKE_REASONS.values():

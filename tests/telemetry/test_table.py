@@ -74,6 +74,23 @@ class TableTests(SynchronousTestCase):
                 self.assertIn(expected, ({frozenset()}, {frozenset({("spiffe_id", _OWN)})}), name)
         self.assertEqual({}, tables)
 
+    def test_number_of_series(self) -> None:
+        """The page names the number of series of a proxy with inbound listeners, and with both kinds."""
+        for directions in (["inbound"], ["inbound", "inbound", "outbound"]):
+            registry = CollectorRegistry()
+            metrics = ProxyMetrics(registry)
+            for direction in directions:
+                metrics.listener("http", "inbound" if direction == "inbound" else "outbound")
+            metrics.notary("http")
+            metrics.watch_svids(lambda: [(_OWN, datetime(2026, 11, 21, tzinfo=UTC))])
+            samples = [
+                sample
+                for family in registry.collect()
+                for sample in family.samples
+                if not sample.name.endswith("_created")
+            ]
+            self.assertIn(f" {len(samples)} series", self.text)
+
     def expanded(self, name: str, row: str) -> set[Labels]:
         """The series that a row names: a label that is not there stands for all values beside the others."""
         cell, event = row.strip("|").split(" | ")
