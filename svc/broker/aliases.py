@@ -1,8 +1,8 @@
 """
-Aliases of topics on one connection towards a client (MQTT 5.0, section 3.3.2.3.4).
+Topic aliases on one connection towards a client (MQTT 5.0, section 3.3.2.3.4).
 
-Owns which topic has which alias, and which of them the client knows. Pure. What an alias does to the octets of a packet
-is the business of :class:`svc.broker.message.Message`.
+Owns which topic has which alias, and whether the client was sent the pair. Pure. How an alias is encoded is the
+business of :class:`svc.broker.message.Message`.
 """
 
 from __future__ import annotations
@@ -15,74 +15,65 @@ from svc.broker.message import Message
 #: Octets of the shortest topic that gets an alias: the property takes three in place of the topic, and may make the
 #: length of the properties longer by one.
 SHORTEST: Final = 5
-#: Characters of the longest one: the aliases of a connection hold kilobytes, not megabytes.
+#: Characters of the longest one, so that the aliases of a connection take kilobytes of memory, not megabytes.
 LONGEST: Final = 1024
 
 
 class TopicAliases:
     """
-    The aliases of one connection; they are gone with it.
+    The aliases of one connection.
 
-    The first topics get the free numbers at once. When none is left, a topic gets one when it comes again soon: that of
-    the topic which was silent for longest. Topics that come once drive nothing out.
-
-    Args:
-        most: the highest alias, above 0.
+    The first topics get the unused aliases at once. When none is left, a topic that is sent a second time gets the
+    alias of the least recently sent topic. Topics that are sent once replace nothing.
     """
 
-    __slots__ = ("_known", "_most", "_seen")
+    __slots__ = ("_assigned", "_maximum", "_seen")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: OrderedDict[str, int] = OrderedDict()
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._assigned: OrderedDict[str, int] = OrderedDict()
         self._seen: set[str] = set()
 
-    def applied(self, message: Message, octets: bytes, limit: int | None) -> tuple[bytes, int]:
+    def apply(self, message: Message, octets: bytes, limit: int | None) -> tuple[bytes, int]:
         """
-        Make a packet what is best sent.
+        Replace the topic of a packet by its alias, or add a new alias to the topic.
 
         Args:
-            message: what it brings.
-            octets: the packet without an alias.
-            limit: octets of the largest packet that the client takes; None is no limit.
+            message: the message.
+            octets: its packet without an alias.
+            limit: octets of the largest packet that the client accepts; None is no limit.
 
         Returns:
-            The packet: as it was, without its topic, or with topic and alias. In the last case the alias as well, for
-            :meth:`introduced` once the packet was sent; else 0. Nothing that is within the limit is made to exceed it.
+            The packet to send, and the alias to :meth:`confirm` after that, or 0. A packet within the limit stays
+            within it.
         """
         topic = message.topic
-        alias = self._known.get(topic)
+        alias = self._assigned.get(topic)
         if alias is not None:
-            self._known.move_to_end(topic)
-            return message.with_alias(octets, alias, named=False), 0
-        alias = self._proposed(topic)
+            self._assigned.move_to_end(topic)
+            return message.with_alias(octets, alias, with_topic=False), 0
+        alias = self._choose(topic)
         if alias:
-            introduction = message.with_alias(octets, alias, named=True)
-            if limit is None or len(introduction) <= limit:
-                return introduction, alias
+            with_both = message.with_alias(octets, alias, with_topic=True)
+            if limit is None or len(with_both) <= limit:
+                return with_both, alias
         return octets, 0
 
-    def introduced(self, topic: str, alias: int) -> None:
-        """
-        Note that a packet with both was sent: from now on the alias stands for the topic.
-
-        Args:
-            topic: the topic.
-            alias: what the last call of :meth:`applied` gave for it.
-        """
-        if len(self._known) >= self._most:
-            self._known.popitem(last=False)
+    def confirm(self, topic: str, alias: int) -> None:
+        """Assign an alias that :meth:`apply` returned: a packet with both was sent."""
+        if len(self._assigned) >= self._maximum:
+            self._assigned.popitem(last=False)
         self._seen.discard(topic)
-        self._known[topic] = alias
+        self._assigned[topic] = alias
 
-    def _proposed(self, topic: str) -> int:
+    def _choose(self, topic: str) -> int:
         if len(topic) > LONGEST or (len(topic) < SHORTEST and len(topic.encode()) < SHORTEST):
             return 0
-        if len(self._known) < self._most:
-            return len(self._known) + 1
+        if len(self._assigned) < self._maximum:
+            return len(self._assigned) + 1
         if topic in self._seen:
-            return next(iter(self._known.values()))
-        if len(self._seen) >= self._most:
+            return next(iter(self._assigned.values()))
+        if len(self._seen) >= self._maximum:
             self._seen.clear()
         self._seen.add(topic)
         return 0

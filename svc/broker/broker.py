@@ -1,7 +1,7 @@
 """
-A broker for any Twisted application: give :meth:`Broker.factory` to an endpoint, and start it.
+A broker for any Twisted application: pass :meth:`Broker.factory` to an endpoint, and start the service.
 
-Owns what turns the pure core into a running broker: time, ``$SYS`` topics, the set of connections, the end.
+Owns what turns the pure core into a running broker: time, ``$SYS`` topics, the set of connections, the orderly end.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 from twisted.application.service import Service
@@ -21,58 +22,47 @@ from twisted.logger import Logger
 from svc import __version__
 from svc.broker.access import Guard, Principal
 from svc.broker.connection import (
-    GOODBYE,
+    CLOSE_TIMEOUT,
     BrokerConnection,
+    BrokerContext,
+    ConnectionLimits,
     ConnectionReporter,
-    ConnectionTerms,
     SilentReporter,
-    Surroundings,
 )
 from svc.broker.errors import StoreRefuses
 from svc.broker.hub import Hub, HubLimits
-from svc.broker.journal import Journal, NoJournal, Remains
+from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
-from svc.transport.evidence import PeerEvidence, peer_evidence
+from svc.transport.evidence import peer_evidence
 from svc.wire.mqtt import QoS, ReasonCode, name_defect
+from svc.workload.interface import CredentialSource
 
 TICK: Final = 1.0
-#: Seconds between two rounds of ``$SYS`` messages, as Mosquitto has it.
+#: Seconds between two rounds of ``$SYS`` messages, as in Mosquitto.
 SYS_INTERVAL: Final = 10.0
 
 
 def anonymous(listener: str = "") -> Callable[[Any], Principal]:
-    """
-    Say that clients of an endpoint have no identity.
+    """Make the argument of :meth:`Broker.factory` for clients without an identity; ``listener`` is a name for logs."""
 
-    Args:
-        listener: the endpoint's name, for people.
-
-    Returns:
-        What :meth:`Broker.factory` takes.
-    """
-
-    def who(transport: Any) -> Principal:
+    def identify(transport: Any) -> Principal:
         return Principal(None, _address(transport), listener)
 
-    return who
+    return identify
 
 
 def verified(listener: str = "") -> Callable[[Any], Principal]:
     """
-    Say that clients of an endpoint are known by their X.509-SVID.
+    Make the argument of :meth:`Broker.factory` for clients that are identified by their X.509-SVID.
 
-    Args:
-        listener: the endpoint's name, for people.
-
-    Returns:
-        What :meth:`Broker.factory` takes, for a :class:`svc.transport.endpoints.MutualTlsServerEndpoint`.
+    The endpoint must be a :class:`svc.transport.endpoints.MutualTlsServerEndpoint`; ``listener`` is a name for logs.
     """
 
-    def who(transport: Any) -> Principal:
+    def identify(transport: Any) -> Principal:
         evidence = peer_evidence(transport)
         return Principal(evidence.svid.spiffe_id, _address(transport), listener, evidence)
 
-    return who
+    return identify
 
 
 def _address(transport: Any) -> str:
@@ -80,7 +70,7 @@ def _address(transport: Any) -> str:
     return f"{getattr(peer, 'host', '')}:{getattr(peer, 'port', '')}"
 
 
-class _Clients(Factory):
+class _ConnectionFactory(Factory):
     noisy = False
 
     def __init__(self, build: Callable[[], BrokerConnection]) -> None:
@@ -92,16 +82,16 @@ class _Clients(Factory):
 
 class Broker(Service):
     """
-    A broker.
+    An MQTT broker.
 
     Args:
         reactor: the reactor.
-        guard: decides who may do what.
-        limits: what is held.
-        terms: what a connection may use.
-        journal: records what must last; nothing by default.
-        remains: what the journal kept from an earlier run.
-        reporter: tells people about connections.
+        guard: authorizes clients.
+        limits: of the broker and its sessions.
+        connection_limits: of each connection.
+        journal: records durable state; nothing by default.
+        recovered: the state that the journal recovered.
+        reporter: reports events of connections.
         wall: seconds since 1970 UTC.
 
     Attributes:
@@ -116,72 +106,68 @@ class Broker(Service):
         guard: Guard,
         *,
         limits: HubLimits | None = None,
-        terms: ConnectionTerms | None = None,
+        connection_limits: ConnectionLimits | None = None,
         journal: Journal | None = None,
-        remains: Remains | None = None,
+        recovered: RecoveredState | None = None,
         reporter: ConnectionReporter | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._reactor = reactor
-        self._terms = terms or ConnectionTerms()
+        self._connection_limits = connection_limits or ConnectionLimits()
         self._reporter: ConnectionReporter = reporter or SilentReporter()
         self._connections: set[BrokerConnection] = set()
         self.hub: Final = Hub(
             now=wall,
             guard=guard,
             random_name=lambda: f"auto-{secrets.token_hex(16)}",
-            soon=self._soon,
+            call_soon=self._call_soon,
             limits=limits,
             journal=journal or NoJournal(),
-            told=self._reporter.denied,
+            on_denied=self._reporter.denied,
         )
-        if remains is not None:
-            self.hub.restore(remains)
+        if recovered is not None:
+            self.hub.restore(recovered)
         self._ticking = LoopingCall(self._tick)
         self._ticking.clock = reactor
-        self._telling = LoopingCall(self._tell)
-        self._telling.clock = reactor
-        self._began = 0.0
+        self._publishing = LoopingCall(self._publish_statistics)
+        self._publishing.clock = reactor
+        self._started = 0.0
 
     @property
     def open_connections(self) -> int:
         """The number of connections, admitted or not."""
         return len(self._connections)
 
-    def factory(self, who: Callable[[Any], Principal]) -> Factory:
+    def factory(self, identify: Callable[[Any], Principal]) -> Factory:
         """
-        Make what an endpoint listens with.
+        Make the protocol factory of one or more endpoints.
 
         Args:
-            who: says from its transport who a client is; :func:`anonymous`, :func:`verified` or your own.
-
-        Returns:
-            The factory; it may listen at several endpoints.
+            identify: returns the client of a transport; :func:`anonymous`, :func:`verified` or your own.
         """
-        around = Surroundings(
-            self.hub, self._terms, self._reactor.seconds, self._soon, self._reporter, self._connections
+        context = BrokerContext(
+            self.hub,
+            self._connection_limits,
+            self._reactor.seconds,
+            self._call_soon,
+            self._reporter,
+            self._connections,
         )
-        return _Clients(lambda: BrokerConnection(around, who))
+        return _ConnectionFactory(lambda: BrokerConnection(context, identify))
 
-    def _soon(self, turn: Callable[[], None]) -> None:
-        self._reactor.callLater(0, turn)
+    def _call_soon(self, call: Callable[[], None]) -> None:
+        self._reactor.callLater(0, call)
 
     def publish(self, topic: str, payload: bytes, qos: QoS = 0, *, retain: bool = False) -> bool:
         """
-        Publish a message from within the process; no rule of access is asked.
-
-        Args:
-            topic: a valid topic name.
-            payload: its octets.
-            qos: the quality of service.
-            retain: whether it is retained.
+        Publish a message from within the process; no access rule applies.
 
         Returns:
-            Whether anybody's subscription matched.
+            Whether a subscription matched.
 
         Raises:
             ValueError: the topic name is not valid.
-            StoreRefuses: the message has QoS above 0 or is to be retained, and that could not be made to last now.
+            StoreRefuses: the message has QoS above 0 or is to be retained, and cannot be made durable now.
         """
         if defect := name_defect(topic):
             raise ValueError(defect)
@@ -189,39 +175,57 @@ class Broker(Service):
             raise StoreRefuses
         return self.hub.publish(Message(topic, payload, qos, retain))
 
-    def reauthorize(self, judge: Callable[[PeerEvidence], None]) -> None:
+    def reauthorize(self, source: CredentialSource, now: datetime) -> None:
         """
-        Judge all verified clients again; whoever would now be refused is told so (0x87) and closed.
+        Verify all identified clients again; to be called when the broker's credentials or bundles have changed.
+
+        A client whose SVID would now be refused, or to which another identity than that of the source was presented,
+        gets DISCONNECT 0x87.
 
         Args:
-            judge: raises a :class:`~svc.errors.SvcError` for who is to go; see :class:`svc.broker.standing.Standing`.
+            source: the broker's credentials and the bundles in force.
+            now: the time, aware.
         """
-        self._each(lambda connection: connection.reauthorize(judge))
+        self._for_each(lambda connection: connection.reauthorize(source, now))
+
+    def end_expired(self, now: datetime) -> None:
+        """End the connections of clients with an expired certificate; cheap, to be called about once a second."""
+        self._for_each(lambda connection: connection.end_if_expired(now))
+
+    def rules_changed(self) -> None:
+        """
+        Reauthorize open connections and stored sessions; to be called when the guard decides otherwise than before.
+
+        A client to which no rule applies gets DISCONNECT 0x87, and its session ends unless it may be resumed at another
+        listener. Subscriptions that are not allowed any more end.
+        """
+        self._for_each(lambda connection: connection.rules_changed())
+        self.hub.rules_changed()
 
     def startService(self) -> None:
-        """Begin to keep time."""
+        """Start the clock."""
         super().startService()
-        self._began = self._reactor.seconds()
+        self._started = self._reactor.seconds()
         self._ticking.start(TICK, now=False)
-        self._telling.start(SYS_INTERVAL, now=True)
+        self._publishing.start(SYS_INTERVAL, now=True)
 
     def stopService(self) -> Deferred[None]:
         """
-        Say goodbye to all clients; their wills are published, sessions that last stay.
+        Close all connections; wills are published, persistent sessions stay.
 
         Returns:
-            Fires when the connections are closed, at the latest a second after those are cut that take no goodbye.
+            Fires when the connections are closed; those that do not close in time are aborted, and waited for a second.
         """
         super().stopService()
-        for call in (self._ticking, self._telling):
+        for call in (self._ticking, self._publishing):
             if call.running:
                 call.stop()
         for connection in list(self._connections):
             connection.close(ReasonCode.SERVER_SHUTTING_DOWN)
-        return Deferred.fromCoroutine(self._closed())
+        return Deferred.fromCoroutine(self._connections_closed())
 
-    async def _closed(self) -> None:
-        for seconds in (GOODBYE, 1.0):
+    async def _connections_closed(self) -> None:
+        for seconds in (CLOSE_TIMEOUT, 1.0):
             until = self._reactor.seconds() + seconds
             while self._connections and self._reactor.seconds() < until:
                 await deferLater(self._reactor, 0.05)
@@ -231,32 +235,25 @@ class Broker(Service):
     def _tick(self) -> None:
         try:
             self.hub.tick()
-        except Exception:  # noqa: BLE001 (one message that cannot be published must not stop the clock)
-            self.log.failure("what was due could not be done")
+        except Exception:  # noqa: BLE001 (a defect in one message must not stop the clock)
+            self.log.failure("processing due sessions and messages failed")
         now = self._reactor.seconds()
-        self._each(lambda connection: connection.judge(now))
+        self._for_each(lambda connection: connection.check_timeouts(now))
 
-    def _each(self, do: Callable[[BrokerConnection], None]) -> None:
+    def _for_each(self, call: Callable[[BrokerConnection], None]) -> None:
         for connection in list(self._connections):
             try:
-                do(connection)
-            except Exception:  # noqa: BLE001 (a defect in one connection must not end the times of all others)
-                self.log.failure("a connection could not be judged and is dropped")
+                call(connection)
+            except Exception:  # noqa: BLE001 (a defect in one connection must not stop the checks of all others)
+                self.log.failure("checking a connection failed; it is aborted")
                 connection.abort()
 
-    def _tell(self) -> None:
-        """Publish the basics below ``$SYS/broker``; what goes wrong once must not end it for ever."""
-        try:
-            self._publish_basics()
-        except Exception:  # noqa: BLE001 (as with the clock)
-            self.log.failure("the basics below $SYS could not be published")
-
-    def _publish_basics(self) -> None:
-        """Publish them, retained, under the names that Mosquitto made usual."""
+    def _publish_statistics(self) -> None:
+        """Publish statistics below ``$SYS/broker``, retained, under the names that Mosquitto uses."""
         hub, counts = self.hub, self.hub.statistics
-        known = {
+        values = {
             "version": f"svc {__version__}",
-            "uptime": f"{int(self._reactor.seconds() - self._began)} seconds",
+            "uptime": f"{int(self._reactor.seconds() - self._started)} seconds",
             "clients/connected": counts.connected,
             "clients/disconnected": len(hub.sessions) - counts.connected,
             "clients/total": len(hub.sessions),
@@ -268,9 +265,12 @@ class Broker(Service):
             "publish/bytes/received": counts.received_octets,
             "publish/bytes/sent": counts.octets_sent,
         }
-        for name, value in known.items():
-            topic = f"$SYS/broker/{name}"
-            old = hub.retained.at(topic)
-            payload = str(value).encode()
-            if old is None or old.payload != payload:
-                hub.publish(Message(topic, payload, 0, retain=True))
+        try:
+            for name, value in values.items():
+                topic = f"$SYS/broker/{name}"
+                old = hub.retained.get(topic)
+                payload = str(value).encode()
+                if old is None or old.payload != payload:
+                    hub.publish(Message(topic, payload, 0, retain=True))
+        except Exception:  # noqa: BLE001 (one failure must not stop the LoopingCall)
+            self.log.failure("publishing statistics below $SYS failed")

@@ -1,7 +1,7 @@
 """
-The certificates of listeners whose clients have no identity, which are renewed while the broker runs.
+Renewal of the certificates of listeners whose clients have no identity.
 
-Owns when their files are looked at and what is told of it; what a usable pair is, the transport knows.
+Owns when their files are checked and what is logged; what a usable pair is, the transport decides.
 """
 
 from __future__ import annotations
@@ -17,77 +17,61 @@ from svc.telemetry.events import Event
 from svc.telemetry.logs import emit
 from svc.transport.certificates import CertificateCreator, CertificateUnusable
 
-#: Seconds between two looks: a renewed certificate has days, and a look is a few calls to the system.
-LOOK_EVERY: Final = 5.0
+#: Seconds between two checks: a renewed certificate may wait for days, and a check is a few system calls.
+CHECK_EVERY: Final = 5.0
 
 
-class Certificates(Service):
-    """
-    Looks at the files of all such listeners, again and again.
-
-    Args:
-        reactor: keeps the time.
-    """
+class CertificateRenewal(Service):
+    """Checks the files of all such listeners periodically."""
 
     log = Logger()
 
     def __init__(self, reactor: Any) -> None:
         self._creators: dict[str, CertificateCreator] = {}
-        self._told: dict[str, str] = {}
-        self._looking = LoopingCall(self._look)
-        self._looking.clock = reactor
+        self._logged: dict[str, str] = {}
+        self._checking = LoopingCall(self._check)
+        self._checking.clock = reactor
 
     def add(self, listener: str, creator: CertificateCreator) -> None:
-        """
-        Look after a listener's certificate.
-
-        Args:
-            listener: its name.
-            creator: has read the files once.
-        """
+        """Add a listener by its name; the creator has read the files once."""
         self._creators[listener] = creator
 
-    def ends(self) -> list[tuple[str, datetime]]:
-        """
-        Say when the certificates end.
-
-        Returns:
-            The listeners' names, each with the end of the certificate that it shows now.
-        """
+    def expiries(self) -> list[tuple[str, datetime]]:
+        """List the listeners' names, each with the end of the certificate that it presents now."""
         return [(listener, creator.not_after) for listener, creator in self._creators.items()]
 
     def startService(self) -> None:
-        """Begin to look."""
+        """Start checking."""
         super().startService()
-        self._looking.start(LOOK_EVERY, now=False)
+        self._checking.start(CHECK_EVERY, now=False)
 
     def stopService(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         super().stopService()
-        self._looking.stop()
+        self._checking.stop()
 
-    def renew(self) -> None:
-        """Look at once, because somebody asks for it, and tell of what still fails."""
-        self._told.clear()
-        self._look()
+    def check_now(self) -> None:
+        """Check at once because an operator requests it, and log again what still fails."""
+        self._logged.clear()
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         for listener, creator in self._creators.items():
             try:
                 renewed = creator.renew()
             except CertificateUnusable as error:
-                self._failed(listener, error)
+                self._log_failure(listener, error)
                 continue
-            self._told.pop(listener, None)
+            self._logged.pop(listener, None)
             if renewed:
                 attributes = {"listener": listener, "not_after": creator.not_after.isoformat()}
                 emit(self.log, Event.BROKER_CERTIFICATE_RENEWED, attributes=attributes)
 
-    def _failed(self, listener: str, error: CertificateUnusable) -> None:
-        """Tell of a defect once, however often it is met."""
+    def _log_failure(self, listener: str, error: CertificateUnusable) -> None:
+        """Log a failure once, however often it is found."""
         detail = str(error)
-        if self._told.get(listener) != detail:
-            self._told[listener] = detail
+        if self._logged.get(listener) != detail:
+            self._logged[listener] = detail
             emit(
                 self.log,
                 Event.BROKER_CERTIFICATE_REJECTED,

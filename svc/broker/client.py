@@ -1,8 +1,8 @@
 """
-What one connected client says, and what it is answered.
+The packets of one connected client, and the responses to them.
 
-Owns what lasts as long as a connection: the terms, the aliases that the client gives to topics. Pure. Before CONNACK
-there is no client: see :func:`greet`.
+Owns the state of a connection: its parameters and the topic aliases of the client. Pure. A :class:`Client` exists from
+CONNACK on; see :func:`admit_client`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,12 @@ from collections.abc import Callable
 from typing import Final
 
 from svc.broker.access import Principal
-from svc.broker.errors import (
-    AliasUnknown,
-    AnswerTooLarge,
-    BrokerError,
-    NotAllowed,
-    ReceiveMaximumExceeded,
-    StoreRefuses,
-)
+from svc.broker.client_sink import ClientSink, ConnectParameters
+from svc.broker.errors import AnswerTooLarge, BrokerError, StoreRefuses
 from svc.broker.hub import Hub
 from svc.broker.message import Message
-from svc.broker.outlet import Outlet, Terms
-from svc.broker.session import Session
-from svc.broker.subscriptions import REMEMBERED_TOPIC
+from svc.broker.session import RECEIVE_TOLERANCE, Session
+from svc.broker.subscriptions import CACHED_TOPIC_LENGTH
 from svc.wire.mqtt import (
     Acknowledgement,
     Auth,
@@ -48,76 +41,79 @@ from svc.wire.mqtt import (
     encode,
 )
 from svc.wire.mqtt.codes import SUBSCRIPTION_REFUSED
-from svc.wire.mqtt.primitives import variable
-from svc.wire.mqtt.properties import NONE
+from svc.wire.mqtt.primitives import encode_variable
+from svc.wire.mqtt.properties import NO_PROPERTIES
 
-#: A member of an enumeration is looked up by a call each time, which shows where every packet does it.
+#: Access to a member of an enumeration is a function call each time, which is measurable for each packet.
 _PUBREL: Final = PacketType.PUBREL
 _SUCCESS: Final = ReasonCode.SUCCESS
 #: Octets of the shortest CONNACK.
 _SHORTEST: Final = 5
+#: Topics for which it is cached whether a client may publish to them.
+_CACHED_TOPICS: Final = 1000
 
 
-def greet(
+def admit_client(
     hub: Hub,
     packet: Connect,
     principal: Principal,
-    outlet: Outlet,
-    ready: Callable[[Client], None],
+    sink: ClientSink,
+    on_admitted: Callable[[Client], None],
     *,
     packet_limit: int,
     keep_alive_limit: int,
 ) -> None:
     """
-    Admit a client; CONNACK is sent once its session is safe.
+    Admit a client; CONNACK is sent once its session is durable.
 
     Args:
-        hub: the broker.
+        hub: the core.
         packet: the first packet of the connection.
-        principal: who sent it.
-        outlet: writes to it.
-        ready: called with the client behind CONNACK; nothing of it may be read before.
+        principal: the client.
+        sink: writes to it.
+        on_admitted: called with the client after CONNACK; no packet may be processed before.
         packet_limit: octets of the largest packet that is accepted.
-        keep_alive_limit: the longest keep alive in seconds; a client of MQTT 5.0 is told.
+        keep_alive_limit: the longest keep alive in seconds; announced to clients of MQTT 5.0.
 
     Raises:
-        BrokerError: it is refused; nothing was sent.
+        BrokerError: the client is refused; nothing was sent.
     """
     keep_alive = packet.keep_alive
     if packet.version is Version.V5 and not 0 < keep_alive <= keep_alive_limit:
         keep_alive = keep_alive_limit
     if packet.properties.maximum_packet_size is not None:
-        # Before anything has changed: one who cannot be told is not admitted. Given names are all of one length.
-        _told(hub, packet, hub.expiry(packet), packet.client_id or hub.random_name(), packet_limit, keep_alive)
+        # Before any change: a client that cannot get its CONNACK is not admitted. Assigned identifiers have one length.
+        client_id = packet.client_id or hub.random_name()
+        _connack_properties(hub, packet, hub.expiry(packet), client_id, packet_limit, keep_alive)
     admission = hub.admit(packet, principal)
 
-    def safe() -> None:
+    def durable() -> None:
         session = admission.session
-        if hub.sessions.get(session.client_id) is not session or session.claim is not admission:
-            # Another connection came for the session while this one waited; the last one has it.
-            outlet.close(ReasonCode.SESSION_TAKEN_OVER)
+        if hub.sessions.get(session.client_id) is not session or session.admission is not admission:
+            # A later connection was admitted to the session meanwhile.
+            sink.close(ReasonCode.SESSION_TAKEN_OVER)
             return
-        if outlet.ended:
-            hub.abandoned(admission)
+        if sink.ended:
+            hub.abandon(admission)
             return
-        properties = _told(hub, packet, admission.expiry, session.client_id, packet_limit, keep_alive)
-        outlet.send(Connack(admission.present, 0, properties))
-        client = Client(hub, session, principal, outlet, packet, keep_alive)
-        # What the session has comes before anything that the client asked for along with CONNECT.
+        properties = _connack_properties(hub, packet, admission.expiry, session.client_id, packet_limit, keep_alive)
+        sink.send(Connack(admission.present, 0, properties))
+        client = Client(hub, session, principal, sink, packet, keep_alive)
+        # The session's messages come before the responses to what the client sent along with CONNECT.
         client.resume()
-        ready(client)
+        on_admitted(client)
 
     if admission.recorded:
-        hub.journal.safe(safe)
+        hub.journal.when_durable(durable)
     else:
-        safe()
+        durable()
 
 
-def _told(
+def _connack_properties(
     hub: Hub, packet: Connect, expiry: int | None, client_id: str, packet_limit: int, keep_alive: int
 ) -> Properties:
     if packet.version is not Version.V5:
-        return NONE
+        return NO_PROPERTIES
     properties = Properties(
         session_expiry=None if expiry == (packet.properties.session_expiry or 0) else expiry,
         assigned_client_id=None if packet.client_id else client_id,
@@ -127,14 +123,14 @@ def _told(
         maximum_packet_size=packet_limit,
     )
     largest = packet.properties.maximum_packet_size
-    return properties if largest is None else _shortened(properties, largest)
+    return properties if largest is None else _shorten(properties, largest)
 
 
-def _shortened(properties: Properties, largest: int) -> Properties:
-    """Leave topic aliases out of CONNACK where the client does not accept its size otherwise [MQTT-3.1.2-24]."""
-    # Anything else that it says binds the client, who would not keep what it was not told.
+def _shorten(properties: Properties, largest: int) -> Properties:
+    """Leave topic aliases out of CONNACK where it is too large for the client otherwise [MQTT-3.1.2-24]."""
+    # The other properties bind the client, so they cannot be left out.
     if _connack_size(properties) > largest:
-        properties = properties.replaced(topic_alias_maximum=None)
+        properties = properties.replace(topic_alias_maximum=None)
     octets = _connack_size(properties)
     if octets > largest:
         raise AnswerTooLarge(packet="CONNACK", octets=octets, limit=largest)
@@ -147,132 +143,132 @@ def _connack_size(properties: Properties) -> int:
 
 class Client:
     """
-    One connection behind CONNACK.
-
-    Args:
-        hub: the broker.
-        session: its session.
-        principal: who it is.
-        outlet: writes to it.
-        connect: its CONNECT.
-        keep_alive: seconds that are in force; 0 is never.
+    One connection from CONNACK on.
 
     Attributes:
-        keep_alive: the same.
+        keep_alive: the keep alive in force, in seconds; 0 is none.
     """
 
     def __init__(
-        self, hub: Hub, session: Session, principal: Principal, outlet: Outlet, connect: Connect, keep_alive: int
+        self, hub: Hub, session: Session, principal: Principal, sink: ClientSink, connect: Connect, keep_alive: int
     ) -> None:
         self.keep_alive: Final = keep_alive
         self.session: Final = session
         self.principal: Final = principal
         self._hub = hub
-        self._outlet = outlet
+        self._sink = sink
         self._v5 = connect.version is Version.V5
-        self._began_without_expiry = not connect.properties.session_expiry
+        self._no_expiry_in_connect = not connect.properties.session_expiry
         self._aliases: dict[int, str] = {}
-        self._allowed: dict[str, bool] = {}
+        self._may_publish_to: dict[str, bool] = {}
         properties = connect.properties
         self._largest = properties.maximum_packet_size
-        terms = Terms(
+        parameters = ConnectParameters(
             connect.version,
             properties.receive_maximum or 65_535,
             properties.maximum_packet_size,
             min(properties.topic_alias_maximum or 0, hub.limits.session.aliases),
         )
-        session.attach(outlet, terms)
+        session.attach(sink, parameters)
         hub.statistics.accepted += 1
         hub.statistics.connected += 1
 
     def resume(self) -> None:
-        """Send what the session has for the client."""
+        """Send the session's messages to the client."""
         self.session.resume(self._hub.now())
-        self._hub.feed.go_on(self.session)
+        self._hub.feed.proceed(self.session)
 
-    def eased(self) -> None:
-        """Go on after congestion of the outlet."""
-        self.session.eased(self._hub.now())
-        self._hub.feed.go_on(self.session)
+    def on_writable(self) -> None:
+        """Go on sending after congestion of the sink."""
+        self.session.send_queued(self._hub.now())
+        self._hub.feed.proceed(self.session)
 
-    def lost(self, *, with_will: bool = True) -> None:
-        """
-        The connection is over.
+    def rules_changed(self) -> None:
+        """Apply changed access rules: end subscriptions that are not allowed any more."""
+        self._may_publish_to.clear()
+        self._hub.end_disallowed_subscriptions(self.session, self.principal)
 
-        Args:
-            with_will: False after a DISCONNECT with reason 0 [MQTT-3.14.4-3].
-        """
+    def connection_lost(self, *, with_will: bool = True) -> None:
+        """End the connection; without publishing the will after a DISCONNECT with reason 0 [MQTT-3.14.4-3]."""
         self._hub.statistics.connected -= 1
-        self._hub.connection_ended(self.session, self._outlet, with_will=with_will)
+        self._hub.connection_ended(self.session, self._sink, with_will=with_will)
 
-    def received(self, packet: Packet) -> Disconnect | None:
+    def received(self, packet: Packet) -> Disconnect | Publish | None:
         """
-        Take a packet.
-
-        Args:
-            packet: any packet that the decoder lets a client send.
+        Process any packet that the decoder accepts from a client.
 
         Returns:
-            The DISCONNECT that ends the connection, or None.
+            The DISCONNECT that ends the connection; a PUBLISH that was not processed, as acknowledgements must be
+            written first: it is to be passed again when the journal is durable, before later packets; else None.
 
         Raises:
             MqttError: the client broke the protocol.
-            BrokerError: the broker refuses to go on.
+            BrokerError: the connection is to be ended.
         """
         if isinstance(packet, Publish):
-            self._publish(packet)
-        elif isinstance(packet, Acknowledgement):
+            return self._publish(packet)
+        if isinstance(packet, Acknowledgement):
             if packet.type is _PUBREL:
-                self.session.released(packet)
+                self.session.on_pubrel(packet)
             else:
-                self.session.acknowledged(packet, self._hub.now())
-                self._hub.feed.go_on(self.session)
+                self.session.on_acknowledgement(packet, self._hub.now())
+                self._hub.feed.proceed(self.session)
         elif isinstance(packet, Subscribe):
-            self._judge_answer("SUBACK", len(packet.subscriptions))
+            self._check_response_size("SUBACK", len(packet.subscriptions))
             self._subscribe(packet)
         elif isinstance(packet, Unsubscribe):
-            self._judge_answer("UNSUBACK", len(packet.filters))
+            self._check_response_size("UNSUBACK", len(packet.filters))
             self._unsubscribe(packet)
         elif isinstance(packet, Disconnect):
             return self._disconnect(packet)
         elif isinstance(packet, Auth):
-            raise ProtocolViolation(packet="AUTH", defect="no authentication method was agreed on")
+            raise ProtocolViolation(packet="AUTH", defect="CONNECT had no authentication method")
         elif isinstance(packet, Pingreq):
-            self._outlet.send(Pingresp())
+            self._sink.send(Pingresp())
         return None
 
-    def _judge_answer(self, packet: str, codes: int) -> None:
-        """Begin nothing that could not be answered [MQTT-3.1.2-24]."""
+    def _check_response_size(self, packet: str, codes: int) -> None:
+        """Refuse a request whose response would be too large for the client [MQTT-3.1.2-24]."""
         if self._largest is not None:
             rest = 3 + codes
-            octets = 1 + len(variable(rest)) + rest
+            octets = 1 + len(encode_variable(rest)) + rest
             if octets > self._largest:
                 raise AnswerTooLarge(packet=packet, octets=octets, limit=self._largest)
 
-    def _publish(self, packet: Publish) -> None:
+    def _publish(self, packet: Publish) -> Publish | None:
         hub, session = self._hub, self.session
+        if session.pending_acks and packet.qos and session.receive_window_full:
+            return packet
+        topic = self._topic(packet)
+        # A duplicate was authorized and published when it was received first.
+        duplicate = packet.qos == 2 and session.is_duplicate(packet)
+        allowed = duplicate or self._may_publish(topic)
+        too_many = packet.qos == 2 and self._v5 and not duplicate and session.exceeds_receive_maximum
+        if session.pending_acks and (too_many or (packet.qos and not allowed and not self._v5)):
+            # It ends the connection. Without the pending acknowledgements the client would send the same messages
+            # again.
+            return packet
         hub.statistics.received += 1
         hub.statistics.received_octets += len(packet.payload)
-        topic = self._topic(packet)
-        if not session.accepts(packet):
-            raise ReceiveMaximumExceeded(limit=hub.limits.session.received)
-        if session.knows(packet):
-            # It was judged when it came for the first time, and what it caused is done.
-            session.answer(packet, _SUCCESS)
-            return
-        if not self._may_publish(topic):
-            self._refuse(packet)
-            return
+        if too_many:
+            raise BrokerError("mqtt_receive_maximum", limit=RECEIVE_TOLERANCE * hub.limits.session.received)
+        if duplicate:
+            session.acknowledge(packet, _SUCCESS)
+            return None
+        if not allowed:
+            self._deny(packet)
+            return None
         accepting = hub.journal.accepting
         if not packet.qos:
-            hub.publish(Message.from_publish(packet, topic, session.client_id, hub.now()), keep=accepting)
-            return
+            hub.publish(Message.from_publish(packet, topic, session.client_id, hub.now()), may_retain=accepting)
+            return None
         if not accepting:
             self._refuse_for_now(packet)
-            return
-        session.begin(packet)
+            return None
+        session.accept(packet)
         matched = hub.publish(Message.from_publish(packet, topic, session.client_id, hub.now()))
-        session.answer(packet, _SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS)
+        session.acknowledge(packet, _SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS)
+        return None
 
     def _topic(self, packet: Publish) -> str:
         alias = packet.properties.topic_alias
@@ -285,34 +281,34 @@ class Client:
             return packet.topic
         topic = self._aliases.get(alias)
         if topic is None:
-            raise AliasUnknown(alias=alias)
+            raise BrokerError("mqtt_alias_unknown", alias=alias)
         return topic
 
     def _may_publish(self, topic: str) -> bool:
-        known = self._allowed.get(topic)
-        if known is None:
-            known = self._hub.guard.may_publish(self.principal, topic)
-            if len(topic) <= REMEMBERED_TOPIC:
-                if len(self._allowed) >= 1000:
-                    self._allowed.clear()
-                self._allowed[topic] = known
-        return known
+        allowed = self._may_publish_to.get(topic)
+        if allowed is None:
+            allowed = self._hub.guard.may_publish(self.principal, topic)
+            if len(topic) <= CACHED_TOPIC_LENGTH:
+                if len(self._may_publish_to) >= _CACHED_TOPICS:
+                    self._may_publish_to.clear()
+                self._may_publish_to[topic] = allowed
+        return allowed
 
-    def _refuse(self, packet: Publish) -> None:
-        """Refuse a message; MQTT 3.1.1 can only be told so by the end of its connection [MQTT-3.3.5-2]."""
+    def _deny(self, packet: Publish) -> None:
+        """Deny a message; MQTT 3.1.1 has no code for it, so its connection ends [MQTT-3.3.5-2]."""
         self._hub.denied(self.principal, self.session.client_id, "publish")
         if not packet.qos:
             return
         if not self._v5:
-            raise NotAllowed(action="publish to this topic")
-        self.session.refuse(packet, ReasonCode.NOT_AUTHORIZED)
+            raise BrokerError("mqtt_not_authorized", action="publish to this topic")
+        self.session.reject(packet, ReasonCode.NOT_AUTHORIZED)
 
     def _refuse_for_now(self, packet: Publish) -> None:
-        """Take nothing that could be lost; MQTT 3.1.1 can only be told so by the end of its connection."""
+        """Refuse a message that would not be durable; MQTT 3.1.1 has no code for it, so its connection ends."""
         if not self._v5:
             raise StoreRefuses
         self._hub.statistics.dropped("store_refuses")
-        self.session.refuse(packet, ReasonCode.QUOTA_EXCEEDED)
+        self.session.reject(packet, ReasonCode.QUOTA_EXCEEDED)
 
     def _subscribe(self, packet: Subscribe) -> None:
         hub, session = self._hub, self.session
@@ -321,54 +317,50 @@ class Client:
         codes: list[int] = []
         granted: list[tuple[Subscription, bool]] = []
         for subscription in packet.subscriptions:
-            code = self._judged(subscription)
+            code = self._grant(subscription)
             codes.append(code)
             if code < 0x80:
                 granted.append((subscription, hub.subscribe(session, subscription, identifier)))
 
-        def safe() -> None:
-            self._outlet.send(Suback(packet.packet_id, codes))
+        def durable() -> None:
+            self._sink.send(Suback(packet.packet_id, codes))
             for subscription, new in granted:
                 hub.send_retained(session, subscription, new=new)
-            hub.feed.go_on(session)
+            hub.feed.proceed(session)
 
-        session.when_kept(safe)
+        session.when_durable(durable)
 
-    def _judged(self, subscription: Subscription) -> int:
-        """Decide about one filter; MQTT 3.1.1 has one code for every refusal."""
+    def _grant(self, subscription: Subscription) -> int:
+        """Return the SUBACK code of one filter; MQTT 3.1.1 has one code for all refusals."""
         if not self._hub.guard.may_subscribe(self.principal, subscription.filter):
             self._hub.denied(self.principal, self.session.client_id, "subscribe")
             return ReasonCode.NOT_AUTHORIZED if self._v5 else SUBSCRIPTION_REFUSED
         if not self.session.subscriptions.has_room_for(subscription.filter):
             return ReasonCode.QUOTA_EXCEEDED if self._v5 else SUBSCRIPTION_REFUSED
-        if self.session.lasting and not self._hub.journal.accepting:
+        if self.session.persistent and not self._hub.journal.accepting:
             return ReasonCode.QUOTA_EXCEEDED if self._v5 else SUBSCRIPTION_REFUSED
         return subscription.qos
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         found = [self._hub.unsubscribe(self.session, topic_filter) for topic_filter in packet.filters]
         codes: list[int] = [ReasonCode.SUCCESS if each else ReasonCode.NO_SUBSCRIPTION_EXISTED for each in found]
-        self.session.when_kept(lambda: self._outlet.send(Unsuback(packet.packet_id, codes if self._v5 else [])))
+        self.session.when_durable(lambda: self._sink.send(Unsuback(packet.packet_id, codes if self._v5 else [])))
 
     def _disconnect(self, packet: Disconnect) -> Disconnect:
         expiry = packet.properties.session_expiry
         if expiry is not None:
-            if expiry and self._began_without_expiry:
-                raise ProtocolViolation(packet="DISCONNECT", defect="a session that was to end cannot be kept")
+            if expiry and self._no_expiry_in_connect:
+                raise ProtocolViolation(packet="DISCONNECT", defect="the session expiry of CONNECT was 0")
             self.session.expiry = min(expiry, self._hub.limits.session_expiry)
         return packet
 
 
-def refusal(error: BrokerError, version: Version) -> Connack | None:
+def refusal_connack(error: BrokerError, version: Version) -> Connack | None:
     """
-    Say why a connection is refused.
-
-    Args:
-        error: why.
-        version: what the client speaks.
+    Make the CONNACK that refuses a connection.
 
     Returns:
-        The CONNACK, or None where MQTT 3.1.1 has no code for it [MQTT-3.2.2-6], or where not even that fits.
+        None where MQTT 3.1.1 has no code for the error [MQTT-3.2.2-6], or where the client accepts no CONNACK.
     """
     if isinstance(error, AnswerTooLarge) and error.limit < _SHORTEST:
         return None

@@ -1,18 +1,22 @@
 """
-The configuration of the broker: every key, its default, its bounds, and the rules between keys.
+The configuration of the broker: every key, its default, its bounds, the rules between keys, and what a reload may
+change.
 
-Knows YAML models only; what runs is built from it elsewhere.
+What runs is built from it in :mod:`svc.broker.service`.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from svc.broker.errors import BrokerError
 from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_BROKER_ADMIN, PORT_BROKER_METRICS
+from svc.process.values import ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
 from svc.settings import (
     DURATION_PATTERN,
     Address,
@@ -21,18 +25,17 @@ from svc.settings import (
     Items,
     Settings,
     Size,
-    show_duration,
-    written_text,
+    format_duration,
+    text_format,
 )
 from svc.wire.mqtt import filter_defect
 from svc.wire.mqtt.topics import SHARE
-from svc.workload.values import ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
 
-#: How the file names clients without an identity.
+#: The word of the file for clients without an identity.
 ANONYMOUS = "anonymous"
 
 
-def _who(text: str) -> str:
+def _check_who(text: str) -> str:
     if text == ANONYMOUS:
         return text
     try:
@@ -42,58 +45,58 @@ def _who(text: str) -> str:
     return text
 
 
-def _filter(text: str) -> str:
+def _check_filter(text: str) -> str:
     if filter_defect(text) or text.startswith(SHARE):
         raise ValueError("a topic filter, such as devices/+/state or devices/#")
     return text
 
 
-def _path(text: str) -> str:
+def _check_path(text: str) -> str:
     if not text:
         raise ValueError("a path of a file")
     return text
 
 
-def _from_a_second_on(value: float) -> float:
+def _check_at_least_a_second(value: float) -> float:
     if value < 1:
         raise ValueError("a duration of at least 1s")
     return value
 
 
-Who = Annotated[str, AfterValidator(_who), written_text("`anonymous` or matcher", "^anonymous$|^spiffe://.+$")]
-DatabasePath = Annotated[str, AfterValidator(_path), written_text("path", "^.+$")]
-#: What clients are told in whole seconds: less than one would be told as none, which means something else.
+Who = Annotated[str, AfterValidator(_check_who), text_format("`anonymous` or matcher", "^anonymous$|^spiffe://.+$")]
+DatabasePath = Annotated[str, AfterValidator(_check_path), text_format("path", "^.+$")]
+#: MQTT has whole seconds: less than one would be sent as 0, which has another meaning.
 Seconds = Annotated[
     Duration,
-    AfterValidator(_from_a_second_on),
-    written_text("duration of at least 1s", DURATION_PATTERN, show_duration),
+    AfterValidator(_check_at_least_a_second),
+    text_format("duration of at least 1s", DURATION_PATTERN, format_duration),
 ]
-TopicFilter = Annotated[str, AfterValidator(_filter), written_text("topic filter", "^.+$")]
+TopicFilter = Annotated[str, AfterValidator(_check_filter), text_format("topic filter", "^.+$")]
 
 
 class RuleSettings(Settings):
-    """Who may publish and subscribe to what; what no rule allows is refused."""
+    """One access rule. What no rule allows is refused, and so are clients to which no rule applies."""
 
     who: Who
-    """`anonymous`, or the identities that the rule is about."""
+    """`anonymous`, or the identities to which the rule applies; they may connect, whatever else it allows."""
     publish: Items[TopicFilter] = ()
-    """What they may publish to. `$SYS` belongs to the broker."""
+    """Topics that they may publish to; none below `$SYS`."""
     subscribe: Items[TopicFilter] = ()
-    """What they may receive: a subscription is granted where one of these filters covers it whole."""
+    """Topics that they may receive: a subscription is granted where one of these filters covers its filter."""
 
 
 class TlsSettings(Settings):
-    """How a listener is protected: by SPIFFE identities on both sides, or by a certificate of the server alone."""
+    """The TLS of a listener: SPIFFE identities on both sides, or a certificate of the server only."""
 
     spiffe: bool = False
     """Mutual TLS 1.3: the broker's X.509-SVID, and that of each client."""
     certificate: str | None = None
-    """PEM file with the server's certificate and its chain, for clients without an identity. A renewed pair is taken
-    over while the broker runs. *Together*: with `key`."""
+    """PEM file with the server's certificate and its chain, for clients without an identity. A renewed pair is
+    loaded while the broker runs. *Together*: with `key`."""
     key: str | None = None
     """PEM file with its private key."""
     keyExchange: Literal["default", "require"] = "default"
-    """`default` prefers hybrid post-quantum groups, `require` accepts nothing else. *Together*: `require` with `spiffe`
+    """`default` prefers hybrid post-quantum groups, `require` accepts no others. *Together*: `require` with `spiffe`
     only."""
 
     @model_validator(mode="after")
@@ -105,26 +108,27 @@ class TlsSettings(Settings):
             missing = "key" if self.key is None else "certificate"
             raise ValueError(f"certificate and key together: {missing} is missing")
         if files and self.keyExchange == "require":
-            raise ValueError("spiffe: true beside keyExchange: require, which certificate and key do not promise")
+            raise ValueError("spiffe: true with keyExchange: require; certificate and key do not allow it")
         return self
 
 
 class ListenerSettings(Settings):
-    """One address at which clients connect."""
+    """One address to which clients connect."""
 
     name: ListenerName
-    """In logs."""
+    """Its name in logs."""
     listen: Address
-    """*Together*: without `tls` a loopback address."""
+    """The address: `:8883` and `[::]:8883` accept IPv6 and IPv4 (`:8883` IPv4 only on a host without IPv6),
+    `0.0.0.0:8883` IPv4 only. *Together*: without `tls` a loopback address."""
     tls: TlsSettings | None = None
-    """Without it clients speak plain MQTT."""
+    """TLS; without it clients use plain MQTT."""
     acl: Items[RuleSettings] | None = None
-    """The rules of access. *Together*: required but for a loopback listener without `tls`, whose anonymous clients may
-    otherwise do everything."""
+    """The access rules. *Together*: required except for a loopback listener without `tls`, whose clients may do
+    everything without them."""
     connections: int = Field(default=10_000, ge=1, le=1_000_000)
     """Open connections; further ones are closed at once."""
     handshakes: int = Field(default=256, ge=1, le=65536)
-    """TLS handshakes at the same time, from their first octet on."""
+    """Concurrent TLS handshakes, counted from their first octet on."""
     proxyProtocol: Literal["off", "v2"] = "off"
     """`v2`: every connection begins with a PROXY protocol version 2 header. *Together*: with `tls` only."""
 
@@ -133,13 +137,13 @@ class ListenerSettings(Settings):
         plain = self.tls is None
         if plain and not _is_loopback(self.listen):
             raise ValueError(
-                f"a loopback address, or tls, not listen: {self.listen} alone: anybody could read and write"
+                f"a loopback address, or tls, not listen: {self.listen} without TLS: any host could read and write"
             )
         if not plain and self.acl is None:
-            raise ValueError("acl, the rules of access: without them nobody may do anything")
+            raise ValueError("acl, the access rules: without them no client may connect")
         spiffe = self.tls is not None and self.tls.spiffe
         if self.proxyProtocol == "v2" and plain:
-            raise ValueError("tls beside proxyProtocol: v2")
+            raise ValueError("tls with proxyProtocol: v2")
         for rule in self.acl or ():
             if spiffe and rule.who == ANONYMOUS:
                 raise ValueError("matchers in acl: every client of this listener has an identity")
@@ -149,54 +153,57 @@ class ListenerSettings(Settings):
 
 
 class LimitSettings(Settings):
-    """What clients and sessions may use, and what the broker holds."""
+    """The limits of packets, sessions, connections and the broker."""
 
     packet: Annotated[Size, Field(ge=1024, le=268_435_455)] = 1024 * 1024
-    """One packet; clients of MQTT 5.0 are told."""
+    """Size of a packet; announced to clients of MQTT 5.0."""
     properties: int = Field(default=100, ge=1, le=10_000)
-    """Properties of one packet, user properties included."""
+    """Properties of a packet, user properties included."""
     levels: int = Field(default=200, ge=1, le=1000)
     """Levels of a topic."""
     filters: int = Field(default=1000, ge=1, le=100_000)
-    """Topic filters of one packet."""
+    """Topic filters of a packet."""
     sessions: int = Field(default=100_000, ge=1, le=10_000_000)
     """Sessions, connected or not; further clients are refused."""
     sessionsOfIdentity: int = Field(default=10_000, ge=1, le=10_000_000)
     """How many of them one SPIFFE ID may have."""
     sessionExpiry: Seconds = 7 * 86400.0
-    """How long a session may outlive its connection; clients that ask for more get this."""
+    """How long a session may outlive its connection; clients that request more get this."""
     queued: int = Field(default=1000, ge=1, le=1_000_000)
-    """Messages with QoS above 0 that wait for one session; further ones are dropped and counted."""
+    """Messages with QoS above 0 to one client that are queued or unacknowledged; further ones are dropped, and
+    counted."""
     queuedOctets: Size = 16 * 1024 * 1024
-    """The octets that they take together in memory, about, properties included."""
+    """The memory that they take together, approximately, properties included."""
     received: int = Field(default=100, ge=1, le=65535)
-    """Messages with QoS above 0 of one client in progress: its Receive Maximum."""
+    """Messages with QoS above 0 of one client that are not acknowledged (PUBACK, PUBREC): the Receive Maximum. A client
+    that sends more is not read until acknowledgements are written."""
     subscriptions: int = Field(default=1000, ge=1, le=100_000)
-    """Subscriptions of one session; what their filters take together is bounded, too."""
+    """Subscriptions of a session; the memory of their filters is limited, too."""
     aliases: int = Field(default=100, ge=0, le=65535)
-    """Topic aliases of one client, and towards it; 0 switches both off."""
+    """Topic aliases of a client, and towards it; 0 disables both."""
     retained: int = Field(default=100_000, ge=0, le=10_000_000)
-    """Retained messages; further ones are not kept, and counted."""
+    """Retained messages; further ones are not retained, and counted."""
     retainedOctets: Size = 256 * 1024 * 1024
-    """The octets that they take together in memory, about, properties and levels of topics included."""
+    """The memory that they take together, approximately, properties and levels of topics included."""
     connect: Wait = 10.0
-    """How long a client may take to its CONNECT, and before that to its TLS handshake."""
+    """The time in which CONNECT must be received, and before that for the TLS handshake."""
     keepAlive: Seconds = 1200.0
-    """The longest keep alive; clients of MQTT 5.0 are told."""
+    """The longest keep alive; announced to clients of MQTT 5.0."""
 
 
 class PersistenceSettings(Settings):
     """
-    Where the broker keeps what must survive its process.
+    The database of durable state.
 
-    Nothing that a client was told is lost over a crash of the process or of the machine: messages with QoS 1 and 2 for
-    sessions that last, such sessions with their subscriptions and wills, retained messages, and which QoS 2 messages
-    came already. Sessions that end with their connection are not written, and neither are their wills.
+    Nothing that was acknowledged is lost when the process or the machine crashes: messages with QoS 1 and 2 for
+    persistent sessions, these sessions with their subscriptions and wills, retained messages, and the identifiers of
+    QoS 2 messages that were received. Sessions that end with their connection are not stored, and neither are their
+    wills.
     """
 
     path: DatabasePath
-    """SQLite database, made with mode 0600 where it is absent, in a folder of one machine. One process at a time uses
-    it. Beside it lie `-wal`, `-shm` and `.reserve`, 8 MiB that are kept back for a full disk."""
+    """SQLite database on a local disk, created with mode 0600. One process at a time uses it. Files with the suffixes
+    `-wal`, `-shm` and `.reserve` (8 MiB reserved for a full disk) are next to it."""
 
 
 class BrokerSettings(Settings):
@@ -205,18 +212,18 @@ class BrokerSettings(Settings):
     trustDomain: TrustDomainText | None = None
     """The trust domain that the broker's SVID must be of. *Together*: required where a listener has `tls.spiffe`."""
     spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
-    """The SPIFFE Workload API, where a listener has `tls.spiffe`."""
+    """The SPIFFE Workload API, used where a listener has `tls.spiffe`."""
     startTimeout: Wait = 60.0
-    """How long the start waits for the first SVID, and while the database is read for a disk that gives nothing; then
-    the process ends with status 1 and the reason."""
+    """How long the start waits for the first SVID, and for a disk that does not respond while the database is read.
+    After that the process exits with status 1 and the reason."""
     metricsAddr: OptionalAddress = HostPort("", PORT_BROKER_METRICS)
     """`/metrics`; `"0"` or `""` disables."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_BROKER_ADMIN)
     """`/livez`, `/readyz`, `/config`; `"0"` or `""` disables. There is no authentication: keep it on loopback."""
     limits: LimitSettings = Field(default_factory=LimitSettings)
-    """Bounds."""
+    """Limits."""
     persistence: PersistenceSettings | None = None
-    """What survives; without it nothing outlives the process, retained messages and sessions included."""
+    """Durable state; without it nothing survives a restart, retained messages and sessions included."""
     listeners: Annotated[Items[ListenerSettings], Field(json_schema_extra={"minItems": 1})]
     """At least one. *Together*: names differ, addresses differ."""
 
@@ -242,3 +249,35 @@ def _is_loopback(address: HostPort) -> bool:
         return ipaddress.ip_address(address.host).is_loopback
     except ValueError:
         return False
+
+
+def changed_rules(old: BrokerSettings, new: BrokerSettings) -> tuple[str, ...]:
+    """
+    Compare the running configuration with a new one.
+
+    Returns:
+        The names of the listeners whose ``acl`` differs.
+
+    Raises:
+        BrokerError: another key differs (``restart_needed``); the error names every such key.
+    """
+    before, after = ({each.name: each for each in settings.listeners} for settings in (old, new))
+    keys = [*_changed_keys(old, new, "", "listeners")]
+    keys += [f"listeners[{name}]" for name in sorted(before.keys() ^ after.keys())]
+    both = [name for name in after if name in before]
+    for name in both:
+        keys += _changed_keys(before[name], after[name], f"listeners[{name}].", "acl")
+    if keys:
+        raise BrokerError("restart_needed", keys=", ".join(keys))
+    return tuple(name for name in both if before[name].acl != after[name].acl)
+
+
+def _changed_keys(old: Settings, new: Settings, path: str, excluded: str = "") -> Iterator[str]:
+    for name in type(new).model_fields:
+        before, after = getattr(old, name), getattr(new, name)
+        if name == excluded or before == after:
+            continue
+        if isinstance(before, Settings) and isinstance(after, Settings):
+            yield from _changed_keys(before, after, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"

@@ -1,16 +1,17 @@
 """
-One client's connection: octets in, packets to the core, octets out.
+One client's connection: the Twisted shell around :class:`svc.broker.client.Client`.
 
-The Twisted shell around :class:`svc.broker.client.Client`. Owns what takes time or waits for a socket: the wait for
-CONNECT, keep alive, congestion, the goodbye.
+Owns the waits for time and transport: for CONNECT, keep alive, congestion, and for the close.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Flag, auto
 from functools import partial
 from typing import Any, Final, Protocol
@@ -23,11 +24,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.broker.access import Principal
-from svc.broker.client import Client, greet, refusal
-from svc.broker.errors import BrokerError
+from svc.broker.client import Client, admit_client, refusal_connack
+from svc.broker.errors import BrokerError, ConnectionEnded
 from svc.broker.hub import Hub
 from svc.errors import SvcError
-from svc.transport.evidence import PeerEvidence
+from svc.transport.errors import KeyUpdateLimitReached
 from svc.wire.mqtt import (
     DEFAULT_LIMITS,
     ClientIdInvalid,
@@ -35,48 +36,53 @@ from svc.wire.mqtt import (
     Connect,
     Decoder,
     Disconnect,
-    Limits,
     MqttError,
     Packet,
+    PacketLimits,
+    PacketRefused,
+    Publish,
     ReasonCode,
-    Refused,
     ReturnCode,
     Version,
     VersionUnsupported,
     encode,
 )
+from svc.workload.errors import IdentityWithdrawn
+from svc.workload.interface import CredentialSource
 
-#: Seconds in which a goodbye may be sent; then the connection is cut.
-GOODBYE: Final = 5.0
-#: Octets of answers to a client that does not read, beyond what the transport buffers, before it is not read either.
-UNREAD: Final = 64 * 1024
-#: Answers to a client that may wait until what they speak of is safe; then it is not read until they are sent.
-OWED: Final = 1000
-#: Octets of a packet that is not whole yet that prove the client alive: a large one may take long to come.
-PROGRESS: Final = 1000
-#: Packets of one read that are taken without a look at the clock.
-FEW: Final = 8
-#: Seconds for what one client sent before others have their turn; the largest read with one receiver takes less.
-TURN: Final = 0.02
-#: The first octet of a client that speaks TLS, which is none of MQTT's first packet.
+#: Seconds in which the last packets may be sent and TLS be closed; then the connection is aborted.
+CLOSE_TIMEOUT: Final = 5.0
+#: Octets of responses to a client that does not read, beyond what the transport buffers, before it is not read either.
+MAX_UNREAD_OCTETS: Final = 64 * 1024
+#: Responses to a client that may wait until something is durable; then it is not read until they are sent.
+MAX_PENDING_RESPONSES: Final = 1000
+#: Octets of an incomplete packet that count as activity of the client: a large one may take long to arrive.
+PROGRESS_OCTETS: Final = 1000
+#: Packets of one read that are processed without checking the clock.
+INLINE_PACKETS: Final = 8
+#: Seconds for the packets of one client before those of others; the largest read with one receiver takes less.
+TURN_SECONDS: Final = 0.02
+#: The first octet of a TLS record, which begins no MQTT connection.
 _TLS: Final = b"\x16"
+_HTTP: Final = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE|CONNECT|PRI) ")
 _NOBODY: Final = Principal(None)
 
 
-class _Deaf(Flag):
+class PauseReason(Flag):
     """Why nothing is read from a client."""
 
-    CONNACK_WAITS = auto()
-    ANSWERS_UNREAD = auto()
-    ANSWERS_OWED = auto()
+    CONNACK_PENDING = auto()
+    RESPONSES_UNREAD = auto()
+    RESPONSES_PENDING = auto()
     TURN_OVER = auto()
+    RECEIVE_MAXIMUM = auto()
 
 
-_HEARS: Final = _Deaf(0)
+_NOT_PAUSED: Final = PauseReason(0)
 
 
 class ConnectionReporter(Protocol):
-    """Who tells people about connections."""
+    """Reports events of connections."""
 
     def connected(self, principal: Principal, client_id: str, version: Version) -> None:
         """A client was admitted."""
@@ -85,399 +91,419 @@ class ConnectionReporter(Protocol):
         """A client was not admitted."""
 
     def broken(self, principal: Principal, client_id: str, error: SvcError) -> None:
-        """A client's connection was ended for what it did."""
+        """A client's connection was ended because of an error."""
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
-        """Rules of access did not allow something."""
+        """Access rules did not allow a client to ``publish`` or ``subscribe``."""
 
 
 class SilentReporter:
-    """A :class:`ConnectionReporter` that does nothing."""
+    """Reports nothing."""
 
-    def connected(self, principal: Principal, client_id: str, version: Version) -> None:
-        """Do nothing."""
+    def connected(self, principal: Principal, client_id: str, version: Version) -> None: ...
 
-    def refused(self, principal: Principal, error: SvcError) -> None:
-        """Do nothing."""
+    def refused(self, principal: Principal, error: SvcError) -> None: ...
 
-    def broken(self, principal: Principal, client_id: str, error: SvcError) -> None:
-        """Do nothing."""
+    def broken(self, principal: Principal, client_id: str, error: SvcError) -> None: ...
 
-    def denied(self, principal: Principal, client_id: str, action: str) -> None:
-        """Do nothing."""
+    def denied(self, principal: Principal, client_id: str, action: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionTerms:
-    """
-    What a connection may use, and for how long.
+class ConnectionLimits:
+    """The limits of one connection."""
 
-    Args:
-        packet: what one packet may use.
-        connect: seconds until CONNECT must have come.
-        keep_alive: the longest keep alive in seconds.
-    """
-
-    packet: Limits = DEFAULT_LIMITS
+    packet: PacketLimits = DEFAULT_LIMITS
+    #: Seconds in which CONNECT must be received.
     connect: float = 10.0
+    #: The longest keep alive in seconds.
     keep_alive: int = 1200
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """
-    What all connections of a broker have in common; each holds it once, and not its parts.
-
-    Args:
-        hub: the broker.
-        terms: what a connection may use.
-        seconds: the monotonic time.
-        soon: calls a function when other connections had their turn, never at once.
-        reporter: tells people.
-        connections: where a connection enters itself while it is open.
-    """
+class BrokerContext:
+    """What all connections of a broker share; each has one reference to it."""
 
     hub: Hub
-    terms: ConnectionTerms
+    limits: ConnectionLimits
+    #: The monotonic time.
     seconds: Callable[[], float]
-    soon: Callable[[Callable[[], None]], object]
+    #: Calls a function after other events were processed, never at once.
+    call_soon: Callable[[Callable[[], None]], object]
     reporter: ConnectionReporter
+    #: The open connections.
     connections: set[BrokerConnection]
 
 
-class KeepAliveExceeded(SvcError):
-    """nothing came from the client for one and a half times its keep alive of {seconds} s"""
-
-    reason = "mqtt_keep_alive"
-
-
-class ConnectAwaited(SvcError):
-    """no CONNECT came within {seconds} s"""
-
-    reason = "mqtt_connect_timeout"
-
-
-class TlsAtPlainListener(SvcError):
-    """the client speaks TLS, and this listener does not"""
-
-    reason = "mqtt_tls_at_plain_listener"
-    hint = "give the client the address of a listener with tls, or take TLS out of its options"
+def _other_protocol(data: bytes) -> SvcError | None:
+    """Recognize a TLS record or an HTTP request line (PRI: HTTP/2), which begin no MQTT connection."""
+    if data[:1] == _TLS:
+        return ConnectionEnded("mqtt_tls_at_plain_listener")
+    request = _HTTP.match(data)
+    return None if request is None else ConnectionEnded("mqtt_http_at_listener", method=request[1].decode("ascii"))
 
 
 @implementer(IPushProducer)
 class BrokerConnection(TwistedProtocol):
     """
-    One connection.
+    One connection; the :class:`~svc.broker.client_sink.ClientSink` of its client.
 
     Args:
-        around: what it has in common with the others.
-        who: says who is at the other end, once connected.
+        context: shared with the other connections.
+        identify: returns the client, given the transport.
 
     Attributes:
-        congested: whether so much waits to be sent that nothing should be added.
-        ended: whether nothing reaches the client any more.
+        congested: whether the transport's buffer is full.
+        ended: whether the connection is closed or being closed.
     """
 
     log = Logger()
 
-    # Of most connections these are never set.
-    _held: deque[Packet | Refused] | None = None
-    _deaf = _HEARS
-    _unread = 0
-    _begun = 0
-    _will = True
+    # Most connections never set these.
+    #: Packets that were read and wait to be processed.
+    _pending: deque[Packet | PacketRefused] | None = None
+    _paused = _NOT_PAUSED
+    #: Whether the first pending packet waits for acknowledgements to be written.
+    _awaiting_acks = False
+    _unread_octets = 0
+    _incomplete_octets = 0
+    _with_will = True
+    #: Whether access rules have changed between CONNECT and CONNACK.
+    _rules_changed = False
 
-    def __init__(self, around: Surroundings, who: Callable[[Any], Principal]) -> None:
-        self._around = around
-        self._who = who
-        self._decoder = Decoder("client", limits=around.terms.packet)
-        # What every connection sets at some time is set here: attributes that come later, when many connections have
-        # been made meanwhile, cost each of them a dictionary of its own, 280 octets more.
+    def __init__(self, context: BrokerContext, identify: Callable[[Any], Principal]) -> None:
+        self._context = context
+        self._identify = identify
+        self._decoder = Decoder("client", limits=context.limits.packet)
+        # What every connection sets at some time is set here: attributes that are added later, when many connections
+        # have been made meanwhile, cost each of them a dictionary of its own, 280 octets more.
         self._client: Client | None = None
         self._client_id = ""
         self._principal = _NOBODY
         self._version = Version.V5
-        self._greeted = False
-        self._last_heard = 0.0
+        self._connect_received = False
+        self._last_active = 0.0
         self.congested = False
         self.ended = False
 
     # From the transport.
 
     def connectionMade(self) -> None:
-        """Learn who it is and wait for CONNECT."""
-        self._principal = self._who(self.transport)
-        self._last_heard = self._around.seconds()
-        self._around.connections.add(self)
+        """Identify the client and wait for CONNECT."""
+        self._principal = self._identify(self.transport)
+        self._last_active = self._context.seconds()
+        self._context.connections.add(self)
         self._transport.registerProducer(self, True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take octets; a packet that is whole, or much of one, proves that the client lives, single octets do not."""
-        if not self._greeted and not self._begun and data[:1] == _TLS and not self.ended:
-            self._refuse(TlsAtPlainListener(), ReasonCode.MALFORMED_PACKET)
-            return
+        """Process octets; a whole packet, or many octets of one, count as activity of the client."""
+        if not self._connect_received and not self._incomplete_octets and not self.ended:
+            other = _other_protocol(data)
+            if other is not None:
+                self._end(other, ReasonCode.MALFORMED_PACKET)
+                return
         events = self._decoder.feed(data)
-        if (events or self._progress(len(data))) and not self.ended:
-            self._last_heard = self._around.seconds()
-        if len(events) > FEW and self._held is None:
-            self._held = deque(events)
-            self._work_off()
+        if (events or self._has_progressed(len(data))) and not self.ended:
+            self._last_active = self._context.seconds()
+        if len(events) > INLINE_PACKETS and self._pending is None:
+            self._pending = deque(events)
+            self._process_pending()
             return
         for event in events:
             if self.ended:
                 return
-            if self._held is not None or (self._greeted and self._client is None):
-                # CONNACK waits until the session is safe; so does what follows CONNECT.
-                self._hold(event)
+            if self._pending is not None or (self._connect_received and self._client is None):
+                # Packets that follow CONNECT wait for CONNACK, which waits until the session is durable.
+                self._enqueue(event)
             else:
-                self._take(event)
-        self._judge_owed()
+                self._process(event)
+        self._check_pending_responses()
 
-    def _judge_owed(self) -> None:
+    def _check_pending_responses(self) -> None:
         client = self._client
-        if client is not None and client.session.owed > OWED:
-            self._listen_not(_Deaf.ANSWERS_OWED)
-            self._around.hub.journal.safe(partial(self._listen, _Deaf.ANSWERS_OWED))
+        if client is not None and client.session.pending_responses > MAX_PENDING_RESPONSES:
+            self._pause(PauseReason.RESPONSES_PENDING)
+            self._context.hub.journal.when_durable(partial(self._resume, PauseReason.RESPONSES_PENDING))
 
-    def _progress(self, octets: int) -> bool:
-        """Count octets of a packet that is not whole; CONNECT must come as a whole in its time."""
-        self._begun += octets
-        if self._begun < PROGRESS or not self._greeted:
+    def _has_progressed(self, octets: int) -> bool:
+        """Count octets of an incomplete packet; those of CONNECT do not extend its time."""
+        self._incomplete_octets += octets
+        if self._incomplete_octets < PROGRESS_OCTETS or not self._connect_received:
             return False
-        self._begun = 0
+        self._incomplete_octets = 0
         return True
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell the core that the client is gone."""
+        """End the connection in the core."""
         self.ended = True
-        held, self._held = self._held, None
-        if held and self._client is not None and isinstance(goodbye := held[-1], Disconnect):
-            # It came, although its turn did not.
+        pending, self._pending = self._pending, None
+        if pending and self._client is not None and isinstance(last := pending[-1], Disconnect):
+            # It was received, but not processed yet.
             with suppress(MqttError):
-                self._client.received(goodbye)
-                self._will = goodbye.code != 0
-        self._around.connections.discard(self)
-        self._depart()
+                self._client.received(last)
+                self._with_will = last.code != 0
+        if isinstance(reason.value, KeyUpdateLimitReached):
+            self._context.hub.statistics.refused[reason.value.reason] += 1
+        self._context.connections.discard(self)
+        self._detach()
 
     def pauseProducing(self) -> None:
         """
-        So much waits to be sent that no messages should be added.
+        Stop adding messages: the transport's buffer is full.
 
-        The client is still heard: its acknowledgements make room, and its PINGREQ says that it is slow and not gone.
+        The client is read still: its acknowledgements make room, and PINGREQ shows that it is slow and not gone.
         """
         self.congested = True
-        self._unread = 0
+        self._unread_octets = 0
 
     def resumeProducing(self) -> None:
-        """What waited is sent."""
+        """Go on sending: the transport's buffer is empty."""
         self.congested = False
-        self._listen(_Deaf.ANSWERS_UNREAD)
+        self._resume(PauseReason.RESPONSES_UNREAD)
         if self._client is not None and not self.ended:
-            self._client.eased()
+            self._client.on_writable()
 
     def stopProducing(self) -> None:
-        """The transport is gone; ``connectionLost`` follows."""
+        """Do nothing: ``connectionLost`` follows."""
 
     @property
     def _transport(self) -> Any:
         return self.transport
 
-    def _listen(self, reason: _Deaf) -> None:
-        """One reason less not to read."""
-        if reason not in self._deaf:
+    def _resume(self, reason: PauseReason) -> None:
+        """Remove a reason for which nothing is read."""
+        if reason not in self._paused:
             return
-        self._deaf &= ~reason
-        if not self._deaf and not self.ended:
-            self._last_heard = self._around.seconds()
+        self._paused &= ~reason
+        if not self._paused and not self.ended:
+            self._last_active = self._context.seconds()
             self._transport.resumeProducing()
 
-    def _listen_not(self, reason: _Deaf) -> None:
+    def _pause(self, reason: PauseReason) -> None:
         if not self.ended:
-            self._deaf |= reason
+            self._paused |= reason
             self._transport.pauseProducing()
 
     # Packets.
 
-    def _take(self, event: Packet | Refused) -> None:
+    def _process(self, event: Packet | PacketRefused) -> None:
         try:
-            if isinstance(event, Refused):
+            if isinstance(event, PacketRefused):
                 raise event.error
             client = self._client
             if client is not None:
-                end = client.received(event)
-                if end is not None:
-                    self._said_goodbye(end)
+                result = client.received(event)
+                if result is None:
+                    return
+                if isinstance(result, Publish):
+                    self._await_acks(result)
+                else:
+                    # DISCONNECT with reason 0 removes the will [MQTT-3.14.4-3]; any other one does not.
+                    self._with_will = result.code != 0
+                    self._start_closing()
             elif isinstance(event, Connect):
-                self._greet(event)
-        except BrokerError as error:
-            self._refuse(error, error.mqtt_reason)
-        except MqttError as error:
-            self._refuse(error, error.mqtt_reason)
+                self._admit(event)
+        except (BrokerError, MqttError) as error:
+            self._end(error, error.mqtt_reason)
 
-    def _hold(self, event: Packet | Refused) -> None:
-        if self._held is None:
-            self._held = deque()
-        self._held.append(event)
+    def _enqueue(self, event: Packet | PacketRefused) -> None:
+        if self._pending is None:
+            self._pending = deque()
+        self._pending.append(event)
 
-    def _work_off(self) -> None:
-        """Take what is held for as long as a turn lasts; until all is taken nothing is read."""
-        held, seconds = self._held, self._around.seconds
-        if held is None:
+    def _await_acks(self, packet: Publish) -> None:
+        """Pause a client that has as many unacknowledged messages as it may, until acknowledgements are written."""
+        if self._pending is None:
+            self._pending = deque()
+        self._pending.appendleft(packet)
+        self._awaiting_acks = True
+        self._pause(PauseReason.RECEIVE_MAXIMUM)
+        self._context.hub.journal.when_durable(self._on_acks_written)
+
+    def _on_acks_written(self) -> None:
+        """Go on in a later turn, after the other callbacks of the same commit."""
+        self._awaiting_acks = False
+        self._context.call_soon(self._process_pending)
+
+    def _process_pending(self) -> None:
+        """Process pending packets for at most one turn; nothing is read until all are processed."""
+        pending, seconds = self._pending, self._context.seconds
+        if pending is None:
             return
-        until = seconds() + TURN
-        while held and not self.ended and seconds() < until:
-            if self._greeted and self._client is None:
+        until = seconds() + TURN_SECONDS
+        while pending and not self.ended and seconds() < until:
+            if self._awaiting_acks or (self._connect_received and self._client is None):
                 return
-            self._take_or_abort(held.popleft())
-        if held and not self.ended:
-            self._last_heard = seconds()
-            self._listen_not(_Deaf.TURN_OVER)
-            self._around.soon(self._work_off)
+            self._process_or_abort(pending.popleft())
+        if pending and not self.ended:
+            self._last_active = seconds()
+            self._pause(PauseReason.TURN_OVER)
+            self._context.call_soon(self._process_pending)
             return
-        self._held = None
-        self._listen(_Deaf.TURN_OVER)
-        self._judge_owed()
+        self._pending = None
+        self._resume(PauseReason.TURN_OVER)
+        self._resume(PauseReason.RECEIVE_MAXIMUM)
+        self._check_pending_responses()
 
-    def _take_or_abort(self, event: Packet | Refused) -> None:
+    def _process_or_abort(self, event: Packet | PacketRefused) -> None:
         try:
-            self._take(event)
-        except Exception:  # noqa: BLE001 (what one client's packet does wrong ends its connection, as in a read)
-            self.log.failure("what a client sent could not be taken")
+            self._process(event)
+        except Exception:  # noqa: BLE001 (a defect that one client's packet triggers ends its connection, as in a read)
+            self.log.failure("a packet could not be processed; the connection is aborted")
             self.abort()
 
-    def _greet(self, packet: Connect) -> None:
-        self._greeted = True
-        terms = self._around.terms
+    def _admit(self, packet: Connect) -> None:
+        self._connect_received = True
+        limits = self._context.limits
         self._client_id, self._version = packet.client_id, packet.version
-        greet(
-            self._around.hub,
+        admit_client(
+            self._context.hub,
             packet,
             self._principal,
             self,
-            self._ready,
-            packet_limit=terms.packet.packet,
-            keep_alive_limit=terms.keep_alive,
+            self._on_admitted,
+            packet_limit=limits.packet.packet,
+            keep_alive_limit=limits.keep_alive,
         )
         if self._client is None and not self.ended:
-            self._listen_not(_Deaf.CONNACK_WAITS)
+            self._pause(PauseReason.CONNACK_PENDING)
 
-    def _ready(self, client: Client) -> None:
+    def _on_admitted(self, client: Client) -> None:
         self._client = client
+        if self._rules_changed:
+            client.rules_changed()
         self._client_id = client.session.client_id
-        self._around.reporter.connected(self._principal, self._client_id, self._version)
-        if _Deaf.CONNACK_WAITS in self._deaf:
-            self._work_off()
-            self._listen(_Deaf.CONNACK_WAITS)
+        self._context.reporter.connected(self._principal, self._client_id, self._version)
+        if PauseReason.CONNACK_PENDING in self._paused:
+            self._process_pending()
+            self._resume(PauseReason.CONNACK_PENDING)
 
-    def _said_goodbye(self, packet: Disconnect) -> None:
-        # Reason 0 takes the will with it [MQTT-3.14.4-3]; any other one leaves it.
-        self._will = packet.code != 0
-        self._hang_up()
-
-    def _refuse(self, error: SvcError, reason: ReasonCode) -> None:
-        """End the connection for what the client did, or because of who it is."""
-        self._around.hub.statistics.refused[error.reason] += 1
+    def _end(self, error: SvcError, reason: ReasonCode) -> None:
+        """End the connection because of an error; the reason is for a client that has got CONNACK."""
+        self._context.hub.statistics.refused[error.reason] += 1
         if self._client is not None:
-            self._around.reporter.broken(self._principal, self._client_id, error)
+            self._context.reporter.broken(self._principal, self._client_id, error)
             self.close(reason)
             return
-        self._around.reporter.refused(self._principal, error)
-        answer = self._connack(error)
-        if answer is not None:
-            self.send(answer)
-        self._hang_up()
+        self._context.reporter.refused(self._principal, error)
+        connack = self._connack(error)
+        if connack is not None:
+            self.send(connack)
+        self._start_closing()
 
     def _connack(self, error: SvcError) -> Connack | None:
         if isinstance(error, BrokerError):
-            return refusal(error, self._version)
-        # A client of a version that is not spoken reads at least the return code of the old form.
+            return refusal_connack(error, self._version)
+        # A client of an unsupported version can parse at least the return code of MQTT 3.1.1.
         self._version = Version.V311
         if isinstance(error, VersionUnsupported):
             return Connack(code=ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)
         if isinstance(error, ClientIdInvalid):
             return Connack(code=ReturnCode.IDENTIFIER_REJECTED)
-        # Anything else that is no CONNECT is not answered [MQTT-3.1.4-1].
+        # Anything else that is no CONNECT gets no response [MQTT-3.1.4-1].
         return None
 
-    # What the core writes to: svc.broker.outlet.Outlet.
+    # As ClientSink.
 
     def send(self, packet: Packet) -> None:
         """Write a packet."""
         self.write(encode(packet, self._version, "server"))
 
     def write(self, octets: bytes) -> None:
-        """Write octets."""
+        """Write an encoded packet."""
         if self.ended:
             return
         self.transport.write(octets)  # type: ignore[union-attr]
         if self.congested:
-            self._unread += len(octets)
-            if self._unread > UNREAD:
-                self._listen_not(_Deaf.ANSWERS_UNREAD)
+            self._unread_octets += len(octets)
+            if self._unread_octets > MAX_UNREAD_OCTETS:
+                self._pause(PauseReason.RESPONSES_UNREAD)
 
     def close(self, reason: ReasonCode) -> None:
-        """Say why, where the version can, and close."""
+        """Send the reason, where the protocol version can, and close."""
         if self.ended:
             return
         if self._client is not None and self._version is Version.V5:
             self.send(Disconnect(reason))
-        elif self._client is None and self._greeted and self._version is Version.V5:
+        elif self._client is None and self._connect_received and self._version is Version.V5:
             self.send(Connack(code=ReasonCode.SERVER_BUSY))
-        self._hang_up()
+        self._start_closing()
 
-    def _hang_up(self) -> None:
+    def _start_closing(self) -> None:
         self.ended = True
-        self._depart()
-        # TLS says no goodbye while somebody produces, and hears that of the client only while it reads.
+        self._detach()
+        # TLS sends close_notify only without a producer, and receives that of the client only while it reads.
         self._transport.unregisterProducer()
-        if self._deaf:
+        if self._paused:
             self._transport.resumeProducing()
-        self._last_heard = self._around.seconds()
+        self._last_active = self._context.seconds()
         self._transport.loseConnection()
 
-    def _depart(self) -> None:
+    def _detach(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            client.lost(with_will=self._will)
+            client.connection_lost(with_will=self._with_will)
 
-    def reauthorize(self, judge: Callable[[PeerEvidence], None]) -> None:
-        """
-        Judge again whether the client may stay; one without an identity may.
+    def abort(self) -> None:
+        """Abort the connection without sending a reason."""
+        self.ended = True
+        self._transport.abortConnection()
 
-        Args:
-            judge: raises an error where it may not.
-        """
+    # Authorization.
+
+    def reauthorize(self, source: CredentialSource, now: datetime) -> None:
+        """End the connection unless its handshake would succeed with the credentials in force; see :class:`Broker`."""
         evidence = self._principal.evidence
         if self.ended or evidence is None:
             return
         try:
-            judge(evidence)
+            presented, own = evidence.own_svid.spiffe_id, source.svid.spiffe_id
+            if presented != own:
+                raise IdentityWithdrawn(socket="in use", spiffe_id=presented, what=f"it issues {own} now")
+            evidence.reauthorize(source.bundles, now)
         except SvcError as error:
-            self._refuse(error, ReasonCode.NOT_AUTHORIZED)
+            self._end(error, ReasonCode.NOT_AUTHORIZED)
 
-    def abort(self) -> None:
-        """Cut the connection without a word."""
-        self.ended = True
-        self._transport.abortConnection()
+    def end_if_expired(self, now: datetime) -> None:
+        """End the connection if a certificate of the client's verified path has expired."""
+        evidence = self._principal.evidence
+        if self.ended or evidence is None:
+            return
+        try:
+            evidence.verify_peer_time(now)
+        except SvcError as error:
+            self._end(error, ReasonCode.NOT_AUTHORIZED)
+
+    def rules_changed(self) -> None:
+        """Apply changed access rules; without a rule that applies to the client, its connection ends."""
+        if self.ended or not self._connect_received:
+            return
+        try:
+            self._context.hub.check_may_connect(self._principal)
+        except BrokerError as error:
+            self._end(error, error.mqtt_reason)
+            return
+        if self._client is None:
+            self._rules_changed = True
+        else:
+            self._client.rules_changed()
 
     # Time.
 
-    def judge(self, now: float) -> None:
-        """
-        Judge whether the client was heard in time, or has taken its goodbye.
-
-        Args:
-            now: the monotonic time.
-        """
-        silent = now - self._last_heard
+    def check_timeouts(self, now: float) -> None:
+        """End the connection where CONNECT, a packet within the keep alive or the close is overdue."""
+        idle = now - self._last_active
         if self.ended:
-            if silent >= GOODBYE:
+            if idle >= CLOSE_TIMEOUT:
                 self._transport.abortConnection()
             return
         if self._client is None:
-            if not self._greeted and silent >= self._around.terms.connect:
-                self._refuse(ConnectAwaited(seconds=self._around.terms.connect), ReasonCode.UNSPECIFIED_ERROR)
+            limit = self._context.limits.connect
+            if not self._connect_received and idle >= limit:
+                self._end(ConnectionEnded("mqtt_connect_timeout", seconds=limit), ReasonCode.UNSPECIFIED_ERROR)
             return
         keep_alive = self._client.keep_alive
-        if keep_alive and silent >= keep_alive * 1.5:
-            self._refuse(KeepAliveExceeded(seconds=keep_alive), ReasonCode.KEEP_ALIVE_TIMEOUT)
+        # A PINGREQ is not seen while the broker does not read a client because of itself or its disk. A client that
+        # does not read its responses is closed all the same: nothing else would end its connection.
+        if keep_alive and idle >= keep_alive * 1.5 and not self._paused & ~PauseReason.RESPONSES_UNREAD:
+            self._end(ConnectionEnded("mqtt_keep_alive", seconds=keep_alive), ReasonCode.KEEP_ALIVE_TIMEOUT)

@@ -1,99 +1,124 @@
-"""What a broker refuses, one class a reason."""
+"""Errors of the broker, with what MQTT tells the client about each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
 from svc.wire.mqtt import ReasonCode, ReturnCode
+
+
+@dataclass(frozen=True, slots=True)
+class MqttReason(Reason):
+    """A reason with the codes that a client is sent."""
+
+    #: In CONNACK, DISCONNECT or an acknowledgement of MQTT 5.0.
+    mqtt_reason: ReasonCode = ReasonCode.UNSPECIFIED_ERROR
+    #: In CONNACK of MQTT 3.1.1; None closes the connection without CONNACK [MQTT-3.2.2-6].
+    return_code: ReturnCode | None = None
 
 
 class BrokerError(SvcError):
     """the broker refuses"""
 
     reason = "broker_refused"
-    #: What CONNACK, DISCONNECT or an acknowledgement says in MQTT 5.0.
-    mqtt_reason: ClassVar[ReasonCode] = ReasonCode.UNSPECIFIED_ERROR
-    #: What CONNACK says in MQTT 3.1.1; None closes without a word [MQTT-3.2.2-6].
-    return_code: ClassVar[ReturnCode | None] = None
+    #: As in :class:`MqttReason`.
+    mqtt_reason: ReasonCode = ReasonCode.UNSPECIFIED_ERROR
+    return_code: ReturnCode | None = None
+    reasons: ClassVar[Mapping[str, MqttReason]] = {
+        "mqtt_authentication_method": MqttReason(
+            "enhanced authentication is not supported: clients are identified by their TLS certificate",
+            mqtt_reason=ReasonCode.BAD_AUTHENTICATION_METHOD,
+            return_code=ReturnCode.NOT_AUTHORIZED,
+        ),
+        "mqtt_client_id_invalid": MqttReason(
+            "the client identifier has {octets} octets, accepted are {limit}",
+            mqtt_reason=ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+            return_code=ReturnCode.IDENTIFIER_REJECTED,
+        ),
+        "mqtt_session_owned": MqttReason(
+            "the session of this client identifier belongs to another identity",
+            mqtt_reason=ReasonCode.NOT_AUTHORIZED,
+            return_code=ReturnCode.NOT_AUTHORIZED,
+        ),
+        "mqtt_not_authorized": MqttReason(
+            "the access rules do not allow this identity to {action}",
+            mqtt_reason=ReasonCode.NOT_AUTHORIZED,
+            return_code=ReturnCode.NOT_AUTHORIZED,
+        ),
+        "mqtt_no_rule": MqttReason(
+            "no access rule of the listener '{listener}' applies to {who}",
+            "name it in `who` of a rule in listeners[].acl, or connect to the listener whose rules name it",
+            mqtt_reason=ReasonCode.NOT_AUTHORIZED,
+            return_code=ReturnCode.NOT_AUTHORIZED,
+        ),
+        "mqtt_session_limit": MqttReason(
+            "the broker has {limit} sessions, which is its limit",
+            mqtt_reason=ReasonCode.QUOTA_EXCEEDED,
+            return_code=ReturnCode.SERVER_UNAVAILABLE,
+        ),
+        "mqtt_identity_session_limit": MqttReason(
+            "this identity has {limit} sessions, which is its limit",
+            "clients that invent identifiers leave sessions behind; limits.sessionsOfIdentity is the limit of each",
+            mqtt_reason=ReasonCode.QUOTA_EXCEEDED,
+            return_code=ReturnCode.SERVER_UNAVAILABLE,
+        ),
+        "mqtt_receive_maximum": MqttReason(
+            "the client has more than {limit} messages with QoS 2 that it did not release",
+            mqtt_reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+        ),
+        "mqtt_alias_unknown": MqttReason(
+            "the topic alias {alias} was not assigned to a topic",
+            mqtt_reason=ReasonCode.PROTOCOL_ERROR,
+        ),
+        "restart_needed": MqttReason(
+            "the new configuration changes what needs a restart: {keys}",
+            "restart the broker, or undo these changes and reload again",
+        ),
+    }
 
-
-class AuthenticationMethodRefused(BrokerError):
-    """enhanced authentication is not offered: clients are known by their TLS identity"""
-
-    reason = "mqtt_authentication_method"
-    mqtt_reason = ReasonCode.BAD_AUTHENTICATION_METHOD
-    return_code = ReturnCode.NOT_AUTHORIZED
-
-
-class ClientIdRefused(BrokerError):
-    """the client identifier has {octets} octets, accepted are {limit}"""
-
-    reason = "mqtt_client_id_invalid"
-    mqtt_reason = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
-    return_code = ReturnCode.IDENTIFIER_REJECTED
-
-
-class SessionOwned(BrokerError):
-    """the session of this client identifier belongs to another identity"""
-
-    reason = "mqtt_session_owned"
-    mqtt_reason = ReasonCode.NOT_AUTHORIZED
-    return_code = ReturnCode.NOT_AUTHORIZED
-
-
-class NotAllowed(BrokerError):
-    """the access rules do not allow this identity to {action}"""
-
-    reason = "mqtt_not_authorized"
-    mqtt_reason = ReasonCode.NOT_AUTHORIZED
-    return_code = ReturnCode.NOT_AUTHORIZED
-
-
-class TooManySessions(BrokerError):
-    """the broker holds {limit} sessions and takes no more"""
-
-    reason = "mqtt_session_limit"
-    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
-    return_code = ReturnCode.SERVER_UNAVAILABLE
-
-
-class TooManySessionsOfIdentity(BrokerError):
-    """this identity has {limit} sessions and gets no more"""
-
-    reason = "mqtt_identity_session_limit"
-    hint = "clients that invent identifiers leave sessions behind; limits.sessionsOfIdentity says how many one may have"
-    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
-    return_code = ReturnCode.SERVER_UNAVAILABLE
+    def __init__(self, reason: str | None = None, /, **evidence: object) -> None:
+        super().__init__(reason, **evidence)
+        if reason is not None:
+            row = self.reasons[reason]
+            self.mqtt_reason, self.return_code = row.mqtt_reason, row.return_code
 
 
 class StoreRefuses(BrokerError):
-    """the broker's database takes nothing new for now, so that nothing that must last can begin"""
+    """the broker's database accepts no new data for now, so that nothing that must be durable can begin"""
 
     reason = "mqtt_store_refuses"
-    hint = "try again later; /readyz and the log of the broker say what is wrong with its database"
+    hint = "try again later; /readyz and the log of the broker show what is wrong with its database"
     mqtt_reason = ReasonCode.SERVER_UNAVAILABLE
     return_code = ReturnCode.SERVER_UNAVAILABLE
 
 
-class ReceiveMaximumExceeded(BrokerError):
-    """the client has more than {limit} messages in progress"""
-
-    reason = "mqtt_receive_maximum"
-    mqtt_reason = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
-
-
-class AliasUnknown(BrokerError):
-    """the topic alias {alias} stands for no topic"""
-
-    reason = "mqtt_alias_unknown"
-    mqtt_reason = ReasonCode.PROTOCOL_ERROR
-
-
 class AnswerTooLarge(BrokerError):
-    """{packet} has {octets} octets here, and the client takes packets of up to {limit}"""
+    """{packet} has {octets} octets here, and the client accepts packets of up to {limit}"""
 
     reason = "mqtt_answer_too_large"
     hint = "give the client a larger Maximum Packet Size, or fewer filters in one packet"
     mqtt_reason = ReasonCode.PACKET_TOO_LARGE
     limit: int
+
+
+class ConnectionEnded(SvcError):
+    """the client's connection was ended"""
+
+    reason = "broker_refused"
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "mqtt_keep_alive": Reason(
+            "nothing was received from the client for one and a half times its keep alive of {seconds} s"
+        ),
+        "mqtt_connect_timeout": Reason("no CONNECT was received within {seconds} s"),
+        "mqtt_tls_at_plain_listener": Reason(
+            "the client uses TLS, and this listener does not",
+            "give the client the address of a listener with tls, or take TLS out of its options",
+        ),
+        "mqtt_http_at_listener": Reason(
+            "the client sends an HTTP request ({method}), as for MQTT over WebSocket; this listener accepts MQTT only",
+            "give the client an address with mqtt:// or mqtts:// in place of ws://, wss:// or http://",
+        ),
+    }

@@ -1,11 +1,11 @@
 """
-Retained messages for new subscriptions, in small pieces (section 3.3.1.3).
+Retained messages for new subscriptions, in bounded turns (section 3.3.1.3).
 
-A subscription may match all that is retained. So each session is fed as fast as its client reads, a little at a time,
-and takes turns with the others: nobody waits for long because somebody subscribed to everything, and nothing is
-dropped because it does not fit into a queue at once. What is published meanwhile comes as to any subscriber.
+A subscription may match all retained messages. So each session gets them as fast as its client reads, some in a turn,
+and sessions take turns: nobody waits long because another client subscribed to everything, and nothing is dropped
+because it exceeds a queue. Messages published meanwhile are delivered as to any subscriber.
 
-Pure: the next turn comes when whoever runs the broker says so.
+Pure: the next turn begins when the ``call_soon`` of the broker calls it.
 """
 
 from __future__ import annotations
@@ -13,165 +13,146 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from svc.broker.filters import SubscriptionEntry
 from svc.broker.message import Message
 from svc.broker.retained import RetainedMessages
 from svc.broker.session import Session
 from svc.broker.subscriptions import Route
-from svc.wire.mqtt import Subscription
 
-#: What a turn may cost: one for each topic level that is looked at, and for each message what it takes more than that.
+#: The cost of a turn: one for each topic level that is visited, and for each message this much more.
 TURN: Final = 2000
 _MESSAGE: Final = 20
 
 
-class _Walk:
+class _SubscriptionFeed:
     """
-    The messages of one subscription.
+    The retained messages of one subscription.
 
     Args:
-        session: who gets them.
-        wanted: what the session holds of the subscription as long as it is in force.
-        steps: as :meth:`RetainedMessages.walk` gives them.
-
-    Attributes:
-        ended: whether there is nothing left to give.
+        session: the subscriber.
+        entry: the subscription; the session has the same object while it is in force.
+        steps: as :meth:`RetainedMessages.walk` returns them.
     """
 
-    def __init__(
-        self, session: Session, wanted: tuple[Subscription, int | None], steps: Iterator[Message | None]
-    ) -> None:
-        subscription, identifier = wanted
-        self.ended = False
+    def __init__(self, session: Session, entry: SubscriptionEntry, steps: Iterator[Message | None]) -> None:
+        subscription, identifier = entry
+        #: Whether all messages were delivered, or the subscription has ended.
+        self.finished = False
         self._session = session
-        self._wanted = wanted
+        self._entry = entry
         self._steps = steps
-        # It is this subscription that asks: others that match have no part in it [MQTT-3.3.4-3].
+        # They are delivered for this subscription only, whatever others match [MQTT-3.3.4-3].
         identifiers = () if identifier is None else (identifier,)
         self._route = Route(session, subscription.qos, subscription.no_local, True, identifiers)
 
-    def go_on(self, left: int, now: float) -> int:
-        """Go on as long as the session takes more and the turn is not over; give what is left of the turn."""
+    def deliver(self, left: int, now: float) -> int:
+        """Deliver while the session has room and the turn lasts; return what is left of the turn."""
         session, route = self._session, self._route
-        if session.subscriptions.get(self._wanted[0].filter) is not self._wanted:
-            self.ended = True
-        while not self.ended and left > 0 and session.hungry:
+        if session.subscriptions.get(self._entry[0].filter) is not self._entry:
+            self.finished = True
+        while not self.finished and left > 0 and session.below_low_water:
             left -= 1
             try:
                 message = next(self._steps)
             except StopIteration:
-                self.ended = True
+                self.finished = True
                 break
-            # No Local is about every message of one's own [MQTT-3.8.3-3].
+            # No Local excludes every message of the subscriber itself [MQTT-3.8.3-3].
             own = message is not None and route.no_local and message.publisher == session.client_id
             if message is not None and not own and not message.expired(now):
                 left -= _MESSAGE
-                session.offer(message, route, now, retained=True)
+                session.deliver(message, route, now, retained=True)
         return left
 
 
 class RetainedFeed:
     """
-    Feeds all sessions.
+    Delivers retained messages to all sessions that have new subscriptions.
 
     Args:
         retained: the retained messages.
         now: seconds since 1970 UTC.
-        soon: calls a function when others had their turn, never at once.
+        call_soon: calls a function after other events were processed, never at once.
     """
 
     def __init__(
-        self, retained: RetainedMessages, now: Callable[[], float], soon: Callable[[Callable[[], None]], None]
+        self, retained: RetainedMessages, now: Callable[[], float], call_soon: Callable[[Callable[[], None]], None]
     ) -> None:
         self._retained = retained
         self._now = now
-        self._soon = soon
-        self._walks: dict[Session, dict[str, _Walk]] = {}
-        #: The sessions that are fed in the next turns, in this order.
-        self._line: dict[Session, None] = {}
-        self._called = False
+        self._call_soon = call_soon
+        self._feeds: dict[Session, dict[str, _SubscriptionFeed]] = {}
+        #: The sessions of the next turns, in order.
+        self._turns: dict[Session, None] = {}
+        self._scheduled = False
 
-    def begin(self, session: Session, topic_filter: str) -> None:
+    def add(self, session: Session, topic_filter: str) -> None:
         """
-        Note that a session is to get what a subscription matches; :meth:`go_on` begins.
-
-        Args:
-            session: the session.
-            topic_filter: the filter of one of its subscriptions, not a shared one. Where it is fed for this filter
-                already, it begins anew [MQTT-3.8.4-3].
-        """
-        walks = self._walks.setdefault(session, {})
-        walks.pop(topic_filter, None)
-        walks[topic_filter] = _Walk(session, session.subscriptions[topic_filter], self._retained.walk(topic_filter))
-
-    def go_on(self, session: Session) -> None:
-        """
-        Feed a session that may take more, unless its turn is to come.
+        Add a subscription whose retained messages are to be delivered; :meth:`proceed` begins.
 
         Args:
-            session: any session.
+            session: the subscriber.
+            topic_filter: the filter of one of its subscriptions that is not shared. One that was added before begins
+                again [MQTT-3.8.4-3].
         """
-        if session in self._walks and session not in self._line:
-            self._feed(session)
+        feeds = self._feeds.setdefault(session, {})
+        feeds.pop(topic_filter, None)
+        entry = session.subscriptions[topic_filter]
+        feeds[topic_filter] = _SubscriptionFeed(session, entry, self._retained.walk(topic_filter))
 
-    def end(self, session: Session, topic_filter: str) -> None:
-        """
-        Feed a session no more for one filter: it has unsubscribed.
+    def proceed(self, session: Session) -> None:
+        """Deliver to a session that may have room now, unless a turn of it is scheduled."""
+        if session in self._feeds and session not in self._turns:
+            self._deliver(session)
 
-        Args:
-            session: any session.
-            topic_filter: any filter.
-        """
-        walks = self._walks.get(session)
-        if walks is not None and walks.pop(topic_filter, None) is not None and not walks:
-            self.forget(session)
+    def remove(self, session: Session, topic_filter: str) -> None:
+        """Stop delivering for one filter, if any: the session has unsubscribed."""
+        feeds = self._feeds.get(session)
+        if feeds is not None and feeds.pop(topic_filter, None) is not None and not feeds:
+            self.remove_session(session)
 
-    def forget(self, session: Session) -> None:
-        """
-        Feed a session no more: it has ended.
-
-        Args:
-            session: any session.
-        """
-        self._walks.pop(session, None)
-        self._line.pop(session, None)
+    def remove_session(self, session: Session) -> None:
+        """Stop delivering to a session: it has ended."""
+        self._feeds.pop(session, None)
+        self._turns.pop(session, None)
 
     def tick(self) -> None:
-        """Look after those whose queues have emptied by themselves; to be called about once a second."""
-        for session in list(self._walks):
-            if session not in self._line and session.hungry:
-                self._queue(session)
+        """Schedule the sessions whose queues have room again; to be called about once a second."""
+        for session in list(self._feeds):
+            if session not in self._turns and session.below_low_water:
+                self._schedule(session)
 
-    def _queue(self, session: Session) -> None:
-        self._line[session] = None
-        self._call()
+    def _schedule(self, session: Session) -> None:
+        self._turns[session] = None
+        self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._called = False
-        if self._line:
-            session = next(iter(self._line))
-            del self._line[session]
-            if self._line:
-                # Before the work: what goes wrong with one session must not stop the others.
-                self._call()
-            self._feed(session)
+        self._scheduled = False
+        if self._turns:
+            session = next(iter(self._turns))
+            del self._turns[session]
+            if self._turns:
+                # Before the work: a defect in one session must not stop the others.
+                self._schedule_turn()
+            self._deliver(session)
 
-    def _call(self) -> None:
-        if not self._called:
-            self._called = True
-            self._soon(self._turn)
-
-    def _feed(self, session: Session) -> None:
-        """Feed one session for one turn."""
-        walks, left, now = self._walks[session], TURN, self._now()
-        while walks:
-            topic_filter, walk = next(iter(walks.items()))
-            left = walk.go_on(left, now)
-            if walk.ended:
-                del walks[topic_filter]
+    def _deliver(self, session: Session) -> None:
+        """Deliver to one session for one turn."""
+        feeds, left, now = self._feeds[session], TURN, self._now()
+        while feeds:
+            topic_filter, feed = next(iter(feeds.items()))
+            left = feed.deliver(left, now)
+            if feed.finished:
+                del feeds[topic_filter]
             elif left <= 0:
-                self._queue(session)
+                self._schedule(session)
                 return
             else:
-                # Acknowledgements, the end of congestion or a new connection bring it back.
+                # Acknowledgements, the end of congestion or a new connection call :meth:`proceed`.
                 return
-        del self._walks[session]
+        del self._feeds[session]

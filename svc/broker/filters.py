@@ -1,8 +1,7 @@
 """
-The subscriptions of one session, and how much they may take.
+The subscriptions of one session and their limits: number, memory, and how much of a topic tree one message may visit.
 
-Owns their bounds: a number, what they take in memory, and how much of a topic tree one message may have to walk for
-them. Must not know other sessions.
+Must not know other sessions.
 """
 
 from __future__ import annotations
@@ -18,108 +17,81 @@ ENTRY: Final = 600
 LEVEL: Final = 350
 #: Octets of all filters together for each subscription that is allowed; a filter of ten levels takes it.
 OCTETS: Final = 4096
-#: Levels from the first ``+`` on for each subscription that is allowed: below a ``+`` a message may have to look at
-#: every filter there is, one node for each level. One client that uses up the bound of 1000 subscriptions costs the
-#: first message of a topic two milliseconds, ten of them twenty.
-OPEN_LEVELS: Final = 5
-#: What all filters may take wherever few are allowed: any single one fits.
+#: Levels from the first ``+`` on for each subscription that is allowed: below a ``+`` a message may have to visit every
+#: filter, one node for each level. One client that uses up the limit of 1000 subscriptions costs the first message of a
+#: topic two milliseconds, ten of them twenty.
+WILDCARD_LEVELS: Final = 5
+#: Lower bounds of these sums where few subscriptions are allowed, so that any single filter fits.
 LEAST_OCTETS: Final = 1024 * 1024
-LEAST_OPEN_LEVELS: Final = 1000
+LEAST_WILDCARD_LEVELS: Final = 1000
 
 #: A subscription and its identifier.
-Wanted = tuple[Subscription, int | None]
+SubscriptionEntry = tuple[Subscription, int | None]
 
 
-class Weight(NamedTuple):
-    """
-    What a filter takes.
+class FilterCost(NamedTuple):
+    """What a filter takes."""
 
-    Args:
-        octets: in memory, about, where it shares nothing with others.
-        open_levels: its levels from the first ``+`` on.
-    """
-
+    #: Of memory, approximately, where it shares nothing with others.
     octets: int
-    open_levels: int
+    #: Its levels from the first ``+`` on.
+    wildcard_levels: int
 
 
-def weigh(topic_filter: str) -> Weight:
-    """
-    Weigh a filter.
-
-    Args:
-        topic_filter: a valid filter, shared or not.
-
-    Returns:
-        What it takes.
-    """
-    # The whole text is held, and each level once more by the tree.
+def filter_cost(topic_filter: str) -> FilterCost:
+    """Estimate what a valid filter, shared or not, takes."""
+    # The text is stored as a whole, and each level once more in the tree.
     octets = ENTRY + 2 * sys.getsizeof(topic_filter) + LEVEL * (topic_filter.count("/") + 1)
     first = topic_filter.find("+")
-    return Weight(octets, 0 if first < 0 else topic_filter.count("/", first) + 1)
+    return FilterCost(octets, 0 if first < 0 else topic_filter.count("/", first) + 1)
 
 
-class SessionFilters(MutableMapping[str, Wanted]):
+class SessionSubscriptions(MutableMapping[str, SubscriptionEntry]):
     """
-    The subscriptions of one session by their filters, in the order in which they came.
-
-    Args:
-        limit: the most subscriptions.
+    The subscriptions of one session by their filters, in the order in which they were added.
 
     Attributes:
-        octets: what all take together.
-        open_levels: the levels of all from the first ``+`` of each on.
+        octets: the memory of all together.
+        wildcard_levels: the levels of all together, from the first ``+`` of each on.
     """
 
     def __init__(self, limit: int) -> None:
         self.octets = 0
-        self.open_levels = 0
+        self.wildcard_levels = 0
         self._limit = limit
-        self._most = Weight(max(LEAST_OCTETS, limit * OCTETS), max(LEAST_OPEN_LEVELS, limit * OPEN_LEVELS))
-        self._wanted: dict[str, Wanted] = {}
+        self._most = FilterCost(max(LEAST_OCTETS, limit * OCTETS), max(LEAST_WILDCARD_LEVELS, limit * WILDCARD_LEVELS))
+        self._entries: dict[str, SubscriptionEntry] = {}
 
     def has_room_for(self, topic_filter: str) -> bool:
-        """
-        Say whether a subscription keeps the bounds.
-
-        Args:
-            topic_filter: its filter; one that is there may always be replaced [MQTT-3.8.4-3].
-
-        Returns:
-            Whether it does.
-        """
-        if topic_filter in self._wanted:
+        """Whether a subscription is within the limits; an existing one may always be replaced [MQTT-3.8.4-3]."""
+        if topic_filter in self._entries:
             return True
-        weight = weigh(topic_filter)
+        cost = filter_cost(topic_filter)
         return (
-            len(self._wanted) < self._limit
-            and self.octets + weight.octets <= self._most.octets
-            and self.open_levels + weight.open_levels <= self._most.open_levels
+            len(self._entries) < self._limit
+            and self.octets + cost.octets <= self._most.octets
+            and self.wildcard_levels + cost.wildcard_levels <= self._most.wildcard_levels
         )
 
-    def __getitem__(self, topic_filter: str) -> Wanted:
-        """Give the subscription of a filter."""
-        return self._wanted[topic_filter]
+    def __getitem__(self, topic_filter: str) -> SubscriptionEntry:
+        return self._entries[topic_filter]
 
-    def __setitem__(self, topic_filter: str, wanted: Wanted) -> None:
-        """Put a subscription in, whatever the bounds: what was taken in before stays."""
-        if topic_filter not in self._wanted:
-            self._count(weigh(topic_filter), 1)
-        self._wanted[topic_filter] = wanted
+    def __setitem__(self, topic_filter: str, entry: SubscriptionEntry) -> None:
+        """Add a subscription without checking the limits: recovered ones stay."""
+        if topic_filter not in self._entries:
+            self._add_cost(filter_cost(topic_filter), 1)
+        self._entries[topic_filter] = entry
 
     def __delitem__(self, topic_filter: str) -> None:
-        """Take a subscription out."""
-        del self._wanted[topic_filter]
-        self._count(weigh(topic_filter), -1)
+        del self._entries[topic_filter]
+        self._add_cost(filter_cost(topic_filter), -1)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the filters."""
-        return iter(self._wanted)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        """Tell the number of subscriptions."""
-        return len(self._wanted)
+        return len(self._entries)
 
-    def _count(self, weight: Weight, sign: int) -> None:
-        self.octets += sign * weight.octets
-        self.open_levels += sign * weight.open_levels
+    def _add_cost(self, cost: FilterCost, sign: int) -> None:
+        self.octets += sign * cost.octets
+        self.wildcard_levels += sign * cost.wildcard_levels

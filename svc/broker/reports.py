@@ -1,6 +1,5 @@
 """
-What operators see of the broker: log records, at most one a second of a kind and source, metrics, and the condition of
-its database.
+Log records of the broker, at most one a second of a reason and source, its metrics, and the condition of its database.
 """
 
 from __future__ import annotations
@@ -8,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
@@ -20,45 +20,46 @@ from svc.broker.statistics import ACTIONS, DROPS
 from svc.errors import SvcError
 from svc.store.errors import StoreError
 from svc.store.interface import Entity, Operation
-from svc.telemetry.denials import DenialLimiter, Repeats
+from svc.telemetry.connections import ConnectionLog, log_suppressed
+from svc.telemetry.denials import DenialLimiter, FailureStreak
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
-from svc.telemetry.logs import emit
-from svc.transport.evidence import PeerEvidence
-from svc.transport.observer import Role
+from svc.telemetry.logs import emit, log_reload, log_reload_refused
 from svc.wire.mqtt import Version
 
+#: The results of a reload of the configuration.
+RELOADS: Final = ("success", "error")
 
-class BrokerReports:
+
+class BrokerReports(ConnectionLog):
     """
     A :class:`~svc.broker.connection.ConnectionReporter` and a :class:`~svc.transport.observer.ConnectionObserver`.
 
-    Args:
-        clock: measures the second.
+    Attributes:
+        refusals: connections that were closed before CONNECT, by reason.
+        reloads: reloads of the configuration, by result.
     """
 
     log = Logger()
 
     def __init__(self, clock: IReactorTime) -> None:
-        self._limiter = DenialLimiter(clock, self._suppressed)
-
-    def close(self) -> None:
-        """Tell what was held back."""
-        self._limiter.close()
+        super().__init__(DenialLimiter(clock, self._suppressed))
+        self.refusals: Counter[str] = Counter()
+        self.reloads: Counter[str] = Counter()
 
     def connected(self, principal: Principal, client_id: str, version: Version) -> None:
-        """Nothing: a fleet that reconnects must not flood the log."""
+        """Log nothing: a fleet that reconnects must not flood the log."""
 
     def refused(self, principal: Principal, error: SvcError) -> None:
-        """A client was not admitted."""
-        self._tell(Event.BROKER_CLIENT_REFUSED, principal, "", error)
+        """Log that a client was not admitted."""
+        self._log_client(Event.BROKER_CLIENT_REFUSED, principal, "", error)
 
     def broken(self, principal: Principal, client_id: str, error: SvcError) -> None:
-        """A client's connection was ended for what it did."""
-        self._tell(Event.BROKER_CLIENT_BROKEN, principal, client_id, error)
+        """Log that a client's connection was ended because of an error."""
+        self._log_client(Event.BROKER_CLIENT_BROKEN, principal, client_id, error)
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
-        """The rules of access did not allow something."""
+        """Log that access rules did not allow something."""
         if self._limiter.admit(f"mqtt_not_authorized.{action}", _identity(principal) or principal.address):
             emit(
                 self.log,
@@ -70,7 +71,7 @@ class BrokerReports:
                 attributes=_where(principal, client_id),
             )
 
-    def _tell(self, event: Event, principal: Principal, client_id: str, error: SvcError) -> None:
+    def _log_client(self, event: Event, principal: Principal, client_id: str, error: SvcError) -> None:
         if self._limiter.admit(error.reason, principal.address):
             emit(
                 self.log,
@@ -81,38 +82,25 @@ class BrokerReports:
                 attributes=_where(principal, client_id),
             )
 
+    def reloaded(self, listeners: Sequence[str]) -> None:
+        """Count and log a reload that changed the rules of these listeners."""
+        self.reloads["success"] += 1
+        log_reload(self.log, Event.CONFIG_LOADED, attributes={"rules_changed": ",".join(listeners)})
+
+    def reload_rejected(self, error: SvcError) -> None:
+        """Count and log a reload that was refused; the configuration before stays in force."""
+        self.reloads["error"] += 1
+        log_reload_refused(self.log, error)
+
     # svc.transport.observer.ConnectionObserver
 
-    def handshake_started(self, role: Role) -> None:
-        """Nothing."""
-
-    def handshake_done(self, role: Role, seconds: float, evidence: PeerEvidence) -> None:
-        """Nothing."""
-
-    def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
-        """A peer did not get through TLS."""
-        if self._limiter.admit(detail or reason, address):
-            refused = reason == "svid_invalid"
-            emit(
-                self.log,
-                Event.AUTH_DENIED if refused else Event.HANDSHAKE_FAILED,
-                reason=reason if refused else None,
-                detail_reason=detail if detail.isidentifier() else reason,
-                attributes={"source.address": address, "role": role, "tls.alert": alert},
-            )
-
     def connection_refused(self, reason: str, address: str) -> None:
-        """A limit closed a connection."""
-        if self._limiter.admit(reason, "*"):
-            emit(self.log, Event.CONNECTION_REFUSED, detail_reason=reason, attributes={"source.address": address})
+        """Count and log that a limit closed a connection, or that it began without PROXY header."""
+        self.refusals[reason] += 1
+        super().connection_refused(reason, address)
 
     def _suppressed(self, reason: str, source: str, count: int) -> None:
-        emit(
-            self.log,
-            Event.DENIALS_SUPPRESSED,
-            detail_reason=reason.partition(".")[0],
-            attributes={"source.address": source, "suppressed": count},
-        )
+        log_suppressed(self.log, Event.DENIALS_SUPPRESSED, reason.partition(".")[0], source, count)
 
 
 def _where(principal: Principal, client_id: str) -> dict[str, str | int | float | bool]:
@@ -127,24 +115,22 @@ def _where(principal: Principal, client_id: str) -> dict[str, str | int | float 
 
 class StoreReports:
     """
-    Tells of the broker's database; a :class:`svc.broker.persistence.groups.JournalObserver`.
-
-    Args:
-        health: gets the condition ``store``.
+    Reports of the broker's database; a :class:`svc.broker.persistence.groups.JournalObserver`.
 
     Attributes:
-        accepting: whether something new is taken.
-        errors: what the database refused, by operation.
-        groups: groups that became durable.
+        accepting: whether changes that create state are accepted.
+        errors: errors of the database, by operation.
+        groups: committed groups.
         operations: operations in them.
-        seconds: how long the groups took together.
+        seconds: the duration of their commits together.
     """
 
     log = Logger()
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, path: str) -> None:
         self._health = health
-        self._repeats = Repeats()
+        self._path = path
+        self._repeats = FailureStreak()
         self._refused = False
         self.accepting = False
         self.errors: Counter[str] = Counter()
@@ -152,17 +138,23 @@ class StoreReports:
         self.operations = 0
         self.seconds = 0.0
 
-    def opened(self, sessions: int, retained: int) -> None:
-        """The database is open and read."""
-        emit(self.log, Event.BROKER_STORE_OPENED, attributes={"sessions": sessions, "retained": retained})
+    def opened(self, sessions: int, retained: int, revoked: int) -> None:
+        """Log that the database is open and was read."""
+        attributes: dict[str, str | int | float | bool] = {
+            "sessions": sessions,
+            "retained": retained,
+            "revoked": revoked,
+            "path": self._path,
+        }
+        emit(self.log, Event.BROKER_STORE_OPENED, attributes=attributes)
 
     def closed(self) -> None:
-        """The database is closed, at the end."""
+        """Log that the database was closed at the stop."""
         self.accepting = False
-        emit(self.log, Event.BROKER_STORE_CLOSED)
+        emit(self.log, Event.BROKER_STORE_CLOSED, attributes={"path": self._path})
 
     def accepting_changed(self, trouble: StoreError | None) -> None:
-        """Something new is taken, or not."""
+        """Log and show whether changes that create state are accepted."""
         self.accepting = trouble is None
         if trouble is not None:
             self._refused = True
@@ -172,58 +164,71 @@ class StoreReports:
                 Event.BROKER_STORE_REFUSES,
                 detail_reason=trouble.reason,
                 detail=f"{trouble}; {trouble.advice()}",
+                attributes={"path": self._path},
             )
             return
         self._health.holds("store")
         self._repeats.succeeded()
         if self._refused:
             self._refused = False
-            emit(self.log, Event.BROKER_STORE_ACCEPTS)
+            emit(self.log, Event.BROKER_STORE_ACCEPTS, attributes={"path": self._path})
 
     def left_behind(self, operations: int, octets: int) -> None:
-        """The end has come before all was durable."""
-        attributes: dict[str, str | int | float | bool] = {"operations": operations, "octets": octets}
+        """Log that the process stops before all was durable."""
+        attributes: dict[str, str | int | float | bool] = {
+            "operations": operations,
+            "octets": octets,
+            "path": self._path,
+        }
         emit(self.log, Event.BROKER_STORE_LEFT_BEHIND, attributes=attributes)
 
     # svc.store.interface.StoreObserver
 
     def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
-        """The database refused something."""
+        """Count an error of the database; log it at the 1st, 2nd, 4th, 8th … time."""
         self.errors[op] += 1
-        if self._repeats.failed(f"{op} {detail}"):
-            attributes = {"op": op, "attempts": self._repeats.count}
+        # The detail contains the free octets, which differ each time.
+        if self._repeats.failed(op):
+            attributes: dict[str, str | int | float | bool] = {
+                "op": op,
+                "attempts": self._repeats.count,
+                "path": self._path,
+            }
             emit(self.log, Event.BROKER_STORE_FAILED, detail=detail or None, attributes=attributes)
 
     def committed(self, count: int, seconds: float) -> None:
-        """A group is durable."""
+        """Count a committed group."""
         self.groups += 1
         self.operations += count
         self.seconds += seconds
 
-    def writable_changed(self, writable: bool) -> None:
-        """Nothing: see :meth:`accepting_changed`."""
+    def writable_changed(self, writable: bool, trouble: str = "") -> None:
+        """Do nothing: see :meth:`accepting_changed`."""
 
     def damaged(self, path: str) -> None:
-        """The database is damaged."""
+        """Log that the database is damaged."""
         emit(self.log, Event.BROKER_STORE_DAMAGED, attributes={"path": path})
 
     def set_aside(self, path: str, aside: str) -> None:
-        """A damaged database was renamed."""
+        """Log that a damaged database was renamed."""
         emit(self.log, Event.BROKER_STORE_SET_ASIDE, attributes={"path": path, "aside": aside})
 
     def lies_aside(self, paths: Sequence[str]) -> None:
-        """There are databases that were set aside."""
+        """Log that there are damaged databases that were renamed."""
         emit(self.log, Event.BROKER_STORE_LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
 
 
 class BrokerMetrics(Collector):
     """
-    The broker's numbers, read at each scrape.
+    The broker's metrics, read at each scrape.
 
     Args:
         hub: the core.
-        store: what its database did, where it has one.
-        certificates: says when the certificates of listeners end.
+        store: the reports of its database, where it has one.
+        certificates: returns the listeners with the ends of their certificates.
+        refusals: connections that were closed before CONNECT, by reason.
+        last_contact: returns when the Workload API was reachable last; None where it is not used.
+        reloads: reloads of the configuration, by result.
     """
 
     def __init__(
@@ -231,21 +236,22 @@ class BrokerMetrics(Collector):
         hub: Hub,
         store: StoreReports | None = None,
         certificates: Callable[[], Sequence[tuple[str, datetime]]] = tuple,
+        refusals: Counter[str] | None = None,
+        last_contact: Callable[[], datetime | None] | None = None,
+        reloads: Counter[str] | None = None,
     ) -> None:
         self._hub = hub
         self._store = store
         self._certificates = certificates
+        self._last_contact = last_contact
+        self._refusals: Counter[str] = Counter() if refusals is None else refusals
+        self._reloads: Counter[str] = Counter() if reloads is None else reloads
 
     def collect(self) -> Iterable[Metric]:
-        """
-        Read the numbers.
-
-        Returns:
-            The families.
-        """
+        """Read all families."""
         hub, counts = self._hub, self._hub.statistics
         plain = (
-            ("svc_broker_connections_active", "Connections behind CONNACK.", counts.connected),
+            ("svc_broker_connections_active", "Connections that got CONNACK.", counts.connected),
             ("svc_broker_sessions", "Sessions, connected or not.", len(hub.sessions)),
             ("svc_broker_subscriptions", "Subscriptions.", len(hub.subscriptions)),
             ("svc_broker_retained_messages", "Retained messages.", len(hub.retained)),
@@ -259,13 +265,21 @@ class BrokerMetrics(Collector):
             ("svc_broker_messages_sent", "PUBLISH packets to clients.", counts.messages_sent),
             ("svc_broker_payload_bytes_received", "Octets of payloads of clients.", counts.received_octets),
             ("svc_broker_bytes_sent", "Octets of PUBLISH packets to clients.", counts.octets_sent),
+            ("svc_broker_sessions_revoked", "Sessions ended as no rule applies to their owner.", counts.revoked),
         )
         for name, text, value in totals:
             yield CounterMetricFamily(name, text, value=value)
         labelled = (
-            ("svc_broker_refusals", "Connections refused or ended, by reason.", "reason", (), counts.refused),
+            (
+                "svc_broker_refusals",
+                "Connections refused or ended, by reason.",
+                "reason",
+                (),
+                counts.refused + self._refusals,
+            ),
             ("svc_broker_messages_dropped", "Messages not delivered, by reason.", "reason", DROPS, counts.drops),
-            ("svc_broker_denied", "What rules of access refused, by action.", "action", ACTIONS, counts.denied),
+            ("svc_broker_config_reloads", "Reloads of the configuration, by result.", "result", RELOADS, self._reloads),
+            ("svc_broker_denied", "What access rules refused, by action.", "action", ACTIONS, counts.denied),
         )
         for name, text, label, known, found in labelled:
             family = CounterMetricFamily(name, text, labels=[label])
@@ -280,13 +294,20 @@ class BrokerMetrics(Collector):
         for listener, not_after in self._certificates():
             ends.add_metric([listener], not_after.timestamp())
         yield ends
+        if self._last_contact is not None:
+            contact = self._last_contact()
+            yield GaugeMetricFamily(
+                "svc_broker_workload_api_last_contact_timestamp_seconds",
+                "When the Workload API was reachable last, in seconds since 1970 UTC; 0 for never.",
+                value=0.0 if contact is None else contact.timestamp(),
+            )
         if self._store is not None:
             yield from _of_store(self._store)
 
 
 def _of_store(store: StoreReports) -> Iterable[Metric]:
     yield GaugeMetricFamily(
-        "svc_broker_store_accepting", "1 while what must last is taken, 0 while it is refused.", value=store.accepting
+        "svc_broker_store_accepting", "1 while durable state is accepted, 0 while it is refused.", value=store.accepting
     )
     yield SummaryMetricFamily(
         "svc_broker_store_commit_seconds",
@@ -295,7 +316,7 @@ def _of_store(store: StoreReports) -> Iterable[Metric]:
         sum_value=store.seconds,
     )
     yield CounterMetricFamily("svc_broker_store_operations", "Operations made durable.", value=store.operations)
-    errors = CounterMetricFamily("svc_broker_store_errors", "What the database refused, by operation.", labels=["op"])
+    errors = CounterMetricFamily("svc_broker_store_errors", "Errors of the database, by operation.", labels=["op"])
     for op in ("put", "init", "close"):
         errors.add_metric([op], store.errors[op])
     yield errors

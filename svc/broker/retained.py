@@ -1,8 +1,8 @@
 """
-The last retained message of each topic (section 3.3.1.3).
+The retained message of each topic (section 3.3.1.3).
 
-A tree of topic levels, so that a new subscription finds what matches its filter without looking at everything. Bounded
-by number and octets, those of the tree included. Must not know who asks.
+A tree of topic levels, so that a new subscription finds what its filter matches without visiting every topic. Number
+and octets are limited, those of the tree included. Must not know sessions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from svc.broker.message import Message
 
-#: Octets of a level of the tree beside its name.
+#: Octets of a level of the tree, without its name.
 NODE: Final = 250
 
 
@@ -25,13 +25,7 @@ class _Node:
 
 
 class RetainedMessages:
-    """
-    Retained messages by topic.
-
-    Args:
-        limit: the most messages.
-        octets: the most octets of all together, with the levels of their topics.
-    """
+    """Retained messages by topic, at most ``limit`` of them and ``octets`` of memory."""
 
     def __init__(self, limit: int, octets: int) -> None:
         self._root = _Node()
@@ -39,26 +33,25 @@ class RetainedMessages:
         self._octets_limit = octets
         self._count = 0
         self._octets = 0
-        self._kept = 0
+        self._stored = 0
 
     def __len__(self) -> int:
-        """Tell the number of messages."""
         return self._count
 
     @property
     def octets(self) -> int:
-        """About the octets that all messages take together, with the levels of their topics."""
+        """Approximate octets of memory of all messages, with the levels of their topics."""
         return self._octets
 
-    def keep(self, message: Message) -> bool:
+    def store(self, message: Message) -> bool:
         """
-        Keep a message in place of the one that its topic had [MQTT-3.3.1-5].
+        Store a message in place of the one that its topic had [MQTT-3.3.1-5].
 
         Args:
             message: its payload is not empty.
 
         Returns:
-            Whether there was room for it; where there was none, the old one stays.
+            False where there was no room for it; then the old one stays.
         """
         node, missing = self._root, message.topic.split("/")
         while missing and (child := node.children.get(missing[0])) is not None:
@@ -71,37 +64,21 @@ class RetainedMessages:
         for level in missing:
             child = node.children[level] = _Node()
             node = child
-        self._kept += 1
-        node.message, node.number = message, self._kept
+        self._stored += 1
+        node.message, node.number = message, self._stored
         self._count += old is None
         self._octets += more
         return True
 
-    def at(self, topic: str) -> Message | None:
-        """
-        Find the message of a topic.
-
-        Args:
-            topic: the topic name.
-
-        Returns:
-            Its message, or None.
-        """
+    def get(self, topic: str) -> Message | None:
+        """Return the message of a topic, or None."""
         node: _Node | None = self._root
         for level in topic.split("/"):
             node = node.children.get(level) if node is not None else None
         return node.message if node is not None else None
 
-    def forget(self, topic: str) -> Message | None:
-        """
-        Forget the message of a topic [MQTT-3.3.1-6].
-
-        Args:
-            topic: the topic name.
-
-        Returns:
-            The message that there was, or None.
-        """
+    def remove(self, topic: str) -> Message | None:
+        """Remove and return the message of a topic, or None where it has none [MQTT-3.3.1-6]."""
         levels = topic.split("/")
         path = [self._root]
         for level in levels:
@@ -125,16 +102,16 @@ class RetainedMessages:
         """
         Find the messages that a filter matches, step by step.
 
-        What is kept or forgotten between two steps does no harm: a message that is kept from now on is left out.
+        Messages may be stored and removed between two steps; those stored after the call are left out.
 
         Args:
             topic_filter: a valid filter that is not shared.
 
         Returns:
-            For each topic level that is looked at its message, expired ones included, or None, so that whoever walks
-            can stop after as many steps as there is time for.
+            For each visited topic level its message, expired ones included, or None, so that the caller can stop after
+            any number of steps.
         """
-        return self._steps(topic_filter.split("/"), self._kept)
+        return self._steps(topic_filter.split("/"), self._stored)
 
     def _steps(self, levels: list[str], last: int) -> Iterator[Message | None]:
         steps = [(iter([self._root]), 0)]
@@ -145,13 +122,13 @@ class RetainedMessages:
                 steps.pop()
                 continue
             level = levels[depth] if depth < len(levels) else None
-            # "#" stands for the level before it as well [section 4.7.1.2].
+            # "#" matches the level before it as well [section 4.7.1.2].
             matched = level is None or level == "#"
             yield node.message if matched and node.number <= last else None
             if level is not None:
-                steps.append((iter(self._below(node, level)), depth if level == "#" else depth + 1))
+                steps.append((iter(self._children(node, level)), depth if level == "#" else depth + 1))
 
-    def _below(self, node: _Node, level: str) -> list[_Node]:
+    def _children(self, node: _Node, level: str) -> list[_Node]:
         if level not in ("+", "#"):
             child = node.children.get(level)
             return [] if child is None else [child]

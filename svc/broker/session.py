@@ -1,24 +1,30 @@
 """
-One client's session: what it wants, what is on its way to it, what came from it (section 4.1).
+One client's session: its subscriptions, the messages to it and the QoS 1 and 2 messages from it (section 4.1).
 
-Owns the order of deliveries, packet identifiers and the send quota; what comes from the client is the business of
-:class:`svc.broker.incoming.Incoming`. Pure: writes to an outlet, records in a journal, is told the time. Must not know
-other sessions.
+Pure: writes to a sink, records in a journal, is passed the time. Must not know other sessions.
 
-A delivery goes through these stages; what is not here is a protocol error of the client::
+**To the client** it owns the order of deliveries, packet identifiers and the send quota. A delivery has these stages;
+any other input is a protocol error of the client::
 
-    QUEUED  -- quota, outlet free          -->  SENT, PUBLISH; with QoS 2 once that is safe
-    SENT    -- PUBACK (QoS 1)              -->  over
-    SENT    -- PUBREC below 0x80 (QoS 2)   -->  RELEASED, PUBREL once that is safe
-    SENT    -- PUBREC from 0x80 on (QoS 2) -->  over
-    RELEASED -- PUBCOMP                    -->  over
+    QUEUED  -- quota, sink free            -->  SENT, PUBLISH; with QoS 2 once that is durable
+    SENT    -- PUBACK (QoS 1)              -->  complete
+    SENT    -- PUBREC below 0x80 (QoS 2)   -->  RELEASED, PUBREL once that is durable
+    SENT    -- PUBREC from 0x80 on (QoS 2) -->  complete
+    RELEASED -- PUBCOMP                    -->  complete
 
-A message with QoS 2 is not shown to anybody before it is safe that it came and under which identifier it goes out:
-after a crash the same publisher would send it again, and the same subscriber would take it for another one. With QoS 1
-that is allowed, and it goes out at once.
+A message with QoS 2 is sent only when its receipt and its outgoing packet identifier are durable: after a crash the
+same publisher would send it again, and the same subscriber would take it for another one. QoS 1 allows that, so such a
+message is sent at once.
 
-What waits for the journal is done on the connection that asked for it, or not at all: what was unacknowledged when a
-connection ended is sent anew by :meth:`Session.resume`.
+**From the client** it owns the identifiers of messages that are not released, our Receive Maximum, and when an
+acknowledgement is written: once all that a packet caused is durable (sections 4.3.2 and 4.3.3). A client with as many
+messages that wait for PUBACK or PUBREC as our Receive Maximum is not read until these are written
+(:attr:`Session.receive_window_full`). Messages that wait for PUBREL do not count: PUBREL may follow the next PUBLISH,
+and would never be read. They are bounded by :attr:`Session.exceeds_receive_maximum`, and by the 65,535 packet
+identifiers.
+
+What waits for the journal is done on the connection that requested it, or not at all: what was unacknowledged when a
+connection ended is sent again by :meth:`Session.resume`.
 """
 
 from __future__ import annotations
@@ -31,61 +37,59 @@ from math import inf
 from typing import Final
 
 from svc.broker.aliases import TopicAliases
-from svc.broker.filters import SessionFilters
-from svc.broker.incoming import NOT_FOUND, Incoming
+from svc.broker.client_sink import ClientSink, ConnectParameters
+from svc.broker.filters import SessionSubscriptions
 from svc.broker.journal import Delivery, Journal, SessionRecord, Stage
 from svc.broker.message import Message
-from svc.broker.outlet import Outlet, Terms
-from svc.broker.statistics import SessionObserver
-from svc.broker.subscriptions import Route
-from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, QoS, Version, Will
+from svc.broker.statistics import Statistics
+from svc.broker.subscriptions import Route, SubscriptionTree
+from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish, QoS, Version, Will
+from svc.wire.mqtt.properties import NO_PROPERTIES
 
 LAST_IDENTIFIER: Final = 65_535
-#: A member of an enumeration is looked up by a call each time, which shows where every delivery does it.
+#: The reason code "packet identifier not found".
+NOT_FOUND: Final = 0x92
+#: Times our Receive Maximum that a client of MQTT 5.0 may have unreleased: clients that buffered many messages while
+#: they were offline and resend all at once exceed it by far, and release them later.
+RECEIVE_TOLERANCE: Final = 100
+_DEFAULTS: Final = ConnectParameters(Version.V5)
+#: Access to a member of an enumeration is a function call each time, which is measurable for each message.
+_PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
 _SENT: Final = Stage.SENT
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """
-    What one session may use.
+    """The limits of one session."""
 
-    Args:
-        queued: messages that wait, unacknowledged ones included.
-        octets: octets that they take together.
-        received: QoS 1 and 2 messages of the client in progress; announced as Receive Maximum.
-        subscriptions: subscriptions.
-        aliases: topic aliases of the client, announced as Topic Alias Maximum, and at most as many towards it.
-    """
-
+    #: Messages with QoS above 0 to the client, unacknowledged ones included.
     queued: int = 1000
+    #: Octets of memory that they take together.
     octets: int = 16 * 1024 * 1024
+    #: QoS 1 and 2 messages of the client that are not acknowledged; announced as Receive Maximum.
     received: int = 100
     subscriptions: int = 1000
+    #: Topic aliases of the client, announced as Topic Alias Maximum, and at most as many towards it.
     aliases: int = 100
 
 
-class Session(Incoming):
+class Session:
     """
     One session.
 
-    Args:
-        client_id: whose it is.
-        owner: who may take it up again.
-        limits: what it may use.
-        journal: records what must last.
-        observer: counts.
-        now: seconds since 1970 UTC, for what waited for the journal.
-
     Attributes:
+        owner: the identity that may resume it.
         expiry: seconds that it outlives its connection; 0 ends with it, None never ends.
         ended: when its last connection ended, in seconds since 1970 UTC; None while one is open.
         subscriptions: by topic filter, with their identifiers.
-        will: the will of the open connection, or one that waits for its delay.
-        will_due: when a will that waits is published.
-        claim: the last connection that was admitted to it; it alone may attach.
+        will: the will of the open connection, or one whose delay has not passed.
+        will_due: when a delayed will is published.
+        admission: of the last connection that was admitted; no other may attach.
         version: the protocol level of that connection.
+        pending_responses: responses to the open connection that wait until something is durable, acknowledgements of
+            PUBLISH excluded.
+        pending_acks: PUBACK and PUBREC to the open connection that are not written yet.
     """
 
     #: Nothing in the queue expires before, in seconds since 1970 UTC.
@@ -97,131 +101,198 @@ class Session(Incoming):
         owner: str,
         limits: SessionLimits,
         journal: Journal,
-        observer: SessionObserver,
+        statistics: Statistics,
         now: Callable[[], float],
     ) -> None:
-        super().__init__(client_id, limits.received, journal)
+        self.client_id: Final = client_id
         self.owner: Final = owner
+        self.expiry: int | None = 0
         self.ended: float | None = None
-        self.subscriptions: Final = SessionFilters(limits.subscriptions)
+        self.subscriptions: Final = SessionSubscriptions(limits.subscriptions)
         self.will: Will | None = None
         self.will_due: float | None = None
-        self.claim: object = None
+        self.admission: object = None
         self.version = Version.V5
+        self.pending_responses = 0
+        self.pending_acks = 0
         self._limits = limits
-        self._observer = observer
+        self._journal = journal
+        self._statistics = statistics
         self._now = now
+        self._sink: ClientSink | None = None
+        self._parameters = _DEFAULTS
+        # Created for the first message with QoS 2: most clients send none, and an empty set takes 200 octets.
+        self._received: set[int] | None = None
         self._quota = 0
-        # Made when something waits: most clients take what comes, and an empty one takes 700 octets.
+        # Created when a message is queued: for most clients none is, and an empty deque takes 700 octets.
         self._queued: deque[Delivery] | None = None
         self._inflight: dict[int, Delivery] = {}
-        self._again: dict[int, Delivery] = {}
+        self._resend: dict[int, Delivery] = {}
         self._aliases: TopicAliases | None = None
         self._octets = 0
         self._last_id = 0
-        self._pumping = False
+        self._sending = False
 
-    # What others see.
+    @property
+    def persistent(self) -> bool:
+        """Whether it outlives its connection, so that its state is recorded."""
+        return self.expiry != 0
+
+    @property
+    def sink(self) -> ClientSink | None:
+        """The open connection, or None."""
+        return self._sink
 
     @property
     def waiting(self) -> int:
-        """Messages that are not acknowledged, sent or not."""
+        """The number of messages to the client that are not acknowledged, sent or not."""
         return len(self._inflight) + (len(self._queued) if self._queued else 0)
 
     @property
-    def hungry(self) -> bool:
-        """Whether what can wait elsewhere may be offered: it is read from, and half of what it may hold is free."""
-        outlet, limits = self._outlet, self._limits
-        if outlet is None or outlet.congested or (self.lasting and not self._journal.accepting):
+    def below_low_water(self) -> bool:
+        """Whether the client reads and at most half of the queue is used, so that retained messages may be added."""
+        sink, limits = self._sink, self._limits
+        if sink is None or sink.congested or (self.persistent and not self._journal.accepting):
             return False
         return self.waiting * 2 < limits.queued and self._octets * 2 < limits.octets
 
-    def has_room(self, message: Message) -> bool:
-        """
-        Say whether a message could be taken now.
+    @property
+    def receive_window_full(self) -> bool:
+        """Whether a further message with QoS above 0 must wait until acknowledgements are written."""
+        return self.pending_acks >= self._limits.received
 
-        Args:
-            message: the message.
-        """
+    @property
+    def exceeds_receive_maximum(self) -> bool:
+        """Whether so many messages are unreleased that the client ignores our Receive Maximum (section 3.3.4)."""
+        return self._received is not None and len(self._received) >= RECEIVE_TOLERANCE * self._limits.received
+
+    def has_room(self, message: Message) -> bool:
+        """Whether a message with QoS above 0 could be queued now."""
         return self.waiting < self._limits.queued and self._octets + message.size <= self._limits.octets
 
     def record(self) -> SessionRecord:
-        """Write down what lasts of it, but for subscriptions and deliveries."""
+        """Its durable part, without subscriptions and deliveries."""
         return SessionRecord(
             self.client_id, self.owner, self.version, self.expiry, self.ended, self.will, self.will_due
         )
 
     # The connection.
 
-    def attach(self, outlet: Outlet, terms: Terms) -> None:
-        """
-        Begin a connection; nothing is sent before :meth:`resume`.
-
-        Args:
-            outlet: writes to the client.
-            terms: what the client accepts.
-        """
-        self._outlet = outlet
-        self._terms = terms
-        self.begin_anew()
+    def attach(self, sink: ClientSink, parameters: ConnectParameters) -> None:
+        """Begin a connection; nothing is sent before :meth:`resume`."""
+        self._sink = sink
+        self._parameters = parameters
+        # Each connection has its own Receive Maximum (section 4.9).
+        self.pending_acks = self.pending_responses = 0
         self.ended = None
 
     def resume(self, now: float) -> None:
-        """
-        Send again what was not acknowledged, in its order and with its identifiers [MQTT-4.4.0-1], then what waits.
-
-        Args:
-            now: seconds since 1970 UTC.
-        """
+        """Send again what was not acknowledged, in order and with its identifiers [MQTT-4.4.0-1], then the queue."""
         unacknowledged = list(self._inflight.values())
         released = sum(delivery.stage is Stage.RELEASED for delivery in unacknowledged)
-        # The new connection may take fewer at once than the old one did [MQTT-3.3.4-9].
-        self._quota = self._terms.receive_maximum - released
-        self._again = {}
+        # The new connection may have a smaller Receive Maximum than the old one [MQTT-3.3.4-9].
+        self._quota = self._parameters.receive_maximum - released
+        self._resend = {}
         for delivery in unacknowledged:
             if delivery.stage is Stage.RELEASED:
-                self._answer(PacketType.PUBREL, delivery.packet_id)
+                self._acknowledge(PacketType.PUBREL, delivery.packet_id)
             else:
-                self._again[delivery.packet_id] = delivery
+                self._resend[delivery.packet_id] = delivery
                 self._send_again(now)
-        self.pump(now)
+        self.send_queued(now)
 
     def _send_again(self, now: float) -> None:
-        while self._again and self._may_send:
-            delivery = self._again.pop(next(iter(self._again)))
+        while self._resend and self._may_send:
+            delivery = self._resend.pop(next(iter(self._resend)))
             self._quota -= 1
-            self._write(delivery, now, dup=True)
+            self._send(delivery, now, dup=True)
 
     @property
     def _may_send(self) -> bool:
-        return self._quota > 0 and self._outlet is not None and not self._outlet.congested
+        return self._quota > 0 and self._sink is not None and not self._sink.congested
 
     def detach(self, now: float) -> None:
-        """
-        End the connection; what is unacknowledged stays.
-
-        Args:
-            now: seconds since 1970 UTC.
-        """
-        self._outlet = None
-        # The next connection knows none of them: what is sent again there carries its topic anew [MQTT-3.3.2-7].
+        """End the connection; what is unacknowledged stays."""
+        self._sink = None
+        # Aliases end with the connection: what is sent again on the next one has its topic [MQTT-3.3.2-7].
         self._aliases = None
         self.ended = now
 
-    def eased(self, now: float) -> None:
-        """
-        Go on after congestion.
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Call when all that was recorded of the session is durable, unless the connection ended before."""
+        # Of a session that is not persistent nothing is recorded, so that it does not wait for the disk.
+        if self.persistent:
+            self._respond_when_durable(then)
+        else:
+            then()
 
-        Args:
-            now: seconds since 1970 UTC.
-        """
-        self.pump(now)
+    def _respond_when_durable(self, then: Callable[[], None]) -> None:
+        self.pending_responses += 1
+        self._journal.when_durable(partial(self._on_durable, self._sink, then))
 
-    # To the client.
+    def _on_durable(self, sink: ClientSink | None, then: Callable[[], None]) -> None:
+        if sink is self._sink:
+            self.pending_responses -= 1
+            then()
 
-    def offer(self, message: Message, route: Route[Session], now: float, *, retained: bool = False) -> bool:
+    # Messages from the client.
+
+    def is_duplicate(self, packet: Publish) -> bool:
+        """Whether a QoS 2 message was accepted before and not released, so that it is not published [MQTT-4.3.3-10]."""
+        return packet.qos == 2 and self._received is not None and packet.packet_id in self._received
+
+    def accept(self, packet: Publish) -> None:
+        """Record the identifier of a message with QoS above 0 that is no duplicate."""
+        if packet.qos == 1:
+            return
+        if self._received is None:
+            self._received = set()
+        self._received.add(packet.packet_id)
+        if self.persistent:
+            self._journal.received(self.client_id, packet.packet_id)
+
+    def acknowledge(self, packet: Publish, code: int) -> None:
+        """Write PUBACK or PUBREC with a reason code below 0x80 once all that the message caused is durable."""
+        sink = self._sink
+        self.pending_acks += 1
+
+        def durable() -> None:
+            # A later connection of the session neither gets this acknowledgement nor counts it.
+            if sink is self._sink:
+                self.pending_acks -= 1
+                self._acknowledge(_PUBACK if packet.qos == 1 else _PUBREC, packet.packet_id, code)
+
+        self._journal.when_durable(durable)
+
+    def reject(self, packet: Publish, code: int) -> None:
+        """Write PUBACK or PUBREC with a reason code from 0x80 on; at once, as nothing was recorded."""
+        self._acknowledge(PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC, packet.packet_id, code)
+
+    def on_pubrel(self, packet: Acknowledgement) -> None:
+        """Release a QoS 2 message and write PUBCOMP once that is durable."""
+        packet_id = packet.packet_id
+        code = NOT_FOUND
+        if self._received is not None and packet_id in self._received:
+            self._received.discard(packet_id)
+            if self.persistent:
+                self._journal.released(self.client_id, packet_id)
+            code = 0
+        self.when_durable(partial(self._acknowledge, PacketType.PUBCOMP, packet_id, code))
+
+    def _acknowledge(self, kind: PacketType, packet_id: int, code: int = 0) -> None:
+        sink = self._sink
+        if sink is None:
+            return
+        if code and self._parameters.version is Version.V5:
+            sink.send(Acknowledgement(kind, packet_id, code, NO_PROPERTIES))  # type: ignore[arg-type]
+        else:
+            sink.write(_FIXED_HEADER[kind] + packet_id.to_bytes(2, "big"))
+
+    # Messages to the client.
+
+    def deliver(self, message: Message, route: Route[Session], now: float, *, retained: bool = False) -> bool:
         """
-        Take a message for the client.
+        Send or queue a message.
 
         Args:
             message: the message.
@@ -230,23 +301,23 @@ class Session(Incoming):
             retained: whether it is sent because it was retained, so that its flag stays [MQTT-3.3.1-8].
 
         Returns:
-            Whether it was sent or will be.
+            False where it was dropped.
         """
         qos = min(message.qos, route.qos)
         flag = retained or (message.retain and route.retain_as_published)
         if qos == 0:
-            return self._at_most_once(message, flag, route.identifiers, now)
-        if not self.has_room(message) and not self._room_made(message, now):
-            self._observer.dropped("queue_full")
+            return self._send_qos0(message, flag, route.identifiers, now)
+        if not self.has_room(message) and not self._make_room(message, now):
+            self._statistics.dropped("queue_full")
             return False
         delivery = Delivery(message, qos, flag, route.identifiers)
         self._octets += message.size
-        if self.lasting:
+        if self.persistent:
             self._journal.delivery(self.client_id, delivery)
-        if self._queued or self._again or not self._may_send:
+        if self._queued or self._resend or not self._may_send:
             self._queue(delivery)
         else:
-            self._begin(delivery, now)
+            self._send_first(delivery, now)
         return True
 
     def _queue(self, delivery: Delivery) -> None:
@@ -257,8 +328,8 @@ class Session(Incoming):
         if expires is not None and expires < self._next_expiry:
             self._next_expiry = expires
 
-    def _room_made(self, message: Message, now: float) -> bool:
-        """Drop what expired in the queue, if anything may have; whether there is room now."""
+    def _make_room(self, message: Message, now: float) -> bool:
+        """Drop expired messages of the queue, if there may be any; whether the message fits now."""
         if now < self._next_expiry or self._queued is None:
             return False
         first, queued = inf, self._queued
@@ -266,56 +337,66 @@ class Session(Incoming):
         for delivery in queued:
             expires = delivery.message.expires or inf
             if expires <= now:
-                self._over(delivery)
-                self._observer.dropped("expired")
+                self._complete(delivery)
+                self._statistics.dropped("expired")
             else:
                 self._queued.append(delivery)
                 first = min(first, expires)
-        # What expires one after the other does not cost a look at everything each time.
+        # Messages that expire one after another do not cause a scan of the whole queue each time.
         self._next_expiry = max(first, now + 1)
         return self.has_room(message)
 
-    def _at_most_once(self, message: Message, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
-        outlet = self._outlet
-        if outlet is None:
-            return False
-        if outlet.congested:
-            self._observer.dropped("congested")
-            return False
-        if message.expired(now):
-            self._observer.dropped("expired")
-            return False
-        return self._put(outlet, message, 0, retain=retain, dup=False, packet_id=0, identifiers=identifiers, now=now)
-
-    def pump(self, now: float) -> None:
-        """
-        Send what waits, as far as quota and outlet allow (section 4.9).
-
-        Args:
-            now: seconds since 1970 UTC.
-        """
-        # A journal with which everything is safe at once leads back here for each message with QoS 2.
-        if self._pumping or not (self._queued or self._again):
+    def drop_unsubscribed(self) -> None:
+        """Drop queued messages that match no subscription any more; those that were sent stay."""
+        if self._queued is None:
             return
-        self._pumping = True
-        try:
-            self._pump(now)
-        finally:
-            self._pumping = False
-
-    def _pump(self, now: float) -> None:
-        if self._again:
-            self._send_again(now)
-        while self._queued and self._may_send:
-            self._begin(self._queued.popleft(), now)
+        tree: SubscriptionTree[Session] = SubscriptionTree()
+        for subscription, identifier in self.subscriptions.values():
+            tree.add(self, subscription, identifier)
+        queued, self._queued = self._queued, deque()
+        for delivery in queued:
+            routes = tree.routes(delivery.message.topic)
+            if routes.direct or routes.groups:
+                self._queued.append(delivery)
+            else:
+                self._complete(delivery)
+                self._statistics.dropped("not_authorized")
         if not self._queued:
             self._queued = None
 
-    def _begin(self, delivery: Delivery, now: float) -> None:
-        """Send a message whose turn it is, unless it is of no use any more."""
+    def _send_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
+        sink = self._sink
+        if sink is None:
+            return False
+        if sink.congested:
+            self._statistics.dropped("congested")
+            return False
+        if message.expired(now):
+            self._statistics.dropped("expired")
+            return False
+        return self._write(sink, message, 0, retain=retain, dup=False, packet_id=0, identifiers=identifiers, now=now)
+
+    def send_queued(self, now: float) -> None:
+        """Send what is queued, as far as quota and sink allow (section 4.9)."""
+        # A journal that is always durable leads back here for each message with QoS 2.
+        if self._sending or not (self._queued or self._resend):
+            return
+        self._sending = True
+        try:
+            if self._resend:
+                self._send_again(now)
+            while self._queued and self._may_send:
+                self._send_first(self._queued.popleft(), now)
+            if not self._queued:
+                self._queued = None
+        finally:
+            self._sending = False
+
+    def _send_first(self, delivery: Delivery, now: float) -> None:
+        """Send a message for the first time, unless it has expired."""
         if delivery.message.expired(now):
-            self._over(delivery)
-            self._observer.dropped("expired")
+            self._complete(delivery)
+            self._statistics.dropped("expired")
             return
         delivery.packet_id = self._unused_identifier()
         delivery.stage = _SENT
@@ -324,33 +405,31 @@ class Session(Incoming):
         if delivery.number:
             self._journal.delivery_changed(delivery)
         if delivery.qos == 2:
-            self._journal.safe(partial(self._write_safe, delivery, self._outlet))
+            self._journal.when_durable(partial(self._send_qos2, delivery, self._sink))
         else:
-            self._write(delivery, now, dup=False)
+            self._send(delivery, now, dup=False)
 
-    def _write_safe(self, delivery: Delivery, outlet: Outlet | None) -> None:
-        """Send a message with QoS 2 for the first time, unless its connection or the delivery is over meanwhile."""
-        if outlet is not self._outlet or self._inflight.get(delivery.packet_id) is not delivery:
+    def _send_qos2(self, delivery: Delivery, sink: ClientSink | None) -> None:
+        """Send a QoS 2 message that is durable, unless its connection ended or the delivery is complete by now."""
+        if sink is not self._sink or self._inflight.get(delivery.packet_id) is not delivery:
             return
         if delivery.stage is not Stage.SENT:
-            # The client answered a packet identifier that it could only guess; to it the message is said and done.
+            # The client acknowledged a packet identifier that it guessed; for it the delivery is complete.
             return
         now = self._now()
         if delivery.message.expired(now):
-            del self._inflight[delivery.packet_id]
-            self._quota += 1
-            self._over(delivery)
-            self._observer.dropped("expired")
+            self._finish(delivery)
+            self._statistics.dropped("expired")
         else:
-            self._write(delivery, now, dup=False)
-        # There may be room for one more: the message was of no use any more, or too large for the client.
-        self.pump(now)
+            self._send(delivery, now, dup=False)
+        # There may be room for one more: the message had expired, or was too large for the client.
+        self.send_queued(now)
 
-    def _write(self, delivery: Delivery, now: float, *, dup: bool) -> None:
-        if self._outlet is None:
+    def _send(self, delivery: Delivery, now: float, *, dup: bool) -> None:
+        if self._sink is None:
             return
-        sent = self._put(
-            self._outlet,
+        sent = self._write(
+            self._sink,
             delivery.message,
             delivery.qos,
             retain=delivery.retain,
@@ -360,14 +439,12 @@ class Session(Incoming):
             now=now,
         )
         if not sent:
-            # A packet that the client does not accept is treated as if it had been sent and done [MQTT-3.1.2-25].
-            del self._inflight[delivery.packet_id]
-            self._quota += 1
-            self._over(delivery)
+            # A packet that the client does not accept is treated as if it was sent and completed [MQTT-3.1.2-25].
+            self._finish(delivery)
 
-    def _put(
+    def _write(
         self,
-        outlet: Outlet,
+        sink: ClientSink,
         message: Message,
         qos: QoS,
         *,
@@ -377,32 +454,33 @@ class Session(Incoming):
         identifiers: tuple[int, ...],
         now: float,
     ) -> bool:
-        terms = self._terms
-        octets = message.octets(
-            terms.version, qos, retain=retain, dup=dup, packet_id=packet_id, identifiers=identifiers, now=now
+        """Write PUBLISH; False where the packet is too large for the client."""
+        parameters = self._parameters
+        octets = message.encoded(
+            parameters.version, qos, retain=retain, dup=dup, packet_id=packet_id, identifiers=identifiers, now=now
         )
-        if terms.aliases:
-            return self._put_by_alias(outlet, message, octets)
-        if terms.packet is not None and len(octets) > terms.packet:
-            self._observer.dropped("too_large")
+        if parameters.aliases:
+            return self._write_with_alias(sink, message, octets)
+        if parameters.packet is not None and len(octets) > parameters.packet:
+            self._statistics.dropped("too_large")
             return False
-        outlet.write(octets)
-        self._observer.sent(len(octets))
+        sink.write(octets)
+        self._statistics.sent(len(octets))
         return True
 
-    def _put_by_alias(self, outlet: Outlet, message: Message, octets: bytes) -> bool:
-        terms, aliases = self._terms, self._aliases
+    def _write_with_alias(self, sink: ClientSink, message: Message, octets: bytes) -> bool:
+        parameters, aliases = self._parameters, self._aliases
         if aliases is None:
-            aliases = self._aliases = TopicAliases(terms.aliases)
-        octets, introduced = aliases.applied(message, octets, terms.packet)
-        if terms.packet is not None and len(octets) > terms.packet:
-            self._observer.dropped("too_large")
+            aliases = self._aliases = TopicAliases(parameters.aliases)
+        octets, assigned = aliases.apply(message, octets, parameters.packet)
+        if parameters.packet is not None and len(octets) > parameters.packet:
+            self._statistics.dropped("too_large")
             return False
-        outlet.write(octets)
-        if introduced:
-            # Not sooner: what was too large has told the client nothing.
-            aliases.introduced(message.topic, introduced)
-        self._observer.sent(len(octets))
+        sink.write(octets)
+        if assigned:
+            # Not before: a packet that was too large did not reach the client.
+            aliases.confirm(message.topic, assigned)
+        self._statistics.sent(len(octets))
         return True
 
     def _unused_identifier(self) -> int:
@@ -413,65 +491,60 @@ class Session(Incoming):
                 self._last_id = identifier
                 return identifier
 
-    def _over(self, delivery: Delivery) -> None:
+    def _finish(self, delivery: Delivery) -> None:
+        """Complete a delivery that is in flight."""
+        del self._inflight[delivery.packet_id]
+        self._quota += 1
+        self._complete(delivery)
+
+    def _complete(self, delivery: Delivery) -> None:
         self._octets -= delivery.message.size
         if delivery.number:
             self._journal.delivered(delivery)
 
-    # Answers of the client.
-
-    def acknowledged(self, packet: Acknowledgement, now: float) -> None:
+    def on_acknowledgement(self, packet: Acknowledgement, now: float) -> None:
         """
-        Take PUBACK, PUBREC or PUBCOMP.
-
-        Args:
-            packet: the answer.
-            now: seconds since 1970 UTC.
+        Process PUBACK, PUBREC or PUBCOMP.
 
         Raises:
-            ProtocolViolation: it does not answer what was sent under its identifier.
+            ProtocolViolation: it does not acknowledge what was sent under its identifier.
         """
         delivery = self._inflight.get(packet.packet_id)
         if delivery is None:
-            self._unknown(packet)
+            # An identifier that is not in use is no error: the session may have been lost (section 4.4).
+            if packet.type is PacketType.PUBREC:
+                self._acknowledge(PacketType.PUBREL, packet.packet_id, NOT_FOUND)
             return
         expected = _EXPECTED[delivery.qos, delivery.stage]
         if packet.type is _PUBREC and delivery.stage is Stage.RELEASED:
-            # The client did not see our PUBREL; it is said once more, and no sooner than the first time.
-            self._answer_safe(PacketType.PUBREL, packet.packet_id)
+            # The client did not receive our PUBREL; it is sent again, no sooner than the first one.
+            self._release_when_durable(packet.packet_id)
             return
         if packet.type is not expected:
-            raise ProtocolViolation(packet=packet.type.name, defect=f"{expected.name} was awaited for its identifier")
-        if self._again.pop(packet.packet_id, None) is not None:
-            # An answer to what an earlier connection sent; it need not be sent again.
+            raise ProtocolViolation(packet=packet.type.name, defect=f"{expected.name} is expected for its identifier")
+        if self._resend.pop(packet.packet_id, None) is not None:
+            # It acknowledges what an earlier connection sent, which need not be sent again.
             self._quota -= 1
         if packet.type is _PUBREC and packet.code < 0x80:
-            self._release(delivery)
+            delivery.stage = Stage.RELEASED
+            if not delivery.number:
+                self._acknowledge(PacketType.PUBREL, delivery.packet_id)
+                return
+            # After a crash the client must not get the PUBLISH again: it would take it for another one [MQTT-4.3.3-6].
+            self._journal.delivery_changed(delivery)
+            self._release_when_durable(delivery.packet_id)
             return
-        del self._inflight[packet.packet_id]
-        self._quota += 1
-        self._over(delivery)
-        self.pump(now)
+        self._finish(delivery)
+        self.send_queued(now)
 
-    def _release(self, delivery: Delivery) -> None:
-        delivery.stage = Stage.RELEASED
-        if not delivery.number:
-            self._answer(PacketType.PUBREL, delivery.packet_id)
-            return
-        # After a crash the client must not see the PUBLISH again: it would be a new message to it [MQTT-4.3.3-6].
-        self._journal.delivery_changed(delivery)
-        self._answer_safe(PacketType.PUBREL, delivery.packet_id)
+    def _release_when_durable(self, packet_id: int) -> None:
+        self._respond_when_durable(partial(self._acknowledge, PacketType.PUBREL, packet_id))
 
-    def _unknown(self, packet: Acknowledgement) -> None:
-        """An identifier that is not in use is no error: the session may have been lost (section 4.4)."""
-        if packet.type is PacketType.PUBREC:
-            self._answer(PacketType.PUBREL, packet.packet_id, NOT_FOUND)
-
-    # Restart.
+    # Restart and end.
 
     def restore(self, deliveries: list[Delivery], received: list[int], version: Version) -> None:
         """
-        Take back what a journal kept.
+        Restore what a journal recovered.
 
         Args:
             deliveries: what was not acknowledged, in order.
@@ -488,19 +561,19 @@ class Session(Incoming):
                 self._inflight[delivery.packet_id] = delivery
                 self._last_id = delivery.packet_id
 
-    def unrecord(self) -> None:
-        """Take its deliveries out of the journal: the session will not outlive its connection."""
+    def remove_from_journal(self) -> None:
+        """Remove its deliveries from the journal: the session will not outlive its connection."""
         for delivery in [*self._inflight.values(), *(self._queued or ())]:
             if delivery.number:
                 self._journal.delivered(delivery)
 
-    def forget_everything(self) -> None:
-        """End the session: what waits is given up."""
-        self.unrecord()
+    def discard(self) -> None:
+        """End the session with all its messages."""
+        self.remove_from_journal()
         self._inflight.clear()
-        self._again.clear()
+        self._resend.clear()
         self._queued = None
-        self._received = self._earlier = None
+        self._received = None
         self._octets = 0
 
 
@@ -508,4 +581,11 @@ _EXPECTED: Final[dict[tuple[QoS, Stage], PacketType]] = {
     (1, Stage.SENT): PacketType.PUBACK,
     (2, Stage.SENT): PacketType.PUBREC,
     (2, Stage.RELEASED): PacketType.PUBCOMP,
+}
+#: The fixed header of an acknowledgement without reason code.
+_FIXED_HEADER: Final = {
+    PacketType.PUBACK: b"\x40\x02",
+    PacketType.PUBREC: b"\x50\x02",
+    PacketType.PUBREL: b"\x62\x02",
+    PacketType.PUBCOMP: b"\x70\x02",
 }

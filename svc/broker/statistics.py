@@ -1,69 +1,53 @@
-"""What a broker counts: plain numbers, read by ``$SYS`` topics and metrics."""
+"""Counters of a broker, read by ``$SYS`` topics and metrics."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 #: Why a message is not delivered or not retained.
-DROPS: Final = ("congested", "expired", "queue_full", "retained_full", "store_refuses", "too_large")
-#: What rules of access refuse.
+DROPS: Final = (
+    "congested",
+    "expired",
+    "not_authorized",
+    "queue_full",
+    "retained_full",
+    "store_refuses",
+    "too_large",
+)
+#: What access rules refuse.
 ACTIONS: Final = ("publish", "subscribe")
-
-
-class SessionObserver(Protocol):
-    """Who counts what happens to deliveries."""
-
-    def sent(self, octets: int) -> None:
-        """A PUBLISH of this size was sent."""
-
-    def dropped(self, reason: str) -> None:
-        """A message was not delivered: ``expired``, ``queue_full``, ``congested``, ``too_large``."""
 
 
 @dataclass(slots=True)
 class Statistics:
-    """
-    Counts since the start, and what is there now.
+    """Counters since the start, and the number of open connections."""
 
-    Args:
-        received: PUBLISH packets of clients.
-        received_octets: octets of their payloads.
-        messages_sent: PUBLISH packets to clients.
-        octets_sent: octets of these packets.
-        drops: messages not delivered, by reason.
-        accepted: connections accepted.
-        refused: connections refused, by reason.
-        denied: what access rules refused, by action (``publish``, ``subscribe``).
-        connected: connections that are open.
-    """
-
+    #: PUBLISH packets from clients, and the octets of their payloads.
     received: int = 0
     received_octets: int = 0
+    #: PUBLISH packets to clients, and the octets of these packets.
     messages_sent: int = 0
     octets_sent: int = 0
+    #: Messages not delivered, by reason.
     drops: Counter[str] = field(default_factory=Counter)
+    #: Connections accepted.
     accepted: int = 0
+    #: Connections refused or ended, by reason.
     refused: Counter[str] = field(default_factory=Counter)
+    #: What access rules refused, by action.
     denied: Counter[str] = field(default_factory=Counter)
+    #: Connections that are open, from CONNACK on.
     connected: int = 0
+    #: Sessions that ended because no access rule applies to their owner any more.
+    revoked: int = 0
 
     def sent(self, octets: int) -> None:
-        """
-        Count a PUBLISH to a client.
-
-        Args:
-            octets: of the packet.
-        """
+        """Count a PUBLISH packet to a client."""
         self.messages_sent += 1
         self.octets_sent += octets
 
     def dropped(self, reason: str) -> None:
-        """
-        Count a message that was not delivered.
-
-        Args:
-            reason: one word for why.
-        """
+        """Count a message that was not delivered; the reason is one of :data:`DROPS`."""
         self.drops[reason] += 1

@@ -1,8 +1,8 @@
 """
-Who wants which topics.
+The subscriptions of all clients.
 
-A tree of topic levels, so that a message is compared with the filters that can match it and with no other. What a topic
-leads to is remembered until a subscription changes. Must not know what is done with a message.
+A tree of topic levels, so that a topic is compared with those filters only that can match it. The routes of a topic are
+cached until a subscription changes. Must not know what is done with a message.
 """
 
 from __future__ import annotations
@@ -12,49 +12,37 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from svc.wire.mqtt import QoS, Subscription, shared
+from svc.wire.mqtt import QoS, Subscription, split_shared
 
 Subscriber = TypeVar("Subscriber", bound=Hashable)
 
-#: Topics whose routes are remembered; telemetry has as many topics as devices.
-REMEMBERED: Final = 10_000
+#: Topics whose routes are cached; telemetry has as many topics as devices.
+CACHED_TOPICS: Final = 10_000
 #: The routes of all of them together: a few octets each, 200 where overlapping subscriptions made a new one.
-REMEMBERED_ROUTES: Final = 250_000
-#: Characters of a topic that is remembered; what is longer is looked up each time, so that no memory goes to it.
-REMEMBERED_TOPIC: Final = 256
+CACHED_ROUTES: Final = 250_000
+#: Characters of the longest topic that is cached, which bounds the memory of the cache.
+CACHED_TOPIC_LENGTH: Final = 256
 
 
 class Route(NamedTuple, Generic[Subscriber]):
-    """
-    One copy of a message for one subscriber.
-
-    Args:
-        subscriber: who gets it.
-        qos: the highest quality of service of all matching subscriptions [MQTT-3.3.4-2].
-        no_local: whether it is not for its own publisher.
-        retain_as_published: whether the retain flag is kept.
-        identifiers: the identifiers of all matching subscriptions [MQTT-3.3.4-3, MQTT-3.3.4-4].
-    """
+    """One copy of a message for one subscriber."""
 
     subscriber: Subscriber
+    #: The highest quality of service of all matching subscriptions [MQTT-3.3.4-2].
     qos: QoS
+    #: Whether it excludes messages of the subscriber itself.
     no_local: bool
     retain_as_published: bool
+    #: The identifiers of all matching subscriptions [MQTT-3.3.4-3, MQTT-3.3.4-4].
     identifiers: tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Group(Generic[Subscriber]):
-    """
-    A shared subscription's members, and whose turn it is.
-
-    Args:
-        members: their routes, in the order in which they came.
-        turn: counts the messages.
-    """
+class SharedGroup(Generic[Subscriber]):
+    """The members of a shared subscription, which take turns."""
 
     members: dict[Subscriber, Route[Subscriber]] = field(default_factory=dict)
-    turn: int = 0
+    _next: int = 0
     _order: list[Route[Subscriber]] | None = None
 
     def add(self, route: Route[Subscriber]) -> bool:
@@ -64,40 +52,36 @@ class Group(Generic[Subscriber]):
         return new
 
     def remove(self, subscriber: Subscriber) -> bool:
-        """Take a member out; whether it was there."""
+        """Remove a member; whether it was one."""
         self._order = None
         return self.members.pop(subscriber, None) is not None
 
     def in_turn(self) -> Iterator[Route[Subscriber]]:
-        """Give all members, the one whose turn it is first; the next call begins with the next one."""
+        """Yield all members, beginning one further at each call."""
         if self._order is None:
             self._order = list(self.members.values())
         routes = self._order
         count = len(routes)
-        begin = self.turn % count
-        self.turn = begin + 1
+        begin = self._next % count
+        self._next = begin + 1
         for number in range(begin, begin + count):
             yield routes[number % count]
 
 
 class Routes(NamedTuple, Generic[Subscriber]):
-    """
-    Where the messages of a topic go.
+    """The routes of a topic's messages."""
 
-    Args:
-        direct: one copy for each.
-        groups: one copy for one member of each.
-    """
-
+    #: One copy for each.
     direct: tuple[Route[Subscriber], ...]
-    groups: tuple[Group[Subscriber], ...]
+    #: One copy for one member of each.
+    groups: tuple[SharedGroup[Subscriber], ...]
 
 
 @dataclass(slots=True)
 class _Node(Generic[Subscriber]):
     children: dict[str, _Node[Subscriber]] = field(default_factory=dict)
     direct: dict[Subscriber, Route[Subscriber]] = field(default_factory=dict)
-    groups: dict[str, Group[Subscriber]] = field(default_factory=dict)
+    groups: dict[str, SharedGroup[Subscriber]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -105,39 +89,22 @@ class _Node(Generic[Subscriber]):
 
 
 class SubscriptionTree(Generic[Subscriber]):
-    """
-    All subscriptions of a broker.
+    """All subscriptions of a broker; ``topics`` and ``routes`` limit the cache."""
 
-    Args:
-        remembered: topics whose routes are remembered.
-        routes: the routes of all of them together.
-    """
-
-    def __init__(self, remembered: int = REMEMBERED, routes: int = REMEMBERED_ROUTES) -> None:
+    def __init__(self, topics: int = CACHED_TOPICS, routes: int = CACHED_ROUTES) -> None:
         self._root: _Node[Subscriber] = _Node()
-        self._known: dict[str, Routes[Subscriber]] = {}
-        self._known_routes = 0
-        self._remembered = remembered
-        self._remembered_routes = routes
+        self._cache: dict[str, Routes[Subscriber]] = {}
+        self._cached_routes = 0
+        self._topics_limit = topics
+        self._routes_limit = routes
         self._count = 0
 
     def __len__(self) -> int:
-        """Tell the number of subscriptions."""
         return self._count
 
     def add(self, subscriber: Subscriber, subscription: Subscription, identifier: int | None) -> bool:
-        """
-        Add a subscription, in place of one with the same filter [MQTT-3.8.4-3].
-
-        Args:
-            subscriber: who wants it.
-            subscription: a valid filter with its options.
-            identifier: its subscription identifier, or None.
-
-        Returns:
-            Whether it is new.
-        """
-        share = shared(subscription.filter)
+        """Add a valid subscription, in place of one with the same filter [MQTT-3.8.4-3]; whether it is new."""
+        share = split_shared(subscription.filter)
         node = self._root
         for level in (share.filter if share else subscription.filter).split("/"):
             node = node.children.setdefault(level, _Node())
@@ -149,26 +116,17 @@ class SubscriptionTree(Generic[Subscriber]):
             () if identifier is None else (identifier,),
         )
         if share:
-            new = node.groups.setdefault(share.group, Group()).add(route)
+            new = node.groups.setdefault(share.group, SharedGroup()).add(route)
         else:
             new = subscriber not in node.direct
             node.direct[subscriber] = route
         self._count += new
-        self._forget_known()
+        self._clear_cache()
         return new
 
     def remove(self, subscriber: Subscriber, topic_filter: str) -> bool:
-        """
-        Take a subscription out.
-
-        Args:
-            subscriber: whose it is.
-            topic_filter: the filter as it was added, compared character by character [MQTT-3.10.4-1].
-
-        Returns:
-            Whether there was one.
-        """
-        share = shared(topic_filter)
+        """Remove a subscription by its filter as it was added [MQTT-3.10.4-1]; whether there was one."""
+        share = split_shared(topic_filter)
         levels = (share.filter if share else topic_filter).split("/")
         path = [self._root]
         for level in levels:
@@ -176,17 +134,17 @@ class SubscriptionTree(Generic[Subscriber]):
             if child is None:
                 return False
             path.append(child)
-        if not self._forget(path[-1], subscriber, share.group if share else None):
+        if not self._remove_from(path[-1], subscriber, share.group if share else None):
             return False
         for parent, level, child in zip(reversed(path[:-1]), reversed(levels), reversed(path), strict=False):
             if not child.empty:
                 break
             del parent.children[level]
         self._count -= 1
-        self._forget_known()
+        self._clear_cache()
         return True
 
-    def _forget(self, node: _Node[Subscriber], subscriber: Subscriber, group: str | None) -> bool:
+    def _remove_from(self, node: _Node[Subscriber], subscriber: Subscriber, group: str | None) -> bool:
         if group is None:
             return node.direct.pop(subscriber, None) is not None
         members = node.groups.get(group)
@@ -197,38 +155,30 @@ class SubscriptionTree(Generic[Subscriber]):
         return True
 
     def routes(self, topic: str) -> Routes[Subscriber]:
-        """
-        Find where the messages of a topic go.
+        """Find the routes of a valid topic name; overlapping subscriptions of one subscriber are one route."""
+        found = self._cache.get(topic)
+        if found is None:
+            found = self._match(topic)
+            if len(topic) <= CACHED_TOPIC_LENGTH:
+                self._add_to_cache(topic, found)
+        return found
 
-        Args:
-            topic: a valid topic name.
-
-        Returns:
-            The routes; overlapping subscriptions of one subscriber are one route.
-        """
-        known = self._known.get(topic)
-        if known is None:
-            known = self._matched(topic)
-            if len(topic) <= REMEMBERED_TOPIC:
-                self._remember(topic, known)
-        return known
-
-    def _remember(self, topic: str, routes: Routes[Subscriber]) -> None:
+    def _add_to_cache(self, topic: str, routes: Routes[Subscriber]) -> None:
         count = len(routes.groups) + sum(1 + len(each.identifiers) for each in routes.direct)
-        if count > self._remembered_routes:
+        if count > self._routes_limit:
             return
-        if len(self._known) >= self._remembered or self._known_routes + count > self._remembered_routes:
-            self._forget_known()
-        self._known[topic] = routes
-        self._known_routes += count
+        if len(self._cache) >= self._topics_limit or self._cached_routes + count > self._routes_limit:
+            self._clear_cache()
+        self._cache[topic] = routes
+        self._cached_routes += count
 
-    def _forget_known(self) -> None:
-        self._known.clear()
-        self._known_routes = 0
+    def _clear_cache(self) -> None:
+        self._cache.clear()
+        self._cached_routes = 0
 
-    def _matched(self, topic: str) -> Routes[Subscriber]:
+    def _match(self, topic: str) -> Routes[Subscriber]:
         found: dict[Subscriber, list[Route[Subscriber]]] = {}
-        groups: list[Group[Subscriber]] = []
+        groups: list[SharedGroup[Subscriber]] = []
         for node in self._nodes(topic):
             groups += node.groups.values()
             for subscriber, route in node.direct.items():
@@ -264,7 +214,7 @@ class SubscriptionTree(Generic[Subscriber]):
 
 
 def _merge(routes: Sequence[Route[Subscriber]]) -> Route[Subscriber]:
-    """One copy for overlapping subscriptions; it is left out only where each of them would."""
+    """One route for overlapping subscriptions; No Local applies only where each of them has it."""
     return Route(
         routes[0].subscriber,
         max(each.qos for each in routes),

@@ -1,21 +1,24 @@
 """
 ``twistd svc-broker``: options, configuration, log.
 
-Owns what an operator sees of a bad configuration: one line a problem, exit status 1.
+Owns the output for an invalid configuration: one line for each problem, exit status 1.
 """
 
 from __future__ import annotations
 
-import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from twisted.application.service import IService
 
 from svc import __version__
 from svc.broker.config import BrokerSettings
+from svc.process.checking import Check, check_port, check_service
+from svc.process.clock import use_monotonic_clock
+from svc.process.lifecycle import install_signal_handlers, stop_with_failure
+from svc.process.options import ProcessOptions, config_parameters
 from svc.settings import load
-from svc.transport.reactor import run_timers_evenly
-from svc.workload.process import ProcessOptions, config_parameters, end_in_order, end_with_failure
 
 if TYPE_CHECKING:
     from svc.broker.service import BrokerService
@@ -28,43 +31,62 @@ class Options(ProcessOptions):
     optParameters = config_parameters("/etc/svc/broker.yaml")
 
     def read(self, path: str) -> BrokerSettings:
-        """Judge the file."""
+        """Parse and validate the file."""
         return load(path, BrokerSettings)
+
+    def checks(self, settings: BrokerSettings) -> Iterable[Check]:
+        """Yield a check of each thing that the broker opens at its start, in the same order."""
+        from svc.transport.certificates import CertificateCreator
+
+        for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
+            if address is not None:
+                yield check_port(key, settings.key_text(key), address)
+        if settings.persistence is not None:
+            path = settings.persistence.path
+            yield Check(f"database {path}", partial(_check_database, path))
+        tls = [each.tls for each in settings.listeners]
+        if any(each is not None and each.spiffe for each in tls):
+            yield check_service("Workload API", "spiffeSocketPath", settings.spiffeSocketPath)
+        for each in tls:
+            if each is not None and each.certificate is not None and each.key is not None:
+                yield Check(f"certificate {each.certificate}", partial(CertificateCreator, each.certificate, each.key))
+        for number, listener in enumerate(settings.listeners):
+            yield check_port(f"listener {listener.name}", f"listeners[{number}].listen", listener.listen)
+
+
+def _check_database(path: str) -> None:
+    from svc.broker.persistence.errors import in_our_words
+    from svc.broker.persistence.opening import RESERVE_SIZE
+    from svc.store.checking import check_file
+    from svc.store.errors import StoreError
+
+    try:
+        check_file(path, RESERVE_SIZE)
+    except StoreError as error:
+        raise in_our_words(error) from error
 
 
 def makeService(options: Options) -> IService:
-    """
-    Build the broker for ``twistd``.
-
-    Args:
-        options: the parsed options.
-
-    Returns:
-        The service; nothing runs yet.
-    """
+    """Build the service for ``twistd``; nothing runs yet."""
     from twisted.internet import reactor
 
-    from svc.telemetry.logs import LoggedService
-    from svc.telemetry.processlog import process_log
+    from svc.process.log import LoggedService, process_log
     from svc.telemetry.records import Origin
 
     observer, outlet = process_log(Origin("broker", __version__), options.parent or {}, options["log-format"])
-    run_timers_evenly(reactor)
+    use_monotonic_clock(reactor)
     root = LoggedService(observer, outlet)
-    broker = _broker(options["settings"], reactor, outlet)
+    path = options["config"]
+    broker = _broker(options["settings"], reactor, outlet, lambda: load(path, BrokerSettings))
     broker.setServiceParent(root)
-    reactor.callWhenRunning(_on_signals, reactor, broker)
+    reactor.callWhenRunning(install_signal_handlers, reactor, broker.reload)
     return root
 
 
-def _broker(settings: BrokerSettings, reactor: object, outlet: object) -> BrokerService:
-    # Imported when the log has standard output for itself: what libraries print while they are loaded is no record.
+def _broker(
+    settings: BrokerSettings, reactor: object, outlet: object, read: Callable[[], BrokerSettings]
+) -> BrokerService:
+    # Imported after the log was set up, as libraries may print while they are imported.
     from svc.broker.service import BrokerService
 
-    return BrokerService(settings, reactor, lambda: end_with_failure(reactor, outlet))  # type: ignore[arg-type]
-
-
-def _on_signals(reactor: Any, broker: BrokerService) -> None:
-    """Look for renewed certificates on SIGHUP, which would end the process otherwise; end on SIGTERM in order."""
-    signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(broker.renew_certificates))
-    end_in_order(reactor)
+    return BrokerService(settings, reactor, lambda: stop_with_failure(reactor, outlet), read)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svc.broker.access import Rule, Rules
-from svc.broker.journal import Remains
+from svc.broker.journal import RecoveredState
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.identity.matchers import parse_matcher
@@ -153,23 +153,23 @@ class Kept:
         self.lane: HandLane
         self.journal: SqliteJournal
 
-    def begin(self) -> Remains:
+    def begin(self) -> RecoveredState:
         """Open it; give what it kept."""
-        return self._opened(lambda _journal, remains: remains)
+        return self._opened(lambda _journal, recovered: recovered)
 
     def rig(self, clock: float | None = None, **more: Any) -> Rig:
         """Open it and make a core over it."""
 
-        def make(journal: SqliteJournal, remains: Remains) -> Rig:
-            rig = Rig(EVERYBODY, journal=journal, **more)
+        def make(journal: SqliteJournal, recovered: RecoveredState) -> Rig:
+            rig = Rig(**{"guard": EVERYBODY, **more}, journal=journal)
             if clock is not None:
                 rig.clock.now = clock
-            rig.hub.restore(remains)
+            rig.hub.restore(recovered)
             return rig
 
         return self._opened(make)
 
-    def opening(self, make: Callable[[SqliteJournal, Remains], Made]) -> Deferred[tuple[SqliteJournal, Made]]:
+    def opening(self, make: Callable[[SqliteJournal, RecoveredState], Made]) -> Deferred[tuple[SqliteJournal, Made]]:
         """Begin to open it; ``lane`` is the thread that does it."""
 
         def lane(*arguments: Any) -> HandLane:
@@ -179,7 +179,7 @@ class Kept:
         self.reactor = HandReactor()
         return open_journal(self.path, make, reactor=self.reactor, observer=self.notes, lanes=lane, **self.more)
 
-    def _opened(self, make: Callable[[SqliteJournal, Remains], Made]) -> Made:
+    def _opened(self, make: Callable[[SqliteJournal, RecoveredState], Made]) -> Made:
         results: list[tuple[SqliteJournal, Made]] = []
         failures: list[Failure] = []
         self.opening(make).addCallbacks(results.append, failures.append)
@@ -247,7 +247,7 @@ class KeptCase(SynchronousTestCase):
         self.addCleanup(setattr, Quick, "error", None)
         self.addCleanup(setattr, Quick, "after", False)
 
-    def lasting(self, client_id: str, *filters: Any, **more: Any) -> Peer:
+    def persistent(self, client_id: str, *filters: Any, **more: Any) -> Peer:
         """Connect a client whose session lasts; it and its subscriptions are safe."""
         peer = self.rig.connect(client_id, read_answer=False, **{**LASTING, **more})
         self.kept.settle()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from svc.broker.access import Principal, Rule, Rules
-from svc.broker.client import Client, greet, refusal
+from svc.broker.client import Client, admit_client, refusal_connack
 from svc.broker.errors import BrokerError
 from svc.broker.hub import Hub, HubLimits
 from svc.broker.journal import Journal
@@ -17,17 +17,18 @@ from svc.wire.mqtt import (
     Connack,
     Connect,
     Decoder,
+    Disconnect,
     MqttError,
     Packet,
+    PacketRefused,
     PacketType,
     Publish,
     ReasonCode,
-    Refused,
     Subscribe,
     Subscription,
     Version,
-    checked,
 )
+from tests.wire.mqtt.building import encode_checked
 
 ANYTHING = Rules((Rule(None, ("#",), ("#", "$SYS/#")),))
 
@@ -45,7 +46,7 @@ class Clock:
 
 class Peer:
     """
-    One connection of a client, and its outlet on the broker's side.
+    One connection of a client, and its sink on the broker's side.
 
     What the broker writes is read back by the decoder, so that nothing unreadable passes.
     """
@@ -57,8 +58,14 @@ class Peer:
         self.congested = False
         self.client: Client | None = None
         self.error: BrokerError | MqttError | None = None
+        self.held: deque[Packet] = deque()
         self._rig = rig
         self._decoder = Decoder("server", version)
+
+    @property
+    def reason(self) -> str:
+        """The reason of the error that ended the connection, or an empty string."""
+        return "" if self.error is None else self.error.reason
 
     @property
     def ended(self) -> bool:
@@ -67,12 +74,12 @@ class Peer:
 
     def send(self, packet: Packet) -> None:
         """Take what the broker sends."""
-        self.write(checked(packet, self.version, "server"))
+        self.write(encode_checked(packet, self.version, "server"))
 
     def write(self, octets: bytes) -> None:
         """Take octets that the broker sends."""
         for event in self._decoder.feed(octets):
-            if isinstance(event, Refused):
+            if isinstance(event, PacketRefused):
                 raise event.error
             self.got.append(event)
 
@@ -86,29 +93,36 @@ class Peer:
         got, self.got = self.got, []
         return got
 
-    def says(self, *packets: Packet) -> list[Packet]:
-        """Send packets; give what is answered. An error ends the connection as the shell does."""
-        for packet in packets:
-            if self.client is None or self.closed is not None:
-                break
+    def sends(self, *packets: Packet) -> list[Packet]:
+        """Send packets; give what is answered. As in the shell an error ends the connection, and what waits is held."""
+        self.held.extend(packets)
+        return self.continues()
+
+    def continues(self) -> list[Packet]:
+        """Have the broker process what is held, as far as it does; give what is answered."""
+        while self.held and self.client is not None and self.closed is None:
+            packet = self.held.popleft()
             try:
                 end = self.client.received(packet)
             except (MqttError, BrokerError) as error:
                 self.error = error
                 self.closed = error.mqtt_reason
-                self.client.lost()
+                self.client.connection_lost()
                 break
-            if end is not None:
+            if isinstance(end, Disconnect):
                 self.closed = ReasonCode.SUCCESS
-                self.client.lost(with_will=end.code != 0)
+                self.client.connection_lost(with_will=end.code != 0)
+            elif end is not None:
+                self.held.appendleft(end)
+                break
         return self.take()
 
     def subscribes(self, *filters: str | Subscription, packet_id: int = 1) -> list[Packet]:
         """Subscribe with QoS 2 unless a whole subscription is given."""
         made = [each if isinstance(each, Subscription) else Subscription(each, 2) for each in filters]
-        return self.says(Subscribe(packet_id, made))
+        return self.sends(Subscribe(packet_id, made))
 
-    def asks_for(self, *filters: Any) -> None:
+    def requests(self, *filters: Any) -> None:
         """Subscribe to filters, the last argument is their QoS; no turn is taken."""
         *wanted, qos = filters
         assert self.client is not None
@@ -123,17 +137,17 @@ class Peer:
         self, topic: str, payload: bytes = b"x", qos: Any = 0, packet_id: int = 0, **more: Any
     ) -> list[Packet]:
         """Publish one message."""
-        return self.says(Publish(topic, payload, qos, packet_id=packet_id or (7 if qos else 0), **more))
+        return self.sends(Publish(topic, payload, qos, packet_id=packet_id or (7 if qos else 0), **more))
 
     def answers(self, kind: PacketType, packet_id: int, code: int = 0) -> list[Packet]:
         """Send an acknowledgement."""
-        return self.says(Acknowledgement(kind, packet_id, code))  # type: ignore[arg-type]
+        return self.sends(Acknowledgement(kind, packet_id, code))  # type: ignore[arg-type]
 
     def loses(self) -> None:
         """Lose the connection without a word."""
         if self.client is not None and self.closed is None:
             self.closed = ReasonCode.UNSPECIFIED_ERROR
-            self.client.lost()
+            self.client.connection_lost()
 
     @property
     def messages(self) -> list[Publish]:
@@ -152,7 +166,7 @@ class Rig:
             now=self.clock,
             guard=guard,
             random_name=self._name,
-            soon=self.turns.append,
+            call_soon=self.turns.append,
             limits=limits,
             journal=journal,
         )
@@ -177,11 +191,11 @@ class Rig:
         ready: Callable[[Client], None] = lambda client: setattr(peer, "client", client)  # noqa: E731
         packet = Connect(client_id, version, **more)
         try:
-            greet(self.hub, packet, principal, peer, ready, packet_limit=1 << 20, keep_alive_limit=1200)
+            admit_client(self.hub, packet, principal, peer, ready, packet_limit=1 << 20, keep_alive_limit=1200)
         except BrokerError as error:
             peer.error = error
             peer.closed = error.mqtt_reason
-            answer = refusal(error, version)
+            answer = refusal_connack(error, version)
             if answer is not None:
                 peer.send(answer)
         if read_answer and peer.got and isinstance(peer.got[0], Connack):
@@ -189,7 +203,7 @@ class Rig:
         return peer
 
     def take_turns(self) -> int:
-        """Let what waits for its turn happen until nothing does; tell how many turns that took."""
+        """Run turns until none is scheduled; return how many."""
         turns = 0
         while self.turns:
             self.turns.popleft()()

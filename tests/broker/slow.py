@@ -11,23 +11,23 @@ from svc.wire.mqtt import Subscription
 
 class HandJournal(NoJournal):
     """
-    Keeps what it is told as words, and is safe when the test says so.
+    Stores what is recorded as text, and is durable when the test commits.
 
     Attributes:
-        told: what was recorded, in order.
+        recorded: what was recorded, in order.
         waiting: what is called at the next commit.
     """
 
     def __init__(self) -> None:
         self.accepting = True
-        self.told: list[str] = []
+        self.recorded: list[str] = []
         self.waiting: list[Callable[[], None]] = []
-        self._safe = 0
+        self._durable = 0
         self._numbers = 0
 
-    def safe(self, then: Callable[[], None]) -> None:
+    def when_durable(self, then: Callable[[], None]) -> None:
         """Wait, where anything was recorded that is not committed."""
-        if self._safe == len(self.told):
+        if self._durable == len(self.recorded):
             then()
         else:
             self.waiting.append(then)
@@ -35,67 +35,67 @@ class HandJournal(NoJournal):
     def commit(self) -> None:
         """Call all that waits; what is recorded by it waits for the next commit."""
         waiting, self.waiting = self.waiting, []
-        self._safe = len(self.told)
+        self._durable = len(self.recorded)
         for then in waiting:
             then()
 
     def commit_all(self) -> None:
         """Commit until nothing waits."""
-        while self.waiting or self._safe < len(self.told):
+        while self.waiting or self._durable < len(self.recorded):
             self.commit()
 
     def take(self) -> list[str]:
         """Give what was recorded since the last time, and commit it."""
-        told = list(self.told)
+        recorded = list(self.recorded)
         self.commit_all()
-        self.told.clear()
-        self._safe = 0
-        return told
+        self.recorded.clear()
+        self._durable = 0
+        return recorded
 
     def session(self, record: SessionRecord) -> None:
-        """Keep it."""
-        self.told.append(f"session {record.client_id} {'ended' if record.ended else 'open'}")
+        """Record it."""
+        self.recorded.append(f"session {record.client_id} {'ended' if record.ended else 'open'}")
 
     def session_ended(self, client_id: str) -> None:
-        """Keep it."""
-        self.told.append(f"session over {client_id}")
+        """Record it."""
+        self.recorded.append(f"session over {client_id}")
 
     def subscribed(self, client_id: str, subscription: Subscription, identifier: int | None) -> None:
-        """Keep it."""
-        self.told.append(f"subscribed {client_id} {subscription.filter}")
+        """Record it."""
+        self.recorded.append(f"subscribed {client_id} {subscription.filter}")
 
     def unsubscribed(self, client_id: str, topic_filter: str) -> None:
-        """Keep it."""
-        self.told.append(f"unsubscribed {client_id} {topic_filter}")
+        """Record it."""
+        self.recorded.append(f"unsubscribed {client_id} {topic_filter}")
 
     def delivery(self, client_id: str, delivery: Delivery) -> None:
-        """Keep it and number it."""
+        """Record it and set its number."""
         self._numbers += 1
         delivery.number = self._numbers
-        self.told.append(f"delivery {client_id} {delivery.message.topic}")
+        self.recorded.append(f"delivery {client_id} {delivery.message.topic}")
 
     def delivery_changed(self, delivery: Delivery) -> None:
-        """Keep it."""
-        self.told.append(f"{delivery.stage.name.lower()} {delivery.packet_id}")
+        """Record it."""
+        self.recorded.append(f"{delivery.stage.name.lower()} {delivery.packet_id}")
 
     def delivered(self, delivery: Delivery) -> None:
-        """Keep it."""
+        """Record it."""
         assert delivery.number
         delivery.number = 0
-        self.told.append(f"delivered {delivery.message.topic}")
+        self.recorded.append(f"delivered {delivery.message.topic}")
 
     def received(self, client_id: str, packet_id: int) -> None:
-        """Keep it."""
-        self.told.append(f"received {client_id} {packet_id}")
+        """Record it."""
+        self.recorded.append(f"received {client_id} {packet_id}")
 
     def released(self, client_id: str, packet_id: int) -> None:
-        """Keep it."""
-        self.told.append(f"released {client_id} {packet_id}")
+        """Record it."""
+        self.recorded.append(f"released {client_id} {packet_id}")
 
     def retained(self, message: Message) -> None:
-        """Keep it."""
-        self.told.append(f"retained {message.topic}")
+        """Record it."""
+        self.recorded.append(f"retained {message.topic}")
 
     def unretained(self, topic: str) -> None:
-        """Keep it."""
-        self.told.append(f"unretained {topic}")
+        """Record it."""
+        self.recorded.append(f"unretained {topic}")

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import REMEMBERED, Everything, Principal, Rule, Rules, covers
+from svc.broker.access import CACHED_IDENTITIES, AllowAll, Principal, Rule, Rules, covers
 from svc.identity import SpiffeID
 from svc.identity.matchers import parse_matcher
 from svc.wire.mqtt import matches
@@ -35,14 +35,14 @@ class CoversTests(SynchronousTestCase):
     @example("+", "$own", [])
     @example("$own/#", "$own", [])
     def test_never_too_much(self, allowed: str, wanted: str, names: list[str]) -> None:
-        """Where it says yes, every topic of the one is a topic of the other."""
+        """Where it returns True, every topic of the requested filter is a topic of the allowed one."""
         topic = fitting(wanted, names)
         if covers(allowed, wanted) and topic and matches(wanted, topic):
             self.assertTrue(matches(allowed, topic), (allowed, wanted, topic))
 
     @given(FILTERS, FILTERS, TOPICS)
     def test_any_topic(self, allowed: str, wanted: str, topic: str) -> None:
-        """So it is for any topic."""
+        """The same holds for any topic."""
         if covers(allowed, wanted) and matches(wanted, topic):
             self.assertTrue(matches(allowed, topic))
 
@@ -87,7 +87,7 @@ class RulesTests(SynchronousTestCase):
     """Several rules."""
 
     def test_what_any_allows(self) -> None:
-        """Rules add up; each concerns whom it names and nobody else."""
+        """Rules add up; each applies to the identities that it names only."""
         rules = Rules(
             (
                 Rule(parse_matcher("spiffe://example.org/device/*"), ("a",), ("b/#",)),
@@ -106,7 +106,7 @@ class RulesTests(SynchronousTestCase):
         )
 
     def test_none(self) -> None:
-        """Without rules nobody may do anything."""
+        """Without rules nothing is allowed."""
         for who in (DEVICE, NOBODY):
             self.assertFalse(Rules(()).may_publish(who, "a"))
             self.assertFalse(Rules(()).may_subscribe(who, "a"))
@@ -121,7 +121,7 @@ class RulesTests(SynchronousTestCase):
                 return spiffe_id.path.endswith("/0")
 
         rules = Rules((Rule(Counting(), ("a",), ("a",)), Rule(None, ("b",), ("b",))))  # type: ignore[arg-type]
-        names = [SpiffeID.parse(f"spiffe://example.org/device/{number}") for number in range(REMEMBERED + 1)]
+        names = [SpiffeID.parse(f"spiffe://example.org/device/{number}") for number in range(CACHED_IDENTITIES + 1)]
         for number, name in enumerate(names):
             for _ in range(2):
                 self.assertIs(rules.may_publish(Principal(name), "a"), number == 0)
@@ -130,7 +130,7 @@ class RulesTests(SynchronousTestCase):
         self.assertEqual(asked, names)
         self.assertTrue(rules.may_publish(NOBODY, "b"))
         self.assertFalse(rules.may_publish(NOBODY, "a"))
-        self.assertLessEqual(len(rules._known), REMEMBERED)
+        self.assertLessEqual(len(rules._cache), CACHED_IDENTITIES)
 
     def test_a_union_is_not_enough(self) -> None:
         """One filter must cover a subscription: that two do together is not seen, and refused."""
@@ -145,8 +145,8 @@ class RulesTests(SynchronousTestCase):
         self.assertFalse(Rules((Rule(None, (), ("$share/#",)),)).may_subscribe(NOBODY, wanted))
 
     def test_sys_is_of_the_broker(self) -> None:
-        """Nobody publishes below $SYS, whatever rules say."""
-        for guard in (Rules((Rule(None, ("$SYS/#", "$SYS"), ()),)), Everything()):
+        """Clients cannot publish below $SYS, whatever the rules."""
+        for guard in (Rules((Rule(None, ("$SYS/#", "$SYS"), ()),)), AllowAll()):
             for topic in ("$SYS", "$SYS/broker/x"):
                 self.assertFalse(guard.may_publish(NOBODY, topic))
-        self.assertTrue(Everything().may_publish(NOBODY, "$SYSTEM/x"))
+        self.assertTrue(AllowAll().may_publish(NOBODY, "$SYSTEM/x"))

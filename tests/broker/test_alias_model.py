@@ -1,7 +1,7 @@
 """
 Two clients that live the same life, one of which takes topic aliases (MQTT 5.0, section 3.3.2.3.4).
 
-What the one makes of its aliases is what the other is told. There is one exception: without its topic a message may be
+With its aliases resolved, the one gets what the other gets. There is one exception: without its topic a message may be
 small enough for a client where it was too large with it.
 """
 
@@ -19,6 +19,7 @@ from svc.broker.hub import HubLimits
 from svc.broker.session import SessionLimits
 from svc.wire.mqtt import Packet, PacketType, Properties, Publish, Subscribe, Subscription, Version, encode
 from tests.broker.rig import Peer, Rig
+from tests.peers.waiting import rounds
 
 LIMIT = 3
 TOPIC_NAMES = [*(f"site/line-{number}/sensor" for number in range(6)), "€€", "tiny", "t", "x" * 130]
@@ -61,7 +62,7 @@ class Life:
     known: dict[int, str] = field(default_factory=dict)
     seen: list[Publish] = field(default_factory=list)
     extra: set[bytes] = field(default_factory=set)
-    unanswered: list[Packet] = field(default_factory=list)
+    unacknowledged: list[Packet] = field(default_factory=list)
     introduced: int = 0
 
     def reads(self) -> None:
@@ -70,7 +71,7 @@ class Life:
             return
         for each in self.peer.take():
             if not isinstance(each, Publish):
-                self.unanswered.append(each)
+                self.unacknowledged.append(each)
                 continue
             octets = len(encode(each, Version.V5, "server"))
             assert self.packet is None or octets <= self.packet, "larger than the client takes"
@@ -83,7 +84,7 @@ class Life:
                 self.extra.add(each.payload)
             if each.payload not in self.extra:
                 self.seen.append(named)
-            self.unanswered.append(named)
+            self.unacknowledged.append(named)
 
     def resolved(self, packet: Publish) -> str:
         """Give the topic of a message."""
@@ -95,14 +96,14 @@ class Life:
             assert self.known.get(alias) != packet.topic, "introduced once more"
             self.introduced += 1
             self.known[alias] = packet.topic
-        # One that the client has not heard of on this connection ends the test.
+        # An alias that was not assigned on this connection ends the test.
         return self.known[alias]
 
     def acknowledges(self) -> None:
         """Answer all that came."""
         peer = self.peer
-        while peer is not None and self.unanswered:
-            packets, self.unanswered = self.unanswered, []
+        while peer is not None and self.unacknowledged:
+            packets, self.unacknowledged = self.unacknowledged, []
             for each in packets:
                 kind = _ANSWERS.get(each.qos if isinstance(each, Publish) else each.type)
                 if kind is not None:
@@ -113,10 +114,10 @@ class Life:
         """Lose the connection."""
         if self.peer is not None:
             self.peer.loses()
-        self.peer, self.unanswered = None, []
+        self.peer, self.unacknowledged = None, []
 
     def connects(self, rig: Rig, most: int | None, packet: int | None) -> None:
-        """Connect anew; what is known of aliases is forgotten."""
+        """Connect again; the assigned aliases are gone."""
         self.leaves()
         self.most, self.packet, self.known = min(most or 0, LIMIT), packet, {}
         properties = Properties(
@@ -146,7 +147,7 @@ class Stage:
             assert life.peer is not None
             identifiers = () if identifier is None else (identifier,)
             wanted = Subscription("#", 2, retain_as_published=True)
-            life.peer.says(Subscribe(1, [wanted], Properties(subscription_identifiers=identifiers)))
+            life.peer.sends(Subscribe(1, [wanted], Properties(subscription_identifiers=identifiers)))
 
     def plays(self, steps: Iterable[tuple[Any, ...]]) -> None:
         """Do what is asked to both at the same moment."""
@@ -171,7 +172,7 @@ class Stage:
         elif peer is not None and what in ("stop reading", "read on"):
             peer.congested = what == "stop reading"
             if peer.client is not None and not peer.congested:
-                peer.client.eased()
+                peer.client.on_writable()
 
     def publishes(self, topic: str, size: int, qos: Any, retain: bool, more: dict[str, Any]) -> None:
         """Publish a message that is unlike any other."""
@@ -184,7 +185,7 @@ class Stage:
 class TwinTests(SynchronousTestCase):
     """Both see the same."""
 
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=rounds(100, 4000), deadline=None)
     @given(st.lists(STEP, max_size=60), st.sampled_from([None, 1, 300]))
     def test_same_topics_and_payloads(self, steps: list[tuple[Any, ...]], identifier: int | None) -> None:
         """

@@ -78,7 +78,7 @@ class AliasCase(SynchronousTestCase):
 
 
 class StandardTests(AliasCase):
-    """What the standard says."""
+    """Rules of the standard."""
 
     def test_introduced_and_used(self) -> None:
         """The first message carries topic and alias, further ones the alias in place of the topic, with every QoS."""
@@ -92,7 +92,7 @@ class StandardTests(AliasCase):
         self.sees((OTHER, 2), ("", 2), ("", 1))
 
     def test_none_without_a_maximum(self) -> None:
-        """A client that says nothing of aliases, or 0, is sent none [MQTT-3.1.2-27]; nor is one of MQTT 3.1.1."""
+        """A client without Topic Alias Maximum, with 0, or of MQTT 3.1.1 gets no aliases [MQTT-3.1.2-27]."""
         peers = [self.client("a", None), self.client("b", 0), self.rig.connect("c", Version.V311)]
         peers[2].subscribes("#")
         for _ in range(3):
@@ -101,7 +101,7 @@ class StandardTests(AliasCase):
             self.assertEqual(shown(peer.take()), [(LONG, None)] * 3)
 
     def test_never_above_the_maximum(self) -> None:
-        """Whatever is published, no alias is above what the client said [MQTT-3.1.2-26] [MQTT-3.3.2-11]."""
+        """Whatever is published, no alias is above the client's maximum [MQTT-3.1.2-26] [MQTT-3.3.2-11]."""
         for most in (1, 2, 65_535):
             self.subscriber = self.client(f"c{most}", most)
             for number in range(5 * 120):
@@ -111,7 +111,7 @@ class StandardTests(AliasCase):
             self.assertEqual((min(aliases), max(aliases)), (1, min(most, 100)))
 
     def test_not_over_a_reconnect(self) -> None:
-        """What is sent again on another connection carries its topic anew [MQTT-3.3.2-7]."""
+        """What is sent again on another connection has its topic [MQTT-3.3.2-7]."""
         self.publisher.publishes(LONG, b"1")
         self.publisher.publishes(LONG, b"2", 1)
         self.sees((LONG, 1), ("", 1))
@@ -122,10 +122,10 @@ class StandardTests(AliasCase):
         self.assertEqual(shown(back.take()), [(LONG, 1), ("", 1)])
 
     def test_maximum_of_each_connection(self) -> None:
-        """It is the new connection's CONNECT that says whether aliases are sent."""
+        """The CONNECT of the new connection decides whether aliases are sent."""
         self.publisher.publishes(LONG)
         self.sees((LONG, 1))
-        self.subscriber.says(Disconnect())
+        self.subscriber.sends(Disconnect())
         self.subscriber = self.client("s", None)
         self.publisher.publishes(LONG)
         self.sees((LONG, None))
@@ -160,7 +160,7 @@ class StandardTests(AliasCase):
         """A packet that is made for one subscription has an alias too."""
         peer = self.rig.connect("i", properties=Properties(topic_alias_maximum=2))
         wanted = Properties(subscription_identifiers=(268_435_455,))
-        peer.says(Subscribe(1, [Subscription(LONG, 1)], wanted))
+        peer.sends(Subscribe(1, [Subscription(LONG, 1)], wanted))
         self.publisher.publishes(LONG)
         self.publisher.publishes(LONG)
         self.assertEqual([each.properties.subscription_identifiers for each in peer.messages], [(268_435_455,)] * 2)
@@ -180,7 +180,7 @@ class OnlyWhatWasSentTests(AliasCase):
         self.sees((LONG, 1), ("", 1))
 
     def test_room_for_the_topic_alone(self) -> None:
-        """Where topic and alias together are too large by one octet, the topic goes alone and no alias is known."""
+        """Where topic and alias are too large by one octet, the topic is sent alone and no alias is assigned."""
         for payload, first in ((b"x" * 9, (LONG, 1)), (b"x" * 10, (LONG, None))):
             limit = size(LONG, b"x" * 9, topic_alias=1)
             self.subscriber = self.client(f"l{len(payload)}", maximum_packet_size=limit)
@@ -191,7 +191,7 @@ class OnlyWhatWasSentTests(AliasCase):
         self.sees((LONG, 1), ("", 1))
 
     def test_more_room_without_the_topic(self) -> None:
-        """Once the alias is known a message may be larger by what the topic took, and not by one octet more."""
+        """With an assigned alias a message may be larger by the octets of the topic, and not by one octet more."""
         fits = b"x" * (len(LONG) - 3)
         self.subscriber = self.client("l", maximum_packet_size=size(LONG, b"", topic_alias=1))
         self.publisher.publishes(LONG, fits)
@@ -210,7 +210,7 @@ class OnlyWhatWasSentTests(AliasCase):
         self.sees()
         self.subscriber.congested = False
         assert self.subscriber.client is not None
-        self.subscriber.client.eased()
+        self.subscriber.client.on_writable()
         self.publisher.publishes(LONG)
         self.publisher.publishes(OTHER)
         self.sees((OTHER, 1), (LONG, 2), ("", 1))
@@ -312,9 +312,9 @@ class ChoiceTests(SynchronousTestCase):
         seen = []
         for topic in topics:
             message = Message(topic, b"payload")
-            octets, introduced = self.aliases.applied(message, message.octets(V5, 0, retain=False), None)
+            octets, introduced = self.aliases.apply(message, message.encoded(V5, 0, retain=False), None)
             if introduced:
-                self.aliases.introduced(topic, introduced)
+                self.aliases.confirm(topic, introduced)
             packet = read(octets)
             alias = packet.properties.topic_alias or 0
             self.assertEqual((packet.topic, introduced), (topic, alias) if packet.topic else ("", 0))
@@ -328,8 +328,8 @@ class ChoiceTests(SynchronousTestCase):
             topic = octets.decode()
             for more in range(110, 125):
                 message = Message(topic, b"", properties=Properties(user=(("name", "v" * more),)))
-                plain = message.octets(V5, 0, retain=False)
-                self.assertLess(len(message.with_alias(plain, 65_535, named=False)), len(plain))
+                plain = message.encoded(V5, 0, retain=False)
+                self.assertLess(len(message.with_alias(plain, 65_535, with_topic=False)), len(plain))
 
     def test_long_topics(self) -> None:
         """What a connection remembers of topics is bounded in octets too."""
@@ -353,7 +353,7 @@ class ChoiceTests(SynchronousTestCase):
         """A packet that is not sent changes nothing for the one that has the number."""
         self.sends("first", "second", "third")
         message = Message("third", b"")
-        _, proposed = self.aliases.applied(message, message.octets(V5, 0, retain=False), None)
+        _, proposed = self.aliases.apply(message, message.encoded(V5, 0, retain=False), None)
         self.assertEqual(proposed, 1)
         self.assertEqual(self.sends("first", "second", "third"), [1, 2, -1])
 
@@ -364,10 +364,10 @@ class ChoiceTests(SynchronousTestCase):
                 self.aliases, octets, without = TopicAliases(most), 0, 0
                 for number in range(30 * topics):
                     message = Message(f"site/{number % topics:04}", b"")
-                    plain = message.octets(V5, 0, retain=False)
-                    made, introduced = self.aliases.applied(message, plain, None)
+                    plain = message.encoded(V5, 0, retain=False)
+                    made, introduced = self.aliases.apply(message, plain, None)
                     if introduced:
-                        self.aliases.introduced(message.topic, introduced)
+                        self.aliases.confirm(message.topic, introduced)
                     octets, without = octets + len(made), without + len(plain)
                 self.assertLess(octets, without, (most, topics))
 
@@ -382,7 +382,7 @@ class SharedTests(AliasCase):
         return kept
 
     def test_one_packet_for_all(self) -> None:
-        """Clients without aliases share their packet, and so do clients that know the topic by the same alias."""
+        """Clients without aliases share their packet, and so do clients with the same alias for the topic."""
         self.publisher.publishes(LONG)
         with_alias = [self.subscriber, self.client("t")]
         without = [self.client("v", 0), self.client("w", 0)]
@@ -396,7 +396,7 @@ class SharedTests(AliasCase):
         self.assertLess(len(first), len(third))
 
     def test_different_aliases(self) -> None:
-        """Clients that know a topic by different aliases get their own."""
+        """Clients with different aliases for a topic get separate packets."""
         self.publisher.publishes(OTHER)
         later = self.client("later")
         for _ in range(2):
@@ -433,11 +433,11 @@ class OctetTests(SynchronousTestCase):
         left = made.message_expiry
         forwarded = replace(made, topic_alias=None, message_expiry=None, user=(*made.user, ("u", "x" * more)))
         message = Message(topic, payload, qos, properties=forwarded, expires=left)
-        octets = message.octets(V5, qos, retain=True, dup=qos > 0, packet_id=9, identifiers=identifiers)
+        octets = message.encoded(V5, qos, retain=True, dup=qos > 0, packet_id=9, identifiers=identifiers)
         plain = read(octets)
         self.assertEqual((plain.topic, plain.payload), (topic, payload))
         self.assertEqual(
             plain.properties, replace(forwarded, message_expiry=left, subscription_identifiers=identifiers)
         )
         expected = replace(plain, topic=topic if named else "", properties=replace(plain.properties, topic_alias=alias))
-        self.assertEqual(read(message.with_alias(octets, alias, named=named)), expected)
+        self.assertEqual(read(message.with_alias(octets, alias, with_topic=named)), expected)

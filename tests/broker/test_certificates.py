@@ -1,4 +1,4 @@
-"""When the files of certificates are looked at, and what operators hear of it."""
+"""When the files of certificates are checked, and what is logged of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.certificates import LOOK_EVERY, Certificates
+from svc.broker.certificates import CHECK_EVERY, CertificateRenewal
 from svc.broker.reports import BrokerMetrics
 from svc.telemetry.events import Event
 from svc.transport.certificates import CertificateUnusable
@@ -20,7 +20,7 @@ RENEWED, REJECTED = Event.BROKER_CERTIFICATE_RENEWED, Event.BROKER_CERTIFICATE_R
 
 
 class Scripted:
-    """A creator whose files do what the test says."""
+    """A creator with a result that the test sets."""
 
     not_after = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -40,59 +40,59 @@ class CertificatesTests(SynchronousTestCase):
     """Looks and reports."""
 
     def setUp(self) -> None:
-        """Two listeners, and what is told of them."""
+        """Two listeners, and what is logged of them."""
         self.events: list[dict[str, Any]] = []
         globalLogPublisher.addObserver(self.events.append)
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
         self.clock = Clock()
         self.one, self.two = Scripted(), Scripted()
-        self.certificates = Certificates(self.clock)
+        self.certificates = CertificateRenewal(self.clock)
         self.certificates.add("one", self.one)  # type: ignore[arg-type]
         self.certificates.add("two", self.two)  # type: ignore[arg-type]
         self.certificates.startService()
 
-    def told(self, outcome: bool | str) -> list[tuple[Event, str]]:
-        """Let one look find something at the first listener; give what was told."""
+    def logged(self, outcome: bool | str) -> list[tuple[Event, str]]:
+        """Let one check return a result for the first listener; return what was logged."""
         self.one.outcome = outcome
         self.events.clear()
-        self.clock.advance(LOOK_EVERY)
-        return self.heard()
+        self.clock.advance(CHECK_EVERY)
+        return self.new_events()
 
-    def heard(self) -> list[tuple[Event, str]]:
+    def new_events(self) -> list[tuple[Event, str]]:
         """The events and listeners so far."""
         return [(each["svc_event"], each["svc_attributes"]["listener"]) for each in self.events if "svc_event" in each]
 
     def test_looks(self) -> None:
-        """Both are looked at every five seconds until the end, and at once when somebody asks."""
-        self.clock.advance(LOOK_EVERY - 0.1)
+        """Both are checked every five seconds until the stop, and at once on request."""
+        self.clock.advance(CHECK_EVERY - 0.1)
         self.assertEqual(self.one.looks, 0)
         self.clock.advance(0.1)
-        self.certificates.renew()
+        self.certificates.check_now()
         self.assertEqual((self.one.looks, self.two.looks), (2, 2))
         self.certificates.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_reports(self) -> None:
-        """A new pair is told; what fails is told once for each thing that is wrong, and again to who asks."""
-        self.assertEqual(self.told(False), [])
-        self.assertEqual(self.told(True), [(RENEWED, "one")])
-        self.assertEqual(self.told("half"), [(REJECTED, "one")])
-        self.assertEqual(self.told("half"), [])
-        self.assertEqual(self.told("other"), [(REJECTED, "one")])
+        """A new pair is logged; a failure is logged once for each cause, and again on request."""
+        self.assertEqual(self.logged(False), [])
+        self.assertEqual(self.logged(True), [(RENEWED, "one")])
+        self.assertEqual(self.logged("half"), [(REJECTED, "one")])
+        self.assertEqual(self.logged("half"), [])
+        self.assertEqual(self.logged("other"), [(REJECTED, "one")])
         self.events.clear()
-        self.certificates.renew()
-        self.assertEqual(self.heard(), [(REJECTED, "one")])
-        self.assertEqual(self.told(True), [(RENEWED, "one")])
-        self.assertEqual(self.told("other"), [(REJECTED, "one")])
+        self.certificates.check_now()
+        self.assertEqual(self.new_events(), [(REJECTED, "one")])
+        self.assertEqual(self.logged(True), [(RENEWED, "one")])
+        self.assertEqual(self.logged("other"), [(REJECTED, "one")])
 
     def test_one_does_not_hinder_the_other(self) -> None:
         """A listener whose files fail leaves the next one its look."""
         self.two.outcome = True
-        self.assertEqual(self.told("half"), [(REJECTED, "one"), (RENEWED, "two")])
+        self.assertEqual(self.logged("half"), [(REJECTED, "one"), (RENEWED, "two")])
 
     def test_metric(self) -> None:
         """The end of each certificate is shown by the name of its listener."""
         registry = CollectorRegistry()
-        registry.register(BrokerMetrics(Rig().hub, None, self.certificates.ends))
+        registry.register(BrokerMetrics(Rig().hub, None, self.certificates.expiries))
         name = "svc_broker_certificate_not_after_seconds"
         self.assertEqual(registry.get_sample_value(name, {"listener": "two"}), Scripted.not_after.timestamp())

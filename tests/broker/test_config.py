@@ -1,4 +1,4 @@
-"""The broker's configuration: what is accepted, and what a refusal says."""
+"""The broker's configuration: valid values, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.access import Principal
 from svc.broker.config import BrokerSettings
-from svc.broker.service import connection_terms, hub_limits, rules_of
+from svc.broker.service import connection_limits, hub_limits, rules_of
 from svc.identity import SpiffeID
 from svc.settings import ConfigInvalid, parse
 
@@ -62,10 +62,10 @@ limits: {packet: 2KiB, properties: 3, levels: 4, filters: 5, sessions: 6, sessio
 """
         )
         limits = parse(text, BrokerSettings).limits
-        terms, held = connection_terms(limits), hub_limits(limits)
-        packet = terms.packet
+        connection, held = connection_limits(limits), hub_limits(limits)
+        packet = connection.packet
         self.assertEqual((packet.packet, packet.properties, packet.levels, packet.filters), (2048, 3, 4, 5))
-        self.assertEqual((terms.connect, terms.keep_alive), (15, 16))
+        self.assertEqual((connection.connect, connection.keep_alive), (15, 16))
         self.assertEqual((held.sessions, held.session_expiry), (6, 7))
         self.assertEqual((held.retained, held.retained_octets), (13, 14 * 1024))
         session = held.session
@@ -83,14 +83,14 @@ class RefusedTests(SynchronousTestCase):
         self.assertTrue(any(each.startswith(key) and expected in each for each in shown), shown)
 
     def test_open_to_everybody(self) -> None:
-        """Plain MQTT is for loopback alone, and TLS without rules lets nobody do anything: neither starts."""
+        """Plain MQTT needs a loopback address, and TLS needs rules: neither starts without."""
         self.refused(PLAIN.replace("127.0.0.1", "0.0.0.0"), "listeners[0]", "a loopback address, or tls")
         self.refused(PLAIN.replace("127.0.0.1", ""), "listeners[0]", "a loopback address, or tls")
         files = "tls: {certificate: /c.pem, key: /k.pem}"
-        self.refused(f"listeners: [{{name: a, listen: ':8883', {files}}}]", "listeners[0]", "acl, the rules of access")
+        self.refused(f"listeners: [{{name: a, listen: ':8883', {files}}}]", "listeners[0]", "acl, the access rules")
 
     def test_identities_where_there_are_some(self) -> None:
-        """Rules speak of identities where clients have some, and of anonymous clients elsewhere."""
+        """Rules name identities where clients have some, and anonymous clients elsewhere."""
         self.refused(
             SPIFFE.replace('"spiffe://prod.example.org/device/*"', "anonymous"), "listeners[0]", "matchers in acl"
         )
@@ -103,17 +103,17 @@ class RefusedTests(SynchronousTestCase):
             keys = f"listen: ':1', proxyProtocol: v2, tls: {{{tls}}}, acl: [{{who: {who}}}]"
             (listener,) = parse(f"trustDomain: a.b\nlisteners: [{{name: a, {keys}}}]", BrokerSettings).listeners
             self.assertEqual(listener.proxyProtocol, "v2")
-        self.refused(PLAIN.replace("'}]", "', proxyProtocol: v2}]"), "listeners[0]", "tls beside proxyProtocol: v2")
+        self.refused(PLAIN.replace("'}]", "', proxyProtocol: v2}]"), "listeners[0]", "tls with proxyProtocol: v2")
 
     def test_whole_seconds(self) -> None:
-        """What clients are told in seconds is at least one: none would be a session that never lasts, or no bound."""
+        """Durations that MQTT sends in seconds are at least one: 0 would be a session without expiry, or no limit."""
         for key in ("sessionExpiry", "keepAlive"):
             self.refused(f"{PLAIN}\nlimits: {{{key}: 999ms}}", f"limits.{key}", "a duration of at least 1s")
             limits = parse(f"{PLAIN}\nlimits: {{{key}: 1s}}", BrokerSettings).limits
             self.assertEqual(getattr(limits, key), 1)
 
     def test_listeners_differ(self) -> None:
-        """Two of one name or address are told apart by nobody."""
+        """Names and addresses must differ."""
         for second, what in (("a, listen: '127.0.0.1:2'", "names, not a"), ("b, listen: '127.0.0.1:1'", "addresses")):
             text = f"listeners: [{{name: a, listen: '127.0.0.1:1'}}, {{name: {second}}}]"
             self.refused(text, "configuration", f"listeners with different {what}")
@@ -129,6 +129,6 @@ class RefusedTests(SynchronousTestCase):
         self.refused(SPIFFE.replace("spiffe: true", "certificate: /c"), "listeners[0].tls", "certificate and key")
         self.refused(SPIFFE.replace("spiffe: true", "spiffe: false"), "listeners[0].tls", "either spiffe: true")
         files = "certificate: /c, key: /k, keyExchange: require"
-        self.refused(SPIFFE.replace("spiffe: true", files), "listeners[0].tls", "spiffe: true beside keyExchange")
+        self.refused(SPIFFE.replace("spiffe: true", files), "listeners[0].tls", "spiffe: true with keyExchange")
         self.refused(f"{PLAIN[:-1]}, {{name: local, listen: '127.0.0.1:2'}}]", "configuration", "different names")
         self.refused(f"{PLAIN[:-1]}, {{name: b, listen: '127.0.0.1:1883'}}]", "configuration", "different address")

@@ -2,7 +2,7 @@
 Whatever connections end, commits wait and the process crash: nothing acknowledged is lost, nothing comes twice.
 
 Honest clients over the core and its real database. A crash drops what the thread did not write, and what it wrote and
-did not say. The model knows only what the clients were told.
+did not say. The model uses only what the clients received.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ class Link:
         self.peer = None
         self.client.lost()
 
-    def says(self, packet: Any) -> None:
+    def sends(self, packet: Any) -> None:
         """Send a packet; what is answered stays on its way."""
         if self.peer is not None:
-            came = self.peer.says(packet)
+            came = self.peer.sends(packet)
             self.peer.got = came
             if self.peer.closed is not None:
-                self.hear()
+                self.receive()
                 self.gone()
 
-    def hear(self, most: int = 1000) -> bool:
+    def receive(self, most: int = 1000) -> bool:
         """Take what is on its way, and answer; give whether there was anything."""
-        heard = False
+        received = False
         while self.peer is not None and self.peer.got and most:
-            heard, most = True, most - 1
+            received, most = True, most - 1
             for answer in self.client.hears(self.peer.got.pop(0)):
-                self.says(answer)
+                self.sends(answer)
         if self.peer is not None and self.peer.closed is not None:
             self.gone()
-        return heard
+        return received
 
 
 class Machine(RuleBasedStateMachine):
@@ -123,9 +123,9 @@ class Machine(RuleBasedStateMachine):
     def subscribe(self, name: str) -> None:
         """Subscribe, once more perhaps."""
         link = self.subscribers[name]
-        link.hear()
+        link.receive()
         if link.client.connected:
-            link.says(link.client.subscribe(Subscription("t/#", SUBSCRIBERS[name][1])))  # type: ignore[arg-type]
+            link.sends(link.client.subscribe(Subscription("t/#", SUBSCRIBERS[name][1])))  # type: ignore[arg-type]
 
     @rule(
         name=st.sampled_from(sorted(PUBLISHERS)),
@@ -146,18 +146,18 @@ class Machine(RuleBasedStateMachine):
             self.sent[payload] = qos, to
             if keep:
                 self.kept_last.setdefault(topic, []).append(payload)
-            link.says(link.client.publish(topic, payload, qos, retain=keep))
+            link.sends(link.client.publish(topic, payload, qos, retain=keep))
 
     @rule(name=st.sampled_from(sorted([*PUBLISHERS, *SUBSCRIBERS])), most=st.integers(1, 4))
     def hear_some(self, name: str, most: int) -> None:
         """A client reads some of what is on its way."""
-        self.links[name].hear(most)
+        self.links[name].receive(most)
 
     @rule()
     def hear_all(self) -> None:
         """All clients read everything."""
         for link in self.links.values():
-            link.hear()
+            link.receive()
 
     @rule(name=st.sampled_from(sorted([*PUBLISHERS, *SUBSCRIBERS])))
     def lose(self, name: str) -> None:
@@ -187,12 +187,12 @@ class Machine(RuleBasedStateMachine):
         """The disk refuses from now on, and what it refuses may be on it all the same; or it is well again."""
         Quick.error, Quick.after = (broken(code), after) if Quick.error is None else (None, False)
 
-    @rule(orderly=st.sampled_from([False, False, True]), heard=st.booleans())
-    def ends(self, orderly: bool, heard: bool) -> None:
-        """The process is killed, or ends in order, and begins again; clients have read what it said, or not."""
+    @rule(orderly=st.sampled_from([False, False, True]), received=st.booleans())
+    def ends(self, orderly: bool, received: bool) -> None:
+        """The process is killed, or stops in order, and starts again; clients have read what it sent, or not."""
         for link in self.links.values():
-            if heard:
-                link.hear()
+            if received:
+                link.receive()
             if orderly:
                 link.lose()
             link.gone()
@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
                     "after": chosen.random() < 0.5,
                 },
             ),
-            self.ends: (2, lambda: {"orderly": chosen.random() < 0.2, "heard": chosen.random() < 0.7}),
+            self.ends: (2, lambda: {"orderly": chosen.random() < 0.2, "received": chosen.random() < 0.7}),
         }
         names = list(steps)
         for step in chosen.choices(names, [steps[each][0] for each in names], k=60):
@@ -278,7 +278,7 @@ class Machine(RuleBasedStateMachine):
             known = [number for number, payload in enumerate(sent) if payload in acknowledged]
             if not known:
                 continue
-            message = self.rig.hub.retained.at(topic)
+            message = self.rig.hub.retained.get(topic)
             assert message is not None, (topic, "no retained message")
             assert sent.index(message.payload) >= known[-1], (topic, message.payload, "is not the last one")
 
@@ -291,9 +291,9 @@ class Machine(RuleBasedStateMachine):
                     link.connect(self.rig)
             self.kept.commit()
             self.second()
-            heard = [link.hear() for link in self.links.values()]
+            received = [link.receive() for link in self.links.values()]
             waits = any(link.client.unfinished or not link.client.connected for link in self.links.values())
-            if not waits and not any(heard) and not self.kept.journal.waiting[0]:
+            if not waits and not any(received) and not self.kept.journal.waiting[0]:
                 return
         raise AssertionError(f"no end: {[(name, link.client.unfinished) for name, link in self.links.items()]}")
 

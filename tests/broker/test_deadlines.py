@@ -15,7 +15,7 @@ TIMES = st.integers(0, 20)
 
 
 class DeadlinesModel(RuleBasedStateMachine):
-    """A dictionary says the same."""
+    """Compared with a dictionary."""
 
     def __init__(self) -> None:
         super().__init__()

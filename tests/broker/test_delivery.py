@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.errors import ReceiveMaximumExceeded
 from svc.broker.hub import HubLimits
 from svc.broker.session import SessionLimits
 from svc.wire.mqtt import (
@@ -39,7 +38,7 @@ class QosTests(SynchronousTestCase):
         self.subscriber = self.rig.connect("subscriber")
 
     def test_at_most_once(self) -> None:
-        """QoS 0 is sent once and answered by nobody."""
+        """QoS 0 is sent once and not acknowledged."""
         self.subscriber.subscribes("t")
         self.assertEqual(self.subscriber.take(), [])
         self.assertEqual(self.publisher.publishes("t", b"m"), [])
@@ -102,11 +101,11 @@ class QosTests(SynchronousTestCase):
         self.assertEqual(self.rig.hub.sessions["subscriber"].waiting, 0)
 
     def test_unknown_identifiers(self) -> None:
-        """An acknowledgement of nothing is no error; PUBREC and PUBREL are told so."""
+        """An acknowledgement of an unused identifier is no error; PUBREC and PUBREL get 0x92."""
         self.assertEqual(self.publisher.answers(PacketType.PUBACK, 5), [])
         self.assertEqual(self.publisher.answers(PacketType.PUBCOMP, 5), [])
-        for asked, told in ((PacketType.PUBREC, PacketType.PUBREL), (PacketType.PUBREL, PacketType.PUBCOMP)):
-            self.assertEqual(self.publisher.answers(asked, 5), [Acknowledgement(told, 5, 0x92)])
+        for sent, response in ((PacketType.PUBREC, PacketType.PUBREL), (PacketType.PUBREL, PacketType.PUBCOMP)):
+            self.assertEqual(self.publisher.answers(sent, 5), [Acknowledgement(response, 5, 0x92)])
         self.assertIsNone(self.publisher.closed)
 
 
@@ -114,7 +113,7 @@ class FlowTests(SynchronousTestCase):
     """Section 4.9."""
 
     def test_receive_maximum_of_the_client(self) -> None:
-        """No more messages are in progress than the client said; each acknowledgement lets one more go, in order."""
+        """The client's Receive Maximum limits messages in progress; each acknowledgement allows one more, in order."""
         rig = Rig()
         subscriber = rig.connect("s", properties=Properties(receive_maximum=2))
         subscriber.subscribes("t")
@@ -149,17 +148,6 @@ class FlowTests(SynchronousTestCase):
                 subscriber.got = subscriber.answers(PacketType.PUBCOMP, message.packet_id)
         self.assertEqual(seen, [b"0", b"1", b"2", b"3"])
 
-    def test_receive_maximum_of_the_broker(self) -> None:
-        """A client with as many messages in progress as it was told is served; one more ends its connection."""
-        rig = Rig(limits=HubLimits(session=SessionLimits(received=2)))
-        client = rig.connect("c")
-        client.publishes("t", b"", 2, 1)
-        client.publishes("t", b"", 2, 2)
-        client.publishes("t", b"", 2, 2, dup=True)
-        self.assertIsNone(client.error)
-        client.publishes("t", b"", 2, 3)
-        self.assertIsInstance(client.error, ReceiveMaximumExceeded)
-
     def test_congestion(self) -> None:
         """While a client does not read, QoS 0 is dropped and QoS 1 waits."""
         rig = Rig()
@@ -173,7 +161,7 @@ class FlowTests(SynchronousTestCase):
         self.assertEqual(rig.hub.statistics.drops["congested"], 1)
         slow.congested = False
         assert slow.client is not None
-        slow.client.eased()
+        slow.client.on_writable()
         self.assertEqual([each.payload for each in slow.messages], [b"kept"])
 
     def test_queue_limits(self) -> None:
@@ -238,7 +226,7 @@ class ReconnectTests(SynchronousTestCase):
             )
 
     def test_release_over_reconnect(self) -> None:
-        """A QoS 2 message of a client that was not released is known after its reconnect."""
+        """A QoS 2 message of a client that was not released is a duplicate after its reconnect."""
         rig, _, _ = self.reconnected(Version.V5)
         watcher = rig.connect("w")
         watcher.subscribes("t")
@@ -250,7 +238,7 @@ class ReconnectTests(SynchronousTestCase):
         self.assertEqual(len(watcher.messages), 1)
 
     def test_old_answers_do_not_reach_a_new_connection(self) -> None:
-        """A session taken over says goodbye to its first connection, and nothing of the second reaches it."""
+        """A session that is taken over sends DISCONNECT on its first connection, and nothing of the second."""
         rig, publisher, subscriber = self.reconnected(Version.V5)
         second = rig.connect("s", **LASTING)
         self.assertEqual(subscriber.closed, ReasonCode.SESSION_TAKEN_OVER)
@@ -281,7 +269,7 @@ class SubackTests(SynchronousTestCase):
         self.assertEqual(answer, [Suback(77, [0, 1, 2])])
 
 
-class SmallerTermsTests(SynchronousTestCase):
+class SmallerLimitsTests(SynchronousTestCase):
     """A client that comes back and takes less than before."""
 
     def setUp(self) -> None:
@@ -354,7 +342,7 @@ class SmallerTermsTests(SynchronousTestCase):
         self.assertEqual(self.rig.hub.statistics.drops["too_large"], 4)
 
     def test_congestion(self) -> None:
-        """What is to be sent again waits for an outlet that is congested."""
+        """What is to be sent again waits for a sink that is congested."""
         client = self.back(10)
         client.loses()
         rig = self.rig
@@ -370,7 +358,7 @@ class SmallerTermsTests(SynchronousTestCase):
         slow.take()
         slow.congested = False
         assert slow.client is not None
-        slow.client.eased()
+        slow.client.on_writable()
         self.assertEqual([each.payload for each in slow.messages], [b"3", b"4"])
         self.assertEqual(rig.hub.sessions["s"].waiting, 5)
 
@@ -394,6 +382,6 @@ class RetainedTests(SynchronousTestCase):
         client = rig.connect("c")
         for identifier, wanted in ((1, "a/#"), (2, "a/b"), (None, "+/b")):
             asked = Properties(subscription_identifiers=() if identifier is None else (identifier,))
-            _, message = client.says(Subscribe(1, [Subscription(wanted, 1)], asked))
+            _, message = client.sends(Subscribe(1, [Subscription(wanted, 1)], asked))
             expected = () if identifier is None else (identifier,)
             self.assertEqual(message.properties.subscription_identifiers, expected)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""``docs/broker.md`` says what the tests found."""
+"""``docs/broker.md`` agrees with the tests."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class MetricsTests(SynchronousTestCase):
         rig = Rig()
         for counted in (rig.hub.statistics.drops, rig.hub.statistics.refused, rig.hub.statistics.denied):
             counted["x"] = 1
-        store = StoreReports(Health(("store",), now=lambda: datetime.now(UTC)))
-        found = BrokerMetrics(rig.hub, store, lambda: [("x", datetime.now(UTC))]).collect()
+        store = StoreReports(Health(("store",), now=lambda: datetime.now(UTC)), "broker.db")
+        certificates = [("x", datetime.now(UTC))]
+        found = BrokerMetrics(rig.hub, store, lambda: certificates, last_contact=lambda: None).collect()
         return {f"{each.name}_total" if each.type == "counter" else each.name: each for each in found}
 
     def test_every_family_has_its_row(self) -> None:

@@ -1,4 +1,4 @@
-"""Retained messages for new subscriptions: bounded turns, no message lost, nobody kept waiting."""
+"""Retained messages for new subscriptions: bounded turns, no message lost, no session delayed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Everything
+from svc.broker.access import AllowAll
 from svc.broker.feeding import TURN
 from svc.broker.hub import HubLimits
 from svc.broker.message import Message
@@ -33,7 +33,7 @@ class FeedCase(SynchronousTestCase):
         peer = self.rig.connect(client_id, **more)  # type: ignore[arg-type]
         peer.got.clear()
         assert peer.client is not None
-        peer.asks_for(topic_filter, qos)
+        peer.requests(topic_filter, qos)
         return peer
 
     def acknowledged(self, peer: Peer) -> list[bytes]:
@@ -70,7 +70,7 @@ class TurnTests(FeedCase):
         peer = self.subscribed("+/+/y", client_id="d")
         for number in range(TURN):
             self.rig.hub.publish(Message(f"u/{number}", b"x", 0, retain=True))
-        peer.asks_for("+/+/z", 0)
+        peer.requests("+/+/z", 0)
         self.assertGreater(self.rig.take_turns(), 0)
 
     def test_fair(self) -> None:
@@ -91,26 +91,26 @@ class TurnTests(FeedCase):
         """A subscriber that reads slowly gets all with QoS 0 too: nothing is sent while it is congested."""
         peer = self.rig.connect("c")
         peer.congested = True
-        peer.asks_for("t/+", 0)
+        peer.requests("t/+", 0)
         self.rig.take_turns()
         self.assertEqual([], peer.messages)
         peer.congested = False
         assert peer.client is not None
-        peer.client.eased()
+        peer.client.on_writable()
         self.assertEqual(self.all(), sorted(self.acknowledged(peer)))
         self.assertEqual({}, dict(self.rig.hub.statistics.drops))
 
     def test_next_connection(self) -> None:
         """A session that lasts gets the rest on its next connection."""
-        lasting = Properties(session_expiry=100)
-        peer = self.subscribed(qos=1, properties=lasting)
+        persistent = Properties(session_expiry=100)
+        peer = self.subscribed(qos=1, properties=persistent)
         got = [each.payload for each in peer.messages]
         for each in peer.messages:
             peer.acks(PacketType.PUBACK, each.packet_id)
         got += [each.payload for each in peer.messages[len(got) :]]
         peer.loses()
         self.rig.take_turns()
-        again = self.rig.connect("c", clean_start=False, properties=lasting)
+        again = self.rig.connect("c", clean_start=False, properties=persistent)
         self.assertEqual(set(self.all()), {*got, *self.acknowledged(again)})
 
     def test_ends(self) -> None:
@@ -139,17 +139,17 @@ class TurnTests(FeedCase):
         self.assertEqual([(waiting[0], b"new"), (waiting[1], b"")], seen)
 
     def test_again(self) -> None:
-        """A subscription that replaces another one brings everything anew; what was left of the first is dropped."""
+        """A subscription that replaces another one gets everything again; what was left of the first is dropped."""
         peer = self.subscribed()
         first = len(peer.messages)
-        peer.asks_for("t/+", 0)
+        peer.requests("t/+", 0)
         self.rig.take_turns()
         self.assertEqual(first + MANY, len(peer.messages))
 
     def test_packet_of_filters(self) -> None:
         """One packet with a thousand filters costs one turn at a time."""
         peer = self.rig.connect("c")
-        peer.asks_for(*[f"t/+/{'+/' * (number % 9)}#" for number in range(900)], "#", 0)
+        peer.requests(*[f"t/+/{'+/' * (number % 9)}#" for number in range(900)], "#", 0)
         self.assertLessEqual(len(peer.messages), TURN // 20)
         self.rig.take_turns()
 
@@ -160,7 +160,7 @@ class AnyTests(SynchronousTestCase):
     @given(st.lists(TOPICS, unique=True, max_size=15), st.lists(FILTERS, min_size=1, max_size=4, unique=True))
     def test_like_matching(self, topics: list[str], filters: list[str]) -> None:
         """Each subscription brings each message that its filter matches, once."""
-        rig = Rig(Everything())
+        rig = Rig(AllowAll())
         for topic in topics:
             rig.hub.publish(Message(topic, topic.encode(), 0, retain=True))
         peer = rig.connect("c")

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.errors import ReceiveMaximumExceeded
+from svc.broker.access import Rule, Rules
 from svc.broker.hub import HubLimits
-from svc.broker.session import SessionLimits
-from svc.wire.mqtt import PacketType, Properties, Publish
+from svc.broker.session import RECEIVE_TOLERANCE, SessionLimits
+from svc.wire.mqtt import (
+    Acknowledgement,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    ReasonCode,
+    Version,
+)
 from tests.broker.rig import Peer, Rig
+from tests.broker.slow import HandJournal
 
 LASTING = Properties(session_expiry=100)
+PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
 
 
 class ManyTests(SynchronousTestCase):
@@ -89,51 +104,189 @@ class FullQueueTests(SynchronousTestCase):
 
 
 class ReceiveMaximumTests(SynchronousTestCase):
-    """What a client may have in progress."""
+    """What a client may have unacknowledged, while acknowledgements wait for the journal."""
 
     def setUp(self) -> None:
-        """Two at once."""
+        """Two connections at once, and a persistent subscriber, so that what is published is recorded."""
+        self.journal = HandJournal()
+        self.rig = Rig(limits=HubLimits(session=SessionLimits(received=2)), journal=self.journal)
+        away = self.connect("s")
+        away.subscribes("t")
+        self.journal.commit_all()
+        away.loses()
+        self.journal.take()
+
+    def connect(self, name: str = "c", version: Version = Version.V5) -> Peer:
+        """Connect with a session that lasts."""
+        properties = LASTING if version is Version.V5 else Properties()
+        peer = self.rig.connect(name, version, read_answer=False, clean_start=False, properties=properties)
+        self.journal.commit_all()
+        peer.take()
+        return peer
+
+    def test_at_the_limit_and_beyond(self) -> None:
+        """One more than that waits with all that follows it, and goes on when acknowledgements are written."""
+        for version in Version:
+            for qos, kind in ((1, PUBACK), (2, PUBREC)):
+                peer = self.connect(f"{version}-{qos}", version)
+                came = [Publish("t", b"m", qos, packet_id=each) for each in (1, 2)]  # type: ignore[arg-type]
+                self.assertEqual((peer.sends(*came), len(peer.held)), ([], 0))
+                self.assertEqual(peer.sends(Publish("t", b"m", 1, packet_id=3), Pingreq(), Publish("t", b"0")), [])
+                self.assertEqual(len(peer.held), 3)
+                self.journal.commit()
+                self.assertEqual(peer.take(), [Acknowledgement(kind, each) for each in (1, 2)])  # type: ignore[arg-type]
+                self.assertEqual((peer.continues(), len(peer.held)), ([Pingresp()], 0))
+                self.journal.commit()
+                self.assertEqual(peer.take(), [Acknowledgement(PUBACK, 3)])
+                self.assertIsNone(peer.error)
+
+    def test_without_a_wait(self) -> None:
+        """QoS 0 and acknowledgements do not wait, nor does anything where all is safe at once."""
+        peer = self.connect()
+        peer.sends(*(Publish("t", b"m", 1, packet_id=each) for each in (1, 2)))
+        self.assertEqual(peer.sends(Publish("t", b"0"), Pingreq()), [Pingresp()])
+        rig = Rig(limits=HubLimits(session=SessionLimits(received=1)))
+        burst = [Publish("t", b"m", qos, packet_id=each) for each in range(1, 50) for qos in (1, 2)]
+        self.assertEqual(len(rig.connect("c").sends(*burst)), len(burst))
+
+    def test_sent_again(self) -> None:
+        """A duplicate with QoS 2 is acknowledged again within the same limit."""
+        peer = self.connect()
+        again = Publish("t", b"m", 2, packet_id=1, dup=True)
+        peer.sends(again, again, again)
+        self.assertEqual(len(peer.held), 1)
+        self.journal.commit()
+        self.assertEqual(len(peer.take()), 2)
+        self.assertEqual(peer.continues(), [Acknowledgement(PUBREC, 1)])
+
+    def test_another_connection(self) -> None:
+        """What an earlier connection left unacknowledged takes nothing from the next one, and gives it nothing."""
+        burst = [Publish("t", b"m", 1, packet_id=each) for each in (1, 2, 3)]
+        self.connect().sends(*burst)
+        held = self.journal.waiting
+        self.journal.waiting = []
+        second = self.rig.connect("c", read_answer=False, clean_start=False, properties=LASTING)
+        self.journal.commit()
+        second.sends(*burst)
+        self.assertEqual(len(second.held), 1)
+        for late in held:
+            late()
+        second.continues()
+        self.assertEqual(len(second.held), 1)
+        self.journal.commit()
+        second.continues()
+        self.assertEqual(len(second.held), 0)
+
+    @given(st.lists(st.sampled_from([*range(-1, 3), "commit"]), max_size=60), st.sampled_from(list(Version)))
+    def test_any_burst(self, steps: list[Any], version: Version) -> None:
+        """Whatever a client sends and whenever commits come, all is acknowledged in its order, within the limit."""
+        self.setUp()
+        peer, sent, came = self.connect(version=version), [], []
+        for number, step in enumerate([*steps, "commit"], 1):
+            if step == "commit":
+                self.journal.commit_all()
+                came += peer.take()
+                came += peer.continues()
+            elif step == -1:
+                sent.append(Pingreq())
+            else:
+                sent.append(Publish("t", b"m", step, packet_id=number if step else 0))
+            came += peer.sends(*sent[-1:]) if step != "commit" else []
+            self.assertLessEqual(self.rig.hub.sessions["c"].pending_acks, 2)
+        while peer.held:
+            self.journal.commit_all()
+            came += peer.take() + peer.continues()
+        self.journal.commit_all()
+        came += peer.take()
+        wanted = [(each.qos, each.packet_id) for each in sent if isinstance(each, Publish) and each.qos]
+        acknowledged = [each for each in came if isinstance(each, Acknowledgement)]
+        self.assertEqual([(1 + (each.type is PUBREC), each.packet_id) for each in acknowledged], wanted)
+        self.assertEqual(came.count(Pingresp()), sent.count(Pingreq()))
+        self.assertIsNone(peer.error)
+
+
+class UnreleasedTests(SynchronousTestCase):
+    """Messages with QoS 2 that a client does not release."""
+
+    def setUp(self) -> None:
+        """Two may be unacknowledged."""
         self.rig = Rig(limits=HubLimits(session=SessionLimits(received=2)))
 
-    def connect(self) -> Peer:
-        """Connect with a session that lasts."""
-        return self.rig.connect("c", clean_start=False, properties=LASTING)
+    def flood(self, version: Version, first: int, count: int) -> Peer:
+        """Connect and send messages without releasing any."""
+        properties = LASTING if version is Version.V5 else Properties()
+        peer = self.rig.connect("c", version, clean_start=False, properties=properties)
+        peer.sends(*(Publish("t", b"m", 2, packet_id=first + each) for each in range(count)))
+        return peer
 
-    def test_each_connection(self) -> None:
-        """What an earlier connection left unreleased does not count; what this one sends does."""
-        first = self.connect()
-        for identifier in (1, 2):
-            first.publishes("t", b"m", 2, identifier)
-        first.loses()
-        second = self.connect()
-        for identifier in (3, 4):
-            second.publishes("t", b"m", 2, identifier)
-        self.assertIsNone(second.error)
-        second.publishes("t", b"m", 2, 5)
-        self.assertIsInstance(second.error, ReceiveMaximumExceeded)
+    def test_many_times_over(self) -> None:
+        """MQTT 5.0 may leave a hundred times the Receive Maximum, sent again or not; one more ends it with 0x93."""
+        peer = self.flood(Version.V5, 1, 2 * RECEIVE_TOLERANCE)
+        peer.publishes("t", b"m", 2, 1, dup=True)
+        self.assertIsNone(peer.error)
+        peer.publishes("t", b"m", 2, 2 * RECEIVE_TOLERANCE + 1)
+        self.assertEqual(peer.reason, "mqtt_receive_maximum")
+        self.assertEqual(peer.closed, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+        self.assertEqual(str(peer.error), "the client has more than 200 messages with QoS 2 that it did not release")
 
     def test_released(self) -> None:
-        """Releasing what an earlier connection left makes no more room on this one."""
-        first = self.connect()
-        first.publishes("t", b"m", 2, 1)
-        first.loses()
-        second = self.connect()
-        second.answers(PacketType.PUBREL, 1)
-        for identifier in (1, 2):
-            second.publishes("t", b"m", 2, identifier)
-        self.assertIsNone(second.error)
-        second.publishes("t", b"m", 2, 3)
-        self.assertIsInstance(second.error, ReceiveMaximumExceeded)
+        """A release makes room, for what an earlier connection left too; QoS 1 needs none."""
+        self.flood(Version.V5, 1, 2 * RECEIVE_TOLERANCE).loses()
+        peer = self.flood(Version.V5, 0, 0)
+        peer.publishes("t", b"m", 1, 9999)
+        peer.answers(PacketType.PUBREL, 1)
+        peer.publishes("t", b"m", 2, 1)
+        self.assertIsNone(peer.error)
+        peer.publishes("t", b"m", 2, 9999)
+        self.assertEqual(peer.reason, "mqtt_receive_maximum")
 
-    def test_bounded(self) -> None:
-        """However often a client comes back, no more than twice the maximum is left unreleased."""
-        for connection in range(4):
-            peer = self.connect()
-            for number in range(2):
-                peer.publishes("t", b"m", 2, 10 * connection + number + 1)
-            peer.loses()
-        (session,) = self.rig.hub.sessions.values()
-        self.assertEqual(4, len(session._received or ()))
+    def test_311(self) -> None:
+        """MQTT 3.1.1 has no Receive Maximum: as many as there are packet identifiers are acknowledged."""
+        peer = self.flood(Version.V311, 1, 0)
+        assert peer.client is not None
+        for identifier in range(1, 65_536):
+            peer.client.received(Publish("t", b"m", 2, packet_id=identifier))
+        self.assertEqual(len(peer.take()), 65_535)
+        self.assertIsNone(peer.publishes("t", b"m", 1, 1) and peer.error)
+
+
+class EndsTests(SynchronousTestCase):
+    """A message that ends its connection, behind others whose acknowledgements wait for the journal."""
+
+    def setUp(self) -> None:
+        """Only one topic may be published to, and it is recorded."""
+        self.journal = HandJournal()
+        self.rig = Rig(Rules((Rule(None, ("t",), ("t",)),)), HubLimits(session=SessionLimits(received=2)), self.journal)
+        away = self.rig.connect("s", clean_start=False, properties=LASTING)
+        self.journal.commit_all()
+        away.subscribes("t")
+        self.journal.commit_all()
+        away.loses()
+        self.journal.take()
+
+    def test_not_allowed(self) -> None:
+        """MQTT 3.1.1 gets what it is owed before the end, so that it need not send it again; it is counted once."""
+        peer = self.rig.connect("c", Version.V311)
+        statistics = self.rig.hub.statistics
+        peer.sends(Publish("t", b"m", 1, packet_id=1), Publish("u", b"m", 1, packet_id=2))
+        self.assertIsNone(peer.error)
+        self.journal.commit()
+        self.assertEqual(peer.continues(), [Acknowledgement(PUBACK, 1)])
+        self.assertEqual(peer.reason, "mqtt_not_authorized")
+        self.assertEqual((statistics.received, statistics.denied["publish"]), (2, 1))
+
+    def test_too_many_unreleased(self) -> None:
+        """So does MQTT 5.0 before DISCONNECT 0x93."""
+        peer = self.rig.connect("c")
+        for identifier in range(1, 2 * RECEIVE_TOLERANCE + 1):
+            peer.publishes("t", b"m", 2, identifier)
+            self.journal.commit_all()
+        self.assertEqual(len(peer.take()), 1)
+        peer.sends(Publish("t", b"m", 1, packet_id=9998), Publish("t", b"m", 2, packet_id=9999))
+        self.assertIsNone(peer.error)
+        self.journal.commit()
+        self.assertEqual(peer.continues(), [Acknowledgement(PUBACK, 9998)])
+        self.assertEqual(peer.reason, "mqtt_receive_maximum")
 
 
 class GroupTests(SynchronousTestCase):
@@ -170,7 +323,7 @@ class GroupTests(SynchronousTestCase):
         self.assertEqual([0, 4], self.counts())
 
     def test_nobody(self) -> None:
-        """Where nobody has room it is dropped once, and counted."""
+        """Where no member has room it is dropped once, and counted."""
         for _ in range(7):
             self.publisher.publishes("t", b"m", 1)
         self.assertEqual([3, 3], self.counts())

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.access import Principal
 from svc.broker.broker import Broker
-from svc.broker.hub import AT_ONCE, HubLimits
+from svc.broker.hub import BATCH, HubLimits
 from svc.broker.message import Message
 from svc.broker.session import SessionLimits
 from svc.wire.mqtt import (
@@ -62,7 +62,7 @@ class FullQueueTests(SynchronousTestCase):
 class DueTests(SynchronousTestCase):
     """What is due at the same second is done in parts, so that connections have their turns in between."""
 
-    MANY = 2 * AT_ONCE + 1
+    MANY = 2 * BATCH + 1
 
     def test_sessions(self) -> None:
         """Sessions end in parts, and each will is published."""
@@ -74,7 +74,7 @@ class DueTests(SynchronousTestCase):
             rig.connect(f"c{number}", will=Will("will", b"", 0, properties=Properties(will_delay=20)), **more).loses()
         rig.clock.now += 10
         rig.hub.tick()
-        self.assertEqual(len(watcher.messages), AT_ONCE)
+        self.assertEqual(len(watcher.messages), BATCH)
         self.assertEqual(self.turns(rig), 2)
         self.assertEqual((len(watcher.messages), len(rig.hub.sessions)), (self.MANY, 1))
 
@@ -86,12 +86,12 @@ class DueTests(SynchronousTestCase):
             publisher.publishes(f"t/{number}", retain=True, properties=Properties(message_expiry=10))
         rig.clock.now += 10
         rig.hub.tick()
-        self.assertEqual(len(rig.hub.retained), self.MANY - AT_ONCE)
+        self.assertEqual(len(rig.hub.retained), self.MANY - BATCH)
         self.assertEqual(self.turns(rig), 2)
         self.assertEqual(len(rig.hub.retained), 0)
 
     def turns(self, rig: Rig) -> int:
-        """Let all have their turn; tell how many there were."""
+        """Run all turns; return how many there were."""
         count = 0
         while rig.turns:
             rig.turns.popleft()()
@@ -111,10 +111,10 @@ class FeedTests(SynchronousTestCase):
         peer.subscribes(Subscription("#", 1))
         for number in range(100):
             peer.subscribes(Subscription(f"other/{number}", 1))
-            peer.says(Unsubscribe(2, [f"other/{number}"]))
-        self.assertEqual([len(each) for each in rig.hub.feed._walks.values()], [1])
-        peer.says(Unsubscribe(2, ["#"]))
-        self.assertEqual(rig.hub.feed._walks, {})
+            peer.sends(Unsubscribe(2, [f"other/{number}"]))
+        self.assertEqual([len(each) for each in rig.hub.feed._feeds.values()], [1])
+        peer.sends(Unsubscribe(2, ["#"]))
+        self.assertEqual(rig.hub.feed._feeds, {})
 
 
 class Laborious:
@@ -122,6 +122,10 @@ class Laborious:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+
+    def may_connect(self, principal: Principal) -> bool:
+        """Allow it."""
+        return True
 
     def may_publish(self, principal: Principal, topic: str) -> bool:
         """Take time."""
@@ -138,12 +142,12 @@ class Turns(Clock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.soon: deque[Callable[[], object]] = deque()
+        self.call_soon: deque[Callable[[], object]] = deque()
 
     def callLater(self, when: float, what: Callable[..., object], *arguments: object, **named: object) -> DelayedCall:
         """Keep what has no delay apart."""
         if not when:
-            self.soon.append(what)
+            self.call_soon.append(what)
         return super().callLater(when or 1e9, what, *arguments, **named)
 
 
@@ -158,68 +162,68 @@ class TurnTests(SynchronousTestCase):
         self.broker = Broker(self.clock, Laborious(self.clock))
         self.hub = self.broker.hub
         self.wire, self.other = (Wire(self.broker) for _ in range(2))
-        self.other.says(Connect("other"), Subscribe(1, [Subscription("#", 0)]))
-        self.wire.says(Connect("sender", will=Will("will", b"gone")))
+        self.other.sends(Connect("other"), Subscribe(1, [Subscription("#", 0)]))
+        self.wire.sends(Connect("sender", will=Will("will", b"gone")))
 
     def turns(self) -> int:
-        """Let everybody have their turns until nothing is left to do; tell how many."""
+        """Run all turns until nothing is left to do; return how many."""
         count = 0
-        while self.clock.soon:
-            self.clock.soon.popleft()()
+        while self.clock.call_soon:
+            self.clock.call_soon.popleft()()
             count += 1
         return count
 
     def topics(self) -> list[str]:
         """Give the topics that came to the other client."""
-        return [each.topic for each in self.other.hears() if isinstance(each, Publish)]
+        return [each.topic for each in self.other.receives() if isinstance(each, Publish)]
 
     def test_others_have_their_turn(self) -> None:
         """A read is taken in parts, in its order, and nothing is read meanwhile."""
-        self.wire.says(*self.MANY, Pingreq())
+        self.wire.sends(*self.MANY, Pingreq())
         first = self.topics()
         self.assertEqual(len(first), 10)
         self.assertEqual(self.wire.transport.producerState, "paused")
-        self.assertIn(Pingresp(), self.other.says(Pingreq()))
+        self.assertIn(Pingresp(), self.other.sends(Pingreq()))
         self.wire.octets(encode(Publish("last", b"x", 0), Version.V5, "client"))
         self.assertEqual(self.turns(), 5)
         self.assertEqual(first + self.topics(), [*(each.topic for each in self.MANY), "last"])
-        self.assertEqual(self.wire.hears(), [Pingresp()])
+        self.assertEqual(self.wire.receives(), [Pingresp()])
         self.assertEqual(self.wire.transport.producerState, "producing")
 
     def test_keep_alive(self) -> None:
         """A client is not to blame for the time that the broker takes for what it sent."""
-        self.wire.says(Disconnect())
+        self.wire.sends(Disconnect())
         wire = Wire(self.broker)
-        wire.says(Connect("patient", keep_alive=1), *self.MANY)
+        wire.sends(Connect("patient", keep_alive=1), *self.MANY)
         for _ in range(3):
             self.clock.rightNow += 1
-            self.clock.soon.popleft()()
-            wire.protocol.judge(self.clock.seconds())
+            self.clock.call_soon.popleft()()
+            wire.protocol.check_timeouts(self.clock.seconds())
         self.assertFalse(wire.ended)
 
     def test_goodbye_behind_much(self) -> None:
-        """Who said goodbye leaves behind what it said, although the connection is gone before that was its turn."""
+        """What a client sent before DISCONNECT is processed, although the connection is lost before its turn."""
         for expiry, stays, will in ((None, True, False), (0, False, False), (5, True, False)):
             self.says_much_and_goes(Properties(session_expiry=10), Properties(session_expiry=expiry))
             self.assertEqual("passing" in self.hub.sessions, stays)
             self.assertEqual("will" in self.topics(), will)
         self.assertEqual(self.hub.sessions["passing"].expiry, 5)
-        # A goodbye that breaks the protocol is none.
+        # A DISCONNECT that breaks the protocol is ignored.
         self.says_much_and_goes(Properties(), Properties(session_expiry=5))
         self.assertIn("will", self.topics())
         self.assertEqual(self.hub.statistics.connected, 2)
 
     def says_much_and_goes(self, connect: Properties, goodbye: Properties) -> None:
-        """Connect, say much and goodbye at once, and lose the connection before all of it was taken."""
+        """Connect, send many packets and DISCONNECT at once, and lose the connection before all were processed."""
         wire = Wire(self.broker)
-        wire.says(Connect("passing", will=Will("will", b"gone"), properties=connect))
-        wire.says(*self.MANY, Disconnect(0, goodbye))
+        wire.sends(Connect("passing", will=Will("will", b"gone"), properties=connect))
+        wire.sends(*self.MANY, Disconnect(0, goodbye))
         wire.protocol.connectionLost()
         self.turns()
 
     def test_the_end_in_between(self) -> None:
         """Nothing is taken of a client whose connection has ended."""
-        self.wire.says(*self.MANY)
+        self.wire.sends(*self.MANY)
         self.wire.protocol.close(ReasonCode.SERVER_SHUTTING_DOWN)
         came = self.hub.statistics.received
         self.turns()
@@ -227,7 +231,7 @@ class TurnTests(SynchronousTestCase):
 
     def test_what_goes_wrong(self) -> None:
         """An error ends the connection that led to it, in a later turn too."""
-        self.wire.says(*self.MANY)
+        self.wire.sends(*self.MANY)
         self.hub.publish = None  # type: ignore[assignment, method-assign]
         self.turns()
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)

@@ -16,7 +16,7 @@ VERSIONS = (Version.V311, Version.V5)
 
 def sent(message: Message, version: Version, *, retain: bool) -> Publish:
     """Read what is sent."""
-    octets = encode(Connack(), version, "server") + message.octets(version, 0, retain=retain)
+    octets = encode(Connack(), version, "server") + message.encoded(version, 0, retain=retain)
     (_connack, packet) = Decoder("server", version).feed(octets)
     assert isinstance(packet, Publish), packet
     return packet
@@ -58,23 +58,23 @@ class SharedOctetsTests(SynchronousTestCase):
         """Receivers of one kind get the very same octets."""
         message = Message("t", b"m", properties=USER)
         for version, retain in itertools.product(VERSIONS, (False, True)):
-            first = message.octets(version, 0, retain=retain)
-            self.assertIs(message.octets(version, 0, retain=retain), first)
+            first = message.encoded(version, 0, retain=retain)
+            self.assertIs(message.encoded(version, 0, retain=retain), first)
 
     def test_nothing_is_held_of_what_stays(self) -> None:
-        """A message that is retained or waits holds its payload once, whoever got it before and afterwards."""
+        """A message that is retained or queued has one copy of its payload, whoever got it before and afterwards."""
         rig = Rig()
         for version in VERSIONS:
             rig.connect(f"c{version}", version).subscribes("t")
         publisher = rig.connect("p")
         publisher.publishes("t", b"m", 0, retain=True, properties=USER)
-        message = rig.hub.retained.at("t")
+        message = rig.hub.retained.get("t")
         assert message is not None
         for version, retain in itertools.product(VERSIONS, (False, True)):
             packet = sent(message, version, retain=retain)
             self.assertEqual((packet.payload, packet.retain), (b"m", retain))
             self.assertEqual(packet.properties, USER if version is Version.V5 else Properties())
-            octets = message.octets(version, 0, retain=retain)
-            self.assertIsNot(message.octets(version, 0, retain=retain), octets)
-        octets = message.octets(Version.V5, 0, retain=True)
-        self.assertIsNot(message.with_alias(octets, 1, named=True), message.with_alias(octets, 1, named=True))
+            octets = message.encoded(version, 0, retain=retain)
+            self.assertIsNot(message.encoded(version, 0, retain=retain), octets)
+        octets = message.encoded(Version.V5, 0, retain=True)
+        self.assertIsNot(message.with_alias(octets, 1, with_topic=True), message.with_alias(octets, 1, with_topic=True))

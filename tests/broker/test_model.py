@@ -34,6 +34,7 @@ from svc.wire.mqtt import (
     matches,
 )
 from tests.broker.rig import Peer, Rig
+from tests.peers.waiting import rounds
 
 CLIENTS = {"a": Version.V5, "b": Version.V5, "old": Version.V311}
 FILTERS = ("t/x", "t/+", "#", "u")
@@ -65,7 +66,7 @@ class Model:
     the connection of now.
     """
 
-    lasting: bool = False
+    persistent: bool = False
     online: bool = False
     congested: bool = False
     room: int = 0
@@ -148,23 +149,23 @@ class Machine(RuleBasedStateMachine):
     def everybody(self) -> None:
         """Two of them are there and want everything."""
         for name in ("a", "old"):
-            self.connect(name, clean=False, lasting=True, most=2)
+            self.connect(name, clean=False, persistent=True, most=2)
             self.subscribe(name, "#", 2)
 
     # What clients do.
 
-    @rule(name=NAMES, clean=RARELY, lasting=OFTEN, most=st.sampled_from([1, 2, 3, UNLIMITED]))
-    def connect(self, name: str, clean: bool, lasting: bool, most: int) -> None:
+    @rule(name=NAMES, clean=RARELY, persistent=OFTEN, most=st.sampled_from([1, 2, 3, UNLIMITED]))
+    def connect(self, name: str, clean: bool, persistent: bool, most: int) -> None:
         """Connect, also where a connection is open already."""
         version, first = CLIENTS[name], self.peers.get(name)
         more: dict[str, Any] = {}
         if version is Version.V5:
-            expiry = 1000 if lasting else None
+            expiry = 1000 if persistent else None
             more = {"properties": Properties(session_expiry=expiry, receive_maximum=most if most < UNLIMITED else None)}
         else:
-            lasting, most = not clean, UNLIMITED
+            persistent, most = not clean, UNLIMITED
         before = self.models.get(name)
-        if before is not None and before.online and not before.lasting:
+        if before is not None and before.online and not before.persistent:
             # The first connection ends, and its session with it.
             before = None
         model = Model() if before is None or clean else before
@@ -174,11 +175,11 @@ class Machine(RuleBasedStateMachine):
         assert answer.session_present is (before is not None and not clean), answer
         if first is not None and first.client is not None:
             assert first.closed is ReasonCode.SESSION_TAKEN_OVER
-            first.client.lost()
+            first.client.connection_lost()
         if model is not before:
             self.identifiers[name] = {}
         model.ended()
-        model.lasting = lasting
+        model.persistent = persistent
         self.models[name], self.peers[name] = model, peer
         model.began(most)
 
@@ -189,16 +190,16 @@ class Machine(RuleBasedStateMachine):
         if peer is None:
             return
         if polite:
-            peer.says(Disconnect())
+            peer.sends(Disconnect())
         else:
             peer.loses()
         self.models[name].ended()
-        if not self.models[name].lasting:
+        if not self.models[name].persistent:
             del self.models[name]
 
     @rule(name=NAMES, wanted=st.sampled_from(FILTERS), qos=QOS)
     def subscribe(self, name: str, wanted: str, qos: Any) -> None:
-        """Subscribe, for the first time or anew."""
+        """Subscribe, for the first time or again."""
         if name in self.peers:
             self.peers[name].got = self.own(
                 name, self.peers[name].subscribes(Subscription(wanted, qos)), Suback(1, [qos])
@@ -211,7 +212,7 @@ class Machine(RuleBasedStateMachine):
         if name in self.peers:
             there = self.models[name].subscriptions.pop(wanted, None) is not None
             codes = [0 if there else 0x11] if CLIENTS[name] is Version.V5 else []
-            came = self.peers[name].says(Unsubscribe(1, [wanted]))
+            came = self.peers[name].sends(Unsubscribe(1, [wanted]))
             self.peers[name].got = self.own(name, came, Unsuback(1, codes))
 
     def own(self, name: str, came: list[Packet], expected: Packet) -> list[Packet]:
@@ -260,7 +261,7 @@ class Machine(RuleBasedStateMachine):
         peer = self.peers.get(name)
         if peer is not None and peer.client is not None and peer.congested:
             peer.congested = self.models[name].congested = False
-            peer.client.eased()
+            peer.client.on_writable()
             self.models[name].go_on()
 
     # What must hold.
@@ -306,5 +307,7 @@ class ModelTests(SynchronousTestCase):
     """The machine."""
 
     def test_like_the_model(self) -> None:
-        """Whatever clients do, each is sent what the model says."""
-        run_state_machine_as_test(Machine, settings=settings(max_examples=250, stateful_step_count=60, deadline=None))
+        """Whatever clients do, each is sent what the model expects."""
+        run_state_machine_as_test(
+            Machine, settings=settings(max_examples=rounds(100, 2500), stateful_step_count=60, deadline=None)
+        )

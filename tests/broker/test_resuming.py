@@ -1,12 +1,12 @@
-"""A session is resumed under the rules of access that are in force then, not under those that it began with."""
+"""A session is resumed under the access rules in force then, not under those of its beginning."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Everything, Guard, Principal, Rule, Rules
-from svc.broker.service import ListenerGuard
+from svc.broker.access import AllowAll, Guard, ListenerGuard, Principal, Rule, Rules
 from svc.identity import SpiffeID
+from svc.identity.matchers import ExactID
 from svc.wire.mqtt import Connack, Connect, Properties, Subscription, Version
 from tests.broker.rig import ANYTHING, Peer, Rig
 
@@ -17,8 +17,12 @@ LASTING = Properties(session_expiry=100)
 class Changing:
     """A guard whose rules a test exchanges."""
 
-    def __init__(self) -> None:
-        self.rules: Guard = ANYTHING
+    def __init__(self, first: Guard = ANYTHING) -> None:
+        self.rules = first
+
+    def may_connect(self, principal: Principal) -> bool:
+        """Ask the rules of the moment."""
+        return self.rules.may_connect(principal)
 
     def may_publish(self, principal: Principal, topic: str) -> bool:
         """Ask the rules of the moment."""
@@ -51,17 +55,17 @@ class ResumingTests(SynchronousTestCase):
         return self.rig.connect("c", version, read_answer=False, clean_start=False, properties=properties)
 
     def present(self, client: Peer) -> bool:
-        """Whether CONNACK, which comes first, told of a session."""
+        """Whether CONNACK, which comes first, has Session Present."""
         answer = client.got[0]
         assert isinstance(answer, Connack) and answer.code == 0
         return answer.session_present
 
     def test_what_is_no_longer_allowed(self) -> None:
-        """Where one subscription would now be refused, the client begins anew: nothing that waited is shown to it."""
+        """Where one subscription would now be refused, the session is replaced: no queued message is delivered."""
         for version in Version:
             self.guard.rules = ANYTHING
             self.away("own/#", version)
-            self.guard.rules = Rules(())
+            self.guard.rules = Rules((Rule(None, ("own/secret",)),))
             client = self.connects(version)
             self.assertFalse(self.present(client))
             self.assertEqual(client.messages, [])
@@ -82,9 +86,9 @@ class ResumingTests(SynchronousTestCase):
 
     def test_at_another_listener(self) -> None:
         """An identity does not carry to one listener what another one gave it."""
-        hub = Rig(ListenerGuard({"": Rules(()), "local": Everything()})).hub
         packet = Connect("c", Version.V5, clean_start=False, properties=LASTING)
         somebody = SpiffeID.parse("spiffe://example.org/somebody")
+        hub = Rig(ListenerGuard({"": Rules((Rule(ExactID(somebody)),)), "local": AllowAll()})).hub
         session = hub.admit(packet, Principal(somebody, listener="local")).session
         hub.subscribe(session, Subscription("#", 1), None)
         self.assertTrue(hub.admit(packet, Principal(somebody, listener="local")).present)

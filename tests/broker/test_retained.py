@@ -32,13 +32,13 @@ class TreeTests(SynchronousTestCase):
         kept, model = RetainedMessages(1000, 1 << 20), dict[str, Message]()
         for topic, payload in changes:
             if payload is None:
-                self.assertIs(kept.forget(topic), model.pop(topic, None))
+                self.assertIs(kept.remove(topic), model.pop(topic, None))
             else:
                 message = Message(topic, payload, retain=True)
-                self.assertTrue(kept.keep(message))
+                self.assertTrue(kept.store(message))
                 model[topic] = message
             self.assertEqual((len(kept), kept.octets), (len(model), octets_of(model)))
-            self.assertIs(kept.at(topic), model.get(topic))
+            self.assertIs(kept.get(topic), model.get(topic))
         for wanted in filters:
             found = [each.topic for each in kept.walk(wanted) if each is not None]
             self.assertEqual(sorted(found), sorted(topic for topic in model if matches(wanted, topic)))
@@ -48,9 +48,9 @@ class TreeTests(SynchronousTestCase):
         """What was forgotten leaves nothing behind."""
         kept = RetainedMessages(1000, 1 << 20)
         for topic in topics:
-            kept.keep(Message(topic, b"m"))
+            kept.store(Message(topic, b"m"))
         for topic in topics:
-            self.assertIsNotNone(kept.forget(topic))
+            self.assertIsNotNone(kept.remove(topic))
         self.assertEqual((len(kept), kept.octets, kept._root.children), (0, 0, {}))
 
 
@@ -60,24 +60,24 @@ class LimitTests(SynchronousTestCase):
     def test_number(self) -> None:
         """As many as the limit are kept; one more is not, but may replace one that is there."""
         kept = RetainedMessages(2, 1 << 20)
-        self.assertEqual([kept.keep(Message(topic, b"m")) for topic in ("a", "b", "c")], [True, True, False])
-        self.assertTrue(kept.keep(Message("a", b"other")))
-        kept.forget("b")
-        self.assertTrue(kept.keep(Message("c", b"m")))
+        self.assertEqual([kept.store(Message(topic, b"m")) for topic in ("a", "b", "c")], [True, True, False])
+        self.assertTrue(kept.store(Message("a", b"other")))
+        kept.remove("b")
+        self.assertTrue(kept.store(Message("c", b"m")))
         self.assertEqual(len(kept), 2)
 
     def test_octets(self) -> None:
         """As many octets as the limit are kept, and not one more; where it does not fit, the old message stays."""
         size = Message("a", b"").size + NODE + 1
         kept = RetainedMessages(10, 2 * size + 10)
-        self.assertTrue(kept.keep(Message("a", b"12345")))
-        self.assertTrue(kept.keep(Message("b", b"12345")))
-        self.assertFalse(kept.keep(Message("b", b"123456")))
-        found = kept.at("b")
+        self.assertTrue(kept.store(Message("a", b"12345")))
+        self.assertTrue(kept.store(Message("b", b"12345")))
+        self.assertFalse(kept.store(Message("b", b"123456")))
+        found = kept.get("b")
         assert found is not None
         self.assertEqual(found.payload, b"12345")
-        self.assertTrue(kept.keep(Message("a", b"1234")))
-        self.assertTrue(kept.keep(Message("b", b"123456")))
+        self.assertTrue(kept.store(Message("a", b"1234")))
+        self.assertTrue(kept.store(Message("b", b"123456")))
         self.assertEqual(kept.octets, 2 * size + 10)
 
     def test_octets_of_levels(self) -> None:
@@ -87,18 +87,18 @@ class LimitTests(SynchronousTestCase):
         more = Message(deeper, b"m").size + 2 * (NODE + 1)
         for missing in (0, 1):
             kept = RetainedMessages(10, size + more - missing)
-            self.assertTrue(kept.keep(Message(deep, b"m")))
-            self.assertIs(kept.keep(Message(deeper, b"m")), not missing)
+            self.assertTrue(kept.store(Message(deep, b"m")))
+            self.assertIs(kept.store(Message(deeper, b"m")), not missing)
             self.assertEqual(kept.octets, size + (0 if missing else more))
-            kept.forget(deep)
+            kept.remove(deep)
             self.assertEqual(kept.octets, 0 if missing else size + more - Message(deep, b"m").size)
-            kept.forget(deeper)
+            kept.remove(deeper)
             self.assertEqual((kept.octets, kept._root.children), (0, {}))
 
     def test_octets_of_properties(self) -> None:
         """A message of a few octets with a megabyte of properties is one of a megabyte."""
         kept = RetainedMessages(10, 3 << 20)
         large = Properties(user=(("name", "v" * 60_000),) * 17)
-        answers = [kept.keep(Message(topic, b"m", retain=True, properties=large)) for topic in ("a", "b", "c")]
+        answers = [kept.store(Message(topic, b"m", retain=True, properties=large)) for topic in ("a", "b", "c")]
         self.assertEqual(answers, [True, False, False])
         self.assertGreater(kept.octets, 1 << 20)

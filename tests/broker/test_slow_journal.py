@@ -1,4 +1,4 @@
-"""The core over a journal that takes its time: nothing is said too soon, and nothing to the wrong connection."""
+"""The core with a slow journal: nothing is sent before it is durable, and nothing to the wrong connection."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.broker import Broker
-from svc.broker.errors import ReceiveMaximumExceeded, StoreRefuses
+from svc.broker.errors import StoreRefuses
 from svc.broker.hub import HubLimits
-from svc.broker.journal import Remains, Restored, SessionRecord
+from svc.broker.journal import RecoveredSession, RecoveredState, SessionRecord
 from svc.broker.message import Message
-from svc.broker.session import SessionLimits
 from svc.wire.mqtt import (
     Acknowledgement,
     Connack,
@@ -43,7 +42,7 @@ class SlowCase(SynchronousTestCase):
         self.journal = HandJournal()
         self.rig = Rig(journal=self.journal, limits=self.limits)
 
-    def lasting(self, client_id: str, *filters: str, **more: Any) -> Peer:
+    def persistent(self, client_id: str, *filters: str, **more: Any) -> Peer:
         """Connect a client whose session lasts; it and its subscriptions are safe."""
         peer = self.rig.connect(client_id, read_answer=False, **{**LASTING, **more})
         self.journal.commit_all()
@@ -60,32 +59,32 @@ class PublisherTests(SlowCase):
 
     def test_acknowledged_when_safe(self) -> None:
         """PUBACK comes after the commit of the deliveries, PUBREC after that of the received identifier as well."""
-        publisher = self.lasting("p")
-        away = self.lasting("s", "t")
+        publisher = self.persistent("p")
+        away = self.persistent("s", "t")
         away.loses()
         self.journal.take()
         self.assertEqual(publisher.publishes("t", b"1", 1, 1), [])
         self.assertEqual(publisher.publishes("t", b"2", 2, 2), [])
-        self.assertEqual(self.journal.told, ["delivery s t", "received p 2", "delivery s t"])
+        self.assertEqual(self.journal.recorded, ["delivery s t", "received p 2", "delivery s t"])
         self.journal.commit()
         self.assertEqual(publisher.take(), [Acknowledgement(PUBACK, 1), Acknowledgement(PUBREC, 2)])
 
     def test_completed_when_the_release_is_safe(self) -> None:
         """PUBCOMP lets the client use the identifier again, so it waits until the release is safe."""
-        publisher = self.lasting("p")
+        publisher = self.persistent("p")
         publisher.publishes("t", b"2", 2, 2)
         self.journal.commit()
         self.journal.take()
         publisher.take()
         self.assertEqual(publisher.answers(PUBREL, 2), [])
-        self.assertEqual(self.journal.told, ["released p 2"])
+        self.assertEqual(self.journal.recorded, ["released p 2"])
         self.journal.commit()
         self.assertEqual(publisher.take(), [Acknowledgement(PUBCOMP, 2)])
 
     def test_sent_again_before_it_is_safe(self) -> None:
         """A message that comes again over a new connection is taken once, and answered there when it is safe."""
-        subscriber = self.lasting("s", "t")
-        first = self.lasting("p")
+        subscriber = self.persistent("s", "t")
+        first = self.persistent("p")
         first.publishes("t", b"2", 2, 2)
         first.loses()
         second = self.rig.connect("p", **LASTING)
@@ -97,8 +96,8 @@ class PublisherTests(SlowCase):
 
     def test_answers_go_to_who_asked(self) -> None:
         """A commit after the session was taken over answers nothing on either connection."""
-        first = self.lasting("p")
-        away = self.lasting("s", "t")
+        first = self.persistent("p")
+        away = self.persistent("s", "t")
         away.loses()
         first.publishes("t", b"1", 1, 1)
         second = self.rig.connect("p", read_answer=False, **LASTING)
@@ -108,7 +107,7 @@ class PublisherTests(SlowCase):
 
     def test_session_ended_meanwhile(self) -> None:
         """A commit after a session ended with its connection has no effect."""
-        away = self.lasting("s", "t")
+        away = self.persistent("s", "t")
         away.loses()
         publisher = self.rig.connect("p")
         self.journal.commit_all()
@@ -120,55 +119,20 @@ class PublisherTests(SlowCase):
         self.assertEqual(self.rig.hub.sessions["s"].waiting, 2)
 
 
-class ReceiveMaximumTests(SlowCase):
-    """Section 3.3.4."""
-
-    limits = HubLimits(session=SessionLimits(received=2))
-
-    def test_counted_by_connection(self) -> None:
-        """Messages of an earlier connection that become safe later give the new one no further places."""
-        self.lasting("s", "t").loses()
-        self.journal.take()
-        first = self.lasting("p")
-        first.publishes("t", b"1", 1, 1)
-        first.publishes("t", b"2", 1, 2)
-        second = self.rig.connect("p", **LASTING)
-        held = self.journal.waiting
-        self.journal.waiting = held[-1:]
-        self.journal.commit()
-        second.publishes("t", b"1", 1, 1)
-        second.publishes("t", b"2", 1, 2)
-        for late in held[:-1]:
-            late()
-        second.publishes("t", b"3", 1, 3)
-        self.assertIsInstance(second.error, ReceiveMaximumExceeded)
-
-    def test_places_come_back(self) -> None:
-        """A place is free again when its message is acknowledged, not before."""
-        self.lasting("s", "t").loses()
-        self.journal.take()
-        publisher = self.lasting("p")
-        for number in range(1, 10):
-            publisher.publishes("t", b"", 1, number)
-            if number % 2 == 0:
-                self.journal.commit()
-        self.assertIsNone(publisher.error)
-
-
 class SubscriberTests(SlowCase):
     """What a subscriber sees, and when."""
 
     def setUp(self) -> None:
         """A publisher and a subscriber."""
         super().setUp()
-        self.publisher = self.lasting("p")
-        self.subscriber = self.lasting("s", "t")
+        self.publisher = self.persistent("p")
+        self.subscriber = self.persistent("s", "t")
 
     def test_exactly_once_waits(self) -> None:
         """A QoS 2 message is shown when it is safe that it came and under which identifier it goes out."""
         self.publisher.publishes("t", b"2", 2, 5)
         self.assertEqual(self.subscriber.take(), [])
-        self.assertEqual(self.journal.told, ["received p 5", "delivery s t", "sent 1"])
+        self.assertEqual(self.journal.recorded, ["received p 5", "delivery s t", "sent 1"])
         self.journal.commit()
         self.assertEqual(self.subscriber.take(), [Publish("t", b"2", 2, packet_id=1)])
 
@@ -207,7 +171,7 @@ class SubscriberTests(SlowCase):
         self.assertEqual(self.rig.hub.statistics.drops["expired"], 1)
 
     def test_age_counts_the_wait(self) -> None:
-        """The expiry interval that a subscriber is told is what is left when the message goes out."""
+        """The expiry interval that a subscriber gets is what is left when the message is sent."""
         self.publisher.publishes("t", b"2", 2, 5, properties=Properties(message_expiry=10))
         self.rig.passes(4)
         self.journal.commit_all()
@@ -221,7 +185,7 @@ class SubscriberTests(SlowCase):
         self.subscriber.take()
         self.assertEqual(self.subscriber.answers(PUBREC, 1), [])
         self.assertEqual(self.subscriber.answers(PUBREC, 1), [])
-        self.assertEqual(self.journal.told, ["released 1"])
+        self.assertEqual(self.journal.recorded, ["released 1"])
         self.journal.commit()
         self.assertEqual(self.subscriber.take(), [Acknowledgement(PUBREL, 1)] * 2)
 
@@ -243,17 +207,17 @@ class SubscriberTests(SlowCase):
         self.assertEqual(self.subscriber.take(), [Acknowledgement(PUBREL, 1)])
 
     def test_subscription_answered_when_safe(self) -> None:
-        """SUBACK, UNSUBACK and retained messages wait, and are not said to another connection."""
+        """SUBACK, UNSUBACK and retained messages wait, and are not sent to another connection."""
         self.publisher.publishes("r", b"kept", 0, retain=True)
         self.assertEqual(self.subscriber.subscribes("r", packet_id=3), [])
         self.journal.commit()
         suback, message = self.subscriber.take()
         self.assertEqual(suback, Suback(3, [2]))
         self.assertEqual(message, Publish("r", b"kept", retain=True))
-        self.assertEqual(self.subscriber.says(Unsubscribe(4, ["r"])), [])
+        self.assertEqual(self.subscriber.sends(Unsubscribe(4, ["r"])), [])
         self.journal.commit()
         self.assertEqual(self.subscriber.take(), [Unsuback(4, [0])])
-        self.subscriber.says(Unsubscribe(5, ["t"]))
+        self.subscriber.sends(Unsubscribe(5, ["t"]))
         self.subscriber.subscribes("r", packet_id=6)
         back = self.rig.connect("s", **LASTING)
         self.journal.commit_all()
@@ -275,13 +239,13 @@ class WaitingConnectionTests(SlowCase):
         self.journal.commit_all()
         self.assertIsNone(gone.client)
         self.assertEqual([each.payload for each in watcher.messages], [b"gone"])
-        self.assertIsNone(self.rig.hub.sessions["c"].outlet)
+        self.assertIsNone(self.rig.hub.sessions["c"].sink)
         self.rig.passes(3600)
         self.assertNotIn("c", self.rig.hub.sessions)
 
     def test_gone_before_connack_and_fleeting(self) -> None:
         """Nor does one whose session would not have lasted."""
-        self.lasting("c").loses()
+        self.persistent("c").loses()
         gone = self.rig.connect("c", clean_start=False)
         gone.closed = ReasonCode.UNSPECIFIED_ERROR
         self.journal.commit_all()
@@ -290,7 +254,7 @@ class WaitingConnectionTests(SlowCase):
 
     def test_taken_over_while_fleeting(self) -> None:
         """A second connection does not inherit the session of a first one that waits and asked for none to last."""
-        kept = self.lasting("c", "t")
+        kept = self.persistent("c", "t")
         kept.loses()
         self.journal.take()
         self.rig.connect("c", clean_start=False)
@@ -309,15 +273,15 @@ class WaitingConnectionTests(SlowCase):
         self.assertEqual(client.subscribes("t"), [Suback(1, [2])])
         self.assertEqual(client.publishes("t", b"0"), [Publish("t", b"0")])
         self.assertEqual(client.answers(PUBREL, 9), [Acknowledgement(PUBCOMP, 9, 0x92)])
-        self.assertEqual(client.says(Unsubscribe(2, ["t"])), [Unsuback(2, [0])])
+        self.assertEqual(client.sends(Unsubscribe(2, ["t"])), [Unsuback(2, [0])])
 
     def test_fleeting_after_lasting_waits(self) -> None:
         """That a session which lasted is gone must be safe before a clean start is acknowledged."""
-        self.lasting("c", "t").loses()
+        self.persistent("c", "t").loses()
         self.journal.take()
         client = self.rig.connect("c", read_answer=False)
         self.assertEqual(client.take(), [])
-        self.assertEqual(self.journal.told, ["session over c"])
+        self.assertEqual(self.journal.recorded, ["session over c"])
         self.journal.commit()
         self.assertEqual([each.type for each in client.take()], [PacketType.CONNACK])
 
@@ -326,39 +290,39 @@ class RecordTests(SlowCase):
     """What is recorded."""
 
     def test_fleeting_sessions(self) -> None:
-        """Of a session that ends with its connection only its end is said, which is nothing to a journal."""
+        """Of a session that ends with its connection only its end is recorded, which a journal ignores."""
         client = self.rig.connect("c")
         client.subscribes("t")
         client.publishes("t", b"m", 2)
         client.loses()
-        self.assertEqual(self.journal.told, ["session over c"])
+        self.assertEqual(self.journal.recorded, ["session over c"])
 
     def test_lasts_no_longer(self) -> None:
         """A session that is taken up without an expiry is taken out with its deliveries."""
         publisher = self.rig.connect("p")
-        self.lasting("s", "t").loses()
+        self.persistent("s", "t").loses()
         publisher.publishes("t", b"1", 1)
         self.journal.take()
         back = self.rig.connect("s", clean_start=False)
         self.assertEqual(self.journal.take(), ["delivered t", "session over s"])
         self.assertEqual([each.payload for each in back.messages], [b"1"])
         back.answers(PUBACK, 1)
-        self.assertEqual(self.journal.told, [])
+        self.assertEqual(self.journal.recorded, [])
 
     def test_end_of_a_session(self) -> None:
         """A session that ends takes its deliveries with it."""
         publisher = self.rig.connect("p")
-        self.lasting("s", "t").loses()
+        self.persistent("s", "t").loses()
         publisher.publishes("t", b"1", 1)
         self.journal.take()
         self.rig.passes(3600)
         self.assertEqual(self.journal.take(), ["delivered t", "session over s"])
 
     def test_own_topics(self) -> None:
-        """What the broker tells about itself is not recorded."""
+        """Statistics below $SYS are not recorded."""
         self.rig.hub.publish(Message("$SYS/broker/uptime", b"1 seconds", retain=True))
         self.rig.hub.publish(Message("$SYS/broker/uptime", b"", retain=True))
-        self.assertEqual(self.journal.told, [])
+        self.assertEqual(self.journal.recorded, [])
 
 
 class RestoreTests(SlowCase):
@@ -367,23 +331,25 @@ class RestoreTests(SlowCase):
     def test_due_meanwhile(self) -> None:
         """Sessions that expired while nothing ran are gone before anybody connects, and their wills are out."""
         now = self.rig.clock()
-        old = SessionRecord("old", "", Version.V5, 10, now - 11, Will("will", b"old", retain=True), now - 1)
-        young = SessionRecord("young", "", Version.V5, 10, now - 9)
-        self.rig.hub.restore(Remains([Restored(old), Restored(young)]))
+        old = SessionRecord("old", "anonymous ", Version.V5, 10, now - 11, Will("will", b"old", retain=True), now - 1)
+        young = SessionRecord("young", "anonymous ", Version.V5, 10, now - 9)
+        self.rig.hub.restore(RecoveredState([RecoveredSession(old), RecoveredSession(young)]))
         self.assertEqual(list(self.rig.hub.sessions), ["young"])
-        message = self.rig.hub.retained.at("will")
+        message = self.rig.hub.retained.get("will")
         assert message is not None
         self.assertEqual(message.payload, b"old")
 
     def test_open_at_the_crash(self) -> None:
         """A connection that was open counts as lost at the start: will and expiry run from then, and that is kept."""
         will = Will("will", b"gone", retain=True, properties=Properties(will_delay=5))
-        self.rig.hub.restore(Remains([Restored(SessionRecord("c", "", Version.V5, 10, None, will))]))
+        self.rig.hub.restore(
+            RecoveredState([RecoveredSession(SessionRecord("c", "anonymous ", Version.V5, 10, None, will))])
+        )
         self.assertEqual(self.journal.take(), ["session c ended"])
         self.rig.passes(4)
-        self.assertIsNone(self.rig.hub.retained.at("will"))
+        self.assertIsNone(self.rig.hub.retained.get("will"))
         self.rig.passes(1)
-        self.assertIsNotNone(self.rig.hub.retained.at("will"))
+        self.assertIsNotNone(self.rig.hub.retained.get("will"))
         self.rig.passes(5)
         self.assertNotIn("c", self.rig.hub.sessions)
 
@@ -391,8 +357,8 @@ class RestoreTests(SlowCase):
         """A retained message that expired, or is beyond a limit that was lowered, is taken out."""
         rig = Rig(journal=self.journal, limits=HubLimits(retained=1))
         expired = Message("e", b"x", retain=True, expires=rig.clock() - 1)
-        rig.hub.restore(Remains(retained=[expired, Message("a", b"x"), Message("b", b"x")]))
-        self.assertEqual(self.journal.told, ["unretained e", "unretained b"])
+        rig.hub.restore(RecoveredState(retained=[expired, Message("a", b"x"), Message("b", b"x")]))
+        self.assertEqual(self.journal.recorded, ["unretained e", "unretained b"])
         self.assertEqual(len(rig.hub.retained), 1)
 
 
@@ -405,13 +371,13 @@ class RefusingTests(SlowCase):
         self.journal.accepting = False
 
     def test_publish(self) -> None:
-        """MQTT 5.0 is told 0x97 at once, MQTT 3.1.1 by the end of the connection; nothing of it is recorded or seen."""
-        subscriber = self.lasting("s", "t")
-        publisher, old = self.lasting("p"), self.lasting("o", version=Version.V311, properties=Properties())
+        """MQTT 5.0 gets 0x97 at once, MQTT 3.1.1 is closed; nothing of it is recorded or delivered."""
+        subscriber = self.persistent("s", "t")
+        publisher, old = self.persistent("p"), self.persistent("o", version=Version.V311, properties=Properties())
         publisher.publishes("t", b"before", 1, 9)
         self.refusing()
         subscriber.take()
-        self.journal.told.append("something waits")
+        self.journal.recorded.append("something waits")
         quota = ReasonCode.QUOTA_EXCEEDED
         publisher.take()
         self.assertEqual(publisher.publishes("t", b"1", 1, 1), [Acknowledgement(PUBACK, 1, quota)])
@@ -419,13 +385,13 @@ class RefusingTests(SlowCase):
         old.publishes("t", b"3", 1, 3)
         self.assertIsInstance(old.error, StoreRefuses)
         self.assertEqual(subscriber.take(), [])
-        self.assertEqual(self.journal.told, ["something waits", "session o ended"])
+        self.assertEqual(self.journal.recorded, ["something waits", "session o ended"])
         publisher.publishes("t", b"0")
         self.assertEqual([each.payload for each in subscriber.take()], [b"0"])  # type: ignore[union-attr]
 
     def test_known_messages_go_on(self) -> None:
         """A QoS 2 message that was taken up before is acknowledged and released."""
-        publisher = self.lasting("p")
+        publisher = self.persistent("p")
         publisher.publishes("t", b"2", 2, 2)
         self.refusing()
         publisher.take()
@@ -436,23 +402,23 @@ class RefusingTests(SlowCase):
 
     def test_retained(self) -> None:
         """A message to be retained is passed on and not kept, the old one stays; taking one out is allowed."""
-        subscriber, publisher = self.lasting("s", "t"), self.rig.connect("p")
+        subscriber, publisher = self.persistent("s", "t"), self.rig.connect("p")
         publisher.publishes("t", b"old", retain=True)
         self.refusing()
         subscriber.take()
         publisher.publishes("t", b"new", retain=True)
         self.assertEqual([each.payload for each in subscriber.messages], [b"new"])
-        kept = self.rig.hub.retained.at("t")
+        kept = self.rig.hub.retained.get("t")
         assert kept is not None
         self.assertEqual(kept.payload, b"old")
-        self.assertEqual(self.journal.told, [])
+        self.assertEqual(self.journal.recorded, [])
         self.assertEqual(self.rig.hub.statistics.drops["store_refuses"], 1)
         publisher.publishes("t", b"", retain=True)
-        self.assertIsNone(self.rig.hub.retained.at("t"))
+        self.assertIsNone(self.rig.hub.retained.get("t"))
 
     def test_connect(self) -> None:
         """A session that would last is refused with "server unavailable", one that would not is served."""
-        standing = self.lasting("c")
+        standing = self.persistent("c")
         self.refusing()
         for version, code in (
             (Version.V5, ReasonCode.SERVER_UNAVAILABLE),
@@ -466,19 +432,19 @@ class RefusingTests(SlowCase):
 
     def test_subscribe(self) -> None:
         """A session that lasts gets no further subscriptions, one that does not does; unsubscribing is allowed."""
-        client, fleeting = self.lasting("c", "old"), self.rig.connect("f")
-        old = self.lasting("o", version=Version.V311, properties=Properties())
+        client, fleeting = self.persistent("c", "old"), self.rig.connect("f")
+        old = self.persistent("o", version=Version.V311, properties=Properties())
         self.refusing()
         self.assertEqual(client.subscribes("t"), [Suback(1, [ReasonCode.QUOTA_EXCEEDED])])
         self.assertEqual(old.subscribes("t"), [Suback(1, [0x80])])
         self.assertEqual(fleeting.subscribes("t"), [Suback(1, [2])])
-        self.assertEqual(self.journal.told, [])
-        client.says(Unsubscribe(2, ["old"]))
+        self.assertEqual(self.journal.recorded, [])
+        client.sends(Unsubscribe(2, ["old"]))
         self.journal.commit()
         self.assertEqual(client.take(), [Unsuback(2, [0])])
 
     def test_from_within(self) -> None:
-        """A program that embeds the broker is told by an error, but for what need not last."""
+        """A program that embeds the broker gets an error, except for what need not be durable."""
         broker = Broker(object(), ANYTHING, journal=self.journal)
         self.journal.accepting = False
         with self.assertRaises(StoreRefuses):
@@ -489,9 +455,9 @@ class RefusingTests(SlowCase):
 
     def test_wills(self) -> None:
         """A will is no new message: it is published with its quality of service, and kept."""
-        subscriber = self.lasting("s", "will")
-        leaving = self.lasting("c", will=Will("will", b"gone", 1, retain=True))
+        subscriber = self.persistent("s", "will")
+        leaving = self.persistent("c", will=Will("will", b"gone", 1, retain=True))
         self.refusing()
         leaving.loses()
         self.assertEqual([each.payload for each in subscriber.messages], [b"gone"])
-        self.assertEqual(self.journal.told, ["retained will", "delivery s will", "sent 1", "session c ended"])
+        self.assertEqual(self.journal.recorded, ["retained will", "delivery s will", "sent 1", "session c ended"])

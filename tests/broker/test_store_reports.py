@@ -25,16 +25,16 @@ class StoreReportsTests(SynchronousTestCase):
     """Log, health and metrics."""
 
     def setUp(self) -> None:
-        """Reports, and what they say."""
+        """Reports, and what they log."""
         events: list[dict[str, Any]] = []
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
         self.events = events
         self.health = Health(("listeners", "store"), optional=("store",), now=lambda: datetime(2030, 1, 1, tzinfo=UTC))
         self.health.holds("listeners")
-        self.store = StoreReports(self.health)
+        self.store = StoreReports(self.health, "broker.db")
 
-    def told(self) -> list[Event]:
+    def logged(self) -> list[Event]:
         """The events so far."""
         return [each["svc_event"] for each in self.events if "svc_event" in each]
 
@@ -45,9 +45,9 @@ class StoreReportsTests(SynchronousTestCase):
         return registry.get_sample_value(name, labels)
 
     def test_trouble(self) -> None:
-        """Trouble is told with its reason and what to do, shown beside readiness, and told when it is over."""
+        """Trouble is logged with its reason and hint, shown in readiness, and its end is logged."""
         self.store.accepting_changed(None)
-        self.assertEqual((self.told(), self.value("svc_broker_store_accepting")), ([], 1))
+        self.assertEqual((self.logged(), self.value("svc_broker_store_accepting")), ([], 1))
         self.store.accepting_changed(TROUBLE)
         condition = self.health.condition("store")
         self.assertEqual((condition.holds, condition.reason), (False, "mqtt_store_unavailable"))
@@ -58,40 +58,41 @@ class StoreReportsTests(SynchronousTestCase):
         self.store.accepting_changed(None)
         self.assertTrue(self.health.condition("store").holds)
         self.assertEqual(
-            self.told(), [Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_ACCEPTS]
+            self.logged(), [Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_ACCEPTS]
         )
         fields = self.events[0]["svc_fields"]
         self.assertEqual(fields["detail_reason"], "mqtt_store_unavailable")
         self.assertIn("disk is full; check the disk", fields["detail"])
+        self.assertEqual(self.events[0]["svc_attributes"], {"path": "broker.db"})
 
     def test_errors_are_counted_and_not_repeated(self) -> None:
-        """Every refusal is counted; of the same one the 1st, 2nd, 4th and 8th are told, and anew after it was well."""
-        for _second in range(9):
-            self.store.db_error("put", "db", "database or disk is full")
-        self.assertEqual(self.told(), [Event.BROKER_STORE_FAILED] * 4)
+        """Every error is counted; of the same one the 1st, 2nd, 4th and 8th are logged, and again after a success."""
+        for second in range(9):
+            self.store.db_error("put", "db", f"disk full, {second} octets free on its file system")
+        self.assertEqual(self.logged(), [Event.BROKER_STORE_FAILED] * 4)
         self.store.accepting_changed(None)
         self.store.db_error("put", "db", "database or disk is full")
-        self.assertEqual(self.told(), [Event.BROKER_STORE_FAILED] * 5)
+        self.assertEqual(self.logged(), [Event.BROKER_STORE_FAILED] * 5)
         self.assertEqual(self.value("svc_broker_store_errors_total", op="put"), 10)
         self.assertEqual(self.value("svc_broker_store_errors_total", op="close"), 0)
 
     def test_commits(self) -> None:
-        """Groups, their operations and their time add up, and are not told."""
+        """Groups, their operations and their time add up, and are not logged."""
         self.store.committed(3, 0.25)
         self.store.committed(4, 0.5)
         self.assertEqual(self.value("svc_broker_store_operations_total"), 7)
         self.assertEqual(self.value("svc_broker_store_commit_seconds_count"), 2)
         self.assertEqual(self.value("svc_broker_store_commit_seconds_sum"), 0.75)
-        self.assertEqual(self.told(), [])
+        self.assertEqual(self.logged(), [])
 
     def test_left_behind(self) -> None:
-        """What is not durable at the end is told by number and size."""
+        """What is not durable at the stop is logged by number and size."""
         self.store.left_behind(3, 1500)
-        self.assertEqual(self.told(), [Event.BROKER_STORE_LEFT_BEHIND])
-        self.assertEqual(self.events[0]["svc_attributes"], {"operations": 3, "octets": 1500})
+        self.assertEqual(self.logged(), [Event.BROKER_STORE_LEFT_BEHIND])
+        self.assertEqual(self.events[0]["svc_attributes"], {"operations": 3, "octets": 1500, "path": "broker.db"})
 
     def test_damage(self) -> None:
-        """Damage, what was set aside and what lies aside are told with their paths."""
+        """Damage, and databases that were renamed, are logged with their paths."""
         self.store.damaged("/b.db")
         self.store.set_aside("/b.db", "/b.db.corrupt-1")
         self.store.lies_aside(["/b.db.corrupt-1", "/b.db.corrupt-2"])

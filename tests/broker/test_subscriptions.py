@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.subscriptions import REMEMBERED_TOPIC, Group, Route, SubscriptionTree
-from svc.wire.mqtt import Subscription, matches, shared
+from svc.broker.subscriptions import CACHED_TOPIC_LENGTH, Route, SharedGroup, SubscriptionTree
+from svc.wire.mqtt import Subscription, matches, split_shared
 from tests.broker.topics import FILTERS, SHARED, TOPICS
 
 CLIENTS = st.sampled_from(["x", "y", "z"])
@@ -33,7 +33,7 @@ class Model:
         """One merged route for each client with a filter that matches."""
         found: Direct = {}
         for (client, wanted), (qos, no_local, keep, identifier) in self.held.items():
-            if shared(wanted) is not None or not matches(wanted, topic):
+            if split_shared(wanted) is not None or not matches(wanted, topic):
                 continue
             own = () if identifier is None else (identifier,)
             old = found.get(client)
@@ -48,7 +48,7 @@ class Model:
         """The members of each group whose filter matches."""
         found: dict[tuple[str, str], set[str]] = {}
         for client, wanted in self.held:
-            share = shared(wanted)
+            share = split_shared(wanted)
             if share is not None and matches(share.filter, topic):
                 found.setdefault((share.group, share.filter), set()).add(client)
         return found
@@ -62,7 +62,7 @@ class TreeTests(SynchronousTestCase):
         self, changes: list[tuple[str, str, str, tuple[int, bool, bool, int | None]]], topics: list[str]
     ) -> None:
         """The tree finds who matching one filter after the other finds, after every change, remembered or not."""
-        tree: SubscriptionTree[str] = SubscriptionTree(remembered=3)
+        tree: SubscriptionTree[str] = SubscriptionTree(topics=3)
         model = Model()
         for action, client, wanted, (qos, no_local, keep, identifier) in changes:
             if action == "add":
@@ -102,19 +102,19 @@ class TreeTests(SynchronousTestCase):
 
     def test_remembered_routes_are_bounded(self) -> None:
         """Topics without end do not fill the memory."""
-        tree: SubscriptionTree[str] = SubscriptionTree(remembered=10)
+        tree: SubscriptionTree[str] = SubscriptionTree(topics=10)
         tree.add("x", Subscription("#"), None)
         for number in range(100):
             self.assertEqual(len(tree.routes(str(number)).direct), 1)
-            self.assertLessEqual(len(tree._known), 10)
+            self.assertLessEqual(len(tree._cache), 10)
 
     def test_long_topics_are_not_remembered(self) -> None:
         """What is remembered is bounded in octets too: a topic may have 65,535."""
         tree: SubscriptionTree[str] = SubscriptionTree()
         tree.add("x", Subscription("#"), None)
-        for octets in (REMEMBERED_TOPIC, REMEMBERED_TOPIC + 1):
+        for octets in (CACHED_TOPIC_LENGTH, CACHED_TOPIC_LENGTH + 1):
             self.assertEqual(len(tree.routes("a" * octets).direct), 1)
-        self.assertEqual([len(each) for each in tree._known], [REMEMBERED_TOPIC])
+        self.assertEqual([len(each) for each in tree._cache], [CACHED_TOPIC_LENGTH])
 
     def test_routes_of_all_topics_are_bounded(self) -> None:
         """Many subscribers of many topics do not multiply; more than the bound for one topic are not remembered."""
@@ -123,11 +123,11 @@ class TreeTests(SynchronousTestCase):
             tree.add(number, Subscription("#"), 1)
         for number in range(12):
             self.assertEqual(len(tree.routes(str(number)).direct), 4)
-            self.assertEqual(len(tree._known), number % 5 + 1)
+            self.assertEqual(len(tree._cache), number % 5 + 1)
         for number in range(41):
             tree.add(number, Subscription("many"), None)
         self.assertEqual(len(tree.routes("many").direct), 41)
-        self.assertEqual(len(tree._known), 0)
+        self.assertEqual(len(tree._cache), 0)
 
     def test_many_subscriptions_of_one(self) -> None:
         """Overlapping subscriptions are one route: the best of all of them, with every identifier."""
@@ -145,13 +145,13 @@ class GroupTests(SynchronousTestCase):
     @given(st.integers(1, 6), st.integers(1, 40))
     def test_in_turn(self, members: int, messages: int) -> None:
         """Every member gets as many messages as every other one, give or take one."""
-        group: Group[int] = Group({each: Route(each, 1, False, False, ()) for each in range(members)})
+        group: SharedGroup[int] = SharedGroup({each: Route(each, 1, False, False, ()) for each in range(members)})
         first = [next(group.in_turn()).subscriber for _ in range(messages)]
         counts = [first.count(each) for each in range(members)]
         self.assertLessEqual(max(counts) - min(counts), 1)
 
     def test_everybody_once(self) -> None:
         """All members are offered, the one whose turn it is first."""
-        group: Group[int] = Group({each: Route(each, 1, False, False, ()) for each in range(3)})
+        group: SharedGroup[int] = SharedGroup({each: Route(each, 1, False, False, ()) for each in range(3)})
         orders = [[each.subscriber for each in group.in_turn()] for _ in range(3)]
         self.assertEqual(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1]])

@@ -24,7 +24,7 @@ class WillTests(SynchronousTestCase):
         self.watcher = self.rig.connect("watcher")
         self.watcher.subscribes(Subscription("will", 0))
 
-    def lasting(self, made: Will | None = None, seconds: int = 100, **more: Any) -> Peer:
+    def persistent(self, made: Will | None = None, seconds: int = 100, **more: Any) -> Peer:
         """A client whose session lasts."""
         return self.rig.connect(
             "c", clean_start=False, will=made, properties=Properties(session_expiry=seconds), **more
@@ -38,26 +38,26 @@ class WillTests(SynchronousTestCase):
         """Without a delay a will is published when the connection is lost, whether the session lasts or not."""
         self.rig.connect("c", will=will(b"1")).loses()
         self.assertEqual(self.seen(), [b"1"])
-        self.lasting(will(b"2")).loses()
+        self.persistent(will(b"2")).loses()
         self.assertEqual(self.seen(), [b"2"])
         self.rig.passes(1000)
         self.assertEqual(self.seen(), [])
 
     def test_goodbye(self) -> None:
         """DISCONNECT with reason 0 takes the will with it, for ever [MQTT-3.14.4-3]."""
-        self.lasting(will()).says(Disconnect(0))
+        self.persistent(will()).sends(Disconnect(0))
         self.rig.passes(1000)
         self.assertEqual(self.seen(), [])
 
     def test_any_other_reason(self) -> None:
         """Every other reason leaves it."""
         for code in (0x04, 0x80, 0x99):
-            self.rig.connect("c", will=will()).says(Disconnect(code))
+            self.rig.connect("c", will=will()).sends(Disconnect(code))
             self.assertEqual(self.seen(), [b"gone"])
 
     def test_delay(self) -> None:
         """A will with a delay is published when it is over, not before, once, and without the delay's property."""
-        self.lasting(will(will_delay=10, content_type="x")).loses()
+        self.persistent(will(will_delay=10, content_type="x")).loses()
         self.rig.passes(9)
         self.assertEqual(self.seen(), [])
         self.rig.passes(1)
@@ -72,7 +72,7 @@ class WillTests(SynchronousTestCase):
 
     def test_session_ends_before_the_delay(self) -> None:
         """The end of the session publishes the will [MQTT-3.1.3-9]."""
-        self.lasting(will(will_delay=100), seconds=5).loses()
+        self.persistent(will(will_delay=100), seconds=5).loses()
         self.rig.passes(4)
         self.assertEqual(self.seen(), [])
         self.rig.passes(1)
@@ -80,9 +80,9 @@ class WillTests(SynchronousTestCase):
 
     def test_back_in_time(self) -> None:
         """A client that is back before the delay is over has no will but its new one [MQTT-3.1.3-9]."""
-        self.lasting(will(b"old", will_delay=10)).loses()
+        self.persistent(will(b"old", will_delay=10)).loses()
         self.rig.passes(9)
-        again = self.lasting(will(b"new"))
+        again = self.persistent(will(b"new"))
         self.rig.passes(100)
         self.assertEqual(self.seen(), [])
         again.loses()
@@ -90,27 +90,27 @@ class WillTests(SynchronousTestCase):
 
     def test_taken_over(self) -> None:
         """Another connection of the client publishes the will of the first, but for one with a delay."""
-        first = self.lasting(will(b"1"))
-        second = self.lasting(will(b"2", will_delay=10))
+        first = self.persistent(will(b"1"))
+        second = self.persistent(will(b"2", will_delay=10))
         self.assertEqual(first.closed, ReasonCode.SESSION_TAKEN_OVER)
         self.assertEqual(self.seen(), [b"1"])
-        self.lasting()
+        self.persistent()
         self.assertEqual(second.closed, ReasonCode.SESSION_TAKEN_OVER)
         self.rig.passes(1000)
         self.assertEqual(self.seen(), [])
 
     def test_clean_start_ends_the_wait(self) -> None:
         """A clean start ends the session, and so publishes a will that waits."""
-        self.lasting(will(b"1", will_delay=10)).loses()
+        self.persistent(will(b"1", will_delay=10)).loses()
         self.rig.connect("c")
         self.assertEqual(self.seen(), [b"1"])
-        self.lasting(will(b"2", will_delay=10))
+        self.persistent(will(b"2", will_delay=10))
         self.rig.connect("c")
         self.assertEqual(self.seen(), [b"2"])
 
     def test_expiry_begins_with_the_message(self) -> None:
         """The expiry interval of a will counts from its publication, not from CONNECT."""
-        client = self.lasting(will(message_expiry=5))
+        client = self.persistent(will(message_expiry=5))
         self.rig.passes(60)
         client.loses()
         (message,) = self.watcher.messages
@@ -127,10 +127,10 @@ class WillTests(SynchronousTestCase):
 
     def test_not_for_itself(self) -> None:
         """A client that is back gets no will of its own by a subscription with No Local."""
-        client = self.lasting(will())
+        client = self.persistent(will())
         client.subscribes(Subscription("will", 1, no_local=True))
         client.loses()
-        back = self.lasting()
+        back = self.persistent()
         self.assertEqual(back.take(), [])
         self.assertEqual(self.seen(), [b"gone"])
         self.assertEqual(back.publishes("other", b"", 1), [Acknowledgement(PacketType.PUBACK, 7, 0x10)])

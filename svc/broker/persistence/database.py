@@ -17,6 +17,7 @@ from svc.broker.persistence.errors import PersistenceCorrupt
 from svc.broker.persistence.loading import Found, Going, Unreadable, load
 from svc.broker.persistence.schema import BROKER
 from svc.broker.persistence.writer import JournalWriter
+from svc.store.disk import refusal
 from svc.store.errors import StoreUnavailable
 from svc.store.interface import StoreObserver
 from svc.store.opening import open_checked
@@ -121,13 +122,13 @@ def open_and_read(place: Place, observer: StoreObserver, progress: Progress) -> 
             path, reserve, observer=observer, wall=place.wall, connect=place.connect, schema=BROKER
         )
         found = _read(path, connection, progress.going)
-        return _with_reserve(JournalWriter(path, connection, reserve, connect=place.connect), reserve, found)
+        return _with_reserve(path, JournalWriter(path, connection, reserve, connect=place.connect), reserve, found)
     except BaseException as error:
         if connection is not None:
             connection.close()
         reserve.close()
         if isinstance(error, OSError):
-            raise StoreUnavailable(path=path, detail=error.strerror or str(error)) from error
+            raise StoreUnavailable(path=path, detail=refusal(path, error)) from error
         raise
 
 
@@ -141,11 +142,11 @@ def _read(path: str, connection: sqlite3.Connection, going: Going) -> Found:
         raise opening_error(path, error) from error
 
 
-def _with_reserve(writer: JournalWriter, reserve: Reserve, found: Found) -> Opened:
+def _with_reserve(path: str, writer: JournalWriter, reserve: Reserve, found: Found) -> Opened:
     try:
         reserve.fill()
     except OSError as error:
         # What is kept can be delivered; anything new waits until the disk has room for the reserve again.
         writer.degraded = True
-        return Opened(writer, found, error.strerror or str(error))
+        return Opened(writer, found, refusal(path, error))
     return Opened(writer, found)

@@ -190,7 +190,7 @@ class Groups:
         if self.accepting and (len(operations) >= self._room[0] or group.weight >= self._room[1]):
             self._judge()
 
-    def safe(self, then: Callable[[], None]) -> None:
+    def when_durable(self, then: Callable[[], None]) -> None:
         """
         Call when all that was recorded so far is durable; at once where nothing waits, and in the order of the calls.
 
@@ -233,7 +233,8 @@ class Groups:
         groups = [each for each in (self._current, self._growing) if each is not None]
         operations = [operation for group in groups for operation in group.operations]
         if operations:
-            lane.submit(Task(operations, sum(each.weight for each in groups), self._degraded))
+            weight = sum(each.weight for each in groups)
+            lane.submit(Task(operations, weight, self._degraded, repeated=self._current is not None))
         ended = self._ending.begin()
         lane.stop()
         return ended

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred
 
 from svc.broker.journal import Delivery, SessionRecord
-from svc.broker.message import Message, octets_held
+from svc.broker.message import Message, memory_size
 from svc.broker.persistence.groups import Groups
 from svc.broker.persistence.loading import Found
 from svc.broker.persistence.operations import (
@@ -38,8 +38,8 @@ class SqliteJournal:
         self._groups = groups
         self._record = groups.record
         self._last_message, self._last_delivery = found.last_message, found.last_delivery
-        self._known = {each.record.client_id for each in found.remains.sessions}
-        self._retained = {each.topic: each for each in found.remains.retained}
+        self._known = {each.record.client_id for each in found.recovered.sessions}
+        self._retained = {each.topic: each for each in found.recovered.retained}
 
     @property
     def accepting(self) -> bool:
@@ -51,14 +51,14 @@ class SqliteJournal:
         """Operations and octets that are not durable yet."""
         return self._groups.waiting
 
-    def safe(self, then: Callable[[], None]) -> None:
+    def when_durable(self, then: Callable[[], None]) -> None:
         """
         Call when all that was recorded so far is durable; at once where nothing waits, and in the order of the calls.
 
         Args:
             then: what to call.
         """
-        self._groups.safe(then)
+        self._groups.when_durable(then)
 
     def close(self) -> Deferred[None]:
         """
@@ -78,7 +78,7 @@ class SqliteJournal:
         """
         self._known.add(record.client_id)
         will = record.will
-        octets = 0 if will is None else octets_held(will.topic, will.payload, will.properties)
+        octets = 0 if will is None else memory_size(will.topic, will.payload, will.properties)
         self._record(Kind.SESSION, session_parameters(record), octets)
 
     def session_ended(self, client_id: str) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from svc.broker.journal import Delivery, Remains, Restored, SessionRecord, Stage
+from svc.broker.journal import Delivery, RecoveredSession, RecoveredState, SessionRecord, Stage
 from svc.broker.message import Message
 from svc.errors import SvcError
 from svc.wire.mqtt import Properties, Subscription, Version, Will
 from svc.wire.mqtt.primitives import Cursor
-from svc.wire.mqtt.properties import NONE, Place, read
+from svc.wire.mqtt.properties import NO_PROPERTIES, PropertyOwner, read_properties
 
 #: Properties of one stored packet; what was taken in kept a lower limit.
 PROPERTIES: Final = 100_000
@@ -36,12 +36,12 @@ class Found:
     What there was.
 
     Args:
-        remains: for the core.
+        recovered: for the core.
         last_message: the highest number of a message.
         last_delivery: the highest number of a delivery.
     """
 
-    remains: Remains
+    recovered: RecoveredState
     last_message: int
     last_delivery: int
 
@@ -75,7 +75,7 @@ def _loaded(connection: sqlite3.Connection, going: Going) -> Found:
             yield from found
 
     messages = {row[0]: _message(row) for row in rows("SELECT * FROM message")}
-    sessions = {row[0]: Restored(_record(row)) for row in rows("SELECT * FROM session ORDER BY rowid")}
+    sessions = {row[0]: RecoveredSession(_record(row)) for row in rows("SELECT * FROM session ORDER BY rowid")}
     for client_id, topic_filter, *options, identifier in rows("SELECT * FROM subscription"):
         qos, no_local, as_published, handling = options
         subscription = Subscription(topic_filter, qos, bool(no_local), bool(as_published), handling)
@@ -89,7 +89,7 @@ def _loaded(connection: sqlite3.Connection, going: Going) -> Found:
     retained = [_referred(messages[message]) for _topic, message in rows("SELECT * FROM retained")]
     if not all(each.references for each in messages.values()):
         raise LookupError("a message that nobody waits for")
-    return Found(Remains(list(sessions.values()), retained), max(messages, default=0), last_delivery)
+    return Found(RecoveredState(list(sessions.values()), retained), max(messages, default=0), last_delivery)
 
 
 def _referred(message: Message) -> Message:
@@ -119,9 +119,9 @@ def _record(row: tuple[object, ...]) -> SessionRecord:
     return SessionRecord(client_id, owner, level, expiry, ended, will, due)  # type: ignore[arg-type]
 
 
-def _properties(octets: object, place: Place) -> Properties:
+def _properties(octets: object, place: PropertyOwner) -> Properties:
     if octets == _NOTHING:
-        return NONE
+        return NO_PROPERTIES
     if not isinstance(octets, bytes):
         raise TypeError("no octets")
-    return read(Cursor(place, octets, 0, len(octets)), place, "client", PROPERTIES)
+    return read_properties(Cursor(place, octets, 0, len(octets)), place, "client", PROPERTIES)

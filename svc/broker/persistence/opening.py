@@ -16,19 +16,19 @@ from typing import Final, Generic, TypeVar, overload
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads
 
-from svc.broker.journal import Remains, Restored
+from svc.broker.journal import RecoveredSession, RecoveredState
 from svc.broker.persistence.database import Opened, Place, Progress, open_and_read
 from svc.broker.persistence.errors import PersistenceSilent, PersistenceStuck, in_our_words
 from svc.broker.persistence.groups import GroupLimits, Groups, JournalObserver, SilentJournalObserver
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.loading import SLICE, Going
 from svc.broker.persistence.writer import JournalWriter
+from svc.process.clock import utc_now
 from svc.store.ending import BoundedEnd
 from svc.store.errors import StoreError
 from svc.store.interface import SilentStoreObserver
 from svc.store.lanes import Lane, ThreadLane
 from svc.store.schema import Connect, plain_connect
-from svc.store.sqlite import utc_now
 from svc.store.threaded import LaneMaker, StoreReactor
 
 #: Octets kept back on the disk for what runs when it becomes full: acknowledgements and ends, which are small.
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 def open_journal(
     path: str,
-    make: Callable[[SqliteJournal, Remains], T],
+    make: Callable[[SqliteJournal, RecoveredState], T],
     *,
     reactor: StoreReactor,
     observer: JournalObserver | None = None,
@@ -106,7 +106,7 @@ class _Opening(Generic[T]):
     def __init__(
         self,
         place: Place,
-        make: Callable[[SqliteJournal, Remains], T],
+        make: Callable[[SqliteJournal, RecoveredState], T],
         *,
         reactor: StoreReactor,
         observer: JournalObserver,
@@ -208,8 +208,8 @@ class _Opening(Generic[T]):
                 lanes=self._lanes,
             )
             journal = SqliteJournal(groups, found)
-            sessions = _Watched(found.remains.sessions, self._progress.going)
-            made = self._make(journal, Remains(sessions, found.remains.retained))
+            sessions = _Watched(found.recovered.sessions, self._progress.going)
+            made = self._make(journal, RecoveredState(sessions, found.recovered.retained))
         except BaseException:
             writer.close()
             raise
@@ -240,10 +240,10 @@ class _Relayed(SilentStoreObserver):
         self._reactor.callFromThread(self._observer.lies_aside, paths)
 
 
-class _Watched(Sequence[Restored]):
+class _Watched(Sequence[RecoveredSession]):
     """Sessions that say after each slice that they go on, to whoever walks through them."""
 
-    def __init__(self, sessions: Sequence[Restored], going: Going) -> None:
+    def __init__(self, sessions: Sequence[RecoveredSession], going: Going) -> None:
         self._sessions = sessions
         self._going = going
 
@@ -251,15 +251,15 @@ class _Watched(Sequence[Restored]):
         return len(self._sessions)
 
     @overload
-    def __getitem__(self, index: int) -> Restored: ...
+    def __getitem__(self, index: int) -> RecoveredSession: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Restored]: ...
+    def __getitem__(self, index: slice) -> Sequence[RecoveredSession]: ...
 
-    def __getitem__(self, index: int | slice) -> Restored | Sequence[Restored]:
+    def __getitem__(self, index: int | slice) -> RecoveredSession | Sequence[RecoveredSession]:
         return self._sessions[index]
 
-    def __iter__(self) -> Iterator[Restored]:
+    def __iter__(self) -> Iterator[RecoveredSession]:
         for number, session in enumerate(self._sessions):
             if number % SLICE == 0:
                 self._going()

@@ -12,7 +12,7 @@ from typing import Final
 from svc.broker.journal import Delivery, SessionRecord
 from svc.broker.message import Message
 from svc.wire.mqtt import Subscription
-from svc.wire.mqtt.properties import written
+from svc.wire.mqtt.properties import encode_properties
 
 Value = int | float | str | bytes | None
 Parameters = tuple[Value, ...]
@@ -55,7 +55,7 @@ def session_parameters(record: SessionRecord) -> Parameters:
     will = record.will
     last = _NO_WILL
     if will is not None:
-        properties = written(will.properties, "WILL", "client")
+        properties = encode_properties(will.properties, "WILL", "client")
         last = (will.topic, will.payload, will.qos, int(will.retain), properties)
     return (record.client_id, record.owner, int(record.version), record.expiry, record.ended, *last, record.will_due)
 
@@ -99,7 +99,7 @@ def message_parameters(message: Message) -> Parameters:
         message.payload,
         message.qos,
         int(message.retain),
-        written(message.properties, "PUBLISH", "client"),
+        encode_properties(message.properties, "PUBLISH", "client"),
         message.publisher,
         message.expires,
     )

@@ -7,8 +7,6 @@ acknowledged while the disk was busy with the group before costs nothing.
 
 from __future__ import annotations
 
-import errno
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,11 +50,13 @@ class Task:
         operations: a group to be made durable in one transaction; none where it is only asked how it is.
         weight: about how many octets they write.
         recover: whether to find out first if writing is possible again.
+        repeated: whether a part of it may be durable already.
     """
 
     operations: Sequence[Operation]
     weight: int
     recover: bool = False
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,9 @@ class JournalWriter(ConnectedWriter):
                 self._write(task)
                 stored = True
             except sqlite3.Error as error:
-                refusals.append(str(error))
-                self._give_way(Refused("db", error))
+                refused = self.refused("db", error)
+                refusals.append(refused.detail)
+                self._give_way(refused)
                 full = primary_code(error) == sqlite3.SQLITE_FULL
                 # What a failed synchronisation left on the disk nobody knows.
                 self._doubtful = self._doubtful or not full
@@ -125,9 +126,9 @@ class JournalWriter(ConnectedWriter):
         try:
             self.recover()
         except Refused as refused:
-            return [str(refused.error)]
-        except OSError as error:
-            return [error.strerror or os.strerror(errno.EIO)]
+            return [refused.detail]
+        except OSError:
+            return [self.trouble]
         self._doubtful = False
         return []
 
@@ -136,13 +137,13 @@ class JournalWriter(ConnectedWriter):
             self._checkpoint("TRUNCATE")
             self._doubtful = False
         with Transaction(self._ready()) as connection:
-            for kind, parameters in condensed(task.operations):
+            for kind, parameters in condensed(task.operations, repeated=task.repeated):
                 for statement in _STATEMENTS[kind]:
                     connection.executemany(statement, parameters)
         self._unchecked += task.weight
 
 
-def condensed(operations: Iterable[Operation]) -> Iterator[tuple[Kind, list[Parameters]]]:
+def condensed(operations: Iterable[Operation], *, repeated: bool = False) -> Iterator[tuple[Kind, list[Parameters]]]:
     """
     Put a group into the order in which it is cheapest to write.
 
@@ -151,6 +152,7 @@ def condensed(operations: Iterable[Operation]) -> Iterator[tuple[Kind, list[Para
 
     Args:
         operations: the group.
+        repeated: whether a part of it may be durable already, so that rows that are not made have to be taken out.
 
     Yields:
         Runs of one kind.
@@ -168,11 +170,11 @@ def condensed(operations: Iterable[Operation]) -> Iterator[tuple[Kind, list[Para
             rows[kind][parameters[0]] = parameters
         else:
             others.append((kind, parameters))
-    _take_out(rows[Kind.MESSAGE], rows[Kind.MESSAGE_OVER])
+    _take_out(rows[Kind.MESSAGE], rows[Kind.MESSAGE_OVER], repeated)
     deliveries, changes = rows[Kind.DELIVERY], rows[Kind.DELIVERY_CHANGED]
     for number in rows[Kind.DELIVERY_OVER]:
         changes.pop(number, None)
-    _take_out(deliveries, rows[Kind.DELIVERY_OVER])
+    _take_out(deliveries, rows[Kind.DELIVERY_OVER], repeated)
     for number in [each for each in changes if each in deliveries]:
         deliveries[number] = (*deliveries[number][:-2], *changes.pop(number)[1:])
     for kind, found in rows.items():
@@ -182,6 +184,8 @@ def condensed(operations: Iterable[Operation]) -> Iterator[tuple[Kind, list[Para
         yield kind, [parameters for _kind, parameters in run]
 
 
-def _take_out(made: dict[object, Parameters], over: dict[object, Parameters]) -> None:
+def _take_out(made: dict[object, Parameters], over: dict[object, Parameters], repeated: bool) -> None:
     for number in [each for each in over if each in made]:
-        del made[number], over[number]
+        del made[number]
+        if not repeated:
+            del over[number]

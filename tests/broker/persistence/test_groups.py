@@ -18,7 +18,7 @@ class GroupTests(KeptCase):
 
     def test_one_round_is_one_group(self) -> None:
         """What one round records is one transaction; what comes while it is written is the next one."""
-        subscriber, publisher = self.lasting("s", "t"), self.lasting("p")
+        subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         subscriber.loses()
         self.kept.settle()
         before = len(self.kept.notes.commits)
@@ -41,7 +41,7 @@ class GroupTests(KeptCase):
     def test_at_once_where_nothing_waits(self) -> None:
         """Whoever asks when all is durable is called at once."""
         called: list[int] = []
-        self.kept.journal.safe(lambda: called.append(1))
+        self.kept.journal.when_durable(lambda: called.append(1))
         self.assertEqual(called, [1])
 
     def test_order_of_calls(self) -> None:
@@ -50,16 +50,16 @@ class GroupTests(KeptCase):
 
         def first() -> None:
             called.append("first")
-            journal.safe(lambda: called.append("asked by first"))
+            journal.when_durable(lambda: called.append("asked by first"))
             raise RuntimeError("a defect")
 
         journal.received("c", 1)
-        journal.safe(first)
-        journal.safe(lambda: called.append("second"))
+        journal.when_durable(first)
+        journal.when_durable(lambda: called.append("second"))
         self.kept.round()
-        journal.safe(lambda: called.append("third"))
+        journal.when_durable(lambda: called.append("third"))
         journal.received("c", 2)
-        journal.safe(lambda: called.append("next group"))
+        journal.when_durable(lambda: called.append("next group"))
         self.kept.lane.run()
         self.kept.reactor.deliver()
         self.assertEqual(called, ["first", "second", "third"])
@@ -71,15 +71,15 @@ class GroupTests(KeptCase):
         """Where nothing is recorded meanwhile, whoever is asked for by a call comes behind those who wait."""
         journal, called = self.kept.journal, []
         journal.received("c", 1)
-        journal.safe(lambda: journal.safe(lambda: called.append("later")))
-        journal.safe(lambda: called.append("sooner"))
+        journal.when_durable(lambda: journal.when_durable(lambda: called.append("later")))
+        journal.when_durable(lambda: called.append("sooner"))
         self.kept.settle()
         self.assertEqual(called, ["sooner", "later"])
 
     def test_close_writes_what_waits(self) -> None:
         """At the end what was handed over and what was not becomes durable, whatever the thread has said."""
-        self.lasting("s", "t").loses()
-        publisher = self.lasting("p")
+        self.persistent("s", "t").loses()
+        publisher = self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
         self.kept.round()
         publisher.publishes("t", b"2", 1, 2)
@@ -88,9 +88,21 @@ class GroupTests(KeptCase):
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
         self.kept.begin()
 
+    def test_close_after_a_group_whose_end_was_not_reported(self) -> None:
+        """A message that is durable already and was acknowledged since is removed, so that the next start succeeds."""
+        subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
+        publisher.publishes("t", b"1", 1, 1)
+        self.kept.round()
+        self.kept.lane.run()
+        self.assertEqual(self.kept.rows("message"), 1)
+        subscriber.answers(PUBACK, 1)
+        self.kept.close()
+        self.assertEqual((self.kept.rows("message"), self.kept.rows("delivery")), (0, 0))
+        self.kept.begin()
+
     def test_came_and_went(self) -> None:
         """What was acknowledged before its group was written is not written."""
-        subscriber, publisher = self.lasting("s", "t"), self.lasting("p")
+        subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
         subscriber.answers(PUBACK, 1)
         kinds = [kind for kind, _rows in condensed(self.kept.journal._groups._growing.operations)]
@@ -120,8 +132,8 @@ class EndTests(KeptCase):
     def setUp(self) -> None:
         """A publisher whose messages wait for somebody who is away."""
         super().setUp()
-        self.lasting("s", "t").loses()
-        self.publisher = self.lasting("p")
+        self.persistent("s", "t").loses()
+        self.publisher = self.persistent("p")
         self.kept.settle()
 
     def published(self, packet_id: int) -> None:

@@ -131,8 +131,8 @@ class OpeningTests(SynchronousTestCase):
     def test_no_room_for_the_reserve(self) -> None:
         """A start without room for the reserve delivers what is there, and takes something new when there is room."""
         self.kept.more["reserve_size"] = 1 << 60
-        remains = self.kept.begin()
-        self.assertEqual(len(list(remains.sessions)), 1)
+        recovered = self.kept.begin()
+        self.assertEqual(len(list(recovered.sessions)), 1)
         self.assertFalse(self.kept.journal.accepting)
         self.assertEqual(self.kept.notes.troubles[-1], "mqtt_store_unavailable")
         self.kept.journal._groups._writer._reserve.size = 4096  # type: ignore[attr-defined]
@@ -144,5 +144,5 @@ class OpeningTests(SynchronousTestCase):
     def test_empty(self) -> None:
         """A new database holds nothing."""
         kept = Kept(self.mktemp())
-        remains = kept.begin()
-        self.assertEqual((list(remains.sessions), list(remains.retained)), ([], []))
+        recovered = kept.begin()
+        self.assertEqual((list(recovered.sessions), list(recovered.retained)), ([], []))

@@ -26,7 +26,7 @@ class RestoreTests(KeptCase):
 
     def test_nothing_is_left_over(self) -> None:
         """When all is delivered, released, unsubscribed and over, every table is empty; a message is stored once."""
-        one, two, publisher = self.lasting("one", "t"), self.lasting("two", "t"), self.lasting("p")
+        one, two, publisher = self.persistent("one", "t"), self.persistent("two", "t"), self.persistent("p")
         one.loses()
         two.loses()
         publisher.publishes("t", b"kept", 2, 5, retain=True)
@@ -35,7 +35,7 @@ class RestoreTests(KeptCase):
         expected = {"session": 3, "subscription": 2, "message": 1, "delivery": 2, "received": 1, "retained": 1}
         self.assertEqual(counts, expected)
         rig = self.again()
-        publisher = self.lasting("p")
+        publisher = self.persistent("p")
         publisher.answers(PUBREL, 5)
         publisher.publishes("t", b"", retain=True)
         for name in ("one", "two"):
@@ -44,7 +44,7 @@ class RestoreTests(KeptCase):
             peer.answers(PUBREC, 1)
             self.kept.settle()
             peer.answers(PUBCOMP, 1)
-            peer.says(Unsubscribe(9, ["t"]))
+            peer.sends(Unsubscribe(9, ["t"]))
             peer.loses()
         publisher.loses()
         rig.passes(3600)
@@ -56,9 +56,9 @@ class RestoreTests(KeptCase):
         subscription = Subscription("t/#", 2, retain_as_published=True)
         away = self.rig.connect("s", **LASTING)
         self.kept.settle()
-        away.says(Subscribe(1, [subscription], Properties(subscription_identifiers=(77,))))
+        away.sends(Subscribe(1, [subscription], Properties(subscription_identifiers=(77,))))
         away.loses()
-        publisher = self.lasting("p")
+        publisher = self.persistent("p")
         properties = Properties(
             payload_format=1,
             message_expiry=100,
@@ -86,8 +86,8 @@ class RestoreTests(KeptCase):
 
     def test_stages(self) -> None:
         """Each delivery goes on where it was: unsent, sent with its identifier, released."""
-        away = self.lasting("s", "t", properties=Properties(session_expiry=3600, receive_maximum=2))
-        publisher = self.lasting("p")
+        away = self.persistent("s", "t", properties=Properties(session_expiry=3600, receive_maximum=2))
+        publisher = self.persistent("p")
         for number in (1, 2, 3):
             publisher.publishes("t", b"%d" % number, 2, number)
         self.kept.settle()
@@ -109,8 +109,8 @@ class RestoreTests(KeptCase):
         """Subscriptions with their options, owner, version, expiry and will come back; a fleeting session does not."""
         options = Subscription("$share/g/t", 1), Subscription("n", 2, True, True, 2)
         will = Will("will", b"gone", 1, True, Properties(will_delay=5, content_type="x"))
-        self.lasting("kept", *options, who=ALICE, will=will)
-        self.lasting("old", "u", version=Version.V311, properties=Properties())
+        self.persistent("kept", *options, who=ALICE, will=will)
+        self.persistent("old", "u", version=Version.V311, properties=Properties())
         fleeting = self.rig.connect("fleeting")
         fleeting.subscribes("f")
         self.kept.settle()
@@ -124,13 +124,13 @@ class RestoreTests(KeptCase):
         self.assertEqual(sessions["old"].version, Version.V311)
         self.assertEqual(rig.connect("kept", **LASTING).error.reason, "mqtt_session_owned")  # type: ignore[union-attr]
         rig.passes(5)
-        message = rig.hub.retained.at("will")
+        message = rig.hub.retained.get("will")
         assert message is not None
         self.assertEqual((message.payload, message.properties.content_type), (b"gone", "x"))
 
     def test_expiry_goes_on(self) -> None:
         """Time that passed while nothing ran counts."""
-        self.lasting("s").loses()
+        self.persistent("s").loses()
         self.kept.settle()
         self.rig.clock.now += 3599
         self.assertIn("s", self.again().hub.sessions)
@@ -141,8 +141,8 @@ class RestoreTests(KeptCase):
 
     def test_will_once(self) -> None:
         """A will that was published is not published again by a crash after it, nor lost by one before it."""
-        self.lasting("w", "will")
-        self.lasting("c", will=Will("will", b"gone", 1)).loses()
+        self.persistent("w", "will")
+        self.persistent("c", will=Will("will", b"gone", 1)).loses()
         self.again()
         self.rig.passes(1)
         self.assertEqual(self.rig.hub.sessions["w"].waiting, 1)
@@ -153,9 +153,9 @@ class RestoreTests(KeptCase):
 
     def test_end_of_a_session(self) -> None:
         """A session that ends takes what it had sent and received with it."""
-        self.lasting("p").publishes("t", b"m", 2, 5)
-        self.lasting("s", "t").loses()
-        self.lasting("p", clean_start=True).publishes("t", b"m", 1, 6)
+        self.persistent("p").publishes("t", b"m", 2, 5)
+        self.persistent("s", "t").loses()
+        self.persistent("p", clean_start=True).publishes("t", b"m", 1, 6)
         self.kept.settle()
         self.assertEqual((self.kept.rows("received"), self.kept.rows("delivery")), (0, 1))
         self.rig.connect("s", clean_start=True)
@@ -165,32 +165,32 @@ class RestoreTests(KeptCase):
 
     def test_retained_once_more(self) -> None:
         """The last retained message of a topic comes back, and the ones before it are gone."""
-        publisher = self.lasting("p")
+        publisher = self.persistent("p")
         for payload in (b"1", b"2", b"3"):
             publisher.publishes("t", payload, 1, retain=True)
             self.kept.settle()
         self.assertEqual(self.kept.rows("message"), 1)
-        message = self.again().hub.retained.at("t")
+        message = self.again().hub.retained.get("t")
         assert message is not None
         self.assertEqual(message.payload, b"3")
-        self.lasting("p").publishes("t", b"", retain=True)
+        self.persistent("p").publishes("t", b"", retain=True)
         self.kept.settle()
         self.assertEqual((self.kept.rows("message"), len(self.again().hub.retained)), (0, 0))
 
     def test_numbers_go_on(self) -> None:
         """What is recorded after a start takes no row of what was there."""
-        self.lasting("s", "t").loses()
-        self.lasting("p").publishes("t", b"1", 1)
+        self.persistent("s", "t").loses()
+        self.persistent("p").publishes("t", b"1", 1)
         self.kept.settle()
         self.again()
-        self.lasting("p").publishes("t", b"2", 1)
+        self.persistent("p").publishes("t", b"2", 1)
         self.kept.settle()
         self.again()
         self.assertEqual(self.rig.hub.sessions["s"].waiting, 2)
 
     def test_what_the_start_records(self) -> None:
         """That a crash cut a connection is recorded while the core is made, and durable with the first group."""
-        self.lasting("s")
+        self.persistent("s")
         self.rig.clock.now += 5
         rig = self.again()
         self.assertEqual(self.kept.journal.waiting[0], 1)

@@ -20,8 +20,8 @@ class TroubleTests(KeptCase):
     def setUp(self) -> None:
         """A subscriber that is away, and a publisher."""
         super().setUp()
-        self.lasting("s", "t").loses()
-        self.publisher = self.lasting("p")
+        self.persistent("s", "t").loses()
+        self.publisher = self.persistent("p")
         self.kept.notes.troubles.clear()
 
     def fails(self, code: int = sqlite3.SQLITE_FULL, *, after: bool = False) -> None:
@@ -93,7 +93,7 @@ class TroubleTests(KeptCase):
         self.kept.crash()
         self.kept.more["limits"] = GroupLimits(operations=8)
         self.rig = self.kept.rig(self.rig.clock.now)
-        self.publisher = self.lasting("p")
+        self.publisher = self.persistent("p")
         for number in (1, 2):
             self.publisher.publishes("t", b"m", 1, number)
         self.kept.round()
@@ -119,7 +119,7 @@ class TroubleTests(KeptCase):
         limit = 2 * (size + 2 * ROW)
         self.kept.more["limits"] = GroupLimits(octets=limit)
         self.rig = self.kept.rig(self.rig.clock.now)
-        self.publisher = self.lasting("p")
+        self.publisher = self.persistent("p")
         self.publisher.publishes("t", bytes(1000), 1, 1)
         self.publisher.publishes("t", bytes(999), 1, 2)
         self.assertTrue(self.kept.journal.accepting)
@@ -139,7 +139,7 @@ class TroubleTests(KeptCase):
         waiting.append(self.kept.journal.waiting[1] - sum(waiting))
         self.publisher.subscribes("f" * 30_000)
         waiting.append(self.kept.journal.waiting[1] - sum(waiting))
-        self.publisher.says(Unsubscribe(1, ["f" * 30_000]))
+        self.publisher.sends(Unsubscribe(1, ["f" * 30_000]))
         waiting.append(self.kept.journal.waiting[1] - sum(waiting))
         for octets, least in zip(waiting, (10_000, 20_000, 30_000, 30_000), strict=True):
             self.assertTrue(least < octets < least * 3, waiting)
@@ -240,8 +240,8 @@ class ReserveTests(KeptCase):
 
     def test_given_back(self) -> None:
         """When the disk is full what runs still becomes safe, nothing new is taken, and both change back with room."""
-        self.lasting("s", "t").loses()
-        publisher = self.lasting("p")
+        self.persistent("s", "t").loses()
+        publisher = self.persistent("p")
         publisher.publishes("t", b"m", 1, 1)
         self.assertGreater(self.blocks(), 0)
         Quick.error, Quick.times = broken(sqlite3.SQLITE_FULL), 1

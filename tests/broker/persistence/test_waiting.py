@@ -9,15 +9,15 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.journal import Remains
+from svc.broker.journal import RecoveredState
 from svc.broker.persistence.errors import PersistenceSilent, PersistenceStuck
 from svc.broker.persistence.journal import SqliteJournal
 from tests.broker.keeping import LASTING, Kept, Quick, quick_connect
 
 
-def all_of(_journal: SqliteJournal, remains: Remains) -> list[str]:
+def all_of(_journal: SqliteJournal, recovered: RecoveredState) -> list[str]:
     """Walk through what was kept, as a core does."""
-    return [each.record.client_id for each in remains.sessions]
+    return [each.record.client_id for each in recovered.sessions]
 
 
 class OpeningCase(SynchronousTestCase):
@@ -52,7 +52,7 @@ class ThreadTests(OpeningCase):
     def test_handed_over(self) -> None:
         """The thread reads and makes; the reactor takes it, and from then on the journal takes something."""
         made: list[SqliteJournal] = []
-        opened = self.opening(lambda journal, remains: made.append(journal) or all_of(journal, remains))
+        opened = self.opening(lambda journal, recovered: made.append(journal) or all_of(journal, recovered))
         opening = self.kept.lane
         self.assertEqual(made, [])
         opening.run()
@@ -68,7 +68,7 @@ class ThreadTests(OpeningCase):
     def test_what_cannot_be_made(self) -> None:
         """What the maker raises is told as it is, and nothing stays locked."""
 
-        def make(_journal: SqliteJournal, _remains: Remains) -> None:
+        def make(_journal: SqliteJournal, _remains: RecoveredState) -> None:
             raise KeyError("a defect")
 
         opened = self.opening(make)
@@ -92,7 +92,7 @@ class CancellationTests(OpeningCase):
     def test_before_it_is_read(self) -> None:
         """The thread reads nothing more."""
         made: list[object] = []
-        opened = self.opening(lambda _journal, remains: made.append(remains))
+        opened = self.opening(lambda _journal, recovered: made.append(recovered))
         opened.cancel()
         self.assert_cancelled(opened)
         self.assertEqual(made, [])
@@ -101,9 +101,9 @@ class CancellationTests(OpeningCase):
         """Whoever walks through the sessions is stopped."""
         walked: list[object] = []
 
-        def make(_journal: SqliteJournal, remains: Remains) -> None:
+        def make(_journal: SqliteJournal, recovered: RecoveredState) -> None:
             opened.cancel()
-            walked.extend(remains.sessions)
+            walked.extend(recovered.sessions)
 
         opened = self.opening(make)
         self.kept.lane.run()

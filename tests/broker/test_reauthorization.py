@@ -1,7 +1,8 @@
-"""Whether clients that were let in may stay: bundles, ends of SVIDs, the broker's own identity."""
+"""Open connections are reauthorized: changed bundles, expired SVIDs, another identity of the broker."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.broker.access import Rule, Rules
 from svc.broker.broker import Broker
 from svc.broker.connection import BrokerConnection
-from svc.broker.standing import Standing
 from svc.identity import verify_svid
 from svc.identity.matchers import parse_matcher
 from svc.testing.ca import TestAuthority
@@ -36,125 +36,141 @@ AUTHORITY = TestAuthority("example.org", now=NOW, algorithm="ECDSA-P256")
 RULES = Rules((Rule(parse_matcher("spiffe://example.org/*"), ("#",), ("#",)), Rule(None, (), ("#",))))
 
 
-class StandingCase(SynchronousTestCase):
+class ReauthorizationCase(SynchronousTestCase):
     """A broker, its credentials, and a wall clock that the test sets."""
 
     def setUp(self) -> None:
-        """Start it."""
+        """Start the broker."""
         self.now = NOW
         self.clock = Clock()
         self.source = MemorySource(AUTHORITY.svid("/broker"), AUTHORITY.bundles())
-        self.standing = Standing(self.source, lambda: self.now)
         self.broker = Broker(self.clock, RULES, wall=lambda: self.now.timestamp())
         self.broker.startService()
 
     def evidence(self, path: str = "/device", authority: TestAuthority = AUTHORITY, **knobs: Any) -> PeerEvidence:
-        """What a handshake with a client proved."""
-        svid = verify_svid(authority.svid(path, **knobs).chain, authority.bundles(), NOW)
+        """The evidence of a handshake with a client."""
+        issuer = knobs.pop("issuer", authority)
+        svid = verify_svid(issuer.svid(path, **knobs).chain, authority.bundles(), NOW)
         return PeerEvidence(svid, "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", "1.3", True, self.source.svid)
 
     def client(self, name: str, evidence: PeerEvidence | None = None, version: Version = Version.V5) -> Wire:
         """Connect a client with a will; one without evidence is anonymous."""
         wire = Wire(self.broker, version, evidence)
         will = None if evidence is None else Will("wills", name.encode())
-        wire.says(Connect(name, version, will=will))
+        wire.sends(Connect(name, version, will=will))
         return wire
 
 
-class ChangeTests(StandingCase):
-    """After a change of credentials."""
+class ChangeTests(ReauthorizationCase):
+    """After a change of credentials or bundles."""
 
     def test_nothing_changed(self) -> None:
-        """Who would be let in again stays, also under a clock that was set back."""
+        """A client whose handshake would succeed again stays, also under a clock that was set back."""
         wire = self.client("c", self.evidence())
         for now in (NOW, NOW - timedelta(days=400)):
             self.now = now
-            self.broker.reauthorize(self.standing.after_change)
-            self.assertEqual(wire.says(Pingreq()), [Pingresp()])
+            self.broker.reauthorize(self.source, self.now)
+            self.assertEqual(wire.sends(Pingreq()), [Pingresp()])
 
     def test_bundle_without_its_root(self) -> None:
-        """Exactly those are closed whose root is not trusted any more: told so, counted, will published."""
+        """The connections whose root is no longer trusted end: DISCONNECT 0x87, counted, will published."""
         other = TestAuthority("example.org", now=NOW, algorithm="ECDSA-P256")
         both = self.client("watcher")
-        both.says(Subscribe(1, [Subscription("wills")]))
+        both.sends(Subscribe(1, [Subscription("wills")]))
         gone, stays = self.client("gone", self.evidence()), self.client("stays", self.evidence("/b", other))
         old = self.client("old", self.evidence(), Version.V311)
         self.source.rotate(other.svid("/broker"), other.bundles())
-        self.broker.reauthorize(self.standing.after_change)
-        self.assertEqual(gone.hears(), [Disconnect(ReasonCode.NOT_AUTHORIZED)])
-        self.assertEqual(old.hears(), [])
+        self.broker.reauthorize(self.source, self.now)
+        self.assertEqual(gone.receives(), [Disconnect(ReasonCode.NOT_AUTHORIZED)])
+        self.assertEqual(old.receives(), [])
         self.assertEqual([each.ended for each in (gone, old, stays, both)], [True, True, False, False])
         self.assertEqual(self.broker.hub.statistics.refused, {"chain_untrusted": 2})
-        self.assertEqual({each.payload for each in both.hears() if isinstance(each, Publish)}, {b"gone", b"old"})
-        self.broker.reauthorize(self.standing.after_change)
+        self.assertEqual({each.payload for each in both.receives() if isinstance(each, Publish)}, {b"gone", b"old"})
+        self.broker.reauthorize(self.source, self.now)
         self.assertEqual(self.broker.hub.statistics.refused, {"chain_untrusted": 2})
 
     def test_own_identity_withdrawn(self) -> None:
-        """Without the identity that clients were shown, none of them stays; anonymous ones do."""
+        """When the identity that was presented to clients is withdrawn, their connections end; anonymous ones stay."""
         plain, wire = self.client("plain"), self.client("c", self.evidence())
         self.source.withdraw()
-        self.broker.reauthorize(self.standing.after_change)
+        self.broker.reauthorize(self.source, self.now)
         self.assertEqual((plain.ended, wire.ended), (False, True))
         self.assertEqual(self.broker.hub.statistics.refused, {"identity_withdrawn": 1})
 
     def test_own_identity_is_another(self) -> None:
-        """So it is where the broker has become somebody else; a new SVID of the same name changes nothing."""
+        """The same happens when the broker gets another identity; a new SVID with the same identity changes nothing."""
         wire = self.client("c", self.evidence())
         self.source.rotate(AUTHORITY.svid("/broker"))
-        self.broker.reauthorize(self.standing.after_change)
+        self.broker.reauthorize(self.source, self.now)
         self.assertFalse(wire.ended)
         self.source.rotate(AUTHORITY.svid("/other"))
-        self.broker.reauthorize(self.standing.after_change)
+        self.broker.reauthorize(self.source, self.now)
         self.assertTrue(wire.ended)
         self.assertEqual(self.broker.hub.statistics.refused, {"identity_withdrawn": 1})
 
     def test_before_connect(self) -> None:
-        """A client that has not said CONNECT yet is closed without a word."""
+        """A connection without CONNECT is closed without a packet."""
         wire = Wire(self.broker, evidence=self.evidence())
         self.source.withdraw()
-        self.broker.reauthorize(self.standing.after_change)
+        self.broker.reauthorize(self.source, self.now)
         self.assertTrue(wire.ended)
-        self.assertEqual(wire.hears(), [])
+        self.assertEqual(wire.receives(), [])
 
 
-class TimeTests(StandingCase):
+class TimeTests(ReauthorizationCase):
     """As time passes."""
 
     def test_end_of_an_svid(self) -> None:
-        """A client stays to the last second of its SVID and not a second longer."""
+        """A connection lasts to the last second of the client's SVID and not a second longer."""
         evidence = self.evidence()
         wire = self.client("c", evidence)
         self.now = evidence.svid.not_after
-        self.broker.reauthorize(self.standing.after_time)
+        self.broker.end_expired(self.now)
         self.assertFalse(wire.ended)
         self.now += timedelta(seconds=1)
-        self.broker.reauthorize(self.standing.after_time)
-        self.assertEqual(wire.hears(), [Disconnect(ReasonCode.NOT_AUTHORIZED)])
+        self.broker.end_expired(self.now)
+        self.assertEqual(wire.receives(), [Disconnect(ReasonCode.NOT_AUTHORIZED)])
         self.assertEqual(self.broker.hub.statistics.refused, {"expired": 1})
 
+    def test_end_of_an_intermediate(self) -> None:
+        """It ends with a certificate between the client's leaf and the root as well."""
+        ends = NOW + timedelta(minutes=5)
+        wire = self.client("c", self.evidence("/d", AUTHORITY, issuer=AUTHORITY.intermediate(not_after=ends)))
+        self.now = ends
+        self.broker.end_expired(self.now)
+        self.assertFalse(wire.ended)
+        self.now += timedelta(seconds=1)
+        self.broker.end_expired(self.now)
+        self.assertEqual(wire.receives(), [Disconnect(ReasonCode.NOT_AUTHORIZED)])
+        self.assertEqual(self.broker.hub.statistics.refused, {"expired": 1})
 
-class DefectTests(StandingCase):
-    """What must not happen, and does not end everything where it does."""
+    def test_end_of_the_own_svid(self) -> None:
+        """It outlives the SVID that the broker presented, which the broker renews meanwhile."""
+        wire = self.client("c", self.evidence(ttl=timedelta(hours=9)))
+        ends = self.source.svid.not_after
+        self.source.rotate(AUTHORITY.svid("/broker", ttl=timedelta(hours=9)))
+        self.now = ends + timedelta(seconds=1)
+        self.broker.end_expired(self.now)
+        self.assertFalse(wire.ended)
+
+
+class DefectTests(ReauthorizationCase):
+    """A defect in one connection does not affect the others."""
 
     def test_one_connection(self) -> None:
-        """A defect in the judgement of one connection drops that one; the others are judged, and times go on."""
-        first, second = self.client("a", self.evidence("/a")), self.client("b", self.evidence("/b"))
-
-        def judge(evidence: PeerEvidence) -> None:
-            if evidence.svid.spiffe_id.path == "/a":
-                raise RuntimeError("a defect")
-            self.standing.after_change(evidence)
-
-        self.broker.reauthorize(judge)
-        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        """A defect in the check of one connection aborts that one; the others are checked."""
+        broken = replace(self.evidence("/a"), own_svid=None)  # type: ignore[arg-type]
+        first, second = self.client("a", broken), self.client("b", self.evidence("/b"))
+        self.broker.reauthorize(self.source, self.now)
+        self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
         self.assertEqual((first.transport.disconnected, second.ended), (True, False))
 
-    def test_times_go_on(self) -> None:
-        """So it is with the judgement of times."""
+    def test_timeouts(self) -> None:
+        """A defect in the timeouts of one connection does not stop those of the others."""
         self.client("a")
         (connection,) = self.broker._connections
         self.assertIsInstance(connection, BrokerConnection)
-        self.patch(connection, "judge", lambda now: 1 / 0)
+        self.patch(connection, "check_timeouts", lambda now: 1 / 0)
         silent = Wire(self.broker)
         self.clock.pump([1] * 12)
         self.assertTrue(self.flushLoggedErrors(ZeroDivisionError))
