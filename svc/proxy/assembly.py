@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -25,11 +25,16 @@ from svc.identity.matchers import AnyOf, parse_matcher
 from svc.naming import ENV_PQ_BUNDLE
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.process.admin import admin_root
+from svc.process.clock import ClockService, utc_now
+from svc.process.metrics import metrics_root
+from svc.process.pages import HttpService
 from svc.proxy.admission import policy_of
 from svc.proxy.config import ListenerSettings, PolicySettings, ProxySettings
+from svc.proxy.eviction import EvictionOrder
 from svc.proxy.facts import read_facts
 from svc.proxy.generations import Generations
 from svc.proxy.http.context import ListenerContext
@@ -37,22 +42,20 @@ from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread
+from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
+from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.service import ProxyService
 from svc.proxy.shown import shown_config
 from svc.proxy.steps import StepObserver, unobserved
-from svc.proxy.stores import make_store
+from svc.proxy.stores import make_store, store_name
 from svc.settings import HostPort
 from svc.store.retention import RetentionService
-from svc.telemetry.admin import admin_root
-from svc.telemetry.clock import ClockService
 from svc.telemetry.events import Event, Severity
-from svc.telemetry.health import PROXY_CONDITIONS, PROXY_OPTIONAL, Health
+from svc.telemetry.health import NOTARY_CONDITIONS, PROXY_CONDITIONS, PROXY_OPTIONAL, Health
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
 from svc.telemetry.records import Origin
-from svc.telemetry.server import HttpService, metrics_service
 from svc.transport.addresses import TcpAddress, UnixAddress, parse_address
 from svc.transport.creators import client_creator, server_creator
 from svc.transport.endpoints import (
@@ -60,25 +63,18 @@ from svc.transport.endpoints import (
     MutualTlsServerEndpoint,
     PlainClientEndpoint,
     PlainServerEndpoint,
+    TransportReactor,
 )
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit, waiting_limit
-from svc.wire.http1 import Limits
+from svc.wire.http1 import MessageLimits
 from svc.workload.errors import PqFileMissing
+from svc.workload.interface import report_health
 from svc.workload.pqclient import fetch_pq_leaf
 from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
+from svc.workload.pqwatch import IssuerWatch
 from svc.workload.source import WorkloadSource
 
 _log = Logger()
-
-
-def utc_now() -> datetime:
-    """
-    Read the wall clock.
-
-    Returns:
-        Aware UTC.
-    """
-    return datetime.now(UTC)
 
 
 class Assembly:
@@ -108,12 +104,18 @@ class Assembly:
         self._fatal = fatal
         self._step = step
         self._registry = CollectorRegistry()
-        self._metrics = ProxyMetrics(self._registry)
+        self._notarizes = settings.notarizes
+        self._metrics = ProxyMetrics(self._registry, notary=self._notarizes)
         self._health = Health(
-            PROXY_CONDITIONS, optional=PROXY_OPTIONAL, now=utc_now, changed=lambda _ready: _tell_readiness(self._health)
+            (each for each in PROXY_CONDITIONS if self._notarizes or each not in NOTARY_CONDITIONS),
+            optional=PROXY_OPTIONAL,
+            now=utc_now,
+            changed=lambda _ready: _tell_readiness(self._health),
         )
+        self._credential_reports = CredentialReports(self._health)
         self._reports = Reports(self._metrics, reactor)
-        self._profile = Profile.parse(settings.notary.profile)
+        # Without a notary nothing is signed for others, and no post-quantum leaf is needed.
+        self._profile = Profile.parse(settings.notary.profile) if self._notarizes else Profile.CLASSICAL
         self._source = WorkloadSource(
             settings.spiffeSocketPath,
             reactor=reactor,
@@ -121,9 +123,10 @@ class Assembly:
             trust_domain=TrustDomain.parse(settings.trustDomain),
             hint=settings.spiffeHint,
             withdrawal_grace=settings.withdrawalGrace,
+            changed=lambda: report_health(self._health, self._source.state),
         )
-        self._store_reports = StoreReports(self._metrics, self._health)
-        self._store = make_store(settings.notary, reactor, self._store_reports)
+        self._store_reports = StoreReports(self._metrics, self._health, store_name(settings.notary))
+        self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._notarizes)
         self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
         self._told_policy: PolicySettings | None = None
@@ -139,6 +142,7 @@ class Assembly:
         """
         settings = self._settings
         self._metrics.watch_svids(self._svid_expiries)
+        self._metrics.watch_workload_api(lambda: self._source.last_contact)
         proxy = ProxyService(
             reactor=self._reactor,
             source=self._source,
@@ -166,6 +170,9 @@ class Assembly:
         )
         for server in (*self._servers(proxy), ClockService(utc_now, self._reactor, self._clock_stepped)):
             server.setServiceParent(proxy.servers)
+        if self._profile is not Profile.CLASSICAL:
+            watch = IssuerWatch(settings.notary.pqIssuer or "", self._reactor, self._credential_reports.issuer_reached)
+            watch.setServiceParent(proxy.servers)
         self._proxy = proxy
         return proxy
 
@@ -197,8 +204,13 @@ class Assembly:
         return Notarizer(
             self._store,
             self._signing,
+            database=store_name(notary),
             redaction=Redaction.of(notary.redactHeaders, query=notary.redactQuery),
-            rate=RateLimit(notary.receiptsPerSecond, notary.receiptsBurst, self._reactor.seconds),
+            budget=RecordBudget(
+                Allowance(notary.receiptsPerSecond, notary.receiptsBurst),
+                Allowance(notary.recordOctetsPerSecond, notary.recordOctetsBurst),
+                self._reactor.seconds,
+            ),
             queue_limit=notary.queue,
             random=os.urandom,
             step=self._step,
@@ -210,8 +222,8 @@ class Assembly:
             profile=self._profile,
             facts=lambda: read_facts(self._current().workload),
             obtain_leaf=self._obtain_leaf if self._profile is not Profile.CLASSICAL else None,
-            store=self._store,
-            watcher=CredentialReports(self._health),
+            store=self._store if self._notarizes else None,
+            watcher=self._credential_reports,
             clock=self._reactor,
             wall=utc_now,
             random=os.urandom,
@@ -259,15 +271,16 @@ class Assembly:
         return [] if current is None else [(str(current.spiffe_id), current.svid.not_after)]
 
     def _servers(self, proxy: ProxyService) -> tuple[Service, ...]:
-        settings, reactor = self._settings, self._reactor
+        settings, key = self._settings, self._settings.key_text
+        reactor: Any = TransportReactor(self._reactor)
         pages = admin_root(
             self._health,
             drain=proxy.drain,
             config=lambda: shown_config(proxy.settings),
         )
         return (
-            metrics_service(_address(settings.metricsAddr), self._registry, reactor=reactor),
-            HttpService(_address(settings.adminAddr), pages, reactor=reactor),
+            HttpService(settings.metricsAddr, metrics_root(self._registry), reactor=reactor, key=key("metricsAddr")),
+            HttpService(settings.adminAddr, pages, reactor=reactor, key=key("adminAddr")),
         )
 
     def _current(self) -> ProxySettings:
@@ -275,7 +288,9 @@ class Assembly:
         return self._settings if self._proxy is None else self._proxy.settings
 
     def _announce(self, settings: ProxySettings) -> None:
-        self._health.require("store", any(_demands_records(each) for each in settings.listeners))
+        self._reports.configure(settings)
+        if self._notarizes:
+            self._health.require("store", any(_demands_records(each) for each in settings.listeners))
         if self._told_policy != settings.policy:
             self._told_policy = settings.policy
             emit(
@@ -285,7 +300,7 @@ class Assembly:
             )
         if settings.policy.default == "allow" and any(each.direction == "inbound" for each in settings.listeners):
             emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": settings.trustDomain})
-        if self._profile is Profile.CLASSICAL:
+        if self._notarizes and self._profile is Profile.CLASSICAL:
             self._health.holds("pqIssuer", "the profile classical needs none")
             emit(_log, Event.PROFILE_WEAK, attributes={"profile": self._profile.value})
 
@@ -294,7 +309,7 @@ class Assembly:
     def _listener(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
         inbound = settings.direction == "inbound"
         metrics = self._metrics.listener("http", settings.direction)
-        observer = ListenerObserver(metrics, self._reports)
+        observer = ListenerObserver(metrics, self._reports, settings.name)
         context = ListenerContext(
             name=settings.name,
             inbound=inbound,
@@ -311,40 +326,55 @@ class Assembly:
             timeouts=settings.timeouts,
             seconds=self._reactor.seconds,
             wall=utc_now,
-            access_log=whole.accessLog == "on",
             step=self._step,
         )
-        endpoint = self._server_endpoint(settings, observer)
+        endpoint = self._server_endpoint(settings, observer, context.evictions)
         return Listener(context, endpoint, self._notary_endpoint(settings) if inbound else None, os.urandom)
 
-    def _server_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamServerEndpoint:
+    def _server_endpoint(
+        self, settings: ListenerSettings, observer: ListenerObserver, evictions: EvictionOrder
+    ) -> IStreamServerEndpoint:
         address = TcpAddress(settings.listen.host, settings.listen.port)
         connections = connection_limit(settings.limits.connections)
+        waiting, handshakes = waiting_limit(settings.limits.waiting), handshake_limit(settings.limits.handshakes)
+
+        def evict() -> bool:
+            return (
+                evictions.evict_unpermitted()
+                or waiting.evict()
+                or handshakes.evict_stalled(self._reactor.seconds())
+                or evictions.evict_idle()
+            )
+
         if settings.direction == "outbound":
-            return PlainServerEndpoint(self._reactor, address, connections=connections, observer=observer)
+            return PlainServerEndpoint(self._reactor, address, connections=connections, observer=observer, evict=evict)
         creator = server_creator(self._generations, clock=utc_now, groups=settings.keyExchange, observer=observer)
         return MutualTlsServerEndpoint(
             self._reactor,
             address,
             creator,
             connections=connections,
-            handshakes=handshake_limit(settings.limits.handshakes),
-            waiting=waiting_limit(settings.limits.waiting),
+            handshakes=handshakes,
+            waiting=waiting,
             timeouts=Timeouts(handshake=settings.timeouts.handshake),
             observer=observer,
             proxy_protocol=settings.proxyProtocol == "v2",
+            evict=evict,
         )
 
     def _pool(self, settings: ListenerSettings, observer: ListenerObserver) -> UpstreamPool:
         return UpstreamPool(
             self._client_endpoint(settings, observer),
-            str(settings.upstream),
+            f"{'the application' if settings.direction == 'inbound' else 'the peer'} at {settings.upstream}",
             connect_timeout=settings.timeouts.connect,
-            limits=Limits(head=settings.limits.head, fields=settings.limits.fields),
+            limits=MessageLimits(head=settings.limits.head, fields=settings.limits.fields),
             max_idle=settings.limits.idleUpstream,
             idle_timeout=settings.timeouts.idleUpstream,
             seconds=self._reactor.seconds,
+            wall=utc_now,
             unreachable=observer.upstream_unreachable,
+            accepted=observer.upstream_accepted,
+            ended=observer.upstream_ended,
         )
 
     def _client_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamClientEndpoint:
@@ -375,7 +405,7 @@ class Assembly:
 
     def _notary_endpoint(self, settings: ListenerSettings) -> NotaryEndpoint:
         notary = self._settings.notary
-        readers = AnyOf.of(*(parse_matcher(each) for each in notary.readers)) if notary.readers else None
+        readers = AnyOf(tuple(parse_matcher(each) for each in notary.readers)) if notary.readers else None
         return NotaryEndpoint(
             self._store,
             self._notarizer,
@@ -386,10 +416,6 @@ class Assembly:
             retention=notary.retention,
             limits={"head": settings.limits.head, "fields": settings.limits.fields},
         )
-
-
-def _address(address: HostPort | None) -> str:
-    return "" if address is None else str(address)
 
 
 def _demands_records(settings: ListenerSettings) -> bool:

@@ -9,23 +9,15 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
+from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
-from svc.settings import (
-    ADDRESS_PATTERN,
-    Address,
-    Duration,
-    HostPort,
-    Items,
-    Settings,
-    Size,
-    written_text,
-)
-from svc.store.postgresql.address import DatabaseAddress
-from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
-from svc.workload.values import (
+from svc.notary.receipt import Redaction
+from svc.notary.record_bound import RecordBound, largest_limit
+from svc.process.values import (
     SOCKET_PATTERN,
     ListenerName,
     MatcherText,
@@ -34,17 +26,29 @@ from svc.workload.values import (
     TrustDomainText,
     Upstream,
     Wait,
-    upstream,
+    parse_upstream,
 )
+from svc.settings import (
+    ADDRESS_PATTERN,
+    Address,
+    Duration,
+    HostPort,
+    Items,
+    Settings,
+    Size,
+    format_size,
+    text_format,
+)
+from svc.store.postgresql.address import DatabaseAddress
+from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
-#: Two heads of this size, every octet outside ASCII, still fit the 256 KiB of an envelope.
-MAX_RECORDED_HEAD = 40 * 1024
+MIN_HEAD = 1024
 _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 
 
 def _pq_issuer(value: str) -> str:
-    upstream(value)
+    parse_upstream(value)
     return value
 
 
@@ -62,9 +66,9 @@ def _not_empty(value: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, .
 PqIssuerText = Annotated[
     str,
     AfterValidator(_pq_issuer),
-    written_text("socket or `host:port`", f"{SOCKET_PATTERN}|{ADDRESS_PATTERN}"),
+    text_format("socket or `host:port`", f"{SOCKET_PATTERN}|{ADDRESS_PATTERN}"),
 ]
-DatabaseText = Annotated[str, AfterValidator(_database), written_text("URL", "^postgresql://.+$")]
+DatabaseText = Annotated[str, AfterValidator(_database), text_format("URL", "^postgresql://.+$")]
 
 
 class NotarySettings(Settings):
@@ -97,9 +101,15 @@ class NotarySettings(Settings):
     readers: Items[MatcherText] = ()
     """Identities that may read everybody's receipts by id, without the salts."""
     receiptsPerSecond: int = Field(default=200, ge=1, le=100_000)
-    """Signed receipts for one client identity, in the long run; beyond it 429 `notary_rate`."""
+    """Records of one client identity, signed receipts and those of `logRequest` alike, in the long run; beyond it 429
+    `notary_rate` with `Retry-After`."""
     receiptsBurst: int = Field(default=400, ge=1, le=1_000_000)
-    """Signed receipts for one client identity, at once."""
+    """The same at once."""
+    recordOctetsPerSecond: Annotated[Size, Field(ge=1024, le=2**30)] = 512 * 1024
+    """What the records of one client identity take in the database, in the long run; beyond it 429 `notary_rate` with
+    `Retry-After`. See [sizing](operations.md#sizing)."""
+    recordOctetsBurst: Annotated[Size, Field(ge=2**20, le=2**40)] = 2**30
+    """The same at once. A request under way counts with the largest record that the limits of its listener allow."""
     queue: int = Field(default=1024, ge=1, le=65536)
     """Signatures that may wait; beyond it 429 `notary_rate`."""
 
@@ -224,17 +234,20 @@ class LimitSettings(Settings):
     """What one listener's connections and messages may use."""
 
     connections: int = Field(default=4096, ge=1, le=1_000_000)
-    """Open connections of clients; further ones are closed at once."""
+    """Open connections of clients. When all are taken, each new one closes one that was never permitted a request, else
+    one that has said nothing or whose handshake has stalled, else an idle one of the identity that holds most, always
+    the longest idle; where all are in use the new one is closed."""
     handshakes: int = Field(default=256, ge=1, le=65536)
     """TLS handshakes at the same time, each from the first octet of its client on."""
     waiting: int = Field(default=1024, ge=1, le=65536)
-    """Connections whose clients have said nothing yet. When so many wait, or `connections` is reached, the one that
-    waits longest gives way, of the address that holds most."""
-    head: Annotated[Size, Field(ge=1024, le=2**20)] = 32 * 1024
-    """Start line and headers of a message; also its trailers. *Together*: at most 40KiB unless `maxNotarization` is
-    `none` or `workload`, since a receipt holds both heads."""
+    """Connections whose clients have said nothing yet. When so many wait, the one that waits longest is closed, of the
+    address that holds most."""
+    head: Annotated[Size, Field(ge=MIN_HEAD, le=2**20)] = 32 * 1024
+    """Start line, headers and trailers of a message. *Together*: unless `maxNotarization` is `none` or `workload`, the
+    largest receipt of a request and a response must fit 256KiB, of which 40KiB are for signatures; the error names
+    the largest value."""
     fields: int = Field(default=100, ge=8, le=1000)
-    """Header fields, and again trailer fields."""
+    """Header and trailer fields of a message. *Together*: as `head`, since digests of redacted fields are longer."""
     body: Size | None = None
     """The body of a request; beyond it 413."""
     idleUpstream: int = Field(default=64, ge=0, le=65536)
@@ -273,7 +286,8 @@ class ListenerSettings(Settings):
     """Inbound: mutual TLS from clients, plain to the application. Outbound: plain from this machine, mutual TLS to the
     peer."""
     listen: Address
-    """Where. *Together*: addresses differ; a loopback address for outbound."""
+    """Where: `:8443` and `[::]:8443` take IPv6 and IPv4 (`:8443` IPv4 alone on a host without IPv6),
+    `0.0.0.0:8443` IPv4 alone. *Together*: addresses differ; a loopback address for outbound."""
     upstream: Upstream
     """The application, or for outbound the peer's proxy (`host:port` only; a DNS name is sent as SNI)."""
     peer: MatcherText | None = None
@@ -310,12 +324,30 @@ class ListenerSettings(Settings):
             raise ValueError("no peer here: it belongs to outbound listeners, the policy admits inbound peers")
         if _RANKS[self.notarization] > _RANKS[self.maxNotarization]:
             raise ValueError(f"a maxNotarization of at least {self.notarization}")
-        if _RANKS[self.maxNotarization] >= _RANKS["logRequest"] and self.limits.head > MAX_RECORDED_HEAD:
-            raise ValueError(
-                f"limits.head of at most {MAX_RECORDED_HEAD // 1024}KiB, since a receipt holds both heads"
-                " (or a maxNotarization of workload)"
-            )
         return self
+
+
+def _record_problem(number: int, listener: ListenerSettings, redaction: Redaction) -> InitErrorDetails | None:
+    """Find the limit of a listener under which a record could become too large, and its largest value."""
+    limits = listener.limits
+    bound = RecordBound(limits.head, limits.fields, redaction)
+    if listener.direction == "outbound" or _RANKS[listener.maxNotarization] < _RANKS["logRequest"] or bound.fits:
+        return None
+    largest_head = largest_limit("head", bound)
+    if largest_head < MIN_HEAD or "head" not in limits.model_fields_set:
+        key, value, most = "fields", str(limits.fields), str(largest_limit("fields", bound))
+        other = f"head {format_size(limits.head)}"
+    else:
+        key, value, most = "head", format_size(limits.head), format_size(largest_head)
+        other = f"fields {limits.fields}"
+    expected = (
+        f"at most {most} beside {other} and what is redacted, so that the largest receipt fits"
+        f" {format_size(MAX_ENVELOPE)} (or a maxNotarization of workload)"
+    )
+    where = ("listeners", number, "limits", key)
+    return InitErrorDetails(
+        type=PydanticCustomError("record_too_large", "{expected}", {"expected": expected}), loc=where, input=value
+    )
 
 
 def _is_loopback(host: str) -> bool:
@@ -345,19 +377,28 @@ class ProxySettings(Settings):
     drainTimeout: Duration = 30.0
     """How long running exchanges may take at the end; then they are cut."""
     metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)
-    """`/metrics`."""
+    """`/metrics`; without a host, as by default, on IPv6 and IPv4."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_PROXY_ADMIN)
     """`/livez`, `/readyz`, `/drain`, `/config`. There is no authentication: keep it on loopback."""
-    accessLog: Literal["off", "on"] = "off"
-    """One log record for each request served."""
+    accessLog: Literal["off", "on", "path"] = "off"
+    """One log record for each exchange, however it ended; `path` adds the path without the query, which may be
+    personal data."""
+    auditLog: Literal["off", "denials", "all"] = "denials"
+    """Which access attempts are [audit records](telemetry.md#audit-records): none; connections and requests that were
+    refused for who their peer is, with the path of the request; or also every exchange with a record."""
     notary: NotarySettings = Field(default_factory=lambda: NotarySettings(pqIssuer="unix:///run/svc/pq.sock"))
-    """Where records go and what signs them."""
+    """Where records go and what signs them. With outbound listeners alone nothing of it is opened or asked."""
     workload: WorkloadSettings = WorkloadSettings()
     """What the statement says besides the identity."""
     policy: PolicySettings = PolicySettings()
     """Who is admitted."""
     listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
     """At least one."""
+
+    @property
+    def notarizes(self) -> bool:
+        """Whether there is a notary: outbound listeners leave that to their peers."""
+        return any(each.direction == "inbound" for each in self.listeners)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -371,4 +412,13 @@ class ProxySettings(Settings):
             if listener.listen.port and address in addresses:
                 raise ValueError(f"listeners with distinct addresses; {address} stands twice")
             addresses.add(address)
+        return self
+
+    @model_validator(mode="after")
+    def _recordable(self) -> Self:
+        redaction = Redaction.of(self.notary.redactHeaders, query=self.notary.redactQuery)
+        found = (_record_problem(number, each, redaction) for number, each in enumerate(self.listeners))
+        problems = [each for each in found if each is not None]
+        if problems:
+            raise ValidationError.from_exception_data("limits", problems)
         return self

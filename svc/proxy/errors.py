@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from svc.errors import SvcError
+from svc.transport.errors import OwnSvidRefused
 
 
 class ProxyError(SvcError):
@@ -12,6 +13,10 @@ class ProxyError(SvcError):
 
     #: Whether the same request may succeed a moment later.
     retryable: ClassVar[bool] = False
+    #: Whether the answer carries the sentence: for callers of outbound listeners, who are of this machine.
+    tells_detail: ClassVar[bool] = False
+    #: The precise reason below ``reason``; empty where there is none.
+    detail_reason: str = ""
 
 
 class IdentityGone(ProxyError):
@@ -22,8 +27,28 @@ class IdentityGone(ProxyError):
     retryable = True
 
 
+class OwnIdentityEnded(ProxyError):
+    """the credentials under which the proxy would call have ended: {what}"""
+
+    reason = "credentials_expired"
+    http_status = 503
+    retryable = True
+    tells_detail = True
+    what: str
+
+
+class OwnIdentityRefused(ProxyError):
+    """{what}"""
+
+    reason = "own_svid_refused"
+    http_status = 502
+    tells_detail = True
+    hint = OwnSvidRefused.hint
+    what: str
+
+
 class UpstreamUnreachable(ProxyError):
-    """the application at {upstream} cannot be reached: {what}"""
+    """{upstream} cannot be reached: {what}"""
 
     reason = "upstream_unreachable"
     http_status = 502
@@ -31,14 +56,25 @@ class UpstreamUnreachable(ProxyError):
 
 
 class UpstreamIdentityRefused(ProxyError):
-    """the peer at {upstream} is not who it must be: {what}"""
+    """{upstream} is not who it must be: {what}"""
 
     reason = "upstream_identity_refused"
     http_status = 502
+    tells_detail = True
+
+
+class UpstreamSvidInvalid(UpstreamIdentityRefused):
+    """the SVID of {upstream} is not valid: {what}"""
+
+
+class UpstreamSvidNotCurrent(UpstreamSvidInvalid):
+    """the SVID of {upstream} is not valid at this time: {what}"""
+
+    retryable = True
 
 
 class UpstreamClosed(ProxyError):
-    """the application closed the connection before it answered"""
+    """{upstream} closed the connection before it answered"""
 
     reason = "upstream_closed"
     http_status = 502
@@ -46,14 +82,14 @@ class UpstreamClosed(ProxyError):
 
 
 class UpstreamMalformed(ProxyError):
-    """the answer of the application is malformed: {what}"""
+    """the answer of {upstream} is malformed: {what}"""
 
     reason = "upstream_malformed"
     http_status = 502
 
 
 class UpstreamTimeout(ProxyError):
-    """the application did not answer within {seconds} s"""
+    """{upstream} did not answer within {seconds} s"""
 
     reason = "upstream_timeout"
     http_status = 504
@@ -61,7 +97,7 @@ class UpstreamTimeout(ProxyError):
 
 
 class ConnectTimeout(ProxyError):
-    """the application at {upstream} did not accept a connection within {seconds} s"""
+    """{upstream} did not accept a connection within {seconds} s"""
 
     reason = "upstream_timeout"
     http_status = 504
@@ -69,7 +105,7 @@ class ConnectTimeout(ProxyError):
 
 
 class RequestNotTaken(ProxyError):
-    """the application took nothing of the request for {seconds} s"""
+    """{upstream} took nothing of the request for {seconds} s"""
 
     reason = "upstream_timeout"
     http_status = 504
@@ -96,6 +132,14 @@ class BodyTooLarge(ProxyError):
 
     reason = "body_too_large"
     http_status = 413
+
+
+class TraceEnded(ProxyError):
+    """TRACE with Max-Forwards 0 ends at the proxy, which returns no request to its sender"""
+
+    reason = "trace_ended"
+    http_status = 405
+    hint = "send a higher Max-Forwards, or OPTIONS"
 
 
 class LevelInvalid(ProxyError):
@@ -127,12 +171,30 @@ class NotaryUnavailable(ProxyError):
     retryable = True
 
 
+class StoreRefuses(NotaryUnavailable):
+    """the notary database {database} takes no record right now: {what}"""
+
+    database: str
+    what: object
+
+
 class NotaryRate(ProxyError):
-    """this identity asks for more signed receipts than it may"""
+    """no further record is admitted for {retry_after} s: {what}"""
 
     reason = "notary_rate"
     http_status = 429
     retryable = True
+    retry_after: int
+
+
+class RecordTooLarge(ProxyError):
+    """the record of a request with a head of {size} octets might exceed the {limit} octets of a receipt"""
+
+    reason = "record_too_large"
+    http_status = 431
+    hint = (
+        "send a smaller head; or shorten the certificate chains of the workload, which take {signatures} octets of it"
+    )
 
 
 class NotaryNotHere(ProxyError):

@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity import BundleSet, SpiffeID, X509Svid
+from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.store.interface import INotaryStore
 from svc.transport.evidence import PeerEvidence
@@ -48,7 +48,7 @@ class CredentialsUnmade(SvcError):
 class GenerationWatcher(Protocol):
     """What an operator and the listeners want to know."""
 
-    def generation_issued(self, generation: Generation) -> None:
+    def generation_issued(self, generation: CredentialSet) -> None:
         """New credentials are in use."""
 
     def generation_failed(self, error: SvcError) -> None:
@@ -73,7 +73,7 @@ class Generations(Service):
         profile: which signatures the notary makes.
         facts: reads the workload's facts.
         obtain_leaf: gets a post-quantum leaf for an SVID; None where the profile needs none.
-        store: keeps statements beyond this process.
+        store: keeps statements beyond this process; None where there is no notary.
         watcher: is told.
         clock: timers.
         wall: the wall clock, aware UTC.
@@ -92,7 +92,7 @@ class Generations(Service):
         profile: Profile,
         facts: Callable[[], WorkloadFacts],
         obtain_leaf: Callable[[X509Svid], Deferred[PqLeaf]] | None,
-        store: INotaryStore,
+        store: INotaryStore | None,
         watcher: GenerationWatcher,
         clock: IReactorTime,
         wall: Callable[[], datetime],
@@ -113,8 +113,8 @@ class Generations(Service):
         self._withdrawal_grace = withdrawal_grace
         #: Why the last attempt failed; None after a success.
         self.last_error: SvcError | None = None
-        self._living: list[Generation] = []
-        self._unsaved: list[Generation] = []
+        self._living: list[CredentialSet] = []
+        self._unsaved: list[CredentialSet] = []
         self._subscribers: list[Callable[[], None]] = []
         self._waiting: list[Deferred[None]] = []
         self._known_bundles: BundleSet | None = None
@@ -135,7 +135,7 @@ class Generations(Service):
     # -- For transport, connections and endpoints --------------------------------------------------------------------
 
     @property
-    def current(self) -> Generation | None:
+    def current(self) -> CredentialSet | None:
         """The generation that serves new connections."""
         return self._living[-1] if self._living else None
 
@@ -165,7 +165,7 @@ class Generations(Service):
         """The newest bundles; they do not wait for a generation."""
         return self._source.bundles
 
-    def of_evidence(self, evidence: PeerEvidence) -> Generation | None:
+    def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
         """
         Find the generation that a connection was accepted with.
 
@@ -335,8 +335,8 @@ class Generations(Service):
                     # Another identity meanwhile, for which another attempt is noted; a withdrawn one raises.
                     return
         current = self.current
-        if current is None or not current.serves(svid, leaf, facts, self._profile):
-            self._use(Generation.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
+        if current is None or not current.is_built_from(svid, leaf, facts, self._profile):
+            self._use(CredentialSet.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
         elif not asked:
             # To find that all is as it should be is no attempt.
             self._credit += 1.0
@@ -353,14 +353,14 @@ class Generations(Service):
         self._watcher.leaf_obtained(leaf)
         return leaf
 
-    def _wears_out(self, current: Generation) -> bool:
+    def _wears_out(self, current: CredentialSet) -> bool:
         """Whether the post-quantum leaf ends before the SVID beside it, and soon."""
         leaf = current.pq_leaf
         return leaf is None or (
             leaf.not_after < current.svid.not_after and self._wall() >= current.renew_connections_at
         )
 
-    def _use(self, generation: Generation) -> None:
+    def _use(self, generation: CredentialSet) -> None:
         if not self.running:
             return
         # What bears another name is over, however long it would be valid.
@@ -400,12 +400,15 @@ class Generations(Service):
 
     def _save(self) -> None:
         """Put statements into the store, so that they can be fetched after this process; try again later on failure."""
+        if self._store is None:
+            self._unsaved.clear()
+            return
         for generation in list(self._unsaved):
             self._unsaved.remove(generation)
             put = maybeDeferred(self._store.put_statement, generation.statement)
             put.addErrback(self._not_saved, generation)
 
-    def _not_saved(self, failure: Failure, generation: Generation) -> None:
+    def _not_saved(self, failure: Failure, generation: CredentialSet) -> None:
         if not failure.check(SvcError):
             self.log.failure("storing a statement failed unexpectedly", failure)
         if self.running and generation.expires > self._wall():

@@ -14,15 +14,16 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerE
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
-from svc.identity import BundleSet, verify_svid
+from svc.identity import BundleSet
 from svc.identity.errors import SvidInvalid
-from svc.notary.exchange import Outcome
+from svc.notary.exchange import ExchangeOutcome
 from svc.policy import Policy
 from svc.proxy.errors import IdentityGone
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.transport.evidence import PeerEvidence
+from svc.transport.handshake import address_text
 
 
 class _ClientFactory(Factory):
@@ -76,7 +77,7 @@ class Listener:
     def address_text(self) -> str:
         """The same as ``host:port``; empty while it does not listen."""
         address = self.address
-        return "" if address is None else f"{getattr(address, 'host', '')}:{getattr(address, 'port', '')}"
+        return "" if address is None else address_text(address)
 
     @property
     def open_connections(self) -> int:
@@ -107,7 +108,7 @@ class Listener:
     def close(self) -> None:
         """Cut what is still open."""
         for connection in list(self._connections):
-            connection.end_now(Outcome.SERVER_ABORTED, "drain")
+            connection.end_now(ExchangeOutcome.SERVER_ABORTED, "drain")
         self.context.pool.close()
 
     def sweep(self, now: float, wall: datetime) -> None:
@@ -154,12 +155,15 @@ class Listener:
         """Refuse a connection under a former identity of ours, or to a peer that would now be refused."""
         context = self.context
         if evidence.own_svid.spiffe_id != context.generations.identity:
+            context.metrics.upstream_closed("identity_withdrawn")
             raise IdentityGone()
         try:
-            verify_svid(evidence.svid.chain[:-1], bundles, max(wall, evidence.svid.begun))
+            evidence.reauthorize(bundles, wall)
         except SvidInvalid as error:
             context.metrics.denied_svid.inc()
-            context.reporter.denied(error.reason, "upstream", str(evidence.svid.spiffe_id), str(error))
+            context.metrics.upstream_closed("reauthorization")
+            peer = str(evidence.svid.spiffe_id)
+            context.reporter.denied(error.reason, "", peer, str(error), listener=context.name)
             raise
 
     def _build(self) -> ClientConnection:

@@ -17,18 +17,12 @@ from twisted.python.failure import Failure
 from svc.errors import SvcError
 from svc.identity import BundleSet
 from svc.policy import Policy
+from svc.process.listening import ListenFailed
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.listener import Listener
 from svc.proxy.reload import ReloadPlan
 from svc.telemetry.events import Event
 from svc.telemetry.logs import emit
-
-
-class ListenerFailed(SvcError):
-    """the listener {name} cannot be opened at {address}: {what}"""
-
-    reason = "listen_failed"
-    hint = "is another process using the port? choose another one in listeners[].listen"
 
 
 class ProxyEnding(SvcError):
@@ -95,7 +89,7 @@ class ListenerGroup:
             settings: theirs.
 
         Raises:
-            ListenerFailed: an address cannot be had; those before it stay open.
+            ListenFailed: an address cannot be had; those before it stay open.
             ProxyEnding: :meth:`stop_accepting` was called; nothing more is opened.
         """
         for each in settings:
@@ -104,8 +98,10 @@ class ListenerGroup:
             try:
                 await listener.open()
             except CannotListenError as error:
-                what = getattr(error.socketError, "strerror", None) or str(error.socketError)
-                raise ListenerFailed(name=each.name, address=str(each.listen), what=what) from error
+                name = f"the listener {each.name}"
+                raise ListenFailed.from_error(
+                    error, what=name, address=each.listen, key="listeners[].listen"
+                ) from error
             try:
                 self._refuse_at_the_end()
             except ProxyEnding:
@@ -126,7 +122,7 @@ class ListenerGroup:
             new: the one that is wanted.
 
         Raises:
-            ListenerFailed: an address cannot be had; what ran before runs again.
+            ListenFailed: an address cannot be had; what ran before runs again.
             ProxyEnding: :meth:`stop_accepting` was called; nothing more is opened.
         """
         before = [self._settings[name] for name in plan.close if name in self._settings]
@@ -149,7 +145,7 @@ class ListenerGroup:
                 await self.open(old, (each,))
             except ProxyEnding:
                 return
-            except ListenerFailed as error:
+            except ListenFailed as error:
                 emit(self.log, Event.LISTENER_FAILED, detail_reason=error.reason, detail=str(error))
             except Exception:  # noqa: BLE001 (the others come back whatever happened to this one)
                 emit(self.log, Event.LISTENER_FAILED, failure=Failure(), attributes={"listener": each.name})

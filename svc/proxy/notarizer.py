@@ -2,15 +2,15 @@
 The notary of the running proxy: admits exchanges that need a record, signs receipts beside the reactor, and makes them
 durable before their response is released.
 
-Owns nonces in flight, the rate of each client, the bound on waiting signatures, and the signing thread. Knows neither
+Owns nonces in flight, the bound on waiting signatures, and the signing thread. Knows neither
 HTTP connections nor SQL.
 """
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -20,21 +20,21 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.notary.exchange import Exchange
-from svc.notary.generation import Generation
+from svc.notary.credentials import CredentialSet
+from svc.notary.exchange import RecordedExchange
 from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction, receipt_payload, sign_receipt
-from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable
+from svc.notary.record_bound import stored_octets
+from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, StoreRefuses
+from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.steps import Step, StepObserver, unobserved
-from svc.store.errors import Replayed
+from svc.store.errors import Replayed, StoreError
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
 
 #: Signatures handed to the reactor in one go: more would let the first wait for the last.
 _HANDOVER: Final = 8
-#: Clients whose rate is remembered; the one not seen for longest is forgotten, with a full allowance.
-_CLIENTS: Final = 8192
 
 
 class ThreadCalls(Protocol):
@@ -44,7 +44,7 @@ class ThreadCalls(Protocol):
         """Run a call on the reactor's thread."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ticket:
     """
     The admission of one exchange that will be recorded.
@@ -55,55 +55,22 @@ class Ticket:
         nonce: the client's nonce, or None.
         jti: the identifier of the exchange.
         generation: the credentials that sign.
+        octets: what it holds of its client's budget.
+        receipt_id: the identifier of the record, None while there is none and where it failed.
     """
 
     level: Level
     client: str
     nonce: str | None
     jti: str
-    generation: Generation
+    generation: CredentialSet
+    octets: int
+    receipt_id: str | None = None
 
     @property
     def key(self) -> str:
         """Under which name the receipt is found: the nonce where there is one."""
         return self.nonce or self.jti
-
-
-class RateLimit:
-    """
-    A token bucket for each client, of bounded number.
-
-    Args:
-        rate: tokens a second.
-        burst: the most tokens.
-        seconds: the monotonic clock.
-    """
-
-    def __init__(self, rate: float, burst: float, seconds: Callable[[], float]) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._seconds = seconds
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, client: str) -> bool:
-        """
-        Take a token.
-
-        Args:
-            client: whose.
-
-        Returns:
-            False where the bucket is empty.
-        """
-        now = self._seconds()
-        tokens, since = self._buckets.get(client, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - since) * self._rate)
-        allowed = tokens >= 1.0
-        self._buckets[client] = (tokens - 1.0 if allowed else tokens, now)
-        self._buckets.move_to_end(client)
-        if len(self._buckets) > _CLIENTS:
-            self._buckets.popitem(last=False)
-        return allowed
 
 
 class SigningThread:
@@ -189,8 +156,9 @@ class Notarizer:
     Args:
         store: where records go.
         signing: the signing thread.
+        database: the path of the database, or its host and name, for messages.
         redaction: what of the headers is recorded as a salted digest only.
-        rate: how many signed receipts each client may have.
+        budget: how many records, and octets of them, each client may cause.
         queue_limit: signatures that may wait.
         random: gives secure random octets.
         step: told how far recorded exchanges have come.
@@ -203,16 +171,18 @@ class Notarizer:
         store: INotaryStore,
         signing: SigningThread,
         *,
+        database: str,
         redaction: Redaction,
-        rate: RateLimit,
+        budget: RecordBudget,
         queue_limit: int,
         random: Callable[[int], bytes],
         step: StepObserver = unobserved,
     ) -> None:
         self._store = store
         self._signing = signing
-        self._redaction = redaction
-        self._rate = rate
+        self._database = database
+        self.redaction = redaction
+        self._budget = budget
         self._queue_limit = queue_limit
         self._random = random
         self._step = step
@@ -236,7 +206,9 @@ class Notarizer:
         """
         return (client, key) in self._in_flight
 
-    def admit(self, level: Level, client: str, nonce: str | None, generation: Generation) -> Deferred[Ticket]:
+    def admit(
+        self, level: Level, client: str, nonce: str | None, generation: CredentialSet, octets: int
+    ) -> Deferred[Ticket]:
         """
         Reserve what an exchange will need, before anything of it is forwarded.
 
@@ -245,17 +217,22 @@ class Notarizer:
             client: the client's identity as text.
             nonce: the client's nonce, or None.
             generation: the credentials of the connection.
+            octets: the most that its record can take.
 
         Returns:
             Fires with the ticket; fails with ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
         """
         if not self._store.writable:
-            return fail(NotaryUnavailable())
-        if level is Level.SIGN_REQUEST and (self._signing.waiting >= self._queue_limit or not self._rate.take(client)):
-            return fail(NotaryRate())
-        ticket = Ticket(level, client, nonce, new_nonce(self._random(16)), generation)
-        if (client, ticket.key) in self._in_flight:
+            return fail(StoreRefuses(database=self._database, what=self._store.trouble or "it is not open"))
+        if nonce is not None and (client, nonce) in self._in_flight:
             return fail(NonceReplayed())
+        if level is Level.SIGN_REQUEST and self._signing.waiting >= self._queue_limit:
+            what = f"{self._queue_limit} signatures already wait (notary.queue)"
+            return fail(NotaryRate(what=what, retry_after=1))
+        refused = self._budget.reserve(client, octets)
+        if refused is not None:
+            return fail(self._over(*refused))
+        ticket = Ticket(level, client, nonce, new_nonce(self._random(16)), generation, octets)
         self._in_flight[client, ticket.key] = ticket
         if nonce is None:
             return succeed(ticket)
@@ -269,13 +246,16 @@ class Notarizer:
         Args:
             ticket: the admission.
         """
-        if self._in_flight.pop((ticket.client, ticket.key), None) is not None and ticket.nonce is not None:
+        if self._in_flight.pop((ticket.client, ticket.key), None) is None:
+            return
+        self._budget.give_back(ticket.client, ticket.octets)
+        if ticket.nonce is not None:
             given_back = maybeDeferred(self._store.give_back, ticket.client, ticket.nonce)
             given_back.addErrback(self._unavailable)
             # Nobody waits for it: another replica may refuse the nonce a little longer.
             given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
 
-    def commit(self, ticket: Ticket, exchange: Exchange) -> Deferred[None]:
+    def commit(self, ticket: Ticket, exchange: RecordedExchange) -> Deferred[None]:
         """
         Make the record of an exchange durable, signed where the level says so.
 
@@ -290,16 +270,27 @@ class Notarizer:
             made = self._signing.submit(lambda: self._record(ticket, exchange))
         else:
             made = maybeDeferred(self._record, ticket, exchange)
-        done: Deferred[None] = made.addCallback(self._put)
+        done: Deferred[None] = made.addCallback(self._put, ticket)
         return done.addBoth(self._committed, ticket)
 
-    def _put(self, record: StoredReceipt) -> Deferred[None]:
+    def _over(self, allowance: Allowance, seconds: float) -> NotaryRate:
+        if allowance is self._budget.records:
+            what = f"this identity causes more than {allowance.rate:.0f} records/s (notary.receiptsPerSecond)"
+        else:
+            what = f"its records take more than {allowance.rate:.0f} octets/s (notary.recordOctetsPerSecond)"
+        return NotaryRate(what=what, retry_after=max(1, math.ceil(seconds)))
+
+    def _put(self, record: StoredReceipt, ticket: Ticket) -> Deferred[None]:
+        taken = stored_octets(record.payload, record.disclosures, record.envelope, ticket.generation.certificate_octets)
+        self._budget.give_back(ticket.client, ticket.octets - taken)
+        ticket.octets = taken
+        ticket.receipt_id = record.id
         self._step(Step.RECEIPT_SIGNED)
         return self._store.put_receipt(record)
 
-    def _record(self, ticket: Ticket, exchange: Exchange) -> StoredReceipt:
+    def _record(self, ticket: Ticket, exchange: RecordedExchange) -> StoredReceipt:
         generation = ticket.generation
-        draft = receipt_payload(exchange, generation.statement.id, generation.spiffe_id, self._redaction, self._random)
+        draft = receipt_payload(exchange, generation.statement.id, generation.spiffe_id, self.redaction, self._random)
         signed = ticket.level is Level.SIGN_REQUEST
         return StoredReceipt(
             id=draft.id,
@@ -320,6 +311,7 @@ class Notarizer:
         if not free:
             # Whoever has it keeps it.
             self._in_flight.pop((ticket.client, ticket.key), None)
+            self._budget.give_back(ticket.client, ticket.octets)
             raise NonceReplayed()
         return ticket
 
@@ -329,6 +321,7 @@ class Notarizer:
 
     def _committed(self, result: Failure | None, ticket: Ticket) -> Failure | None:
         if isinstance(result, Failure):
+            ticket.receipt_id = None
             self.abandon(ticket)
             if result.check(Replayed):
                 return Failure(NonceReplayed())
@@ -339,4 +332,6 @@ class Notarizer:
     def _unavailable(self, failure: Failure) -> Failure:
         if not failure.check(SvcError):
             self.log.failure("the notary failed unexpectedly", failure)
+        if isinstance(failure.value, StoreError):
+            return Failure(StoreRefuses(database=self._database, what=failure.value))
         return Failure(NotaryUnavailable())

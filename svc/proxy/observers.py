@@ -7,39 +7,78 @@ Owns which event is logged with which words and how often. Nothing below knows t
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.errors import SvcError
-from svc.notary.generation import Generation
-from svc.notary.pqproof import PqLeaf
+from svc.notary.credentials import CredentialSet
+from svc.notary.exchange import ExchangeOutcome, octets_as_text
+from svc.notary.pqleaf import PqLeaf
+from svc.policy import Denied
+from svc.proxy.config import ProxySettings
+from svc.proxy.http.summary import ExchangeSummary
 from svc.store.interface import Entity, Operation
 from svc.telemetry.children import ListenerMetrics
-from svc.telemetry.denials import DenialLimiter, Repeats
+from svc.telemetry.connections import (
+    ConnectionLog,
+    HandshakeError,
+    handshake_record,
+    log_suppressed,
+    precise_reason,
+)
+from svc.telemetry.denials import DenialLimiter, FailureStreak
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
+from svc.telemetry.records import Value
+from svc.transport.errors import PeerCredentialsEnded, TransportError
 from svc.transport.evidence import PeerEvidence
 from svc.transport.observer import Role
+from svc.wire.http1 import RequestHead
 from svc.workload.errors import IdentityWithdrawn
 
-#: Reasons of ``exchange_failed`` that speak of the application, and those of the notary; all others are the client's.
-_UPSTREAM = frozenset({"upstream_unreachable", "upstream_closed", "upstream_timeout", "upstream_identity_refused"})
-_REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
+#: Reasons of ``exchange_failed`` on the way to the upstream. Those of the notary are not here; all others are the
+#: client's.
+_UPSTREAM = frozenset(
+    {
+        "upstream_unreachable",
+        "upstream_closed",
+        "upstream_timeout",
+        "upstream_identity_refused",
+        "own_svid_refused",
+        "credentials_expired",
+        "identity_withdrawn",
+    }
+)
+#: Outcomes after which nothing is missing.
+_ENDED_WELL = frozenset({ExchangeOutcome.COMPLETE, ExchangeOutcome.UPGRADED})
 
 
-def _precise(detail: str) -> str:
-    """Keep what is a reason; OpenSSL's own words for what went wrong are none."""
-    return detail if _REASON.match(detail) else ""
+def _attributes(summary: ExchangeSummary, *, path: bool) -> dict[str, Value]:
+    """What a record says of an exchange; what is None is left out of it."""
+    return {
+        "listener": summary.listener,
+        "direction": summary.direction,
+        "http.request.method": octets_as_text(summary.method) or None,
+        "url.path": octets_as_text(summary.path) or None if path else None,
+        "http.response.status_code": summary.status,
+        "outcome": summary.outcome.value,
+        "request_octets": summary.request_octets,
+        "response_octets": summary.response_octets,
+        "duration_seconds": None if summary.seconds is None else round(summary.seconds, 6),
+        "notary_lookup": summary.lookup or None,
+        "level": summary.level.value,
+        "receipt_id": summary.receipt_id,
+    }
 
 
-class Reports:
+class Reports(ConnectionLog):
     """
-    Turns reports into log records, at most one a second for each (reason, source).
+    Turns reports into log records: of denials and failures at most one a second for each (reason, source).
 
     Args:
         metrics: the families.
@@ -49,30 +88,70 @@ class Reports:
     log = Logger()
 
     def __init__(self, metrics: ProxyMetrics, clock: IReactorTime) -> None:
+        super().__init__(DenialLimiter(clock, self._suppressed))
         self._metrics = metrics
-        self._limiter = DenialLimiter(clock, self._suppressed)
+        #: What is denied for who the peer is, apart: what is left out there is audited.
+        self._denials = DenialLimiter(clock, self._denials_suppressed)
+        #: See :class:`svc.proxy.http.context.Reporter`.
+        self.every_exchange = False
+        self._paths = False
+        self._audits_denials = True
+        self._audits_records = False
+
+    def configure(self, settings: ProxySettings) -> None:
+        """
+        Log what a configuration asks for, from now on.
+
+        Args:
+            settings: the configuration in force.
+        """
+        self.every_exchange = settings.accessLog != "off"
+        self._paths = settings.accessLog == "path"
+        audits_denials = settings.auditLog != "off"
+        if audits_denials != self._audits_denials:
+            # What is counted so far is reported under the setting that was in force.
+            self._denials.close()
+            self._audits_denials = audits_denials
+        self._audits_records = settings.auditLog == "all"
 
     def close(self) -> None:
-        """Tell what was held back."""
-        self._limiter.close()
+        """Log how many records were left out, and stop the timers."""
+        super().close()
+        self._denials.close()
 
     # svc.proxy.http.context.Reporter
 
-    def denied(self, reason: str, address: str, peer: str, detail: str) -> None:
+    def denied(
+        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
+    ) -> None:
         """See :class:`svc.proxy.http.context.Reporter`."""
-        if self._limiter.admit(reason, address):
-            word = "policy_deny" if reason == "policy_deny" else "svid_invalid"
+        if not self._denials.admit(reason, address or peer):
+            return
+        self._log_denial(
+            Event.REQUEST_DENIED if reason == "policy_deny" else Event.CONNECTION_REVOKED,
+            {"source.address": address or None},
+            listener=listener,
+            request=request,
+            reason="policy_deny" if reason == "policy_deny" else "svid_invalid",
+            detail_reason=reason,
+            detail=detail,
+            peer_spiffe_id=peer,
+            user=peer,
+        )
+
+    def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
+        """See :class:`svc.proxy.http.context.Reporter`."""
+        if self._limiter.admit(reason, "*"):
             emit(
                 self.log,
-                Event.REQUEST_DENIED if reason == "policy_deny" else Event.CONNECTION_REVOKED,
-                reason=word,
+                Event.CONNECTION_EVICTED,
                 detail_reason=reason,
                 detail=detail,
-                peer_spiffe_id=peer,
+                peer_spiffe_id=peer or None,
                 attributes={"source.address": address},
             )
 
-    def exchange_failed(self, reason: str, peer: str, detail: str) -> None:
+    def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
         """See :class:`svc.proxy.http.context.Reporter`."""
         if not self._limiter.admit(reason, peer):
             return
@@ -86,44 +165,72 @@ class Reports:
             event = Event.NOTARY_OVERLOADED
         else:
             event = Event.REQUEST_REJECTED
-        emit(self.log, event, detail_reason=reason, detail=detail, peer_spiffe_id=peer or None)
+        emit(
+            self.log,
+            event,
+            detail_reason=precise or reason,
+            detail=detail,
+            peer_spiffe_id=peer or None,
+            attributes={"code": reason} if precise else None,
+        )
 
-    def request_served(self, peer: str, method: bytes, status: int | None, seconds: float) -> None:
+    def exchange_ended(self, summary: ExchangeSummary) -> None:
         """See :class:`svc.proxy.http.context.Reporter`."""
-        attributes: dict[str, str | int | float | bool] = {
-            "http.request.method": method.decode("latin-1"),
-            "duration_seconds": round(seconds, 6),
-        }
-        if status is not None:
-            attributes["http.response.status_code"] = status
-        emit(self.log, Event.REQUEST_SERVED, peer_spiffe_id=peer or None, attributes=attributes)
-
-    def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
-        """A peer did not get through TLS: for who it is, or for another reason."""
-        precise, refused = _precise(detail), reason == "svid_invalid"
-        if self._limiter.admit(precise or reason, address):
+        if self.every_exchange:
             emit(
                 self.log,
-                Event.AUTH_DENIED if refused else Event.HANDSHAKE_FAILED,
-                reason=reason if refused else None,
-                detail_reason=precise or reason,
-                detail=None if precise else detail or None,
-                attributes={"source.address": address, "role": role, "tls.alert": alert},
+                Event.REQUEST_SERVED,
+                outcome="success" if summary.outcome in _ENDED_WELL else "failure",
+                peer_spiffe_id=summary.peer or None,
+                attributes=_attributes(summary, path=self._paths),
+            )
+        if self._audits_records and summary.recorded:
+            emit(
+                self.log,
+                Event.ACCESS_RECORDED,
+                outcome="success" if summary.receipt_id is not None else "failure",
+                user=summary.peer or None,
+                peer_spiffe_id=summary.peer or None,
+                attributes=_attributes(summary, path=True),
             )
 
-    def connection_refused(self, reason: str, address: str) -> None:
-        """A limit closed a connection."""
-        if self._limiter.admit(reason, "*"):
-            emit(self.log, Event.CONNECTION_REFUSED, detail_reason=reason, attributes={"source.address": address})
+    def handshake_failed(self, role: Role, error: HandshakeError, address: str, *, listener: str = "") -> None:
+        """See :class:`svc.telemetry.connections.ConnectionLog`; an access attempt at a listener."""
+        if self._denials.admit(precise_reason(error) or error.reason, address):
+            event, fields = handshake_record(role, error, address)
+            self._log_denial(event, listener=listener, **fields)
+
+    def _log_denial(
+        self,
+        event: Event,
+        attributes: Mapping[str, Value],
+        *,
+        listener: str,
+        request: RequestHead | None = None,
+        user: str | None = None,
+        **said: Any,
+    ) -> None:
+        """Log a security event, and the access attempt; only a verified identity is its user."""
+        emit(self.log, event, attributes=attributes, **said)
+        if not self._audits_denials:
+            return
+        audited = {**attributes, "listener": listener}
+        if request is not None:
+            audited |= {
+                "http.request.method": octets_as_text(request.method),
+                "url.path": octets_as_text(request.path),
+                "http.response.status_code": Denied.http_status,
+            }
+        emit(self.log, Event.ACCESS_DENIED, user=user, attributes=audited, **said)
 
     def _suppressed(self, reason: str, source: str, count: int) -> None:
         self._metrics.denial_suppressed(reason, count)
-        emit(
-            self.log,
-            Event.DENIALS_SUPPRESSED,
-            detail_reason=reason,
-            attributes={"source.address": source, "suppressed": count},
-        )
+        log_suppressed(self.log, Event.DENIALS_SUPPRESSED, reason, source, count)
+
+    def _denials_suppressed(self, reason: str, source: str, count: int) -> None:
+        self._suppressed(reason, source, count)
+        if self._audits_denials:
+            log_suppressed(self.log, Event.ACCESS_SUPPRESSED, reason, source, count)
 
 
 class ListenerObserver:
@@ -133,11 +240,13 @@ class ListenerObserver:
     Args:
         metrics: the listener's counters.
         reports: the log.
+        name: the listener's name.
     """
 
-    def __init__(self, metrics: ListenerMetrics, reports: Reports) -> None:
+    def __init__(self, metrics: ListenerMetrics, reports: Reports, name: str) -> None:
         self._metrics = metrics
         self._reports = reports
+        self._name = name
 
     def handshake_started(self, role: Role) -> None:
         """Only finished handshakes are counted."""
@@ -146,19 +255,34 @@ class ListenerObserver:
         """Count a verified peer."""
         self._metrics.handshake_done(role, seconds, evidence)
 
-    def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
-        """Count and tell a peer that did not get through."""
-        self._metrics.handshake_failed(role, reason, _precise(detail), address, alert)
-        self._reports.handshake_failed(role, reason, detail, address, alert)
+    def handshake_failed(self, role: Role, error: TransportError, address: str) -> None:
+        """Count and log a peer that was refused, or that refused this side."""
+        self._metrics.handshake_failed(role, error.reason, precise_reason(error), address, error.alert)
+        self._reports.handshake_failed(role, error, address, listener=self._name)
 
     def connection_refused(self, reason: str, address: str) -> None:
         """Count and tell a connection over a limit."""
         self._metrics.connection_refused(reason, address)
         self._reports.connection_refused(reason, address)
 
+    def connection_aborted(self, reason: str, address: str) -> None:
+        """Tell a connection that was closed for what its peer did to TLS; its own protocol counts the cause."""
+        self._reports.connection_aborted(reason, address)
+
     def upstream_unreachable(self) -> None:
         """Count that no connection to the upstream could be made; each exchange that misses it tells its reason."""
         self._metrics.upstream_unreachable()
+
+    def upstream_accepted(self) -> None:
+        """Count a connection to a peer that did not refuse the proxy's SVID."""
+        self._metrics.upstream_accepted()
+
+    def upstream_ended(self, evidence: PeerEvidence, error: TransportError) -> None:
+        """Count and log a connection to a peer that is closed because the credentials of one side have ended."""
+        peers = isinstance(error, PeerCredentialsEnded)
+        self._metrics.upstream_closed("peer_expired" if peers else "credentials_expired")
+        peer = str(evidence.svid.spiffe_id)
+        self._reports.denied(error.reason, "", peer, str(error), listener=self._name)
 
 
 class CredentialReports:
@@ -173,10 +297,12 @@ class CredentialReports:
 
     def __init__(self, health: Health) -> None:
         self._health = health
-        self._failures = Repeats()
-        self._leaf_failures = Repeats()
+        self._failures = FailureStreak()
+        self._leaf_failures = FailureStreak()
+        self._leaf_error: SvcError | None = None
+        self._issuer_lost = False
 
-    def generation_issued(self, generation: Generation) -> None:
+    def generation_issued(self, generation: CredentialSet) -> None:
         """New credentials are in use."""
         self._failures.succeeded()
         self._health.holds("credentials")
@@ -207,6 +333,7 @@ class CredentialReports:
     def leaf_obtained(self, leaf: PqLeaf) -> None:
         """The post-quantum issuer gave a leaf."""
         self._leaf_failures.succeeded()
+        self._leaf_error = None
         self._health.holds("pqIssuer")
         emit(
             self.log,
@@ -216,6 +343,7 @@ class CredentialReports:
 
     def leaf_failed(self, error: SvcError) -> None:
         """The post-quantum issuer could not be reached, or gave no leaf."""
+        self._leaf_error = error
         self._health.fails_with("pqIssuer", error)
         if self._leaf_failures.failed(error.reason):
             emit(
@@ -225,6 +353,20 @@ class CredentialReports:
                 detail=str(error),
                 attributes={"attempts": self._leaf_failures.count},
             )
+
+    def issuer_reached(self, error: SvcError | None) -> None:
+        """The post-quantum issuer took a connection, or why not; a leaf that it refused stays refused."""
+        lost, self._issuer_lost = self._issuer_lost, error is not None
+        if error is not None:
+            self._health.fails_with("pqIssuer", error)
+            if not lost:
+                emit(self.log, Event.PQ_ISSUER_UNREACHABLE, detail_reason=error.reason, detail=str(error))
+        elif lost:
+            if self._leaf_error is None:
+                self._health.holds("pqIssuer")
+            else:
+                self._health.fails_with("pqIssuer", self._leaf_error)
+            emit(self.log, Event.PQ_ISSUER_REACHABLE)
 
     def identity_ended(self, error: IdentityWithdrawn) -> None:
         """The identity was withdrawn."""
@@ -239,13 +381,15 @@ class StoreReports:
     Args:
         metrics: the families.
         health: gets the condition ``store``.
+        name: the path of the database, or its host and name.
     """
 
     log = Logger()
 
-    def __init__(self, metrics: ProxyMetrics, health: Health) -> None:
+    def __init__(self, metrics: ProxyMetrics, health: Health, name: str) -> None:
         self._metrics = metrics
         self._health = health
+        self._name = name
         self._opened = False
         self._closing = False
 
@@ -256,27 +400,30 @@ class StoreReports:
     def closed(self) -> None:
         """The database is closed in order."""
         if self._opened:
-            emit(self.log, Event.STORE_CLOSED)
+            emit(self.log, Event.STORE_CLOSED, attributes={"path": self._name})
 
     def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
         """An operation failed."""
         self._metrics.db_error(op, entity)
-        emit(self.log, Event.STORE_FAILED, detail=detail or None, attributes={"op": op, "entity": entity})
+        attributes = {"op": op, "entity": entity, "path": self._name}
+        emit(self.log, Event.STORE_FAILED, detail=detail or None, attributes=attributes)
 
     def committed(self, count: int, seconds: float) -> None:
         """Records are durable."""
         self._metrics.committed(count, seconds)
 
-    def writable_changed(self, writable: bool) -> None:
-        """The database takes records again, or no more."""
+    def writable_changed(self, writable: bool, trouble: str = "") -> None:
+        """The database takes records again, or no more, and why not."""
         self._metrics.writable_changed(writable)
+        attributes = {"path": self._name}
         if writable:
             self._health.holds("store")
-            emit(self.log, Event.STORE_WRITABLE if self._opened else Event.STORE_OPENED)
+            emit(self.log, Event.STORE_WRITABLE if self._opened else Event.STORE_OPENED, attributes=attributes)
             self._opened = True
         elif not self._closing:
-            self._health.fails("store", "notary_unavailable", "the notary database takes no records")
-            emit(self.log, Event.STORE_READ_ONLY)
+            what = f"the notary database {self._name} takes no records: {trouble or 'nothing is known of the cause'}"
+            self._health.fails("store", "notary_unavailable", what)
+            emit(self.log, Event.STORE_READ_ONLY, detail=trouble or None, attributes=attributes)
 
     def damaged(self, path: str) -> None:
         """The database is damaged; it takes no more records until the next start."""

@@ -13,7 +13,7 @@ from svc.errors import SvcError
 from svc.proxy.config import ListenerSettings, ProxySettings
 
 #: Keys that a running proxy can take over; every other one needs a new process.
-RELOADABLE = frozenset({"listeners", "policy", "workload", "accessLog", "drainTimeout"})
+RELOADABLE = frozenset({"listeners", "policy", "workload", "accessLog", "auditLog", "drainTimeout"})
 
 
 class RestartNeeded(SvcError):
@@ -32,11 +32,13 @@ class ReloadPlan:
         close: names of the listeners that end; their open connections drain.
         open: listeners to open after that.
         keep: names of the listeners that go on untouched.
+        changed: the keys at the top of the file whose values differ.
     """
 
     close: tuple[str, ...]
     open: tuple[ListenerSettings, ...]
     keep: tuple[str, ...]
+    changed: tuple[str, ...]
 
 
 def plan_reload(old: ProxySettings, new: ProxySettings) -> ReloadPlan:
@@ -53,17 +55,15 @@ def plan_reload(old: ProxySettings, new: ProxySettings) -> ReloadPlan:
     Raises:
         RestartNeeded: a key outside :data:`RELOADABLE` differs.
     """
-    changed = [
-        name for name in type(new).model_fields if name not in RELOADABLE and getattr(old, name) != getattr(new, name)
-    ]
-    if changed:
-        raise RestartNeeded(keys=", ".join(changed))
-    # The access log is part of what every listener was built from; a policy is given to those that stay.
-    everywhere = old.accessLog != new.accessLog
+    changed = tuple(name for name in type(new).model_fields if getattr(old, name) != getattr(new, name))
+    fixed = [name for name in changed if name not in RELOADABLE]
+    if fixed:
+        raise RestartNeeded(keys=", ".join(fixed))
     before = {each.name: each for each in old.listeners}
-    keep = tuple(each.name for each in new.listeners if before.get(each.name) == each and not everywhere)
+    keep = tuple(each.name for each in new.listeners if before.get(each.name) == each)
     return ReloadPlan(
         close=tuple(name for name in before if name not in keep),
         open=tuple(each for each in new.listeners if each.name not in keep),
         keep=keep,
+        changed=changed,
     )

@@ -13,26 +13,33 @@ from datetime import datetime
 from typing import Any, Final
 
 from twisted.application.service import MultiService, Service
-from twisted.internet.defer import Deferred, DeferredLock, maybeDeferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.process.lifecycle import (
+    FreedMemory,
+    freeze_gc,
+    return_memory,
+    stop_if_running,
+    stop_in_order,
+    when_finished,
+)
 from svc.proxy.admission import policy_of
 from svc.proxy.config import ProxySettings
 from svc.proxy.generations import Generations
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import Reports, StoreReports
-from svc.proxy.reload import plan_reload
+from svc.proxy.reload import RestartNeeded, plan_reload
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
-from svc.telemetry.logs import emit
-from svc.workload.process import settle_memory
+from svc.telemetry.logs import emit, log_reload, log_reload_refused
 from svc.workload.source import WorkloadSource
 
 SWEEP_EVERY: Final = 0.5
@@ -117,6 +124,9 @@ class ProxyService(Service):
         self._wall = wall
         self._fatal = fatal
         self._store_reports = store_reports
+        #: Decided once: what a notary needs is opened at the start.
+        self._notarizes = settings.notarizes
+        self._freed = FreedMemory()
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = reactor
         self._starting: Deferred[None] | None = None
@@ -158,13 +168,8 @@ class ProxyService(Service):
     async def _start(self) -> None:
         self._announce(self.settings)
         self.servers.startService()
-        self._store.init()
-        if self._store.writable:
-            self._health.holds("store")
-        else:
-            self._health.fails("store", "notary_unavailable", "the notary database takes no records")
-        self._signing.start()
-        self._retention.startService()
+        if self._notarizes:
+            self._open_notary()
         self._generations.subscribe(self._credentials_changed)
         self._source.startService()
         self._health.fails("credentials", "starting", "no SVID has arrived yet")
@@ -180,8 +185,15 @@ class ProxyService(Service):
         self._serving = True
         self._sweeping.start(SWEEP_EVERY, now=False)
         self._judge_listeners()
-        settle_memory()
+        freeze_gc()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
+
+    def _open_notary(self) -> None:
+        self._store.init()
+        if self._store.writable:
+            self._health.holds("store")
+        self._signing.start()
+        self._retention.startService()
 
     async def _first_generation(self) -> None:
         seconds = self.settings.startTimeout
@@ -213,7 +225,10 @@ class ProxyService(Service):
         try:
             now = self._wall()
             self._judge_credentials(now)
-            self.listeners.sweep(self._reactor.seconds(), now)
+            seconds = self._reactor.seconds()
+            self.listeners.sweep(seconds, now)
+            if self._freed.due(self.listeners.open_connections, seconds):
+                return_memory()
         except Exception:  # noqa: BLE001 (no trouble of one connection may end all timeouts)
             self.log.failure("judging the times of connections failed")
 
@@ -225,9 +240,11 @@ class ProxyService(Service):
         if current.valid_at(now):
             self._health.holds("credentials", "" if error is None else f"not renewed: {error}")
         else:
-            until = current.cut_at.isoformat(timespec="seconds")
+            until = current.close_at.isoformat(timespec="seconds")
             ended = CredentialsEnded(
-                spiffe_id=current.spiffe_id, until=until, what=error or "the Workload API has none"
+                spiffe_id=current.spiffe_id,
+                until=until,
+                what=error or self._source.state.outage or "the Workload API answers and has no newer SVID",
             )
             self._health.fails_with("credentials", ended)
 
@@ -263,25 +280,24 @@ class ProxyService(Service):
             if not self._serving or self._draining is not None:
                 raise ProxyEnding()
             settings = self._load()
+            if settings.notarizes and not self._notarizes:
+                raise RestartNeeded(keys="listeners, to the first inbound one")
             plan = plan_reload(self.settings, settings)
             await self.listeners.apply(plan, self.settings, settings)
         except SvcError as error:
-            problems = "; ".join(str(each) for each in getattr(error, "problems", ())) or str(error)
-            emit(self.log, Event.CONFIG_REJECTED, detail_reason=error.reason, detail=problems)
+            log_reload_refused(self.log, error)
             return False
         except Exception:  # noqa: BLE001 (what runs goes on, and the operator hears why)
-            emit(self.log, Event.CONFIG_REJECTED, failure=Failure())
+            log_reload(self.log, Event.CONFIG_REJECTED, failure=Failure())
             return False
         self.settings, before = settings, self.settings
         self._announce(settings)
         if settings.policy != before.policy:
             self.listeners.take_policy(policy_of(settings))
             self._credentials_changed()
-        emit(
-            self.log,
-            Event.CONFIG_LOADED,
-            attributes={"kept": len(plan.keep), "closed": len(plan.close), "opened": len(plan.open)},
-        )
+        attributes = {"changed": ", ".join(plan.changed), "kept": len(plan.keep)}
+        attributes |= {"closed": len(plan.close), "opened": len(plan.open)}
+        log_reload(self.log, Event.CONFIG_LOADED, attributes=attributes)
         return True
 
     # -- The end -----------------------------------------------------------------------------------------------------
@@ -298,7 +314,7 @@ class ProxyService(Service):
             emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self.listeners.open_connections})
             self._draining = Deferred.fromCoroutine(self._drain())
             self._draining.addErrback(self._not_ended)
-        return _after(self._draining)
+        return when_finished(self._draining)
 
     async def _drain(self) -> None:
         self._health.fails("listeners", "draining", "the listeners take no connections any more")
@@ -328,28 +344,27 @@ class ProxyService(Service):
         super().stopService()
         if self._stopping is None:
             self._stopping = Deferred.fromCoroutine(self._stop())
-        return _after(self._stopping)
+        return when_finished(self._stopping)
 
     async def _stop(self) -> None:
         self._serving = False
         if self._starting is not None:
             self._starting.cancel()
-        for end in (
+        steps: tuple[Callable[[], object], ...] = (
             self.drain,
             self._stop_sweeping,
-            lambda: _stopped(self._generations),
-            lambda: _stopped(self._source),
-            lambda: _stopped(self._retention),
+            lambda: stop_if_running(self._generations),
+            lambda: stop_if_running(self._source),
+            lambda: stop_if_running(self._retention),
             self._signing.stop,
             # What the signing thread handed over last is committed before the database closes.
             lambda: deferLater(self._reactor, 0),
             lambda: Deferred.fromCoroutine(self._close_store()),
             self._reports.close,
-            lambda: _stopped(self.servers),
-        ):
-            ended: Deferred[object] = maybeDeferred(end)
-            # Whatever part cannot end, the database is closed.
-            await ended.addErrback(self._not_ended)
+            lambda: stop_if_running(self.servers),
+        )
+        # The database is closed even where an earlier part cannot end.
+        await stop_in_order(steps, self._not_ended)
         emit(self.log, Event.PROCESS_STOPPED)
 
     async def _close_store(self) -> None:
@@ -368,18 +383,3 @@ class ProxyService(Service):
 
     def _not_ended(self, failure: Failure) -> None:
         self.log.failure("a part of the proxy did not end in order", failure)
-
-
-def _stopped(service: Service) -> object:
-    return service.stopService() if service.running else None
-
-
-def _after(done: Deferred[None]) -> Deferred[None]:
-    """Wait for what several wait for."""
-    waiting: Deferred[None] = Deferred()
-
-    def over(result: None) -> None:
-        waiting.callback(None)
-
-    done.addCallback(over)
-    return waiting

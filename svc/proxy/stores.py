@@ -47,7 +47,44 @@ def check_driver(notary: NotarySettings, load: Load = importlib.import_module) -
         raise DriverMissing(detail=str(error).strip().partition("\n")[0]) from error
 
 
-def make_store(notary: NotarySettings, reactor: StoreReactor, observer: StoreObserver) -> ThreadedStore:
+def store_name(notary: NotarySettings) -> str:
+    """
+    Name the store in logs.
+
+    Args:
+        notary: its configuration.
+
+    Returns:
+        The path of the file, or hosts, ports and name of the database.
+    """
+    return notary.path if notary.database is None else DatabaseAddress.parse(notary.database).name
+
+
+def check_store(notary: NotarySettings) -> None:
+    """
+    Find out whether the store can be opened, without making anything.
+
+    Args:
+        notary: its configuration.
+
+    Raises:
+        StoreError: it cannot.
+    """
+    if notary.database is None:
+        from svc.store.checking import check_file
+        from svc.store.sqlite import RESERVE_SIZE
+
+        check_file(notary.path, RESERVE_SIZE)
+        return
+    check_driver(notary)
+    from svc.store.postgresql.store import check_database
+
+    check_database(DatabaseAddress.parse(notary.database))
+
+
+def make_store(
+    notary: NotarySettings, reactor: StoreReactor, observer: StoreObserver, *, opened: bool = True
+) -> ThreadedStore:
     """
     Make the store; nothing is opened yet.
 
@@ -55,6 +92,7 @@ def make_store(notary: NotarySettings, reactor: StoreReactor, observer: StoreObs
         notary: its configuration.
         reactor: the reactor.
         observer: told of what the store does.
+        opened: whether it will ever be; one that will not needs no driver.
 
     Returns:
         The store.
@@ -62,7 +100,7 @@ def make_store(notary: NotarySettings, reactor: StoreReactor, observer: StoreObs
     Raises:
         DriverMissing: its driver cannot be loaded.
     """
-    if notary.database is None:
+    if notary.database is None or not opened:
         from svc.store.sqlite import SqliteStore
 
         return SqliteStore(notary.path, reactor=reactor, observer=observer)

@@ -6,22 +6,22 @@ Owns what an operator sees of a bad configuration: one line a problem, exit stat
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
 
 from svc import __version__
+from svc.process.checking import Check
+from svc.process.clock import use_monotonic_clock
+from svc.process.lifecycle import install_signal_handlers, stop_with_failure
+from svc.process.options import ProcessOptions, config_parameters
 from svc.proxy.config import ProxySettings
 from svc.proxy.stores import check_driver
 from svc.settings import load
-from svc.transport.reactor import run_timers_evenly
-from svc.workload.process import ProcessOptions, config_parameters, end_in_order, end_with_failure
 
 if TYPE_CHECKING:
     from svc.proxy.assembly import Assembly
-    from svc.proxy.service import ProxyService
 
 
 class Options(ProcessOptions):
@@ -31,14 +31,21 @@ class Options(ProcessOptions):
     optParameters = config_parameters("/etc/svc/proxy.yaml")
 
     def read(self, path: str) -> ProxySettings:
-        """Judge the file, and whether what it asks for can be loaded here."""
+        """Validate the file, and check that the database driver it needs is installed."""
         return _read(path)
+
+    def checks(self, settings: ProxySettings) -> Iterable[Check]:
+        """What is opened at the start."""
+        from svc.proxy.opened import opened
+
+        return opened(settings)
 
 
 def _read(path: str) -> ProxySettings:
-    """Judge the file, and whether what it asks for can be loaded here."""
+    """Validate the file, and check that the database driver it needs is installed."""
     settings = load(path, ProxySettings)
-    check_driver(settings.notary)
+    if settings.notarizes:
+        check_driver(settings.notary)
     return settings
 
 
@@ -75,24 +82,17 @@ def service_tree(options: Options, assemble: Callable[..., Assembly]) -> IServic
     """
     from twisted.internet import reactor
 
-    from svc.telemetry.logs import LoggedService
-    from svc.telemetry.processlog import process_log
+    from svc.process.log import LoggedService, process_log
     from svc.telemetry.records import Origin
 
     parent = getattr(options, "parent", None) or {}
     observer, outlet = process_log(Origin("proxy", __version__), parent, options["log-format"])
-    run_timers_evenly(reactor)
+    use_monotonic_clock(reactor)
     root = LoggedService(observer, outlet)
     path = options["config"]
-    assembly = assemble(options["settings"], reactor, lambda: end_with_failure(reactor, outlet), lambda: _read(path))
+    assembly = assemble(options["settings"], reactor, lambda: stop_with_failure(reactor, outlet), lambda: _read(path))
     proxy = assembly.build()
     observer.describe(assembly.origin())
     proxy.setServiceParent(root)
-    reactor.callWhenRunning(_on_signals, reactor, proxy)
+    reactor.callWhenRunning(install_signal_handlers, reactor, proxy.reload)
     return root
-
-
-def _on_signals(reactor: Any, proxy: ProxyService) -> None:
-    """Reload on SIGHUP; end on SIGTERM in order and with status 0, where twistd would die of the signal at last."""
-    signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(proxy.reload))
-    end_in_order(reactor)

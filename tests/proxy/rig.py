@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred, succeed
@@ -17,8 +17,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.identity import SpiffeID, X509Svid, verify_svid
+from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
@@ -27,15 +27,19 @@ from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.http.upstream import UpstreamPool
-from svc.proxy.notarizer import Notarizer, RateLimit
+from svc.proxy.notarizer import Notarizer
+from svc.proxy.observers import ListenerObserver
+from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.steps import StepObserver, unobserved
 from svc.store.records import StoredReceipt
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore
+from svc.transport.errors import TransportError
 from svc.transport.evidence import PeerEvidence
-from svc.wire.http1 import Limits
+from svc.wire.http1 import MessageLimits, RequestHead
 
 BASE = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 AUTHORITY = TestAuthority("prod.example", now=BASE)
@@ -132,26 +136,44 @@ class Said:
 
     def __init__(self) -> None:
         self.denials: list[tuple[str, str]] = []
+        #: Of each denial the listener, and the path of the request where one was denied.
+        self.requests: list[tuple[str, bytes | None]] = []
         self.failures: list[str] = []
-        self.served: list[tuple[bytes, int | None]] = []
+        self.details: list[tuple[str, str]] = []
+        self.every_exchange = True
+        self.summaries: list[ExchangeSummary] = []
+        self.evictions: list[tuple[str, str]] = []
 
-    def denied(self, reason: str, address: str, peer: str, detail: str) -> None:
+    def denied(
+        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
+    ) -> None:
         """Keep it."""
         self.denials.append((reason, peer))
+        self.requests.append((listener, None if request is None else request.path))
 
-    def exchange_failed(self, reason: str, peer: str, detail: str) -> None:
+    def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
+        """Keep it."""
+        self.evictions.append((reason, peer))
+
+    def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
         """Keep it."""
         self.failures.append(reason)
+        self.details.append((precise, detail))
 
-    def request_served(self, peer: str, method: bytes, status: int | None, seconds: float) -> None:
+    def exchange_ended(self, summary: ExchangeSummary) -> None:
         """Keep it."""
-        self.served.append((method, status))
+        self.summaries.append(summary)
+
+    @property
+    def served(self) -> list[tuple[bytes, int | None]]:
+        """Method and status of every exchange that ended."""
+        return [(each.method, each.status) for each in self.summaries]
 
 
 class OneGeneration:
     """Generations with one member."""
 
-    def __init__(self, generation: Generation | None, svid: X509Svid) -> None:
+    def __init__(self, generation: CredentialSet | None, svid: X509Svid) -> None:
         self.generation = generation
         self.svid = svid
         self.withdrawn = False
@@ -161,7 +183,7 @@ class OneGeneration:
         """Its name; a test may take it away."""
         return None if self.withdrawn else self.svid.spiffe_id
 
-    def of_evidence(self, evidence: PeerEvidence) -> Generation | None:
+    def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
         """The one."""
         return self.generation
 
@@ -192,6 +214,8 @@ class Rig:
         policy: Policy | None = None,
         rate: float = 1000.0,
         burst: float = 1000.0,
+        octets: Allowance = Allowance(2**30, 2**40),  # noqa: B008 (frozen)
+        redaction: Redaction | None = None,
         step: StepObserver = unobserved,
     ) -> None:
         self.clock = Clock()
@@ -202,14 +226,15 @@ class Rig:
         self.registry = CollectorRegistry()
         self.metrics = ProxyMetrics(self.registry)
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
-        self.generation = Generation.issue(OWN, None, facts, Profile.CLASSICAL, BASE, os.urandom)
+        self.generation = CredentialSet.issue(OWN, None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.generations = OneGeneration(self.generation, OWN)
         self.signing = ImmediateSigning()
         self.notarizer = Notarizer(
             self.store,
             self.signing,  # type: ignore[arg-type]
-            redaction=Redaction(),
-            rate=RateLimit(rate, burst, self.clock.seconds),
+            database="notary.db",
+            redaction=redaction or Redaction(),
+            budget=RecordBudget(Allowance(rate, burst), octets, self.clock.seconds),
             queue_limit=8,
             random=os.urandom,
             step=step,
@@ -220,10 +245,12 @@ class Rig:
             self.endpoint,
             "127.0.0.1:8080",
             connect_timeout=timeouts.connect,
-            limits=Limits(limits.head, limits.fields),
+            limits=MessageLimits(limits.head, limits.fields),
             max_idle=limits.idleUpstream,
             idle_timeout=timeouts.idleUpstream,
             seconds=self.clock.seconds,
+            wall=self.wall,
+            ended=self.upstream_ended,
         )
         self.context = ListenerContext(
             name="web",
@@ -241,7 +268,6 @@ class Rig:
             timeouts=timeouts,
             seconds=self.clock.seconds,
             wall=self.wall,
-            access_log=True,
             step=step,
         )
         self.notary = NotaryEndpoint(
@@ -255,6 +281,11 @@ class Rig:
             limits={"head": limits.head},
         )
         self.open: set[ClientConnection] = set()
+
+    def upstream_ended(self, evidence: PeerEvidence, error: TransportError) -> None:
+        """What the observer of the listener does."""
+        observer = ListenerObserver(self.context.metrics, cast(Any, self.said), self.context.name)
+        observer.upstream_ended(evidence, error)
 
     def wall(self) -> datetime:
         """The wall clock, which the test's clock moves."""

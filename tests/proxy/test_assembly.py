@@ -16,7 +16,8 @@ from twisted.web.test.requesthelper import DummyRequest
 from svc.identity import SpiffeID
 from svc.notary.level import Level
 from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll
-from svc.proxy.assembly import Assembly, utc_now
+from svc.process.clock import utc_now
+from svc.proxy.assembly import Assembly
 from svc.proxy.config import ProxySettings
 from svc.proxy.listener import Listener
 from svc.proxy.service import ProxyService
@@ -132,8 +133,33 @@ class BuildTests(AssemblyTestCase):
         shown = self.page(proxy, b"readyz")
         self.assertEqual(
             [(each["name"], each["ok"]) for each in shown["conditions"]],
-            [("credentials", False), ("store", False), ("listeners", False), ("pqIssuer", False)],
+            [
+                ("credentials", False),
+                ("workloadApi", False),
+                ("store", False),
+                ("listeners", False),
+                ("pqIssuer", False),
+            ],
         )
+
+    def test_outbound_only(self) -> None:
+        """Without an inbound listener no condition and no metric of a notary is there, no issuer and no driver."""
+        notary = "profile: hybrid, pqIssuer: unix:///run/pq.sock"
+        assembly = self.assemble(self.settings(PAY, notary=notary, adminAddr='"127.0.0.1:8"'))
+        proxy = assembly.build()
+        names = [each["name"] for each in self.page(proxy, b"readyz")["conditions"]]
+        self.assertEqual(names, ["credentials", "workloadApi", "listeners"])
+        self.assertEqual(self.reactor.unixClients, [])
+        self.assertIsNone(assembly._generations._obtain_leaf)
+        families = [each.name for each in assembly._registry.collect()]
+        self.assertEqual([name for name in families if "notary" in name], [])
+
+    def test_issuer_is_watched(self) -> None:
+        """With an inbound listener and a post-quantum profile the issuer is tried at once."""
+        notary = "profile: hybrid, pqIssuer: unix:///run/pq.sock"
+        proxy = self.assemble(self.settings(WEB, notary=notary, adminAddr='"127.0.0.1:8"')).build()
+        self.page(proxy, b"readyz")
+        self.assertEqual([each[0] for each in self.reactor.unixClients], ["/run/pq.sock"])
 
     def test_disabled_pages(self) -> None:
         """Addresses of nothing open nothing."""
@@ -168,7 +194,6 @@ class ListenerTests(AssemblyTestCase):
         self.assertEqual((context.message_limits.fields, context.timeouts.idle), (9, 7.0))
         self.assertIsInstance(context.policy, DenyAll)
         self.assertIsNotNone(listener._notary)
-        self.assertFalse(context.access_log)
 
     def test_outbound(self) -> None:
         """Plain connections in front, mutual TLS behind; neither policy nor notary."""
@@ -197,10 +222,6 @@ class ListenerTests(AssemblyTestCase):
             else:
                 self.assertRaises(Denied, policy.authorize, AccessRequest(own))
 
-    def test_access_log(self) -> None:
-        """The access log is the whole file's."""
-        self.assertTrue(self.listener("web", self.settings(accessLog="on")).context.access_log)
-
     def test_shared(self) -> None:
         """All listeners share credentials and notary, and have their own pools."""
         settings = self.settings()
@@ -212,7 +233,15 @@ class ListenerTests(AssemblyTestCase):
 
 
 class AnnouncementTests(AssemblyTestCase):
-    """What of a configuration deserves a second look."""
+    """What of a configuration is logged, and what it says of the log."""
+
+    def test_access_log(self) -> None:
+        """Each configuration that is taken over turns the access log of all listeners on or off."""
+        assembly = self.assemble(self.settings())
+        reporter = assembly._listener(self.settings(), self.settings().listeners[0]).context.reporter
+        for value in ("off", "on", "path", "off"):
+            assembly._announce(self.settings(accessLog=value))
+            self.assertEqual(reporter.every_exchange, value != "off")
 
     def announced(self, settings: ProxySettings) -> list[Event]:
         """What is told."""

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.proxy.config import MAX_RECORDED_HEAD, ProxySettings
+from svc.notary.receipt import Redaction
+from svc.notary.record_bound import RecordBound, largest_limit
+from svc.proxy.config import ProxySettings
 from svc.settings import ConfigInvalid, HostPort, parse
 
 INBOUND = {
@@ -144,7 +146,7 @@ class FileTests(RuleTestCase):
 
     def test_words(self) -> None:
         """Where one of some words is expected, they are told; text never becomes truth."""
-        self.refused(whole(accessLog="true"), ("accessLog", "true", "'off' or 'on'"))
+        self.refused(whole(accessLog="true"), ("accessLog", "true", "'off', 'on' or 'path'"))
         self.refused(whole(policy="{default: Allow}"), ("policy.default", "'Allow'", "'allow' or 'deny'"))
 
 
@@ -271,6 +273,21 @@ class NotaryTests(RuleTestCase):
                 text = whole(notary=f"{{profile: classical, {key}: {value}}}")
                 self.refused(text, (f"notary.{key}", str(value), words))
 
+    def test_bounds_of_octets(self) -> None:
+        """What records may take has both bounds; any burst holds the largest record."""
+        for key, least, most in (("recordOctetsPerSecond", 1024, 2**30), ("recordOctetsBurst", 2**20, 2**40)):
+            for value in (least, most):
+                settings = read(whole(notary=f"{{profile: classical, {key}: {value}B}}"))
+                self.assertEqual(getattr(settings.notary, key), value)
+            for value, words in (
+                (least - 1, f"greater than or equal to {least}"),
+                (most + 1, f"less than or equal to {most}"),
+            ):
+                text = whole(notary=f"{{profile: classical, {key}: {value}B}}")
+                self.refused(text, (f"notary.{key}", f"'{value}B'", words))
+        self.assertLess(RecordBound(largest_limit("head", RecordBound(2**20, 8)), 8).stored, 2**20)
+        self.assertLess(RecordBound(1024, largest_limit("fields", RecordBound(1024, 1000))).stored, 2**20)
+
     def test_text_is_no_number(self) -> None:
         """A quoted number is text."""
         self.refused(whole(notary='{profile: classical, queue: "8"}'), ("notary.queue", "'8'", "a whole number"))
@@ -393,15 +410,35 @@ class ListenerTests(RuleTestCase):
                 else:
                     self.assertEqual(read(whole(text)).listeners[0].maxNotarization, maximum)
 
-    def test_recorded_heads_fit_a_receipt(self) -> None:
-        """At the limit a head is recorded, one octet above only where nothing is; the reason is told."""
-        expected = "limits.head of at most 40KiB, since a receipt holds both heads (or a maxNotarization of workload)"
+    def test_records_fit_a_receipt(self) -> None:
+        """At the limit messages are recorded, one octet above it is an error that names the largest value."""
+        most = largest_limit("head", RecordBound(2**20, 100))
+        expected = (
+            f"at most {most}B beside fields 100 and what is redacted, so that the largest receipt fits 256KiB"
+            " (or a maxNotarization of workload)"
+        )
         for level in ("logRequest", "signRequest"):
-            at = listener(maxNotarization=level, limits=f"{{head: {MAX_RECORDED_HEAD}B}}")
-            self.assertEqual(read(whole(at)).listeners[0].limits.head, MAX_RECORDED_HEAD)
-            self.wrong(listener(maxNotarization=level, limits=f"{{head: {MAX_RECORDED_HEAD + 1}B}}"), expected)
-        free = listener(maxNotarization="workload", limits=f"{{head: {MAX_RECORDED_HEAD + 1}B}}")
-        self.assertEqual(read(whole(free)).listeners[0].limits.head, MAX_RECORDED_HEAD + 1)
+            at = listener(maxNotarization=level, limits=f"{{head: {most}B}}")
+            self.assertEqual(read(whole(at)).listeners[0].limits.head, most)
+            for head in (f"{most + 1}B", "40KiB"):
+                beyond = listener(maxNotarization=level, limits=f"{{head: {head}}}")
+                self.refused(whole(beyond), ("listeners[0].limits.head", repr(head), expected))
+        free = listener(maxNotarization="workload", limits="{head: 1MiB, fields: 1000}")
+        self.assertEqual(read(whole(free)).listeners[0].limits.head, 2**20)
+        self.assertEqual(read(whole(listener(OUTBOUND, limits="{head: 1MiB}"))).listeners[0].limits.head, 2**20)
+
+    def test_redaction_counts(self) -> None:
+        """Digests that are longer than what they replace make records larger; the key that was set is named."""
+        notary = "{profile: classical, redactHeaders: [x], redactQuery: true}"
+        redaction = Redaction.of(["x"], query=True)
+        most = largest_limit("fields", RecordBound(32768, 1000, redaction))
+        self.assertLess(most, largest_limit("fields", RecordBound(32768, 1000)))
+        at = listener(limits=f"{{fields: {most}}}")
+        self.assertEqual(read(whole(at, notary=notary)).listeners[0].limits.fields, most)
+        beyond = whole(listener(), listener(name="b", listen='":9"', limits=f"{{fields: {most + 1}}}"), notary=notary)
+        (problem,) = self.assertRaises(ConfigInvalid, parse, beyond, ProxySettings).problems
+        self.assertEqual((problem.key, problem.value), ("listeners[1].limits.fields", repr(str(most + 1))))
+        self.assertIn(f"at most {most} beside head 32KiB", problem.expected)
 
     def test_limits(self) -> None:
         """Each limit has both bounds."""

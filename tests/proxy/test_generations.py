@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
 from svc.identity import X509Svid
+from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.proxy.generations import BURST, LOOK_EVERY, CredentialsUnmade, Generations
 from svc.store.errors import StoreClosed, StoreUnavailable
@@ -22,7 +22,7 @@ from svc.store.records import StatementRecord
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore
 from svc.testing.workload import MemorySource
-from svc.workload.errors import CredentialsMissing, PqIssuerTimeout, PqIssuerUnavailable
+from svc.workload.errors import CredentialsMissing, PqIssuerError
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, evidence_of
 
 PQ = TestAuthority("prod.example", now=BASE, algorithm="ML-DSA-65")
@@ -30,7 +30,7 @@ FIRST = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=1))
 SECOND = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=2))
 THIRD = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=3))
 OTHER = TestAuthority("bank.example", now=BASE)
-DOWN = PqIssuerUnavailable(address="unix:///pq.sock", what="connection refused")
+DOWN = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="connection refused")
 
 
 def leaf_of(svid: X509Svid, not_after: datetime | None = None) -> PqLeaf:
@@ -64,7 +64,7 @@ class Watcher:
     """Remembers what it was told."""
 
     def __init__(self) -> None:
-        self.issued: list[Generation] = []
+        self.issued: list[CredentialSet] = []
         self.failed: list[str] = []
         self.ended: list[str] = []
         self.leaves: list[PqLeaf] = []
@@ -78,7 +78,7 @@ class Watcher:
         """Remember it."""
         self.leaves_failed.append(error.reason)
 
-    def generation_issued(self, generation: Generation) -> None:
+    def generation_issued(self, generation: CredentialSet) -> None:
         """Remember it."""
         self.issued.append(generation)
 
@@ -151,14 +151,14 @@ class GenerationsTestCase(SynchronousTestCase):
         """The wall clock, which the test's clock moves."""
         return BASE + timedelta(seconds=self.clock.seconds())
 
-    def begin(self) -> Generation:
+    def begin(self) -> CredentialSet:
         """Start with the first SVID."""
         self.generations.startService()
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.told = 0
         return self.current()
 
-    def current(self) -> Generation:
+    def current(self) -> CredentialSet:
         """The generation in use."""
         current = self.generations.current
         assert current is not None
@@ -606,7 +606,7 @@ class StopTests(GenerationsTestCase):
         """An attempt that ends with another error than its cancellation plans nothing either."""
         self.begin()
         late: Deferred[PqLeaf] = Deferred(
-            lambda deferred: deferred.errback(PqIssuerTimeout(address="unix:///pq.sock", seconds=1))
+            lambda deferred: deferred.errback(PqIssuerError("pq_issuer_timeout", address="unix:///pq.sock", seconds=1))
         )
         self.issuer.obtain = lambda svid: late  # type: ignore[method-assign]
         generations = self.make()

@@ -69,6 +69,39 @@ class ForwardingTests(SynchronousTestCase):
             self.wire.take(), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nU: 3\r\n\r\n"
         )
 
+    def test_max_forwards(self) -> None:
+        """TRACE and OPTIONS go on with one hop less; with none left the proxy answers them itself."""
+        for method in (b"OPTIONS", b"TRACE"):
+            for hops, left in ((b"1", b"0"), (b"12", b"11")):
+                self.client.dataReceived(b"%b / HTTP/1.1\r\nHost: api\r\nMax-Forwards: %b\r\n\r\n" % (method, hops))
+                self.assertIn(b"\r\nMax-Forwards: %b\r\n" % left, self.rig.upstream()[1].take())
+                self.rig.respond(OK)
+                self.assertEqual(self.wire.take(), OK)
+        for request, start in (
+            (b"OPTIONS / HTTP/1.1\r\nHost: api\r\nMax-Forwards: 0\r\nCookie: a\r\n\r\n", b"HTTP/1.1 200 OK\r\n"),
+            (b"OPTIONS * HTTP/1.1\r\nHost: api\r\nMax-Forwards: 00\r\n\r\n", b"HTTP/1.1 200 OK\r\n"),
+            (b"TRACE / HTTP/1.1\r\nHost: api\r\nMax-Forwards: 0\r\nCookie: a\r\n\r\n", b"HTTP/1.1 405 "),
+        ):
+            self.client.dataReceived(request)
+            out = self.wire.take()
+            self.assertTrue(out.startswith(start), out)
+            self.assertNotIn(b"Cookie", out)
+            if b" 405 " in start:
+                self.assertIn(b"\r\nAllow: OPTIONS\r\n", out)
+                self.assertIn(b'"code":"trace_ended"', out)
+            else:
+                self.assertIn(b"\r\nContent-Length: 0\r\n", out)
+        self.assertEqual(self.rig.upstream()[1].take(), b"")
+        self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nMax-Forwards: 0\r\n\r\n")
+        self.assertIn(b"\r\nMax-Forwards: 0\r\n", self.rig.upstream()[1].take())
+
+    def test_max_forwards_is_for_those_who_are_admitted(self) -> None:
+        """The policy is asked before the proxy answers for itself."""
+        rig = Rig(policy=DenyAll())
+        client, wire = rig.client()
+        client.dataReceived(b"OPTIONS / HTTP/1.1\r\nHost: api\r\nMax-Forwards: 0\r\n\r\n")
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 403 "))
+
     def test_head_request(self) -> None:
         """The length of an absent body is told and not waited for."""
         self.client.dataReceived(b"HEAD / HTTP/1.1\r\nHost: api\r\n\r\n")

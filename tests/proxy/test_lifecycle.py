@@ -13,7 +13,7 @@ from twisted.trial.reporter import TestResult
 from twisted.trial.runner import TestLoader
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.exchange import Outcome
+from svc.notary.exchange import ExchangeOutcome
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.lifecycle import TRANSITIONS, Input, Stage, stage_of
 from svc.store.errors import StoreUnavailable
@@ -143,7 +143,7 @@ class LifecycleTests(SynchronousTestCase):
                     head = POST if stage is Stage.REQUEST else GET
                     lose(self.waiting_at(stage, signed, head).client)
                     self.waiting_at(stage, signed, head).rig.sweep(400.0)
-                    self.waiting_at(stage, signed, head).client.end_now(Outcome.SERVER_ABORTED, "drain")
+                    self.waiting_at(stage, signed, head).client.end_now(ExchangeOutcome.SERVER_ABORTED, "drain")
 
     def go_on(self) -> None:
         """What an exchange waits for comes, or cannot come."""

@@ -8,9 +8,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
 from svc.proxy.http.client import ClientConnection
-from svc.proxy.listeners import ListenerFailed, ListenerGroup, ProxyEnding
+from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.reload import plan_reload
 from svc.telemetry.events import Event
 from svc.testing.ca import TestAuthority
@@ -79,7 +80,7 @@ class OpenTests(ListenersTestCase):
     def test_taken(self) -> None:
         """A port that is taken is told with name, address and the system's words."""
         self.ports.taken["127.0.0.1:8444"] = 1
-        error = self.failureResultOf(self.open(), ListenerFailed).value
+        error = self.failureResultOf(self.open(), ListenFailed).value
         self.assertEqual(str(error), "the listener pay cannot be opened at 127.0.0.1:8444: Address already in use")
         self.assertEqual(error.reason, "listen_failed")
         self.assertEqual(self.group.named("web").address_text, "127.0.0.1:8443")
@@ -217,7 +218,9 @@ class ApplyTests(ListenersTestCase):
     def test_same_port(self) -> None:
         """A listener that changed closes its port before the new one opens it; old connections drain."""
         client, wire = self.made.connect("web")
-        new = settings_of(("web", 8443), ("pay", 8444), accessLog="on")
+        new = settings_of(("web", 8443), ("pay", 8444))
+        changed = tuple(each.model_copy(update={"keyExchange": "require"}) for each in new.listeners)
+        new = new.model_copy(update={"listeners": changed})
         self.successResultOf(self.apply(new))
         self.assertEqual(self.ports.journal, ["close web", "close pay", "open web", "open pay"])
         self.assertIsNot(self.group.named("web"), self.first["web"])
@@ -235,7 +238,7 @@ class ApplyTests(ListenersTestCase):
         """Where a port is taken everything is as it was: old listeners listen again, new ones do not."""
         self.ports.taken["127.0.0.1:9999"] = 1
         failed = self.apply(settings_of(("pay", 8444), ("db", 8445), ("bad", 9999)))
-        self.failureResultOf(failed, ListenerFailed)
+        self.failureResultOf(failed, ListenFailed)
         self.assertEqual(self.ports.journal, ["close web", "open db", "close db", "open web"])
         self.assertEqual(self.group.named("web").address_text, "127.0.0.1:8443")
         self.assertIs(self.group.named("pay"), self.first["pay"])

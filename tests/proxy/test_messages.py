@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.exchange import Outcome
+from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.proxy.errors import NotaryNotHere, NotaryRate, NotaryUnavailable, UpstreamTimeout
 from svc.proxy.http.answers import answer, own_head, problem_body, problem_fields
@@ -196,7 +196,7 @@ class ResponseWriterTests(SynchronousTestCase):
             source.framing, source.body = "close", b""
         written = Written(source, method, version, close=False, recorded=True, cuts=cuts)
         assert written.recorder is not None
-        exchange = written.recorder.exchange("AAAAAAAAAAAAAAAAAAAAAA", Outcome.COMPLETE, BASE)
+        exchange = written.recorder.exchange("AAAAAAAAAAAAAAAAAAAAAA", ExchangeOutcome.COMPLETE, BASE)
         body = b"" if source.bodiless(method) else source.body
         self.assertEqual(exchange.status, source.status)
         seen = exchange.response_body
@@ -271,7 +271,7 @@ class ResponseWriterTests(SynchronousTestCase):
         head = requested(b"GET / HTTP/1.1\r\nHost: api\r\n\r\n")
         recorder = Recorder(Level.LOG_REQUEST, None, None, GENERATION.server, None, head, BASE)
         for hours, expected in ((-1, BASE), (1, BASE + timedelta(hours=1))):
-            seen = recorder.exchange("jti", Outcome.COMPLETE, BASE + timedelta(hours=hours))
+            seen = recorder.exchange("jti", ExchangeOutcome.COMPLETE, BASE + timedelta(hours=hours))
             self.assertEqual((BASE, expected), (seen.received, seen.completed))
 
     def test_interim(self) -> None:
@@ -361,17 +361,17 @@ class AnswerTests(SynchronousTestCase):
 
     def test_problem(self) -> None:
         """A problem says its reason and whether to try again; what a peer did is not repeated."""
-        body = loads_object(problem_body(UpstreamTimeout(seconds=60)))
+        body = loads_object(problem_body(UpstreamTimeout(upstream="the application", seconds=60)))
         self.assertEqual(body["code"], "upstream_timeout")
-        self.assertNotIn(b"60", problem_body(UpstreamTimeout(seconds=60)))
+        self.assertNotIn(b"60", problem_body(UpstreamTimeout(upstream="the application", seconds=60)))
         self.assertIs(body["retryable"], True)
 
     def test_problem_fields(self) -> None:
         """Too much and unavailable say when to come again."""
         self.assertEqual(problem_fields(NotaryNotHere()), [(b"Content-Type", b"application/problem+json")])
-        for error in (NotaryRate(), NotaryUnavailable()):
-            self.assertEqual(dict(problem_fields(error))[b"Retry-After"], b"1")
-        self.assertNotIn(b"Retry-After", dict(problem_fields(UpstreamTimeout(seconds=60))))
+        for error, seconds in ((NotaryRate(what="", retry_after=17), b"17"), (NotaryUnavailable(), b"1")):
+            self.assertEqual(dict(problem_fields(error))[b"Retry-After"], seconds)
+        self.assertNotIn(b"Retry-After", dict(problem_fields(UpstreamTimeout(upstream="the application", seconds=60))))
 
     def test_own_head(self) -> None:
         """The head of an own answer is treated as one of the application; a status without a name has a phrase too."""

@@ -37,7 +37,7 @@ class InsideTests(SynchronousTestCase):
     def observer(self, role: Role) -> ListenerObserver:
         """The observer of a listener whose TLS has this role."""
         return ListenerObserver(
-            self.rig.metrics.listener("http", "inbound" if role == "server" else "outbound"), self.reports
+            self.rig.metrics.listener("http", "inbound" if role == "server" else "outbound"), self.reports, "web"
         )
 
     def value(self, name: str, **labels: str) -> float | None:

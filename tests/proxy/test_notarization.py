@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.envelope import Envelope
-from svc.notary.exchange import BodySeen
+from svc.notary.envelope import MAX_ENVELOPE, Envelope
+from svc.notary.exchange import BodySummary
 from svc.notary.level import Level
+from svc.notary.receipt import Redaction
 from svc.proxy.config import LimitSettings
+from svc.proxy.record_budget import Allowance
 from svc.store.errors import StoreClosed
 from svc.store.records import StoredReceipt
 from svc.strictjson import loads_object
@@ -75,6 +77,15 @@ class LevelTests(NotarizationTestCase):
         rig.respond(OK)
         self.assertIn(b"Svc-Notarization-Level: workload\r\n", wire.take())
 
+    def test_request_that_ends_at_the_proxy(self) -> None:
+        """An answer to OPTIONS with Max-Forwards 0 is recorded like any other, and nothing is forwarded."""
+        self.client.dataReceived(get("signRequest", NONCE, method=b"OPTIONS", rest=b"Max-Forwards: 0\r\n\r\n"))
+        self.assertIn(b"Svc-Receipt-Location: ", self.wire.take())
+        self.assertEqual(self.rig.endpoint.connections, [])
+        request = self.receipt()["request"]
+        assert isinstance(request, dict)
+        self.assertIn(["max-forwards", "0"], request["headers"])
+
     def test_wrong_words(self) -> None:
         """An unknown level, none, and a nonce of another length or spelling are 400 with their reason."""
         for request, reason in (
@@ -100,6 +111,13 @@ class LevelTests(NotarizationTestCase):
         self.rig.respond(OK)
         self.assertEqual(wire.take(), OK)
 
+    def test_expired_generation(self) -> None:
+        """A request that needs a proof is 503 when the credentials for it have expired."""
+        self.rig.clock.advance(3601)
+        self.client.dataReceived(get("workload"))
+        self.assertIn(b'"code":"notary_unavailable"', self.wire.take())
+        self.assertEqual(self.rig.endpoint.connections, [])
+
     def test_store_that_cannot_be_written(self) -> None:
         """A request that needs a record is 503 before it is forwarded."""
         self.rig.store.writable = False
@@ -124,6 +142,80 @@ class LevelTests(NotarizationTestCase):
         client.dataReceived(get("signRequest"))
         rig.respond(OK)
         self.assertIn(b"HTTP/1.1 200", wire.take())
+
+    def test_rate_of_records(self) -> None:
+        """Records without a signature count too; the refusal says when to come again, and nothing is forwarded."""
+        rig = Rig(rate=0.1, burst=1.0)
+        client, wire = rig.client()
+        for level in ("logRequest", "signRequest"):
+            client.dataReceived(get(level))
+            if level == "logRequest":
+                rig.respond(OK)
+                wire.take()
+        out = wire.take()
+        self.assertTrue(out.startswith(b"HTTP/1.1 429 "), out)
+        self.assertIn(b"\r\nRetry-After: 10\r\n", out)
+        self.assertEqual(rig.upstream()[1].take().count(b"HTTP/1.1"), 1)
+        client.dataReceived(get("workload"))
+        rig.respond(OK)
+        self.assertIn(b"HTTP/1.1 200", wire.take())
+
+    def test_octets_of_records(self) -> None:
+        """Large records use the octets of their identity up; others are served, and time brings them back."""
+        rig = Rig(octets=Allowance(1000.0, 2**20))
+        client, wire = rig.client()
+        statuses = []
+        for _ in range(40):
+            client.dataReceived(get("logRequest", rest=b"X: %b\r\n\r\n" % (b"x" * 30_000)))
+            if rig.endpoint.connections and (sent := rig.upstream()[1].take()):
+                self.assertIn(b"xxx", sent)
+                rig.respond(OK)
+            statuses.append(wire.take()[9:12])
+        served = statuses.count(b"200")
+        self.assertEqual(statuses, [b"200"] * served + [b"429"] * (40 - served))
+        # A megabyte holds some thirty of them, less the reserve for the largest one.
+        self.assertTrue(20 < served < 35, served)
+        rig.clock.advance(200)
+        client.dataReceived(get("logRequest"))
+        rig.respond(OK)
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 200 "))
+
+    def test_largest_record(self) -> None:
+        """At the default limits the largest heads and trailers of both messages give a receipt that is served."""
+        rig = Rig(redaction=Redaction.of(["x"]))
+        client, wire = rig.client()
+        fields = b"x:\r\n" * 45 + b"Cookie: a\r\n" * 45
+        fill = b"Y: %b\r\n" % (b'"' * 31_000)
+        client.dataReceived(
+            b"POST / HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: %b\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n%b%b\r\n" % (NONCE, fields, fill)
+        )
+        rig.respond(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n%b%b\r\n0\r\n\r\n" % (fields, fill))
+        self.assertTrue(wire.take().endswith(b"\r\n0\r\n\r\n"))
+        self.assertFalse(wire.aborted)
+        other, answer = rig.client()
+        other.dataReceived(b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: a\r\n\r\n" % NONCE)
+        self.assertTrue(answer.take().startswith(b"HTTP/1.1 200 "))
+
+    def test_record_that_would_be_too_large(self) -> None:
+        """Under credentials with long chains a request whose record might not fit is refused before it is forwarded."""
+        rig = Rig()
+        room = MAX_ENVELOPE - rig.context.record_bound.envelope(0, spared=32768 - 4096)
+        rig.generation.__dict__["signature_octets"] = room
+        client, wire = rig.client()
+        for rest, status in (
+            (b"\r\n", b"200"),
+            (b"X: %b\r\n\r\n" % (b"x" * 4096), b"431"),
+            (b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"431"),
+        ):
+            client.dataReceived(get("signRequest", rest=rest, method=b"POST"))
+            if status == b"200":
+                rig.respond(OK)
+            out = wire.take()
+            self.assertTrue(out.startswith(b"HTTP/1.1 " + status), out)
+            self.assertEqual(b'"code":"record_too_large"' in out, status == b"431")
+        self.assertEqual(rig.upstream()[1].take().count(b"HTTP/1.1"), 1)
+        self.assertEqual((rig.notarizer.in_flight, rig.said.failures), (0, ["record_too_large"] * 2))
 
     def test_queue_of_signatures(self) -> None:
         """While too many signatures wait, further ones are 429."""
@@ -153,6 +245,83 @@ class NonceTests(NotarizationTestCase):
         second, wire = self.rig.client()
         second.dataReceived(get("signRequest", NONCE))
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 409 "))
+
+
+class RecordErrorTests(NotarizationTestCase):
+    """What counts as a record that could not be written."""
+
+    def errors(self, rig: Rig | None = None) -> float | None:
+        """Read the counter."""
+        labels = {"result": "error", "protocol": "http"}
+        return (rig or self.rig).registry.get_sample_value("svc_proxy_notary_records_total", labels)
+
+    def test_store_takes_no_records(self) -> None:
+        """Each request that is refused because the store is not writable is an error, at both levels."""
+        self.rig.store.writable = False
+        for count, level in enumerate(("logRequest", "signRequest"), start=1):
+            self.client.dataReceived(get(level))
+            self.assertEqual(self.errors(), count)
+        self.client.dataReceived(get("workload"))
+        self.assertEqual(self.errors(), 2)
+
+    def test_store_that_cannot_say_whether_a_nonce_is_known(self) -> None:
+        """A store that fails when the nonce is reserved is an error."""
+        self.rig.store.reserve = lambda client, nonce: fail(StoreClosed())  # type: ignore[method-assign]
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 503 "))
+        self.assertEqual(self.errors(), 1)
+
+    def test_store_that_does_not_answer_in_time(self) -> None:
+        """A store that is waited for until the request is too late is one error, whatever it answers later."""
+        for answer in (True, StoreClosed()):
+            rig = Rig()
+            known: Deferred[bool] = Deferred()
+            rig.store.reserve = lambda client, nonce, known=known: known  # type: ignore[misc, method-assign]
+            client, _wire = rig.client()
+            client.dataReceived(get("signRequest", NONCE))
+            rig.sweep(61)
+            self.assertEqual(self.errors(rig), 1)
+            (known.callback if answer is True else known.errback)(answer)  # type: ignore[operator]
+            self.assertEqual(self.errors(rig), 1)
+
+    def test_credentials_that_have_ended(self) -> None:
+        """Without valid credentials no record is made: an error where one was needed."""
+        self.rig.clock.advance(3601)
+        self.client.dataReceived(get("workload"))
+        self.assertEqual(self.errors(), 0)
+        self.client.dataReceived(get("signRequest"))
+        self.assertEqual(self.errors(), 1)
+
+    def test_failed_commit(self) -> None:
+        """A record that was admitted and not committed is one error."""
+        self.rig.store.failure = StoreClosed()
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(OK)
+        self.assertEqual(self.errors(), 1)
+
+    def test_refusals_for_the_clients_sake(self) -> None:
+        """A rate, a queue, a nonce and a body that are over their limit are no errors of the notary."""
+        rig = Rig(rate=0.1, burst=2.0, limits=LimitSettings.model_validate({"body": "16B"}))
+        client, wire = rig.client()
+        for request, status in (
+            (get("signRequest", NONCE), b"200"),
+            (get("signRequest", NONCE), b"409"),
+            (get("signRequest", rest=b"Content-Length: 99\r\n\r\n", method=b"POST"), b"413"),
+        ):
+            client.dataReceived(request)
+            if status == b"200":
+                rig.respond(OK)
+            self.assertIn(b"HTTP/1.1 " + status, wire.take())
+        other, answer = rig.client()
+        for _ in range(2):
+            other.dataReceived(get("logRequest"))
+            rig.respond(OK)
+        self.assertIn(b"HTTP/1.1 429", answer.take())
+        rig.signing.waiting = 8
+        last, answer = rig.client(AUTHORITY.svid("/ns/web/sa/other"))
+        last.dataReceived(get("signRequest"))
+        self.assertIn(b"HTTP/1.1 429", answer.take())
+        self.assertEqual(self.errors(rig), 0)
 
 
 class UnadmittedTests(NotarizationTestCase):
@@ -189,6 +358,23 @@ class UnadmittedTests(NotarizationTestCase):
         self.rig.sweep(61)
         self.assert_answered_whole_and_alone(b"504", known=True)
         self.assertFalse(self.wire.paused)
+
+    def test_reading_pauses(self) -> None:
+        """Reading pauses until the exchange is admitted, and not until the upstream is connected."""
+        self.rig.endpoint.manual = True
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.assertTrue(self.wire.paused)
+        self.known.callback(False)
+        self.assertFalse(self.wire.paused)
+
+    def test_reading_goes_on_after_an_immediate_admission(self) -> None:
+        """An exchange that is admitted at once does not pause the client's transport."""
+        pauses: list[None] = []
+        self.wire.pauseProducing = lambda: pauses.append(None)  # type: ignore[method-assign]
+        self.known.callback(False)
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.assertEqual(len(self.rig.endpoint.connections), 1)
+        self.assertEqual(pauses, [])
 
 
 class ReleaseTests(NotarizationTestCase):
@@ -319,7 +505,7 @@ class RecordTests(NotarizationTestCase):
         self.rig.respond(OK)
         request = self.receipt()["request"]
         assert isinstance(request, dict)
-        self.assertEqual(request["body"]["size"], BodySeen.of(b"data").size)
+        self.assertEqual(request["body"]["size"], BodySummary.of(b"data").size)
         self.assertTrue(request["body"]["complete"])
 
     def test_early_answer(self) -> None:

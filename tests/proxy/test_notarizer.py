@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
@@ -15,17 +16,17 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import Envelope
-from svc.notary.errors import TooLarge
-from svc.notary.exchange import EMPTY_BODY, Exchange, Outcome, Peer
+from svc.notary.errors import NotaryError
+from svc.notary.exchange import EMPTY_BODY, ExchangeOutcome, Peer, RecordedExchange
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
-from svc.proxy import notarizer as module
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError
-from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread, Ticket
+from svc.proxy.notarizer import Notarizer, SigningThread, Ticket
+from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreUnavailable
 from svc.store.records import StoredReceipt
 from svc.strictjson import b64u_encode
@@ -33,16 +34,18 @@ from svc.testing.store import MemoryStore
 from tests.proxy.rig import BASE, CALLER, OWN
 
 FACTS = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
-GENERATION = Generation.issue(OWN, None, FACTS, Profile.CLASSICAL, BASE, os.urandom)
+GENERATION = CredentialSet.issue(OWN, None, FACTS, Profile.CLASSICAL, BASE, os.urandom)
 CLIENT = str(CALLER.spiffe_id)
 NONCES = tuple(b64u_encode(bytes([number]) * 16) for number in range(3))
 SIGN, LOG = Level.SIGN_REQUEST, Level.LOG_REQUEST
+#: The largest record of the listener that asks.
+OCTETS = 100_000
 FULL = StoreUnavailable(path="notary.db", detail="disk full")
 
 
-def exchange_of(ticket: Ticket, *, headers: int = 0) -> Exchange:
+def exchange_of(ticket: Ticket, *, headers: int = 0) -> RecordedExchange:
     """A small exchange, or one with that many octets of headers."""
-    return Exchange(
+    return RecordedExchange(
         level=ticket.level,
         nonce=ticket.nonce,
         jti=ticket.jti,
@@ -64,7 +67,7 @@ def exchange_of(ticket: Ticket, *, headers: int = 0) -> Exchange:
         response_trailers=(),
         received=BASE,
         completed=BASE + timedelta(seconds=1),
-        outcome=Outcome.COMPLETE,
+        outcome=ExchangeOutcome.COMPLETE,
     )
 
 
@@ -124,72 +127,6 @@ class ManualSigning:
         if self.work:
             work, done = self.work.pop(0)
             succeed(None).addCallback(lambda _none: work()).chainDeferred(done)
-
-
-class RateLimitTests(SynchronousTestCase):
-    """The token bucket."""
-
-    def setUp(self) -> None:
-        """Two a second, three at once."""
-        self.clock = Clock()
-        self.rate = RateLimit(2.0, 3.0, self.clock.seconds)
-
-    def taken(self, client: str = "a", most: int = 100) -> int:
-        """How many tokens there are now."""
-        count = 0
-        while count < most and self.rate.take(client):
-            count += 1
-        return count
-
-    def test_burst(self) -> None:
-        """A new client has the whole burst and no more."""
-        self.assertEqual(self.taken(), 3)
-
-    def test_refill(self) -> None:
-        """Tokens come back with time, and asking in vain costs nothing."""
-        self.taken()
-        self.clock.advance(0.25)
-        self.assertEqual(self.taken(), 0)
-        self.clock.advance(0.25)
-        self.assertEqual(self.taken(), 1)
-        self.clock.advance(1)
-        self.assertEqual(self.taken(), 2)
-
-    def test_never_above_the_burst(self) -> None:
-        """A long pause fills the bucket, not more."""
-        self.taken()
-        self.clock.advance(3600)
-        self.assertEqual(self.taken(), 3)
-
-    def test_clients_do_not_share(self) -> None:
-        """One client's haste leaves another's bucket full."""
-        self.taken("a")
-        self.assertEqual(self.taken("b"), 3)
-
-    def test_bounded(self) -> None:
-        """Of too many clients the one not seen for longest is forgotten; the others keep their count."""
-        limit = module._CLIENTS
-        self.taken("0")
-        for number in range(1, limit):
-            self.rate.take(str(number))
-        self.assertEqual(self.taken("0"), 0)
-        self.assertFalse(self.rate.take("0"))
-        self.rate.take("one too many")
-        self.assertEqual(len(self.rate._buckets), limit)
-        self.assertEqual((self.taken("0"), self.taken("1")), (0, 3))
-
-    @given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 5)), max_size=20))
-    def test_no_more_than_promised(self, steps: list[tuple[float, int]]) -> None:
-        """Whatever the pattern, no more tokens are given than burst plus rate times time, and none less than one."""
-        clock = Clock()
-        rate = RateLimit(2.0, 3.0, clock.seconds)
-        given_out = 0
-        for pause, wanted in steps:
-            clock.advance(pause)
-            given_out += sum(rate.take("a") for _ in range(wanted))
-            self.assertLessEqual(given_out, 3.0 + 2.0 * clock.seconds() + 1e-6)
-        clock.advance(0.51)
-        self.assertTrue(rate.take("a"))
 
 
 class FromThread:
@@ -275,12 +212,12 @@ class SigningThreadTests(SynchronousTestCase):
         """What work raises is delivered to the one who gave it; the thread goes on."""
 
         def broken() -> StoredReceipt:
-            raise TooLarge(size=2, limit=1)
+            raise NotaryError("too_large", size=2, limit=1)
 
         self.signing.start()
         failed = self.signing.submit(broken)
         self.assertTrue(self.reactor.run())
-        self.failureResultOf(failed, TooLarge)
+        self.assertEqual(self.failureResultOf(failed, NotaryError).value.reason, "too_large")
         self.submit(lambda: receipt(1))
         self.assertTrue(self.reactor.run())
         self.assertEqual((self.results, self.signing.waiting), ([1], 0))
@@ -350,28 +287,37 @@ class NotarizerTestCase(SynchronousTestCase):
         self.signing = ManualSigning()
         self.notarizer = self.make()
 
-    def make(self, *, rate: float = 1000.0, burst: float = 1000.0, queue_limit: int = 4) -> Notarizer:
+    def make(
+        self,
+        *,
+        rate: float = 1000.0,
+        burst: float = 1000.0,
+        octets: Allowance = Allowance(2**20, 2**30),  # noqa: B008 (frozen)
+        queue_limit: int = 4,
+    ) -> Notarizer:
         """A notarizer."""
         return Notarizer(
             self.store,
             cast(SigningThread, self.signing),
+            database="/var/lib/svc/notary.db",
             redaction=Redaction(),
-            rate=RateLimit(rate, burst, self.clock.seconds),
+            budget=RecordBudget(Allowance(rate, burst), octets, self.clock.seconds),
             queue_limit=queue_limit,
             random=os.urandom,
         )
 
     def admit(self, level: Level = SIGN, nonce: str | None = NONCES[0], client: str = CLIENT) -> Deferred[Ticket]:
         """Ask for admission."""
-        return self.notarizer.admit(level, client, nonce, GENERATION)
+        return self.notarizer.admit(level, client, nonce, GENERATION, OCTETS)
 
     def ticket(self, level: Level = SIGN, nonce: str | None = NONCES[0]) -> Ticket:
         """An admission."""
         return self.successResultOf(self.admit(level, nonce))
 
-    def refused(self, kind: type[Exception], level: Level = SIGN, nonce: str | None = NONCES[0]) -> None:
-        """Assert that admission fails."""
-        self.failureResultOf(self.admit(level, nonce), kind)
+    def refused(self, kind: type[Exception], level: Level = SIGN, nonce: str | None = NONCES[0]) -> Exception:
+        """Assert that admission fails; gives the error."""
+        error: Exception = self.failureResultOf(self.admit(level, nonce), kind).value
+        return error
 
 
 class AdmissionTests(NotarizerTestCase):
@@ -394,23 +340,73 @@ class AdmissionTests(NotarizerTestCase):
         """While no record can be promised a place nothing is admitted, and no token is spent."""
         self.notarizer = self.make(rate=0.001, burst=1)
         self.store.writable = False
+        self.store.trouble = "disk full, 0 octets free on its file system"
         for level in (SIGN, LOG):
-            self.refused(NotaryUnavailable, level)
+            error = self.refused(NotaryUnavailable, level)
+            self.assertEqual(
+                f"the notary database /var/lib/svc/notary.db takes no record right now: {self.store.trouble}",
+                str(error),
+            )
         self.assertEqual(self.notarizer.in_flight, 0)
         self.store.writable = True
         self.ticket()
 
     def test_rate(self) -> None:
-        """Signatures are limited for each client; records without a signature are not."""
-        self.notarizer = self.make(rate=1, burst=2)
+        """Records of both kinds are limited together for each client; the refusal says for how long."""
+        self.notarizer = self.make(rate=0.1, burst=2)
         self.ticket(nonce=None)
-        self.ticket(nonce=None)
-        self.refused(NotaryRate, nonce=None)
         self.ticket(LOG, None)
+        for level in (SIGN, LOG):
+            error = self.failureResultOf(self.admit(level, None), NotaryRate).value
+            self.assertEqual(error.retry_after, 10)
+            self.assertIn("receiptsPerSecond", str(error))
         self.successResultOf(self.admit(nonce=None, client="spiffe://prod.example/other"))
-        self.clock.advance(1)
+        self.clock.advance(10)
         self.ticket(nonce=None)
-        self.assertEqual(self.notarizer.in_flight, 5)
+        self.assertEqual(self.notarizer.in_flight, 4)
+
+    def test_octets(self) -> None:
+        """The largest record is reserved; what the record did not take is given back, and what it took is not."""
+        self.notarizer = self.make(octets=Allowance(1000, OCTETS + 5000))
+        ticket = self.ticket(LOG, None)
+        error = self.failureResultOf(self.admit(LOG, None), NotaryRate).value
+        self.assertEqual(error.retry_after, math.ceil((OCTETS - 5000) / 1000))
+        self.assertIn("recordOctetsPerSecond", str(error))
+        self.notarizer.commit(ticket, exchange_of(ticket))
+        self.assertTrue(1000 < ticket.octets < 5000, ticket.octets)
+        other = self.ticket(LOG, None)
+        self.refused(NotaryRate, LOG, None)
+        self.notarizer.abandon(other)
+        self.ticket(LOG, None)
+
+    def test_octets_of_what_leaves_no_record(self) -> None:
+        """A nonce that was used, a store that fails and a signature that fails cost no octets."""
+        self.notarizer = self.make(octets=Allowance(0.001, OCTETS))
+        first = self.ticket(LOG)
+        self.refused(NonceReplayed, LOG)
+        self.notarizer.abandon(first)
+        self.store.answers = []
+        taken = self.admit(LOG, NONCES[1])
+        self.store.answers.pop()[2].callback(True)
+        self.failureResultOf(taken, NonceReplayed)
+        self.store.answers = None
+        ticket = self.ticket(LOG, None)
+        self.store.raises = FULL
+        self.failureResultOf(self.notarizer.commit(ticket, exchange_of(ticket)), NotaryUnavailable)
+        self.store.raises = None
+        ticket = self.ticket(SIGN, None)
+        done = self.notarizer.commit(ticket, exchange_of(ticket, headers=300_000))
+        self.signing.sign()
+        self.failureResultOf(done, NotaryUnavailable)
+        self.ticket(LOG, None)
+
+    def test_signed_record(self) -> None:
+        """Certificates and the second copy of the payload are not counted: the store keeps them once."""
+        ticket = self.ticket(nonce=None)
+        self.notarizer.commit(ticket, exchange_of(ticket))
+        self.signing.sign()
+        certificates = GENERATION.certificate_octets
+        self.assertTrue(2000 < ticket.octets < GENERATION.signature_octets - certificates + 6000, ticket.octets)
 
     def test_queue_limit(self) -> None:
         """At the limit of waiting signatures no more are admitted, one below it they are."""
@@ -591,7 +587,7 @@ class CommitTests(NotarizerTestCase):
         """A record that cannot be made is logged with its traceback and leaves no reservation, signed or not."""
         for level in (SIGN, LOG):
             ticket = self.ticket(level)
-            broken = cast(Exchange, object())
+            broken = cast(RecordedExchange, object())
             done = self.notarizer.commit(ticket, broken)
             self.signing.sign()
             self.failureResultOf(done, NotaryUnavailable)

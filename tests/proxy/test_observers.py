@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
 from svc.proxy.generations import CredentialsUnmade
+from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
-from svc.telemetry.events import Event, Severity
+from svc.telemetry.events import Category, Event, Severity
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
-from svc.workload.errors import IdentityWithdrawn, PqIssuerUnavailable
-from tests.proxy.parts import LogTestCase
+from svc.testing.ca import TestAuthority
+from svc.transport.errors import (
+    HandshakeFailed,
+    HandshakeTimeout,
+    OwnSvidExpired,
+    OwnSvidRefused,
+    PeerIdentityUnexpected,
+    PeerSvidInvalid,
+)
+from svc.workload.errors import IdentityWithdrawn, PqIssuerError
+from tests.proxy.parts import LogTestCase, Told, settings_of
 from tests.proxy.rig import BASE, CALLER, OWN, evidence_of
+from tests.proxy.test_decisions import head_of
 from tests.proxy.test_generations import leaf_of
 from tests.proxy.test_notarizer import GENERATION
 
+SUMMARY = ExchangeSummary(
+    listener="web",
+    direction="inbound",
+    peer="spiffe://a/b",
+    method=b"G\xc9T",
+    path=b"/a\xc9",
+    lookup=False,
+    status=204,
+    request_octets=3,
+    response_octets=4,
+    seconds=0.12345678,
+    level=Level.SIGN_REQUEST,
+    recorded=True,
+    receipt_id="r" * 43,
+    outcome=ExchangeOutcome.COMPLETE,
+)
+STRANGER = TestAuthority("stranger.example", now=BASE)
+EXPIRED = PeerSvidInvalid(
+    address="192.0.2.1:9", alert="certificate_expired", detail="expired", cause="its certificate ended at noon"
+)
 _FAILURES = "svc_proxy_tls_handshake_failures_total"
 
 
@@ -34,7 +69,7 @@ class HandshakeTests(SynchronousTestCase):
         metrics, self.clock = ProxyMetrics(self.registry), Clock()
         self.reports = Reports(metrics, self.clock)
         self.addCleanup(self.reports.close)
-        self.observer = ListenerObserver(metrics.listener("http", "inbound"), self.reports)
+        self.observer = ListenerObserver(metrics.listener("http", "inbound"), self.reports, "web")
 
     def count(self, reason: str) -> float | None:
         """Read the counter of a reason."""
@@ -53,16 +88,19 @@ class HandshakeTests(SynchronousTestCase):
 
     def test_precise_reason(self) -> None:
         """The reason below ``svid_invalid`` is the one that is counted and told."""
-        self.observer.handshake_failed("server", "svid_invalid", "expired", "192.0.2.1:9", "certificate_expired")
+        self.observer.handshake_failed("server", EXPIRED, "192.0.2.1:9")
         self.assertEqual((1.0, None), (self.count("expired"), self.count("svid_invalid")))
         self.assertEqual("expired", self.fields()["detail_reason"])
 
     def test_words_of_the_library(self) -> None:
         """What OpenSSL says in prose is told as prose and never stands where a reason belongs."""
-        self.observer.handshake_failed("server", "handshake_failed", "http request", "192.0.2.1:9", "")
+        self.observer.handshake_failed(
+            "server", HandshakeFailed(address="192.0.2.1:9", alert="", detail="http request"), "192.0.2.1:9"
+        )
         self.assertEqual((1.0, 0.0), (self.count("handshake_failed"), self.count("other")))
         fields = self.fields()
-        self.assertEqual(("handshake_failed", "http request"), (fields["detail_reason"], fields["detail"]))
+        self.assertEqual("handshake_failed", fields["detail_reason"])
+        self.assertIn("http request", fields["detail"])
 
 
 class ReportsTestCase(LogTestCase):
@@ -86,7 +124,7 @@ class ExchangeReportTests(ReportsTestCase):
 
     def test_policy_denial(self) -> None:
         """A denial of the policy is a denied request, with who asked and from where."""
-        self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "not permitted here")
+        self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "not permitted here", listener="web")
         told = self.only(Event.REQUEST_DENIED)
         self.assertEqual(
             told.fields,
@@ -101,13 +139,16 @@ class ExchangeReportTests(ReportsTestCase):
 
     def test_revoked(self) -> None:
         """A peer that would now be refused is a revoked connection, whose word is the one of the metric."""
-        self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain")
+        self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain", listener="web")
         told = self.only(Event.CONNECTION_REVOKED)
         self.assertEqual((told.fields["reason"], told.fields["detail_reason"]), ("svid_invalid", "chain_untrusted"))
 
     def test_failed_exchanges(self) -> None:
         """Each reason is told as what it is: the application's, the notary's or the client's."""
         for reason, event in (
+            ("credentials_expired", Event.UPSTREAM_FAILED),
+            ("identity_withdrawn", Event.UPSTREAM_FAILED),
+            ("own_svid_refused", Event.UPSTREAM_FAILED),
             ("upstream_unreachable", Event.UPSTREAM_FAILED),
             ("upstream_closed", Event.UPSTREAM_FAILED),
             ("upstream_timeout", Event.UPSTREAM_FAILED),
@@ -125,62 +166,253 @@ class ExchangeReportTests(ReportsTestCase):
             self.assertEqual((told.fields["detail_reason"], told.fields["detail"]), (reason, "what happened"))
             self.assertEqual(told.fields["peer_spiffe_id"], "spiffe://a/b")
 
+    def test_precise_reason(self) -> None:
+        """The reason below that of the answer stands in the record, and the answer's code beside it."""
+        self.reports.exchange_failed("upstream_identity_refused", "", "it ended at noon", "expired")
+        told = self.only(Event.UPSTREAM_FAILED)
+        self.assertEqual("expired", told.fields["detail_reason"])
+        self.assertEqual({"code": "upstream_identity_refused"}, told.attributes)
+
     def test_caller_without_identity(self) -> None:
         """A caller behind an outbound listener has no identity to tell."""
         self.reports.exchange_failed("upstream_closed", "", "it closed")
-        self.reports.request_served("", b"GET", 200, 0.1)
+        self.reports.configure(settings_of(("web", 1), accessLog="on"))
+        self.reports.exchange_ended(replace(SUMMARY, peer=""))
+        self.assertEqual(len(self.told), 2)
         for told in self.told:
             self.assertNotIn("peer_spiffe_id", told.fields)
 
     def test_access_log(self) -> None:
-        """A served request says method, status and time; one without an answer says no status."""
-        self.reports.request_served("spiffe://a/b", b"G\xc9T", 204, 0.12345678)
-        self.reports.request_served("spiffe://a/b", b"GET", None, 1.0)
-        first, second = self.of(Event.REQUEST_SERVED)
-        self.assertEqual(
-            first.attributes,
-            {"http.request.method": "G\xc9T", "duration_seconds": 0.123457, "http.response.status_code": 204},
-        )
-        self.assertNotIn("http.response.status_code", second.attributes)
+        """An exchange is logged with what is known of it, and with its path only where that is asked for."""
+        known = {
+            "listener": "web",
+            "direction": "inbound",
+            "http.request.method": "G\xc9T",
+            "http.response.status_code": 204,
+            "outcome": "complete",
+            "request_octets": 3,
+            "response_octets": 4,
+            "duration_seconds": 0.123457,
+            "level": "signRequest",
+            "receipt_id": "r" * 43,
+        }
+        for value, path in (("on", {}), ("path", {"url.path": "/a\xc9"})):
+            self.told.clear()
+            self.reports.configure(settings_of(("web", 1), accessLog=value))
+            self.reports.exchange_ended(SUMMARY)
+            told = self.only(Event.REQUEST_SERVED)
+            self.assertEqual({name: each for name, each in told.attributes.items() if each is not None}, known | path)
+            self.assertEqual(told.fields, {"outcome": "success", "peer_spiffe_id": "spiffe://a/b"})
+
+    def test_access_log_of_an_unread_request(self) -> None:
+        """A request that could not be read has neither method nor path nor duration."""
+        self.reports.configure(settings_of(("web", 1), accessLog="path"))
+        self.reports.exchange_ended(replace(SUMMARY, method=b"", path=b"", seconds=None, receipt_id=None))
+        told = self.only(Event.REQUEST_SERVED)
+        for name in ("http.request.method", "url.path", "duration_seconds", "receipt_id", "notary_lookup"):
+            self.assertIsNone(told.attributes[name], name)
+
+    def test_outcomes(self) -> None:
+        """What did not come to its end is a failure."""
+        self.reports.configure(settings_of(("web", 1), accessLog="on"))
+        for outcome in ExchangeOutcome:
+            self.told.clear()
+            self.reports.exchange_ended(replace(SUMMARY, outcome=outcome))
+            told = self.only(Event.REQUEST_SERVED)
+            self.assertEqual(told.attributes["outcome"], outcome.value)
+            self.assertEqual(told.fields["outcome"] == "success", outcome.value in ("complete", "upgraded"))
 
     def test_access_log_is_not_thinned(self) -> None:
-        """Every served request is told."""
+        """Every exchange is logged, and none while the access log is off."""
+        self.reports.exchange_ended(SUMMARY)
+        self.reports.configure(settings_of(("web", 1), accessLog="on"))
         for _ in range(5):
-            self.reports.request_served("spiffe://a/b", b"GET", 200, 0.1)
+            self.reports.exchange_ended(SUMMARY)
         self.assertEqual(len(self.of(Event.REQUEST_SERVED)), 5)
 
     def test_one_a_second(self) -> None:
         """Of a flood of one kind one a second is told; what was held back is counted and told after it."""
         for _ in range(4):
-            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no")
-        self.reports.denied("policy_deny", "192.0.2.2", "spiffe://a/c", "no")
+            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
+        self.reports.denied("policy_deny", "192.0.2.2", "spiffe://a/c", "no", listener="web")
         self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 2)
         self.clock.advance(1)
         told = self.only(Event.DENIALS_SUPPRESSED)
         self.assertEqual(told.fields["detail_reason"], "policy_deny")
         self.assertEqual(told.attributes, {"source.address": "192.0.2.1", "suppressed": 3})
         self.assertEqual(self.value("svc_proxy_denial_logs_suppressed_total", reason="policy_deny"), 3.0)
-        self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no")
+        self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 3)
+        self.reports.close()
+
+    def test_suppressed_of_an_identity(self) -> None:
+        """What is counted by identity names the identity as one, and no address."""
+        for _ in range(3):
+            self.reports.exchange_failed("notary_rate", "spiffe://a/b", "no")
+        self.clock.advance(1)
+        told = self.only(Event.DENIALS_SUPPRESSED)
+        self.assertEqual(told.fields["peer_spiffe_id"], "spiffe://a/b")
+        self.assertEqual({name: value for name, value in told.attributes.items() if value}, {"suppressed": 2})
+        for _ in range(2):
+            self.reports.denied("expired", "", "spiffe://a/up", "no", listener="web")
+        [revoked] = self.of(Event.CONNECTION_REVOKED)
+        self.assertEqual(
+            (revoked.attributes, revoked.fields["peer_spiffe_id"]), ({"source.address": None}, "spiffe://a/up")
+        )
         self.reports.close()
 
     def test_each_kind_is_thinned(self) -> None:
         """Failed exchanges by peer, handshakes by address, limits all together."""
         for number in range(3):
             self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
-            self.reports.handshake_failed("server", "svid_invalid", "expired", f"192.0.2.1:{number + 1}", "")
+            self.reports.handshake_failed("server", EXPIRED, f"192.0.2.1:{number + 1}", listener="web")
             self.reports.connection_refused("connection_limit", f"192.0.2.{number}")
-        for event in (Event.UPSTREAM_FAILED, Event.AUTH_DENIED, Event.CONNECTION_REFUSED):
+            self.reports.evicted("evicted_idle", f"192.0.2.{number}", "spiffe://a/b", "full")
+            self.reports.connection_aborted("key_update_limit", f"192.0.2.1:{number + 1}")
+        limited = (
+            Event.UPSTREAM_FAILED,
+            Event.AUTH_DENIED,
+            Event.CONNECTION_REFUSED,
+            Event.CONNECTION_EVICTED,
+            Event.CONNECTION_ABORTED,
+        )
+        for event in limited:
             self.assertEqual(len(self.of(event)), 1)
         self.reports.close()
 
     def test_close(self) -> None:
         """At the end what was held back is told, and no call is left."""
         for _ in range(2):
-            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no")
+            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.reports.close()
         self.assertEqual(self.only(Event.DENIALS_SUPPRESSED).attributes["suppressed"], 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class AuditTests(ReportsTestCase):
+    """Access attempts in the audit chain."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(self.reports.close)
+
+    def audited(self) -> list[Told]:
+        """What went into the chain."""
+        return [each for each in self.told if each.event.category is Category.AUDIT]
+
+    def test_denied_request(self) -> None:
+        """A denied request is audited with who tried what, and where: the path, and never the query."""
+        request = head_of(line=b"GET http://api/a?token=hunter2 HTTP/1.1")
+        self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web", request=request)
+        [told] = self.audited()
+        self.assertIs(told.event, Event.ACCESS_DENIED)
+        self.assertEqual(
+            told.fields,
+            {
+                "reason": "policy_deny",
+                "detail_reason": "policy_deny",
+                "detail": "no",
+                "user": "spiffe://a/b",
+                "peer_spiffe_id": "spiffe://a/b",
+            },
+        )
+        self.assertEqual(
+            told.attributes,
+            {
+                "source.address": "192.0.2.1",
+                "listener": "web",
+                "http.request.method": "GET",
+                "url.path": "/a",
+                "http.response.status_code": 403,
+            },
+        )
+
+    def test_denied_connections(self) -> None:
+        """A connection that is refused or revoked is audited; a peer that was not verified is no user."""
+        self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain", listener="web")
+        observer = ListenerObserver(self.metrics.listener("http", "inbound"), self.reports, "web")
+        observer.handshake_failed("server", EXPIRED, "192.0.2.1:9")
+        observer.handshake_failed("server", HandshakeTimeout(address="192.0.2.1:9", seconds=10), "192.0.2.1:9")
+        revoked, refused, failed = self.audited()
+        self.assertEqual(revoked.fields["user"], "spiffe://a/b")
+        self.assertNotIn("url.path", revoked.attributes)
+        for told, reason in ((refused, "expired"), (failed, "handshake_timeout")):
+            self.assertNotIn("user", told.fields)
+            self.assertEqual((told.fields["detail_reason"], told.attributes["listener"]), (reason, "web"))
+            self.assertEqual(told.attributes["role"], "server")
+
+    def test_failures_are_no_access_attempts(self) -> None:
+        """What fails for another reason than who the peer is, is not audited."""
+        self.reports.configure(settings_of(("web", 1), auditLog="all"))
+        self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
+        self.reports.connection_refused("connection_limit", "192.0.2.1")
+        self.reports.evicted("evicted_idle", "192.0.2.1", "spiffe://a/b", "full")
+        self.reports.connection_aborted("key_update_limit", "192.0.2.1:9")
+        self.assertEqual(self.audited(), [])
+
+    def test_suppressed(self) -> None:
+        """Denials pass the limiter of the log, and how many were left out is audited; of other floods it is not."""
+        for _ in range(4):
+            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
+            self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
+        self.clock.advance(1)
+        denied, suppressed = self.audited()
+        self.assertEqual((denied.event, suppressed.event), (Event.ACCESS_DENIED, Event.ACCESS_SUPPRESSED))
+        self.assertEqual(suppressed.fields, {"detail_reason": "policy_deny"})
+        self.assertEqual(suppressed.attributes, {"source.address": "192.0.2.1", "suppressed": 3})
+        self.assertEqual(len(self.of(Event.DENIALS_SUPPRESSED)), 2)
+
+    def test_off(self) -> None:
+        """With ``off`` denials are security events alone, and what was left out is not audited."""
+        self.reports.configure(settings_of(("web", 1), auditLog="off"))
+        for _ in range(2):
+            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
+            self.reports.handshake_failed("server", EXPIRED, "192.0.2.1:9", listener="web")
+        self.reports.exchange_ended(SUMMARY)
+        self.reports.close()
+        self.assertEqual(self.audited(), [])
+        self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 1)
+
+    def test_turned_off(self) -> None:
+        """What was left out while denials were audited is audited when that ends, and nothing after it."""
+        for value in ("denials", "off"):
+            self.reports.configure(settings_of(("web", 1), auditLog=value))
+            for _ in range(3):
+                self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
+        self.clock.advance(1)
+        denied, suppressed = self.audited()
+        self.assertEqual((denied.event, suppressed.attributes["suppressed"]), (Event.ACCESS_DENIED, 2))
+        self.assertEqual([each.attributes["suppressed"] for each in self.of(Event.DENIALS_SUPPRESSED)], [2, 2])
+
+    def test_recorded_exchanges(self) -> None:
+        """With ``all`` each exchange with a record is audited, whatever the access log is, and no other one."""
+        for value, count in (("off", 0), ("denials", 0), ("all", 1)):
+            self.told.clear()
+            self.reports.configure(settings_of(("web", 1), auditLog=value))
+            self.reports.exchange_ended(SUMMARY)
+            self.reports.exchange_ended(replace(SUMMARY, recorded=False, receipt_id=None))
+            self.assertEqual(len(self.told), count)
+        [told] = self.audited()
+        self.assertIs(told.event, Event.ACCESS_RECORDED)
+        who = {"outcome": "success", "user": "spiffe://a/b", "peer_spiffe_id": "spiffe://a/b"}
+        self.assertEqual(told.fields, who)
+        self.assertEqual(
+            {name: told.attributes[name] for name in ("listener", "url.path", "outcome", "receipt_id", "level")},
+            {
+                "listener": "web",
+                "url.path": "/a\xc9",
+                "outcome": "complete",
+                "receipt_id": "r" * 43,
+                "level": "signRequest",
+            },
+        )
+
+    def test_lost_records(self) -> None:
+        """An exchange whose record was lost is audited as a failure."""
+        self.reports.configure(settings_of(("web", 1), auditLog="all"))
+        self.reports.exchange_ended(replace(SUMMARY, receipt_id=None, outcome=ExchangeOutcome.SERVER_ABORTED))
+        [told] = self.audited()
+        self.assertEqual((told.fields["outcome"], told.attributes["receipt_id"]), ("failure", None))
 
 
 class ListenerObserverTests(ReportsTestCase):
@@ -190,8 +422,8 @@ class ListenerObserverTests(ReportsTestCase):
         """An inbound and an outbound listener."""
         super().setUp()
         self.addCleanup(self.reports.close)
-        self.inbound = ListenerObserver(self.metrics.listener("http", "inbound"), self.reports)
-        self.outbound = ListenerObserver(self.metrics.listener("http", "outbound"), self.reports)
+        self.inbound = ListenerObserver(self.metrics.listener("http", "inbound"), self.reports, "web")
+        self.outbound = ListenerObserver(self.metrics.listener("http", "outbound"), self.reports, "bank")
 
     def test_done(self) -> None:
         """A finished handshake is timed and counted by its group, for the side that this process is."""
@@ -207,7 +439,7 @@ class ListenerObserverTests(ReportsTestCase):
 
     def test_svid_refused(self) -> None:
         """A refused SVID is a connection that failed for who its peer is, and a decision."""
-        self.inbound.handshake_failed("server", "svid_invalid", "expired", "192.0.2.1:9", "certificate_expired")
+        self.inbound.handshake_failed("server", EXPIRED, "192.0.2.1:9")
         connections = {"protocol": "http", "direction": "inbound"}
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="auth_failed"), 1.0)
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 0.0)
@@ -215,21 +447,56 @@ class ListenerObserverTests(ReportsTestCase):
         self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 1.0)
         self.assertEqual(self.of(Event.HANDSHAKE_FAILED), [])
         told = self.only(Event.AUTH_DENIED)
-        self.assertEqual(told.fields, {"reason": "svid_invalid", "detail_reason": "expired"})
+        fields = {"reason": "svid_invalid", "detail_reason": "expired", "detail": str(EXPIRED)}
+        self.assertEqual(told.fields, fields)
         self.assertEqual(
             told.attributes,
             {"source.address": "192.0.2.1:9", "role": "server", "tls.alert": "certificate_expired"},
         )
 
+    def test_claimed_identity(self) -> None:
+        """A refused peer is logged with what its certificate names, in a field that says that it is not verified."""
+        error = PeerSvidInvalid(address="192.0.2.1:9", alert="", detail="chain_untrusted", cause="no root")
+        error.presented_leaf = STRANGER.svid("/x").leaf.public_bytes(Encoding.DER)
+        self.inbound.handshake_failed("server", error, "192.0.2.1:9")
+        fields = self.only(Event.AUTH_DENIED).fields
+        self.assertEqual("spiffe://stranger.example/x", fields["claimed_spiffe_id"])
+        self.assertNotIn("peer_spiffe_id", fields)
+
+    def test_unexpected_identity(self) -> None:
+        """A peer that is somebody else is one event of security with both identities, and a decision of policy."""
+        found, wanted = "spiffe://example.org/b", "spiffe://example.org/a"
+        error = PeerIdentityUnexpected(address="192.0.2.1:9", alert="", spiffe_id=found, expected=wanted)
+        self.outbound.handshake_failed("client", error, "192.0.2.1:9")
+        self.assertEqual(self.of(Event.HANDSHAKE_FAILED), [])
+        told = self.only(Event.AUTH_DENIED)
+        self.assertEqual(("policy_deny", "identity_unexpected"), (told.fields["reason"], told.fields["detail_reason"]))
+        self.assertEqual((found, wanted), (told.fields["peer_spiffe_id"], told.attributes["expected_spiffe_id"]))
+        self.assertNotIn("claimed_spiffe_id", told.fields)
+
+    def test_own_svid_refused(self) -> None:
+        """A server that refuses our SVID is a failed handshake, whose record says when the SVID ends."""
+        ends = "2031-05-04T13:00:00+00:00"
+        for kind, reason in ((OwnSvidRefused, "own_svid_refused"), (OwnSvidExpired, "credentials_expired")):
+            self.told.clear()
+            error = kind(address="192.0.2.1:9", alert="a", detail="", spiffe_id="spiffe://a/b", ends=ends)
+            self.outbound.handshake_failed("client", error, "192.0.2.1:9")
+            failures = "svc_proxy_tls_handshake_failures_total"
+            self.assertEqual(1.0, self.value(failures, role="client", reason=reason))
+            told = self.only(Event.HANDSHAKE_FAILED)
+            self.assertEqual(reason, told.fields["detail_reason"])
+            self.assertIn(ends, told.fields["detail"])
+
     def test_other_failures(self) -> None:
         """Another failure is an error without a decision, and has no word of the decisions."""
-        self.inbound.handshake_failed("server", "handshake_timeout", "", "192.0.2.1:9", "")
+        self.inbound.handshake_failed("server", HandshakeTimeout(address="192.0.2.1:9", seconds=10), "192.0.2.1:9")
         connections = {"protocol": "http", "direction": "inbound"}
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 1.0)
         decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
         self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 0.0)
         told = self.only(Event.HANDSHAKE_FAILED)
-        self.assertEqual(told.fields, {"detail_reason": "handshake_timeout"})
+        self.assertEqual(told.fields["detail_reason"], "handshake_timeout")
+        self.assertNotIn("reason", told.fields)
 
     def test_limit(self) -> None:
         """A connection over a limit is counted and told."""
@@ -241,6 +508,15 @@ class ListenerObserverTests(ReportsTestCase):
         told = self.only(Event.CONNECTION_REFUSED)
         self.assertEqual(told.fields, {"detail_reason": "connection_limit"})
         self.assertEqual(told.attributes, {"source.address": "192.0.2.1"})
+
+    def test_aborted(self) -> None:
+        """A connection that a limit of TLS closed is logged; its own protocol counts the cause, once."""
+        self.inbound.connection_aborted("key_update_limit", "192.0.2.1:9")
+        told = self.only(Event.CONNECTION_ABORTED)
+        self.assertEqual(told.fields, {"detail_reason": "key_update_limit"})
+        self.assertEqual(told.attributes, {"source.address": "192.0.2.1:9"})
+        closed = {"protocol": "http", "cause": "key_update_limit"}
+        self.assertEqual(self.value("svc_proxy_connections_closed_total", **closed), 0.0)
 
 
 class CredentialReportsTests(LogTestCase):
@@ -294,7 +570,7 @@ class CredentialReportsTests(LogTestCase):
 
     def test_leaf(self) -> None:
         """A leaf, and its absence, are told with what matters of them; the condition follows."""
-        error = PqIssuerUnavailable(address="unix:///pq.sock", what="no such file")
+        error = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="no such file")
         for _attempt in range(3):
             self.reports.leaf_failed(error)
         failed = self.of(Event.PQ_LEAF_FAILED)
@@ -306,6 +582,27 @@ class CredentialReportsTests(LogTestCase):
         self.assertTrue(self.health.condition("pqIssuer").holds)
         told = self.only(Event.PQ_LEAF_OBTAINED)
         self.assertEqual(told.attributes, {"not_after": leaf.not_after.isoformat(), "algorithm": "ML-DSA-65"})
+
+    def test_issuer_between_renewals(self) -> None:
+        """An issuer that takes no connection fails the condition, told once; a leaf that it refused stays refused."""
+        lost = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="no such file")
+        self.reports.leaf_obtained(leaf_of(OWN))
+        for _attempt in range(3):
+            self.reports.issuer_reached(lost)
+        found = self.health.condition("pqIssuer")
+        self.assertEqual((found.holds, found.reason, found.message), (False, "pq_issuer_unavailable", str(lost)))
+        self.assertEqual(self.only(Event.PQ_ISSUER_UNREACHABLE).fields["detail"], str(lost))
+        self.reports.issuer_reached(None)
+        self.assertTrue(self.health.condition("pqIssuer").holds)
+        self.only(Event.PQ_ISSUER_REACHABLE)
+        refused = PqIssuerError("pq_issuer_refused", address="unix:///pq.sock", status=403, code="no")
+        self.reports.leaf_failed(refused)
+        self.reports.issuer_reached(lost)
+        self.reports.issuer_reached(None)
+        self.assertEqual(self.health.condition("pqIssuer").reason, "pq_issuer_refused")
+        self.reports.leaf_obtained(leaf_of(OWN))
+        self.reports.issuer_reached(None)
+        self.assertTrue(self.health.condition("pqIssuer").holds)
 
     def test_withdrawn(self) -> None:
         """A withdrawn identity ends the condition of the credentials, and the log says whose it was."""
@@ -328,14 +625,17 @@ class StoreReportsTests(ReportsTestCase):
         """A health page with the store on it."""
         super().setUp()
         self.health = Health(("store",), now=lambda: BASE)
-        self.store = StoreReports(self.metrics, self.health)
+        self.store = StoreReports(self.metrics, self.health, "notary.db")
 
     def test_error(self) -> None:
         """An error is counted and told by operation and entity."""
         self.store.db_error("put", "receipt")
         self.assertEqual(self.value("svc_proxy_notary_db_errors_total", op="put", entity="receipt"), 1.0)
         told = self.only(Event.STORE_FAILED)
-        self.assertEqual((told.attributes, told.fields.get("detail")), ({"op": "put", "entity": "receipt"}, None))
+        self.assertEqual(
+            (told.attributes, told.fields.get("detail")),
+            ({"op": "put", "entity": "receipt", "path": "notary.db"}, None),
+        )
         self.store.db_error("put", "db", "too many connections for role")
         self.assertEqual(self.of(Event.STORE_FAILED)[-1].fields["detail"], "too many connections for role")
 
@@ -350,9 +650,13 @@ class StoreReportsTests(ReportsTestCase):
         self.store.writable_changed(True)
         self.assertTrue(self.health.ready)
         self.assertEqual(self.value("svc_proxy_notary_writable"), 1.0)
-        self.store.writable_changed(False)
+        trouble = "disk full, 0 octets free on its file system: database or disk is full"
+        self.store.writable_changed(False, trouble)
         [condition] = self.health.conditions
         self.assertEqual((condition.holds, condition.reason), (False, "notary_unavailable"))
+        self.assertEqual(condition.message, f"the notary database notary.db takes no records: {trouble}")
+        told = self.only(Event.STORE_READ_ONLY)
+        self.assertEqual((told.fields["detail"], told.attributes), (trouble, {"path": "notary.db"}))
         self.assertEqual(self.value("svc_proxy_notary_writable"), 0.0)
         self.store.writable_changed(True)
         self.assertTrue(self.health.ready)

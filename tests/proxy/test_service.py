@@ -17,29 +17,30 @@ from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity import X509Svid
-from svc.notary.exchange import Outcome
+from svc.notary.exchange import ExchangeOutcome
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
 from svc.proxy.generations import Generations
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.notarizer import Notarizer, RateLimit, SigningThread
+from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, Reports, StoreReports
+from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.service import ProxyService
-from svc.settings import ConfigInvalid, Problem
+from svc.settings import ConfigInvalid, ConfigProblem, parse
 from svc.store.errors import StoreStuck, StoreUnavailable
 from svc.telemetry.events import Event
 from svc.telemetry.health import PROXY_CONDITIONS, PROXY_OPTIONAL, Health
 from svc.telemetry.metrics import ProxyMetrics
-from svc.telemetry.server import PagesFailed
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore
 from svc.testing.workload import MemorySource
-from svc.workload.errors import PqIssuerUnavailable
+from svc.workload.errors import PqIssuerError, WorkloadApiLost
 from svc.workload.source import WorkloadSource
 from tests.proxy.parts import LogTestCase, Made, Ports, settings_of
 from tests.proxy.rig import AUTHORITY, BASE, OWN
@@ -48,6 +49,11 @@ from tests.proxy.test_notarizer import GENERATION
 
 ONE = settings_of(("web", 8443))
 TWO = settings_of(("web", 8443), ("pay", 8444))
+OUTBOUND = parse(
+    "{trustDomain: prod.example, listeners: [{name: out, protocol: http, direction: outbound,"
+    ' listen: "127.0.0.1:9443", upstream: "pay.bank:8443", peer: "spiffe://bank.example/pay"}]}',
+    ProxySettings,
+)
 GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
 NEXT = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=2))
 
@@ -183,8 +189,9 @@ class ServiceTestCase(LogTestCase):
         self.notarizer = Notarizer(
             self.store,
             signing,
+            database="notary.db",
             redaction=Redaction(),
-            rate=RateLimit(10, 10, self.clock.seconds),
+            budget=RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock.seconds),
             queue_limit=8,
             random=os.urandom,
         )
@@ -287,6 +294,18 @@ class StartTests(ServiceTestCase):
         self.assertEqual(self.fatal, 0)
         self.stopped()
 
+    def test_outbound_only(self) -> None:
+        """Without an inbound listener no database is opened and nothing signs; the first one needs a restart."""
+        self.proxy = self.make(OUTBOUND)
+        self.start()
+        self.assertEqual(self.journal, ["pages starts", "source starts", "open out"])
+        self.assertFalse(self.store.writable)
+        self.assertFalse(self.reload(ONE))
+        told = self.only(Event.CONFIG_REJECTED)
+        self.assertEqual(told.fields["detail_reason"], "restart_needed")
+        self.assertIn("the first inbound one", told.fields["detail"])
+        self.successResultOf(self.stop())
+
     def test_no_listener_without_a_statement(self) -> None:
         """While the issuer does not answer nothing listens; when it does, the proxy is ready."""
         answer: Deferred[PqLeaf] = Deferred()
@@ -310,7 +329,9 @@ class StartTests(ServiceTestCase):
 
     def test_issuer_that_never_comes(self) -> None:
         """After the start time the error names the last failure and both ways out, and the retries end."""
-        self.issuer = lambda svid: fail(PqIssuerUnavailable(address="unix:///pq.sock", what="connection refused"))
+        self.issuer = lambda svid: fail(
+            PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="connection refused")
+        )
         self.start()
         self.clock.pump([1.0] * 59)
         self.assertEqual(self.fatal, 0)
@@ -352,8 +373,8 @@ class StartTests(ServiceTestCase):
         self.store.init = read_only  # type: ignore[method-assign]
         self.start()
         self.assertIn("open web", self.journal)
-        store = self.health.condition("store")
-        self.assertEqual((store.holds, store.reason), (False, "notary_unavailable"))
+        # Why is said by the observer of a real store.
+        self.assertFalse(self.health.condition("store").holds)
         self.assertTrue(self.health.ready)
         self.health.require("store", True)
         self.assertFalse(self.health.ready)
@@ -371,12 +392,13 @@ class StartTests(ServiceTestCase):
 
     def test_pages_that_cannot_be_opened(self) -> None:
         """A taken port for metrics or administration is told as one, with the keys to change."""
-        self.pages.start_error = PagesFailed(address="127.0.0.1:9902", what="Address already in use")
+        self.pages.start_error = ListenFailed(
+            what="adminAddr", address="127.0.0.1:9902", why="Address already in use", key="adminAddr"
+        )
         self.proxy.startService()
         self.assertEqual(
             self.failed_start("listen_failed"),
-            "could not start: the address 127.0.0.1:9902 for metrics or administration cannot be had:"
-            " Address already in use",
+            "could not start: adminAddr cannot be opened at 127.0.0.1:9902: Address already in use",
         )
         self.assertIn("adminAddr", self.only(Event.PROCESS_START_FAILED).fields["detail"])
         self.assertEqual(self.journal, [])
@@ -591,7 +613,7 @@ class DrainTests(ServiceTestCase):
 
     def test_records_are_awaited(self) -> None:
         """The drain waits some seconds for records that are not durable yet, and counts those that are lost."""
-        self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION))
+        self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION, 1000))
         self.lose(self.client)
         draining = self.proxy.drain()
         self.clock.pump([0.5] * 69)
@@ -603,7 +625,7 @@ class DrainTests(ServiceTestCase):
 
     def test_record_that_is_written_in_time(self) -> None:
         """The drain is over as soon as the last record is durable."""
-        ticket = self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION))
+        ticket = self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION, 1000))
         self.lose(self.client)
         draining = self.proxy.drain()
         self.clock.advance(1)
@@ -699,7 +721,11 @@ class SweepTests(ServiceTestCase):
         self.assertFalse(self.health.ready)
         found = self.health.condition("credentials")
         self.assertEqual(found.reason, "expired")
-        self.assertIn("no newer ones came: the Workload API has none", found.message)
+        self.assertIn("no newer ones came: the Workload API answers and has no newer SVID", found.message)
+        lost = WorkloadApiLost(socket="unix:///run/agent.sock", since="2026-11-21T12:00:00+00:00", what="no such file")
+        self.source.fail(lost)
+        self.clock.advance(0.5)
+        self.assertIn(f"no newer ones came: {lost}", self.health.condition("credentials").message)
         self.source.rotate(NEXT)
         self.clock.advance(0.5)
         self.assertTrue(self.health.ready)
@@ -707,7 +733,9 @@ class SweepTests(ServiceTestCase):
     def test_issuer_away(self) -> None:
         """While the old credentials serve, an issuer that is away is shown and takes nobody out of service."""
         self.start()
-        self.issuer = lambda svid: fail(PqIssuerUnavailable(address="unix:///pq.sock", what="connection refused"))
+        self.issuer = lambda svid: fail(
+            PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="connection refused")
+        )
         self.source.rotate(NEXT)
         self.clock.advance(0.5)
         self.assertTrue(self.health.ready)
@@ -728,7 +756,7 @@ class SweepTests(ServiceTestCase):
         self.assertEqual(self.health.condition("credentials").message, "no SVID has arrived yet")
         self.source.rotate(OWN, AUTHORITY.bundles())
         self.assertEqual(self.health.condition("credentials").message, "there is no workload statement yet")
-        asked[0].errback(PqIssuerUnavailable(address="unix:///pq.sock", what="no such file"))
+        asked[0].errback(PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="no such file"))
         self.assertEqual(self.health.condition("credentials").reason, "pq_issuer_unavailable")
         self.stopped()
 
@@ -743,7 +771,10 @@ class ReloadTests(ServiceTestCase):
         self.assertIs(self.proxy.settings, TWO)
         self.assertEqual(self.journal[-1], "open pay")
         self.assertEqual(self.announced, [ONE, TWO])
-        self.assertEqual(self.only(Event.CONFIG_LOADED).attributes, {"kept": 1, "closed": 0, "opened": 1})
+        attributes = {"changed": "listeners", "kept": 1, "closed": 0, "opened": 1}
+        for event in (Event.CONFIG_LOADED, Event.CONFIG_RELOADED):
+            self.assertEqual(self.only(event).attributes, attributes)
+        self.assertEqual(self.only(Event.CONFIG_RELOADED).fields["outcome"], "success")
 
     def test_other_policy(self) -> None:
         """A new policy leaves the ports open, and closes exactly the connections whose client it refuses."""
@@ -764,8 +795,10 @@ class ReloadTests(ServiceTestCase):
 
     def rejected(self, reason: str | None) -> str:
         """Assert that the reload was refused; what was told."""
-        told = self.only(Event.CONFIG_REJECTED)
+        told, operational = self.only(Event.CONFIG_REJECTED), self.only(Event.CONFIG_RELOADED)
         self.assertEqual(told.fields.get("detail_reason"), reason)
+        self.assertEqual(operational.fields.get("detail"), told.fields.get("detail"))
+        self.assertEqual(operational.fields["outcome"], "failure")
         self.assertIs(self.proxy.settings, ONE)
         self.assertEqual(self.announced, [ONE])
         return str(told.fields.get("detail"))
@@ -773,7 +806,7 @@ class ReloadTests(ServiceTestCase):
     def test_invalid(self) -> None:
         """Every problem of a file that is not valid is told, and what runs goes on."""
         self.start()
-        problems = (Problem("a", "1", "b"), Problem("c", None, "d"))
+        problems = (ConfigProblem("a", "1", "b"), ConfigProblem("c", None, "d"))
         self.assertIs(False, self.reload(ConfigInvalid("proxy.yaml", problems)))
         self.assertEqual(self.rejected("config_invalid"), "a: 1: expected b; c: missing: expected d")
 
@@ -904,4 +937,4 @@ class OutcomeTests(ServiceTestCase):
         self.proxy.drain()
         self.clock.pump([0.5] * 62)
         [record] = rig.store._receipts.values()
-        self.assertEqual(record.outcome, Outcome.SERVER_ABORTED.value)
+        self.assertEqual(record.outcome, ExchangeOutcome.SERVER_ABORTED.value)

@@ -55,14 +55,17 @@ class OptionsTests(SynchronousTestCase):
         return status, out.getvalue(), err.getvalue()
 
     def test_check_right(self) -> None:
-        """A right file is one line on standard output, and status 0."""
-        self.assertEqual(self.parse("--config", str(self.path), "--check-config"), (0, f"{self.path} is valid\n", ""))
+        """A right file is one line on standard output, and status 0; --offline alone means nothing."""
+        valid = (0, f"{self.path} is valid\n", "")
+        self.assertEqual(self.parse("--config", str(self.path), "--check-config", "--offline"), valid)
+        error = self.assertRaises(UsageError, self.parse, "--config", str(self.path), "--offline")
+        self.assertEqual(str(error), "--offline goes with --check-config")
 
     def test_check_without_driver(self) -> None:
         """A database whose driver is not installed is one sentence and the line that installs it, and status 1."""
         url = "postgresql:///notary?host=/run/postgresql"
         self.path.write_text(f'{RIGHT}notary: {{profile: classical, database: "{url}"}}\n')
-        self.assertEqual(self.parse("--config", str(self.path), "--check-config")[0], 0)
+        self.assertEqual(self.parse("--config", str(self.path), "--check-config", "--offline")[0], 0)
         program = "import sys; sys.modules['psycopg'] = None; from svc.proxy.tap import Options"
         program += "; Options().parseOptions(sys.argv[1:])"
         command = [sys.executable, "-c", program, "--config", str(self.path.resolve()), "--check-config"]
@@ -136,7 +139,7 @@ class OptionsTests(SynchronousTestCase):
         """The help names every option."""
         status, out, _err = self.parse("--help")
         self.assertEqual(status or 0, 0)
-        for word in ("--config", "--log-format", "--check-config", "--version", "/etc/svc/proxy.yaml"):
+        for word in ("--config", "--log-format", "--check-config", "--offline", "--version", "/etc/svc/proxy.yaml"):
             self.assertIn(word, out)
 
 
@@ -154,7 +157,7 @@ class LoadedTests(SynchronousTestCase):
     def test_check(self) -> None:
         """To judge a file neither a reactor nor the Workload API nor the database is loaded."""
         self.assertEqual(
-            self.loaded("--check-config"),
+            self.loaded("--check-config", "--offline"),
             ["FILE is valid", "status 0", "reactor NoneType", "[]"],
         )
 

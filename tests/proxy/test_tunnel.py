@@ -14,8 +14,8 @@ from zope.interface.verify import verifyObject
 from svc.policy import Permit
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
-from svc.wire.http1 import Limits
-from tests.proxy.rig import CALLER, FakeEndpoint, Rig, Wire, lose
+from svc.wire.http1 import MessageLimits
+from tests.proxy.rig import BASE, CALLER, FakeEndpoint, Rig, Wire, lose
 from tests.proxy.test_upstream import User
 
 SWITCH = b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -34,10 +34,11 @@ class TunnelTests(SynchronousTestCase):
             endpoint,
             "127.0.0.1:8080",
             connect_timeout=5.0,
-            limits=Limits(),
+            limits=MessageLimits(),
             max_idle=2,
             idle_timeout=30.0,
             seconds=Clock().seconds,
+            wall=lambda: BASE,
         )
         user = User()
         self.pool.acquire(Permit(CALLER.spiffe_id, "test"), user)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,18 +18,31 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from svc.identity.errors import SvidExpired, SvidNotYetValid, TrustDomainUnknown
 from svc.policy import Permit
 from svc.proxy.errors import (
     ConnectTimeout,
     ProxyError,
     UpstreamIdentityRefused,
+    UpstreamSvidInvalid,
+    UpstreamSvidNotCurrent,
     UpstreamUnreachable,
 )
+from svc.proxy.http.answers import problem_body
 from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
-from svc.transport.errors import ConnectFailed, HandshakeTimeout, PeerIdentityUnexpected, PeerSvidInvalid
+from svc.strictjson import loads_object
+from svc.transport.errors import (
+    ConnectFailed,
+    HandshakeTimeout,
+    OwnSvidExpired,
+    OwnSvidRefused,
+    PeerCredentialsEnded,
+    PeerIdentityUnexpected,
+    PeerSvidInvalid,
+)
 from svc.transport.errors import ConnectTimeout as TransportTimeout
-from svc.wire.http1 import End, Event, Excess, Limits, Refused, ResponseHead
-from tests.proxy.rig import CALLER, Wire
+from svc.wire.http1 import End, Event, Excess, MessageLimits, MessageRefused, ResponseHead
+from tests.proxy.rig import BASE, CALLER, Handle, Wire, evidence_of
 
 PERMIT = Permit(CALLER.spiffe_id, "default allow")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -93,10 +107,10 @@ class Endpoint:
         self.attempts.append((protocolFactory, attempt))
         return attempt
 
-    def complete(self) -> Wire:
+    def complete(self, handle: Handle | None = None) -> Wire:
         """Let the oldest attempt succeed."""
         factory, attempt = self.attempts.pop(0)
-        protocol, wire = factory.buildProtocol(None), Wire()
+        protocol, wire = factory.buildProtocol(None), Wire(handle)
         self.connections.append((protocol, wire))
         protocol.makeConnection(wire)
         attempt.callback(protocol)
@@ -115,6 +129,8 @@ class UpstreamTestCase(SynchronousTestCase):
         self.clock = Clock()
         self.endpoint = Endpoint()
         self.unreachable: list[bool] = []
+        self.ended: list[type[Exception]] = []
+        self.accepted: list[bool] = []
         self.pool = self.make()
 
     def make(self, max_idle: int = 2) -> UpstreamPool:
@@ -123,11 +139,14 @@ class UpstreamTestCase(SynchronousTestCase):
             self.endpoint,
             "127.0.0.1:8080",
             connect_timeout=5.0,
-            limits=Limits(),
+            limits=MessageLimits(),
             max_idle=max_idle,
             idle_timeout=30.0,
             seconds=self.clock.seconds,
+            wall=lambda: BASE + timedelta(seconds=self.clock.seconds()),
+            ended=lambda evidence, error: self.ended.append(type(error)),
             unreachable=lambda: self.unreachable.append(True),
+            accepted=lambda: self.accepted.append(True),
         )
 
     def sweep(self, seconds: float) -> None:
@@ -135,11 +154,11 @@ class UpstreamTestCase(SynchronousTestCase):
         self.clock.advance(seconds)
         self.pool.sweep(self.clock.seconds())
 
-    def connected(self) -> tuple[User, UpstreamConnection, Wire]:
+    def connected(self, handle: Handle | None = None) -> tuple[User, UpstreamConnection, Wire]:
         """An exchange with a new connection."""
         user = User()
         self.pool.acquire(PERMIT, user, fresh=True)
-        wire = self.endpoint.complete()
+        wire = self.endpoint.complete(handle)
         connection = user.connection
         assert connection is not None
         return user, connection, wire
@@ -183,7 +202,7 @@ class AcquireTests(UpstreamTestCase):
         calls: list[bool] = []
         wire = Wire()
         wire.setTcpNoDelay = calls.append  # type: ignore[attr-defined]
-        connection = UpstreamConnection(self.pool, Limits())
+        connection = UpstreamConnection(self.pool, MessageLimits())
         connection.makeConnection(wire)
         self.assertEqual(calls, [True])
 
@@ -213,8 +232,6 @@ class AcquireTests(UpstreamTestCase):
             (TwistedRefused(), UpstreamUnreachable, "Connection was refused"),
             (ConnectError(osError=111, string="refused by test"), UpstreamUnreachable, "111"),
             (ConnectFailed(address="a", detail="no route"), UpstreamUnreachable, "no route"),
-            (PeerIdentityUnexpected(spiffe_id="a", expected="b"), UpstreamIdentityRefused, "is not who it must be"),
-            (PeerSvidInvalid(cause="expired"), UpstreamIdentityRefused, "is not who it must be"),
         ):
             user = User()
             self.pool.acquire(PERMIT, user)
@@ -223,6 +240,81 @@ class AcquireTests(UpstreamTestCase):
             self.assertIn("127.0.0.1:8080", str(user.error))
             self.assertIn(text, str(user.error))
         self.assertEqual(self.pool.open_count, 0)
+
+    def test_refused_identities(self) -> None:
+        """Each way in which a peer's identity is refused has its precise reason; what time may heal can be retried."""
+        name, ended = "spiffe://a/b", "2031-05-04T13:00:00+00:00"
+        expired = SvidExpired(subject="", spiffe_id=name, not_after=ended, now="later")
+        early = SvidNotYetValid(subject="", spiffe_id=name, not_before=ended, now="now")
+        nobody = TrustDomainUnknown(trust_domain="a")
+        known = {"address": "a", "alert": ""}
+        for error, kind, reason, retryable, text in (
+            (PeerSvidInvalid(detail="expired", cause=expired, **known), UpstreamSvidNotCurrent, "expired", True, ended),
+            (expired, UpstreamSvidNotCurrent, "expired", True, ended),
+            (PeerCredentialsEnded(spiffe_id=name, ended=ended), UpstreamSvidNotCurrent, "expired", True, ended),
+            (
+                PeerSvidInvalid(detail="not_yet_valid", cause=early, **known),
+                UpstreamSvidNotCurrent,
+                "not_yet_valid",
+                True,
+                ended,
+            ),
+            (
+                PeerSvidInvalid(detail="trust_domain_unknown", cause=nobody, **known),
+                UpstreamSvidInvalid,
+                "trust_domain_unknown",
+                False,
+                "no trust bundle",
+            ),
+            (nobody, UpstreamSvidInvalid, "trust_domain_unknown", False, "no trust bundle"),
+            (
+                PeerIdentityUnexpected(spiffe_id=name, expected="spiffe://a/c", **known),
+                UpstreamIdentityRefused,
+                "identity_unexpected",
+                False,
+                "127.0.0.1:8080 is not who it must be: it is spiffe://a/b; expected spiffe://a/c",
+            ),
+        ):
+            found = self.pool.explained(error)
+            self.assertIs(kind, type(found), error)
+            self.assertEqual(("upstream_identity_refused", reason), (found.reason, found.detail_reason))
+            document = loads_object(problem_body(found))
+            self.assertEqual((reason, retryable), (document["detail_reason"], document["retryable"]))
+            self.assertIn(text, cast(str, document["detail"]))
+
+    def test_own_svid_refused(self) -> None:
+        """A peer that refuses our SVID has not closed the connection without a word; where it ended, that is ours."""
+        known = {"address": "a", "alert": "x", "detail": "", "spiffe_id": "spiffe://a/b", "ends": "noon"}
+        for error, status, code in (
+            (OwnSvidExpired(**known), 503, "credentials_expired"),
+            (OwnSvidRefused(**known), 502, "own_svid_refused"),
+        ):
+            _user, connection, _wire = self.connected()
+            connection.connectionLost(Failure(error))
+            loss = connection.loss
+            assert loss is not None
+            self.assertEqual((status, code), (loss.http_status, loss.reason))
+            self.assertIn("refused our SVID (spiffe://a/b)", str(loss))
+            self.assertIn("noon", str(loss))
+
+    def test_accepted(self) -> None:
+        """A verified peer that answers, or ends the connection otherwise than by a refusal, is told of once."""
+        handle = Handle(evidence_of(CALLER))
+        _user, answered, _wire = self.connected(handle)
+        self.assertEqual([], self.accepted)
+        answered.dataReceived(OK[:5])
+        answered.dataReceived(OK[5:])
+        self.lose(answered)
+        self.assertEqual([True], self.accepted)
+        _user, silent, _wire = self.connected(handle)
+        self.lose(silent)
+        self.assertEqual([True] * 2, self.accepted)
+        _user, refused, _wire = self.connected(handle)
+        refused.connectionLost(Failure(OwnSvidRefused(address="a", alert="x", detail="", spiffe_id="", ends="")))
+        _user, application, _wire = self.connected()
+        application.dataReceived(OK)
+        self.lose(application)
+        self.assertEqual([True] * 2, self.accepted)
 
     def test_unreachable(self) -> None:
         """What could not be connected at all is told once; what failed in TLS is not, and so is what was given up."""
@@ -431,7 +523,7 @@ class ConnectionTests(UpstreamTestCase):
 
     def test_end_of_the_connection_ends_the_body(self) -> None:
         """An orderly end ends a body without a length; another one does not."""
-        for clean, kind in ((True, End), (False, Refused)):
+        for clean, kind in ((True, End), (False, MessageRefused)):
             user, connection, _wire = self.connected()
             connection.dataReceived(b"HTTP/1.1 200 OK\r\n\r\nhalf")
             self.lose(connection, clean=clean)
@@ -455,6 +547,26 @@ class ConnectionTests(UpstreamTestCase):
         connection.pauseProducing()
         connection.resumeProducing()
         self.assertEqual((wire.aborted, wire.disconnecting, wire.producerState), (False, False, "producing"))
+
+    def test_fed(self) -> None:
+        """The client's connection is registered and unregistered once, however often that is asked for."""
+        _user, connection, wire = self.connected()
+        client = object()
+        for _ in range(2):
+            connection.feed_from(client)
+        self.assertIs(wire.producer, client)
+        for _ in range(2):
+            connection.stop_feeding()
+        self.assertIsNone(wire.producer)
+
+    def test_lost_while_fed(self) -> None:
+        """A lost transport has no producer any more, so none is unregistered."""
+        _user, connection, wire = self.connected()
+        connection.feed_from(object())
+        wire.unregisterProducer()
+        self.lose(connection)
+        connection.stop_feeding()
+        self.assertFalse(connection.fed)
 
     def test_producer(self) -> None:
         """It is the producer of the client's transport: pausing stops reading, an end there does nothing here."""

@@ -18,7 +18,7 @@ from svc.proxy.http.client import ClientConnection
 from svc.proxy.listener import Listener
 from svc.store.errors import StoreUnavailable
 from svc.testing.ca import TestAuthority
-from svc.transport.errors import CredentialsMissing as NoCredentials
+from svc.transport.errors import OwnCredentialsMissing
 from svc.transport.evidence import PeerEvidence
 from svc.workload.errors import CredentialsMissing, IdentityWithdrawn
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS as GRACE
@@ -301,7 +301,7 @@ class OutboundTests(SynchronousTestCase):
         self.judge()
         self.assertTrue(upstream.aborted)
         self.lose()
-        self.assertIn(b"502", wire.take())
+        self.assertIn(b"503", wire.take())
         client.dataReceived(GET)
         answer = wire.take()
         self.assertIn(b"503", answer)
@@ -345,7 +345,7 @@ class OutboundTests(SynchronousTestCase):
 
     def test_no_credentials(self) -> None:
         """A connection that finds no credentials to present is told as what it is."""
-        self.rig.endpoint.refuse = NoCredentials(detail="identity_withdrawn")
+        self.rig.endpoint.refuse = OwnCredentialsMissing(detail="identity_withdrawn")
         client, wire = self.rig.client()
         client.dataReceived(GET)
         self.assertIn(b'"code":"identity_withdrawn"', wire.take())

@@ -11,7 +11,8 @@ from http import HTTPStatus
 from svc.errors import SvcError
 from svc.naming import MEDIA_TYPE_PROBLEM
 from svc.notary.access import problem
-from svc.wire.fields import Field, joined
+from svc.proxy.errors import ProxyError
+from svc.wire.fields import Field, encode_fields
 from svc.wire.http1 import ResponseHead
 
 
@@ -20,13 +21,17 @@ def problem_body(error: SvcError) -> bytes:
     Write the problem document of an error.
 
     Args:
-        error: its ``reason`` and ``http_status`` are told, its evidence is not.
+        error: its ``reason`` and ``http_status`` are told; its evidence only where its class says so, which those that
+            end an inbound request never do.
 
     Returns:
         JSON.
     """
-    retryable = bool(getattr(error, "retryable", False))
-    return problem(error.reason, status=error.http_status, retryable=retryable)[1]
+    status, code = error.http_status, error.reason
+    if not isinstance(error, ProxyError):
+        return problem(code, status=status, retryable=False)[1]
+    detail = str(error) if error.tells_detail else ""
+    return problem(code, status=status, detail=detail, detail_reason=error.detail_reason, retryable=error.retryable)[1]
 
 
 def problem_fields(error: SvcError) -> list[Field]:
@@ -41,7 +46,9 @@ def problem_fields(error: SvcError) -> list[Field]:
     """
     fields: list[Field] = [(b"Content-Type", MEDIA_TYPE_PROBLEM.encode("ascii"))]
     if error.http_status in (429, 503):
-        fields.append((b"Retry-After", b"1"))
+        fields.append((b"Retry-After", b"%d" % getattr(error, "retry_after", 1)))
+    elif error.http_status == 405:
+        fields.append((b"Allow", b"OPTIONS"))
     return fields
 
 
@@ -88,7 +95,7 @@ def answer(status: int, fields: list[Field], body: bytes, *, head_only: bool, li
     return b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n%b\r\n%b" % (
         status,
         _phrase(status).encode("ascii"),
-        joined(fields),
+        encode_fields(fields),
         len(body),
         lines,
         b"" if head_only else body,

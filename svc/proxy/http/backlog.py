@@ -13,7 +13,7 @@ from typing import Any, Final
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-#: Unsent octets beyond which no further request is begun: what pauses a streaming producer too, so that the transport
+#: Unsent octets beyond which no further request is begun: more than pause a streaming producer, so that the transport
 #: tells when they are gone.
 MOST_UNSENT: Final = 128 * 1024
 

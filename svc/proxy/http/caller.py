@@ -11,11 +11,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from svc.identity import BundleSet, SpiffeID, verify_svid
+from svc.identity import BundleSet, SpiffeID
 from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID
 from svc.notary.access import receipt_location
+from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import Peer, TlsFacts
-from svc.notary.generation import Generation
 from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.policy import AccessRequest, Denied, Permit, Policy
@@ -42,7 +42,7 @@ class VerifiedCaller:
     """
 
     def __init__(
-        self, evidence: PeerEvidence, generation: Generation | None, policy: Policy, metrics: ListenerMetrics
+        self, evidence: PeerEvidence, generation: CredentialSet | None, policy: Policy, metrics: ListenerMetrics
     ) -> None:
         svid = evidence.svid
         self.evidence = evidence
@@ -65,6 +65,8 @@ class VerifiedCaller:
         self._decision: Permit | Denied | None = None
         self._counted = False
         self._level_lines: dict[Level, bytes] = {}
+        #: Whether the policy ever permitted a request, or this client after a change.
+        self.permitted = False
 
     def count(self, *, refused: bool = False) -> None:
         """
@@ -106,20 +108,19 @@ class VerifiedCaller:
         """
         if not self.calls(own):
             raise IdentityGone()
-        svid = self.evidence.svid
-        # It was valid when it was accepted: a clock that was set back meanwhile revokes nothing.
-        verify_svid(svid.chain[:-1], bundles, max(wall, svid.begun))
+        self.evidence.reauthorize(bundles, wall)
         if policy is not None and policy is not self._policy:
             self._take_policy(policy)
 
     def _take_policy(self, policy: Policy) -> None:
         was_refused = isinstance(self._decision, Denied)
         self._policy, self._decision = policy, None
-        if policy.looks_at_requests:
+        if policy.depends_on_request:
             # Each request asks it by itself.
             return
         try:
             self._decision = policy.authorize(AccessRequest(self.identity))
+            self.permitted = True
         except Denied as denied:
             self._decision = denied
             if not was_refused:
@@ -144,9 +145,10 @@ class VerifiedCaller:
             request = AccessRequest(self.identity, head.method.decode("latin-1"), head.path.decode("latin-1"))
             try:
                 decision = self._policy.authorize(request)
+                self.permitted = True
             except Denied as denied:
                 decision = denied
-            if not self._policy.looks_at_requests:
+            if not self._policy.depends_on_request:
                 self._decision = decision
             self.count(refused=isinstance(decision, Denied))
         if isinstance(decision, Denied):
@@ -200,23 +202,23 @@ class PlainCaller:
 
     Args:
         own: tells the identity under which the proxy calls the peer, None where it has none.
-        metrics: counts the connection.
     """
 
     evidence: PeerEvidence | None = None
-    generation: Generation | None = None
+    generation: CredentialSet | None = None
     identity: SpiffeID | None = None
     peer: Peer | None = None
     tls: TlsFacts | None = None
     text = ""
 
-    def __init__(self, own: Callable[[], SpiffeID | None], metrics: ListenerMetrics) -> None:
+    def __init__(self, own: Callable[[], SpiffeID | None]) -> None:
         self._own = own
         self._permit: Permit | None = None
-        metrics.succeeded.inc()
+        #: Whether a request was ever forwarded.
+        self.permitted = False
 
     def count(self) -> None:
-        """Nobody judges it, so it was counted when it came."""
+        """Count nothing: outbound the connections to the peer are counted, by how each ended up."""
 
     def permit(self, head: RequestHead) -> Permit:
         """
@@ -236,6 +238,7 @@ class PlainCaller:
             raise IdentityGone()
         if permit is None or permit.identity is not own:
             permit = self._permit = Permit(own, "outbound listener")
+            self.permitted = True
         return permit
 
     def calls(self, own: SpiffeID | None) -> bool:

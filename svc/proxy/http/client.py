@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from svc.errors import SvcError
 from svc.identity import BundleSet
 from svc.identity.errors import SvidInvalid
-from svc.notary.exchange import Outcome
+from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy import Denied
 from svc.proxy.errors import IdentityGone, NotaryNotHere, RequestTimeout
+from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.backlog import MOST_UNSENT
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
@@ -29,13 +31,15 @@ from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.interfaces import AnsweredExchange, FinishedExchange
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
 from svc.proxy.http.wire import EXCHANGE_WAITS, QUEUED, UPGRADE_PENDING, ClientWire
 from svc.telemetry.labels import Cause
+from svc.transport.errors import KeyUpdateLimitReached, PeerCredentialsEnded, TransportError
 from svc.transport.evidence import peer_evidence
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.http1 import End, Event, Refused, RequestHead, RequestParser
+from svc.wire.http1 import End, Event, MessageRefused, RequestHead, RequestParser
 
 _CLOSE_LINE: Final = b"Connection: close\r\n"
 
@@ -66,7 +70,11 @@ class ClientConnection(ClientWire):
         self._queue: deque[Event] = deque()
         self._exchange: Exchange | None = None
         self._tunnel: Tunnel | None = None
+        self._upgraded: FinishedExchange | None = None
         self._head_since = 0.0
+        self._share: IdentityShare | None = None
+        #: Where this connection is while it is idle.
+        self._idle_in: IdleConnections = context.evictions.unpermitted
         self.pumping = False
         self.must_close = False
 
@@ -82,6 +90,7 @@ class ClientConnection(ClientWire):
         if set_no_delay is not None:
             set_no_delay(True)
         self.caller = self._meet()
+        self._share = context.evictions.join(self, self.caller.identity)
         if not self.caller.calls(context.generations.identity):
             # The identity ended while this connection was in its handshake.
             self.abort("identity_withdrawn")
@@ -89,7 +98,7 @@ class ClientConnection(ClientWire):
     def _meet(self) -> Caller:
         context = self.context
         if context.policy is None:
-            return PlainCaller(lambda: context.generations.identity, context.metrics)
+            return PlainCaller(lambda: context.generations.identity)
         evidence = peer_evidence(self.transport)
         return VerifiedCaller(evidence, context.generations.of_evidence(evidence), context.policy, context.metrics)
 
@@ -109,27 +118,38 @@ class ClientConnection(ClientWire):
         """The client is gone."""
         self.gone = True
         self._registry.discard(self)
+        if self._share is not None:
+            self.context.evictions.leave(self, self._share)
         self._queue.clear()
         self.count_octets()
         metrics = self.context.metrics
         metrics.active.dec()
         tunnel = self._tunnel
+        if isinstance(reason.value, KeyUpdateLimitReached):
+            self._count("key_update_limit")
         self._count("application" if tunnel is not None and tunnel.ended else "client")
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.client_lost()
         if tunnel is not None:
             tunnel.client_gone()
+            if self._upgraded is not None:
+                self._upgraded.tunnel_ended(tunnel.from_client_octets, tunnel.from_upstream_octets)
 
-    def denied(self, denied: Denied) -> None:
+    def denied(self, denied: Denied, request: RequestHead | None = None) -> None:
         """
-        Count and tell a denial.
+        Count and report a denial.
 
         Args:
             denied: with the rule.
+            request: what was denied; None where the connection is.
         """
         self.context.metrics.denied_policy.inc()
-        self.context.reporter.denied(denied.reason, self.address, self.caller.text, str(denied))
+        self._report_denial(denied, request)
+
+    def _report_denial(self, error: SvcError, request: RequestHead | None = None) -> None:
+        context, peer = self.context, self.caller.text
+        context.reporter.denied(error.reason, self.address, peer, str(error), listener=context.name, request=request)
 
     @property
     def address(self) -> str:
@@ -165,11 +185,12 @@ class ClientConnection(ClientWire):
 
     def _next(self, event: Event) -> None:
         if type(event) is RequestHead:
+            self._idle_in.pop(self, None)
             self._exchange = Exchange(self, event)
             self._exchange.begin()
             if event.upgrade:
                 self._pause(UPGRADE_PENDING, self._exchange is not None)
-        elif type(event) is Refused:
+        elif type(event) is MessageRefused:
             self._refuse(event.error)
         # What is left of a request that was answered before it ended belongs to nobody.
 
@@ -178,7 +199,7 @@ class ClientConnection(ClientWire):
             exchange.request_body(event)
         elif type(event) is End:
             exchange.request_end(event.trailers)
-        elif type(event) is Refused:
+        elif type(event) is MessageRefused:
             self.context.reporter.exchange_failed(event.error.reason, self.caller.text, str(event.error))
             self._exchange = None
             exchange.client_lost()
@@ -193,37 +214,38 @@ class ClientConnection(ClientWire):
         """
         return any(type(event) is End for event in self._queue)
 
-    def exchange_finished(
-        self, exchange: FinishedExchange, tunnelled: UpstreamConnection | None, status: int | None
-    ) -> None:
+    def exchange_finished(self, exchange: FinishedExchange, tunnelled: UpstreamConnection | None) -> None:
         """
         Go on after a released response.
 
         Args:
             exchange: the one that is over.
             tunnelled: the upstream connection after a granted upgrade.
-            status: what was answered.
         """
         if self._exchange is not exchange:
             return
         self._exchange = None
         context = self.context
-        seconds = context.seconds() - exchange.started
-        context.metrics.request_duration(exchange.head.method).observe(seconds)
-        if context.access_log:
-            context.reporter.request_served(self.caller.text, exchange.head.method, status, seconds)
         self._activity = self._head_since = context.tick
         if tunnelled is not None and not self.gone:
+            self._upgraded = exchange
             self._start_tunnel(tunnelled)
         elif exchange.close or not (exchange.request_ended or self._skip_request()):
             self.close("timeout" if exchange.overdue else "drain" if context.draining else "served")
         else:
+            if self._idle_in is context.evictions.unpermitted:
+                self._note_permit()
+            self._idle_in[self] = None
             if exchange.head.upgrade:
                 self._pause(UPGRADE_PENDING, False)
                 self._queue.extend(self._parser.resume())
             if self._queue or self._paused:
                 self._pause(EXCHANGE_WAITS, False)
                 self._pump()
+
+    def _note_permit(self) -> None:
+        if self._share is not None and self.caller.permitted:
+            self._idle_in = self._share.idle
 
     def _skip_request(self) -> bool:
         """Drop the rest of an answered request where it is here."""
@@ -246,7 +268,28 @@ class ClientConnection(ClientWire):
 
     def _answer_and_close(self, error: RemoteProtocolError | RequestTimeout) -> None:
         lines = self.caller.response_lines(Level.NONE, None, own=True) + _CLOSE_LINE
-        self.write(answer(error.http_status, problem_fields(error), problem_body(error), head_only=False, lines=lines))
+        body = problem_body(error)
+        self.write(answer(error.http_status, problem_fields(error), body, head_only=False, lines=lines))
+        context = self.context
+        if context.reporter.every_exchange:
+            context.reporter.exchange_ended(
+                ExchangeSummary(
+                    listener=context.name,
+                    direction="inbound" if context.inbound else "outbound",
+                    peer=self.caller.text,
+                    method=b"",
+                    path=b"",
+                    lookup=False,
+                    status=error.http_status,
+                    request_octets=0,
+                    response_octets=len(body),
+                    seconds=None,
+                    level=Level.NONE,
+                    recorded=False,
+                    receipt_id=None,
+                    outcome=ExchangeOutcome.COMPLETE,
+                )
+            )
         self.close("timeout" if isinstance(error, RequestTimeout) else "protocol")
 
     def serve_notary(self, exchange: AnsweredExchange) -> None:
@@ -272,7 +315,23 @@ class ClientConnection(ClientWire):
             cause: for the metric.
         """
         self._queue.clear()
+        if self.caller.permitted:
+            # What the client has not read yet stays on its way.
+            self._idle_in.pop(self, None)
+        elif not self.gone:
+            self._idle_in[self] = None
         super().close(cause)
+
+    @property
+    def evictable(self) -> bool:
+        """See :class:`svc.proxy.eviction.Evictable`."""
+        under_way = self._parser.in_head or bool(self._queue) or bool(getattr(self.transport, "unsent", 0))
+        return not under_way
+
+    def evict(self, error: SvcError) -> None:
+        """See :class:`svc.proxy.eviction.Evictable`."""
+        self.context.reporter.evicted(error.reason, self.address, self.caller.text, str(error))
+        self._close_for_another(cast(Cause, error.reason))
 
     @property
     def idle(self) -> bool:
@@ -312,15 +371,21 @@ class ClientConnection(ClientWire):
         generation, evidence = self.caller.generation, self.caller.evidence
         if generation is not None and wall >= generation.renew_connections_at:
             self.must_close = True
-            if wall >= generation.cut_at:
-                self.end_now(Outcome.CREDENTIALS_EXPIRED, "credentials_expired")
+            if wall >= generation.close_at:
+                self.end_now(ExchangeOutcome.CREDENTIALS_EXPIRED, "credentials_expired")
                 return True
-        if evidence is not None and wall > evidence.svid.not_after:
-            self.end_now(Outcome.CREDENTIALS_EXPIRED, "peer_expired")
+        if evidence is None or wall <= evidence.ends:
+            return False
+        try:
+            evidence.verify_time(wall)
+        except TransportError as error:
+            self._report_denial(error)
+            peers = isinstance(error, PeerCredentialsEnded)
+            self.end_now(ExchangeOutcome.CREDENTIALS_EXPIRED, "peer_expired" if peers else "credentials_expired")
             return True
         return False
 
-    def end_now(self, outcome: Outcome, cause: Cause) -> None:
+    def end_now(self, outcome: ExchangeOutcome, cause: Cause) -> None:
         """
         End the connection for a reason of our own: at once, but in order where nothing is under way.
 
@@ -350,11 +415,11 @@ class ClientConnection(ClientWire):
         try:
             self.caller.judge_again(bundles, wall, self.context.generations.identity, self.context.policy)
         except IdentityGone:
-            self.end_now(Outcome.SERVER_ABORTED, "identity_withdrawn")
+            self.end_now(ExchangeOutcome.SERVER_ABORTED, "identity_withdrawn")
         except Denied as denied:
             self.denied(denied)
-            self.end_now(Outcome.SERVER_ABORTED, "reauthorization")
+            self.end_now(ExchangeOutcome.SERVER_ABORTED, "reauthorization")
         except SvidInvalid as error:
             self.context.metrics.denied_svid.inc()
-            self.context.reporter.denied(error.reason, self.address, self.caller.text, str(error))
-            self.end_now(Outcome.SERVER_ABORTED, "reauthorization")
+            self._report_denial(error)
+            self.end_now(ExchangeOutcome.SERVER_ABORTED, "reauthorization")

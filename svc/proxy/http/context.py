@@ -13,16 +13,19 @@ from datetime import datetime
 from typing import Protocol
 
 from svc.identity import SpiffeID, X509Svid
-from svc.notary.generation import Generation
-from svc.notary.level import Level, level_in_force
+from svc.notary.credentials import CredentialSet
+from svc.notary.level import Level, effective_level
+from svc.notary.record_bound import RecordBound
 from svc.policy import Policy
 from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.eviction import EvictionOrder
+from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.steps import StepObserver, unobserved
 from svc.telemetry.children import ListenerMetrics, NotaryMetrics
 from svc.transport.evidence import PeerEvidence
-from svc.wire.http1 import Limits
+from svc.wire.http1 import MessageLimits, RequestHead
 
 
 class Generations(Protocol):
@@ -36,21 +39,33 @@ class Generations(Protocol):
     def identity(self) -> SpiffeID | None:
         """Who this proxy is; None where it has no credentials."""
 
-    def of_evidence(self, evidence: PeerEvidence) -> Generation | None:
+    def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
         """The generation whose SVID this side presented, None where it has none for the notary."""
 
 
 class Reporter(Protocol):
     """What an operator must see; implemented by the service, which knows the log."""
 
-    def denied(self, reason: str, address: str, peer: str, detail: str) -> None:
-        """A verified peer was denied something."""
+    #: Whether complete exchanges without a record are reported too; asked before a summary of them is made.
+    every_exchange: bool
 
-    def exchange_failed(self, reason: str, peer: str, detail: str) -> None:
-        """An exchange was cut or answered by the proxy for a fault of the application or the notary."""
+    def denied(
+        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
+    ) -> None:
+        """A verified peer was denied a request, or the connection that it had."""
 
-    def request_served(self, peer: str, method: bytes, status: int | None, seconds: float) -> None:
-        """A request is over; told only where the access log is on."""
+    def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
+        """A full listener closed a connection for a new one."""
+
+    def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
+        """
+        An exchange was cut or answered by the proxy for a fault of the upstream or the notary.
+
+        ``precise`` is the reason below ``reason``, where there is one.
+        """
+
+    def exchange_ended(self, summary: ExchangeSummary) -> None:
+        """An exchange is over, and its record durable or failed; called once for each that is reported."""
 
 
 @dataclass(slots=True)
@@ -74,7 +89,6 @@ class ListenerContext:
         timeouts: waits in seconds.
         seconds: the monotonic clock.
         wall: the wall clock, aware UTC.
-        access_log: whether each request is reported.
         step: told how far recorded exchanges have come.
     """
 
@@ -93,17 +107,24 @@ class ListenerContext:
     timeouts: TimeoutSettings
     seconds: Callable[[], float]
     wall: Callable[[], datetime]
-    access_log: bool = False
     step: StepObserver = unobserved
     #: The monotonic time of the last sweep: exact enough for idle times, and no system call for each read.
     tick: float = 0.0
     #: Set when the listener is to end: responses then ask clients to connect elsewhere.
     draining: bool = False
-    message_limits: Limits = field(init=False)
+    message_limits: MessageLimits = field(init=False)
+    #: The largest record of an exchange, and what it takes in the database.
+    record_bound: RecordBound = field(init=False)
+    record_octets: int = field(init=False)
+    #: Who is closed for a new connection where the listener has all that it may have.
+    evictions: EvictionOrder = field(init=False)
     #: The level of an exchange whose client asks for none.
     unasked: Level = field(init=False)
 
     def __post_init__(self) -> None:
-        self.message_limits = Limits(head=self.limits.head, fields=self.limits.fields)
-        self.unasked = level_in_force(demanded=self.demanded, asked=Level.NONE, maximum=self.maximum)
+        self.evictions = EvictionOrder(self.limits.connections)
+        self.message_limits = MessageLimits(head=self.limits.head, fields=self.limits.fields)
+        self.record_bound = RecordBound(self.limits.head, self.limits.fields, self.notarizer.redaction)
+        self.record_octets = self.record_bound.stored
+        self.unasked = effective_level(demanded=self.demanded, asked=Level.NONE, maximum=self.maximum)
         self.tick = self.seconds()

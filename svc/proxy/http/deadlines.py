@@ -12,6 +12,7 @@ from svc.proxy.errors import AnswerNotTaken, ProxyError, RequestNotTaken, Reques
 
 def overdue(
     timeouts: TimeoutSettings,
+    upstream: str,
     *,
     now: float,
     started: float,
@@ -26,6 +27,7 @@ def overdue(
 
     Args:
         timeouts: the listener's limits in seconds.
+        upstream: what errors call the upstream.
         now: the monotonic time.
         started: when the exchange began.
         activity: when octets last moved on the client's connection.
@@ -38,13 +40,14 @@ def overdue(
         Why it has to end, or None.
     """
     if now - started >= timeouts.exchange:
-        return UpstreamTimeout(seconds=timeouts.exchange)
+        return UpstreamTimeout(upstream=upstream, seconds=timeouts.exchange)
     if not answer_begun and request_ended_at is not None:
-        return UpstreamTimeout(seconds=timeouts.response) if now - request_ended_at >= timeouts.response else None
+        late = now - request_ended_at >= timeouts.response
+        return UpstreamTimeout(upstream=upstream, seconds=timeouts.response) if late else None
     if now - activity < timeouts.stream:
         return None
     if client_slow:
         return AnswerNotTaken(seconds=timeouts.stream)
     if upstream_slow:
-        return RequestNotTaken(seconds=timeouts.stream)
-    return UpstreamTimeout(seconds=timeouts.stream) if answer_begun else RequestTimeout()
+        return RequestNotTaken(upstream=upstream, seconds=timeouts.stream)
+    return UpstreamTimeout(upstream=upstream, seconds=timeouts.stream) if answer_begun else RequestTimeout()

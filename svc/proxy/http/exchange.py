@@ -20,30 +20,36 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.notary.access import is_reserved
-from svc.notary.exchange import Outcome
-from svc.notary.level import Level, level_in_force
+from svc.notary.access import is_notary_path
+from svc.notary.envelope import MAX_ENVELOPE
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level, effective_level
+from svc.notary.record_bound import SIGNATURES_ROOM
 from svc.policy import Denied
 from svc.proxy.errors import (
     BodyTooLarge,
     NotaryUnavailable,
     ProxyError,
+    RecordTooLarge,
+    TraceEnded,
     UpstreamClosed,
     UpstreamMalformed,
 )
 from svc.proxy.http.answers import own_head, problem_body, problem_fields
 from svc.proxy.http.deadlines import overdue
 from svc.proxy.http.forwarding import ForwardedRequest
-from svc.proxy.http.heads import interim_head
+from svc.proxy.http.heads import head_octets, interim_head
 from svc.proxy.http.record import put_record
 from svc.proxy.http.recorder import Recorder
 from svc.proxy.http.response import ResponseWriter
+from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.http.wishes import asked_level, given_nonce
 from svc.proxy.steps import Step
 from svc.wire.fields import Field
-from svc.wire.http1 import End, Event, Excess, Interim, Refused, ResponseHead
+from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, ResponseHead
 
 if TYPE_CHECKING:
+    from svc.notary.credentials import CredentialSet
     from svc.proxy.notarizer import Ticket
 
 #: Looking up a member of an enum costs three times what comparing it does, and each request does so several times.
@@ -67,13 +73,17 @@ class Exchange(ForwardedRequest):
     _ticket: Ticket | None = None
     _response: ResponseHead | None = None
     _writer: ResponseWriter | None = None
+    _lookup = False
+    #: How and after how many seconds it ended for a client that left while the record was on its way.
+    _left = (ExchangeOutcome.CLIENT_ABORTED, 0.0)
 
     # -- From the client ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Judge the head and set out for the upstream, or answer at once."""
         context, client, head = self._context, self._client, self.head
-        if is_reserved(head.path):
+        if is_notary_path(head.path):
+            self._lookup = True
             client.serve_notary(self)
             return
         caller = client.caller
@@ -87,7 +97,7 @@ class Exchange(ForwardedRequest):
                 raise BodyTooLarge(limit=limit)
             asked, nonce = (asked_level(head), given_nonce(head)) if head.reserved else (_NONE, None)
         except Denied as denied:
-            client.denied(denied)
+            client.denied(denied, head)
             self.answer_error(denied)
             return
         except ProxyError as error:
@@ -95,7 +105,7 @@ class Exchange(ForwardedRequest):
             return
         level = context.unasked
         if asked is not _NONE:
-            level = level_in_force(demanded=context.demanded, asked=asked, maximum=context.maximum)
+            level = effective_level(demanded=context.demanded, asked=asked, maximum=context.maximum)
         self._level = level
         if level is _NONE:
             self._forward()
@@ -103,18 +113,22 @@ class Exchange(ForwardedRequest):
         generation = caller.generation
         if generation is None or not generation.valid_at(context.wall()):
             self._level = _NONE
+            if level.recorded:
+                context.notary_metrics.records_failed.inc()
             self.answer_error(NotaryUnavailable())
             return
         if level is _WORKLOAD:
             self._begin_at_level()
             return
+        if generation.signature_octets > SIGNATURES_ROOM and not self._fits_record(generation):
+            return
         self._recorder = Recorder(level, nonce, caller.peer, generation.server, caller.tls, head, context.wall())
-        admission = context.notarizer.admit(level, caller.text, nonce, generation)
+        admission = context.notarizer.admit(level, caller.text, nonce, generation, context.record_octets)
         if not admission.called:
             client.pause_for_exchange()
         admission.addCallbacks(self._admitted, self._not_admitted)
 
-    def client_lost(self, outcome: Outcome = Outcome.CLIENT_ABORTED) -> None:
+    def client_lost(self, outcome: ExchangeOutcome = ExchangeOutcome.CLIENT_ABORTED) -> None:
         """
         The client's connection is gone, or is about to be dropped.
 
@@ -125,13 +139,30 @@ class Exchange(ForwardedRequest):
             return
         self.finished = True
         self._drop_upstream()
-        if not self._response_ended:
-            done = self._recorded(outcome)
-            if done is not None:
-                # Nobody waits for it, and its failure was told.
-                done.addErrback(lambda _failure: None)
+        seconds = self._observe()
+        if self._response_ended:
+            self._left = outcome, seconds
+            return
+        done = self._recorded(outcome)
+        if done is None:
+            self._report(outcome, seconds)
+        else:
+            # Nobody else waits for it, and its failure was reported.
+            done.addBoth(lambda _result: self._report(outcome, seconds))
 
     # -- Admission ---------------------------------------------------------------------------------------------------
+
+    def _fits_record(self, generation: CredentialSet) -> bool:
+        """Refuse a request that could not be recorded under credentials with unusually long chains."""
+        context, head, signatures = self._context, self.head, generation.signature_octets
+        size = head_octets(head)
+        if context.record_bound.admits(context.limits.head if head.chunked else size, signatures):
+            return True
+        error = RecordTooLarge(size=size, limit=MAX_ENVELOPE, signatures=signatures)
+        context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
+        self._level = _WORKLOAD
+        self.answer_error(error)
+        return False
 
     def _admitted(self, ticket: Ticket) -> None:
         self._ticket = ticket
@@ -150,6 +181,8 @@ class Exchange(ForwardedRequest):
         if self.finished:
             return
         error = failure.value if isinstance(failure.value, ProxyError) else NotaryUnavailable()
+        if isinstance(error, NotaryUnavailable):
+            self._context.notary_metrics.records_failed.inc()
         self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
         self._recorder = None
         self._level = _WORKLOAD
@@ -175,9 +208,10 @@ class Exchange(ForwardedRequest):
             elif kind is Interim:
                 if self.head.version == "1.1":
                     out.append(interim_head(event.head))  # type: ignore[union-attr]
-            elif kind is Refused:
+            elif kind is MessageRefused:
                 self._write(out)
-                self._fail(UpstreamMalformed(what=event.error.reason))  # type: ignore[union-attr]
+                upstream = self._context.pool.name
+                self._fail(UpstreamMalformed(upstream=upstream, what=event.error.reason))  # type: ignore[union-attr]
                 return
         self._write(out)
         if self._response is not None and not self._streaming_down and self._upstream is not None:
@@ -198,10 +232,13 @@ class Exchange(ForwardedRequest):
             return
         if self._response is None and upstream is not None and self._repeat(upstream):
             return
-        if self._response is None and not (upstream is not None and upstream.answer_begun):
-            self._fail(UpstreamClosed())
+        name = self._context.pool.name
+        if upstream is not None and upstream.loss is not None:
+            self._fail(upstream.loss)
+        elif self._response is None and not (upstream is not None and upstream.answer_begun):
+            self._fail(UpstreamClosed(upstream=name))
         else:
-            self._fail(UpstreamMalformed(what="truncated"))
+            self._fail(UpstreamMalformed(upstream=name, what="truncated"))
 
     def _response_start(self, head: ResponseHead, out: list[bytes], *, own: bool = False) -> None:
         self._response = head
@@ -227,7 +264,7 @@ class Exchange(ForwardedRequest):
         else:
             if not writer.first:
                 self._context.step(Step.HEAD_WITHHELD)
-            self._commit(Outcome.UPGRADED if self.upgraded else Outcome.COMPLETE)
+            self._commit(self._final_outcome)
 
     def _hand_back(self, response: ResponseHead, reusable: bool) -> None:
         self._stop_streaming_up()
@@ -249,12 +286,12 @@ class Exchange(ForwardedRequest):
         if data and not self._client.gone:
             self._client.write(data)
 
-    def _commit(self, outcome: Outcome) -> None:
+    def _commit(self, outcome: ExchangeOutcome) -> None:
         done = self._recorded(outcome)
         if done is not None:
             done.addCallbacks(self._released, self._unrecorded)
 
-    def _recorded(self, outcome: Outcome) -> Deferred[None] | None:
+    def _recorded(self, outcome: ExchangeOutcome) -> Deferred[None] | None:
         """Put the record on its way, where there is to be one."""
         recorder, ticket = self._recorder, self._ticket
         if recorder is None or ticket is None:
@@ -263,6 +300,8 @@ class Exchange(ForwardedRequest):
 
     def _released(self, _result: None) -> None:
         if self.finished:
+            # The client left meanwhile; the log says of the exchange what its record says.
+            self._report(self._final_outcome, self._left[1])
             return
         step = self._context.step
         step(Step.RECEIPT_COMMITTED)
@@ -273,16 +312,78 @@ class Exchange(ForwardedRequest):
 
     def _unrecorded(self, _failure: Failure) -> None:
         if self.finished:
+            self._report(*self._left)
             return
         self.finished = True
         self._drop_upstream()
+        seconds = self._observe()
         self._client.abort("record")
+        self._report(ExchangeOutcome.SERVER_ABORTED, seconds)
 
     def _finish(self) -> None:
         self.finished = True
-        upstream, self._upstream = self._upstream, None
-        status = self._response.status if self._response is not None else None
-        self._client.exchange_finished(self, upstream if self.upgraded else None, status)
+        seconds = self._observe()
+        if self.upgraded:
+            # Reported when both connections have ended.
+            upstream, self._upstream = self._upstream, None
+            self._client.exchange_finished(self, upstream)
+            return
+        if self._ticket is not None or self._context.reporter.every_exchange:
+            self._report(ExchangeOutcome.COMPLETE, seconds)
+        self._client.exchange_finished(self, None)
+
+    # -- What operators see ------------------------------------------------------------------------------------------
+
+    @property
+    def _final_outcome(self) -> ExchangeOutcome:
+        return ExchangeOutcome.UPGRADED if self.upgraded else ExchangeOutcome.COMPLETE
+
+    def _observe(self) -> float:
+        """Measure an exchange that is over; called once, and counted where there was a response."""
+        context = self._context
+        seconds = context.seconds() - self.started
+        if self._lookup:
+            if self._response is not None:
+                context.notary_metrics.lookups.observe(seconds)
+        elif self._response is not None:
+            context.metrics.request_duration(self.head.method).observe(seconds)
+        return seconds
+
+    def _report(self, outcome: ExchangeOutcome, seconds: float) -> None:
+        """Report an exchange that is over; called once, after its record is durable or has failed."""
+        context, ticket = self._context, self._ticket
+        head, response, writer = self.head, self._response, self._writer
+        context.reporter.exchange_ended(
+            ExchangeSummary(
+                listener=context.name,
+                direction="inbound" if context.inbound else "outbound",
+                peer=self._client.caller.text,
+                method=head.method,
+                path=head.path,
+                lookup=self._lookup,
+                status=None if response is None else response.status,
+                request_octets=self._body_in,
+                response_octets=0 if writer is None else writer.octets,
+                seconds=seconds,
+                level=self._level,
+                recorded=ticket is not None,
+                receipt_id=None if ticket is None else ticket.receipt_id,
+                outcome=outcome,
+            )
+        )
+
+    def tunnel_ended(self, from_client: int, from_upstream: int) -> None:
+        """
+        Report an exchange whose connections were joined after an upgrade.
+
+        Args:
+            from_client: octets that the client sent after the upgrade.
+            from_upstream: octets that the application sent after it.
+        """
+        self._body_in += from_client
+        if self._writer is not None:
+            self._writer.octets += from_upstream
+        self._report(ExchangeOutcome.UPGRADED, self._context.seconds() - self.started)
 
     # -- The proxy's own endings -------------------------------------------------------------------------------------
 
@@ -319,24 +420,35 @@ class Exchange(ForwardedRequest):
             out.append(writer.end([]))
             self._response_end(self._response, writer, out, reusable=False)
 
+    def _answer_as_last(self) -> None:
+        """See :class:`ForwardedRequest`. What a client sent is not repeated to it: it may hold credentials."""
+        if self.head.method == b"TRACE":
+            self.answer_error(TraceEnded())
+        else:
+            self.answer(200, [], b"")
+
     def _fail(self, error: ProxyError) -> None:
         """End for a fault on the way: with an answer while that is possible, else by breaking off."""
         if self.finished or self._response_ended:
             return
-        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
+        late = error.http_status in (408, 504)
+        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error), error.detail_reason)
         self._drop_upstream()
         if self._recorder is not None and self._ticket is None:
             # Not admitted yet: no record was promised, so the answer waits for none, nor does it claim one.
             self._recorder = None
             self._level = _WORKLOAD
+            if late:
+                # What is late is the store: nobody else is asked before the admission.
+                self._context.notary_metrics.records_failed.inc()
         if self._response is not None:
-            self._break_off(Outcome.TIMEOUT if error.http_status in (408, 504) else Outcome.SERVER_ABORTED)
+            self._break_off(ExchangeOutcome.TIMEOUT if late else ExchangeOutcome.SERVER_ABORTED)
             return
         self.answer_error(error)
 
-    def _break_off(self, outcome: Outcome) -> None:
+    def _break_off(self, outcome: ExchangeOutcome) -> None:
         self.client_lost(outcome)
-        self._client.abort("timeout" if outcome is Outcome.TIMEOUT else "server_aborted")
+        self._client.abort("timeout" if outcome is ExchangeOutcome.TIMEOUT else "server_aborted")
 
     def sweep(self, now: float, activity: float) -> None:
         """
@@ -350,6 +462,7 @@ class Exchange(ForwardedRequest):
             return
         error = overdue(
             self._context.timeouts,
+            self._context.pool.name,
             now=now,
             started=self.started,
             activity=activity,
@@ -362,7 +475,7 @@ class Exchange(ForwardedRequest):
             self.overdue = True
             self._fail(error)
 
-    def cut(self, outcome: Outcome) -> None:
+    def cut(self, outcome: ExchangeOutcome) -> None:
         """
         End at once for a reason of our own.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from svc.proxy.errors import BodyTooLarge, ProxyError
 from svc.proxy.http.heads import request_head
-from svc.wire.fields import Field, joined, passed_on_trailers
+from svc.wire.fields import Field, encode_fields, end_to_end_trailers
 from svc.wire.http1 import Event, RequestHead
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class ForwardedRequest(ABC):
     def _fail(self, error: ProxyError) -> None:
         """End for a fault on the way."""
 
+    @abstractmethod
+    def _answer_as_last(self) -> None:
+        """Answer a request that may not be forwarded, because Max-Forwards is used up (RFC 9110 section 7.6.2)."""
+
     # -- The body ----------------------------------------------------------------------------------------------------
 
     def request_body(self, data: bytes) -> None:
@@ -104,7 +108,7 @@ class ForwardedRequest(ABC):
             self._recorder.request.complete = True
             self._recorder.request_trailers = trailers
         if self.head.chunked:
-            self._to_upstream.append(b"0\r\n%b\r\n" % joined(passed_on_trailers(trailers, self.head.options)))
+            self._to_upstream.append(b"0\r\n%b\r\n" % encode_fields(end_to_end_trailers(trailers, self.head.options)))
 
     def flush(self) -> None:
         """Send on what the client's last octets gave; called once for each read."""
@@ -126,6 +130,9 @@ class ForwardedRequest(ABC):
     # -- The connection ----------------------------------------------------------------------------------------------
 
     def _forward(self) -> None:
+        if self.head.max_forwards == 0:
+            self._answer_as_last()
+            return
         self._to_upstream.insert(0, self._head_onward())
         self._acquire()
 

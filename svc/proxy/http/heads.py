@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from svc.wire.fields import joined
+from svc.wire.fields import encode_fields
 from svc.wire.http1 import RequestHead, ResponseHead
 
 
@@ -39,10 +39,16 @@ def request_head(head: RequestHead, added: bytes) -> bytes:
     if head.chunked:
         added += b"Transfer-Encoding: chunked\r\n"
     if head.upgrade:
-        added += b"Connection: upgrade\r\n" + joined([(b"Upgrade", value) for value in head.values(b"upgrade")])
+        added += b"Connection: upgrade\r\n" + encode_fields([(b"Upgrade", value) for value in head.values(b"upgrade")])
     elif b"te" in head.options and any(_names_trailers(value) for value in head.values(b"te")):
         added += b"TE: trailers\r\nConnection: te\r\n"
     return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, head.target, head.end_to_end_lines, added)
+
+
+def head_octets(head: RequestHead) -> int:
+    """Count the octets of a request head as ``limits.head`` does."""
+    line = len(head.method) + len(head.target) + len(b"  HTTP/1.1\r\n\r\n")
+    return line + sum(len(name) + len(value) + len(b": \r\n") for name, value in head.fields)
 
 
 def _names_trailers(value: bytes) -> bool:
@@ -85,7 +91,7 @@ def response_head(head: ResponseHead, framing: Framing, *, version: str, close: 
     if framing is _CHUNKED:
         added += b"Transfer-Encoding: chunked\r\n"
     if head.status == 101:
-        added += b"Connection: upgrade\r\n" + joined([(b"Upgrade", value) for value in head.values(b"upgrade")])
+        added += b"Connection: upgrade\r\n" + encode_fields([(b"Upgrade", value) for value in head.values(b"upgrade")])
     elif close or framing is _CLOSE:
         added += b"Connection: close\r\n"
     elif version == "1.0":

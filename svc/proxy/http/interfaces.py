@@ -51,8 +51,8 @@ class ExchangeClient(WaitingClient, Protocol):
     pumping: bool
     must_close: bool
 
-    def denied(self, denied: Denied) -> None:
-        """Count and tell a denial."""
+    def denied(self, denied: Denied, request: RequestHead | None = None) -> None:
+        """Count and report a denial."""
 
     def serve_notary(self, exchange: AnsweredExchange) -> None:
         """Answer a request for the reserved path."""
@@ -82,9 +82,7 @@ class ExchangeClient(WaitingClient, Protocol):
     def abort(self, cause: Cause) -> None:
         """Drop the connection, so that the client sees that something is missing."""
 
-    def exchange_finished(
-        self, exchange: FinishedExchange, tunnelled: UpstreamConnection | None, status: int | None
-    ) -> None:
+    def exchange_finished(self, exchange: FinishedExchange, tunnelled: UpstreamConnection | None) -> None:
         """Go on after a released response."""
 
 
@@ -92,7 +90,9 @@ class FinishedExchange(Protocol):
     """An exchange as its connection sees it when it is over."""
 
     head: RequestHead
-    started: float
     close: bool
     overdue: bool
     request_ended: bool
+
+    def tunnel_ended(self, from_client: int, from_upstream: int) -> None:
+        """Report an exchange whose connections were joined after an upgrade."""

@@ -16,20 +16,20 @@ from svc.errors import SvcError
 from svc.identity import SpiffeID
 from svc.identity.matchers import Matcher
 from svc.notary.access import (
-    Answer,
     NotaryNotFound,
     NotaryRequest,
+    NotaryResponse,
     Resource,
-    admit_to_receipt,
-    artifact_answer,
+    artifact_response,
+    authorize_receipt_access,
     check_method,
     parse_notary_path,
-    pending_answer,
-    problem_answer,
-    root_answer,
+    pending_response,
+    problem_response,
+    root_response,
 )
+from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import Envelope
-from svc.notary.generation import Generation
 from svc.notary.profile import Profile
 from svc.notary.receipt import Disclosures, with_disclosures
 from svc.proxy.errors import NotaryUnavailable
@@ -96,7 +96,7 @@ class NotaryEndpoint:
             check_method(exchange.head.method.decode("latin-1"))
             request = parse_notary_path(exchange.head.path)
         except SvcError as error:
-            self._give(exchange, problem_answer(error))
+            self._give(exchange, problem_response(error))
             return
         found = self._find(client, request)
         if not found.called:
@@ -104,25 +104,25 @@ class NotaryEndpoint:
         found.addErrback(self._trouble)
         found.addCallback(self._give_later, client, exchange)
 
-    def _find(self, client: WaitingClient, request: NotaryRequest) -> Deferred[Answer]:
+    def _find(self, client: WaitingClient, request: NotaryRequest) -> Deferred[NotaryResponse]:
         generation, identity = client.caller.generation, client.caller.identity
         if generation is None or identity is None:
-            return succeed(problem_answer(NotaryUnavailable(), retry_after=1))
+            return succeed(problem_response(NotaryUnavailable(), retry_after=1))
         if request.resource is Resource.ROOT:
             return succeed(self._root(generation))
         if request.resource is Resource.CURRENT_STATEMENT:
             statement = generation.statement
-            return succeed(artifact_answer(statement.id, statement.envelope.serialize(), immutable=False))
+            return succeed(artifact_response(statement.id, statement.envelope.serialize(), immutable=False))
         if request.resource is Resource.STATEMENT:
             return self._statement(request.key)
         if request.resource is Resource.RECEIPT:
             return self._store.get_receipt(request.key).addCallback(self._receipt, identity)
         if self._notarizer.is_in_flight(str(identity), request.key):
-            return succeed(pending_answer())
+            return succeed(pending_response())
         return Deferred.fromCoroutine(self._by_request(identity, request.key))
 
-    def _root(self, generation: Generation) -> Answer:
-        return root_answer(
+    def _root(self, generation: CredentialSet) -> NotaryResponse:
+        return root_response(
             issuer=generation.spiffe_id,
             profile=self._profile,
             algorithms=[signer.alg for signer in generation.signers],
@@ -131,55 +131,55 @@ class NotaryEndpoint:
             retention=self._retention,
         )
 
-    def _statement(self, statement_id: str) -> Deferred[Answer]:
+    def _statement(self, statement_id: str) -> Deferred[NotaryResponse]:
         envelope = self._statements.statement(statement_id)
         if envelope is not None:
-            return succeed(artifact_answer(statement_id, envelope))
+            return succeed(artifact_response(statement_id, envelope))
         return self._store.get_statement(statement_id).addCallback(_statement_answer, statement_id)
 
-    async def _by_request(self, identity: SpiffeID, key: str) -> Answer:
+    async def _by_request(self, identity: SpiffeID, key: str) -> NotaryResponse:
         client = str(identity)
         stored = await self._store.get_by_request(client, key)
         if stored is None:
             if await self._store.reserved(client, key):
                 # Another replica is at it.
-                return pending_answer()
+                return pending_response()
             # What ran there a moment ago may have been stored between the two questions.
             stored = await self._store.get_by_request(client, key)
         return self._receipt(stored, identity)
 
-    def _receipt(self, stored: StoredReceipt | None, requester: SpiffeID) -> Answer:
+    def _receipt(self, stored: StoredReceipt | None, requester: SpiffeID) -> NotaryResponse:
         if stored is None or stored.envelope is None:
             raise NotaryNotFound()
-        access = admit_to_receipt(
+        access = authorize_receipt_access(
             requester,
             client=SpiffeID.parse(stored.client) if stored.client else None,
             server=SpiffeID.parse(stored.server),
             readers=self._readers,
         )
         envelope = Envelope.parse(stored.envelope)
-        disclosed = with_disclosures(envelope, access.disclosed(cast("Disclosures | None", stored.disclosures)))
-        return artifact_answer(stored.id, disclosed.serialize())
+        disclosed = with_disclosures(envelope, access.permitted(cast("Disclosures | None", stored.disclosures)))
+        return artifact_response(stored.id, disclosed.serialize())
 
-    def _trouble(self, failure: Failure) -> Answer:
+    def _trouble(self, failure: Failure) -> NotaryResponse:
         error = failure.value
         if isinstance(error, NotaryNotFound):
-            return problem_answer(error)
+            return problem_response(error)
         failure.trap(SvcError)
-        return problem_answer(NotaryUnavailable(), retry_after=1)
+        return problem_response(NotaryUnavailable(), retry_after=1)
 
-    def _give_later(self, answer: Answer, client: WaitingClient, exchange: AnsweredExchange) -> None:
+    def _give_later(self, answer: NotaryResponse, client: WaitingClient, exchange: AnsweredExchange) -> None:
         if exchange.finished or client.gone:
             return
         self._give(exchange, answer)
         client.resume_for_exchange()
 
     @staticmethod
-    def _give(exchange: AnsweredExchange, answer: Answer) -> None:
+    def _give(exchange: AnsweredExchange, answer: NotaryResponse) -> None:
         exchange.answer(answer.status, list(answer.headers), answer.body)
 
 
-def _statement_answer(envelope: bytes | None, statement_id: str) -> Answer:
+def _statement_answer(envelope: bytes | None, statement_id: str) -> NotaryResponse:
     if envelope is None:
         raise NotaryNotFound()
-    return artifact_answer(statement_id, envelope)
+    return artifact_response(statement_id, envelope)

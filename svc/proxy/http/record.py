@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.notary.exchange import Outcome
+from svc.notary.exchange import ExchangeOutcome
 from svc.proxy.http.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def put_record(
-    context: ListenerContext, peer: str, ticket: Ticket, recorder: Recorder, outcome: Outcome
+    context: ListenerContext, peer: str, ticket: Ticket, recorder: Recorder, outcome: ExchangeOutcome
 ) -> Deferred[None]:
     """
     Sum an exchange up and make its record durable.
@@ -43,8 +43,10 @@ def put_record(
     def failed(failure: Failure) -> Failure:
         context.notary_metrics.records_failed.inc()
         error = failure.value
-        reason = error.reason if isinstance(error, SvcError) else type(error).__name__
-        context.reporter.exchange_failed(reason, peer, "the record could not be committed")
+        reason, what = type(error).__name__, "the record could not be committed"
+        if isinstance(error, SvcError):
+            reason, what = error.reason, f"{what}: {error}"
+        context.reporter.exchange_failed(reason, peer, what)
         return failure
 
     done = context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, context.wall()))

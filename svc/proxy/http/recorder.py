@@ -9,7 +9,15 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from svc.notary.exchange import BodySeen, Exchange, Outcome, Peer, TlsFacts, octets_as_text, split_target
+from svc.notary.exchange import (
+    BodySummary,
+    ExchangeOutcome,
+    Peer,
+    RecordedExchange,
+    TlsFacts,
+    octets_as_text,
+    split_target,
+)
 from svc.notary.level import Level
 from svc.wire.fields import Field
 from svc.wire.http1 import RequestHead
@@ -35,14 +43,14 @@ class BodyDigest:
         self._hash.update(data)
         self.size += len(data)
 
-    def seen(self) -> BodySeen:
+    def seen(self) -> BodySummary:
         """
         Say what was seen so far.
 
         Returns:
             Size, digest and whether it was the whole.
         """
-        return BodySeen(self.size, self._hash.digest(), self.complete)
+        return BodySummary(self.size, self._hash.digest(), self.complete)
 
 
 class Recorder:
@@ -99,7 +107,7 @@ class Recorder:
         self.response_trailers: list[Field] = []
         self.status: int | None = None
 
-    def exchange(self, jti: str, outcome: Outcome, completed: datetime) -> Exchange:
+    def exchange(self, jti: str, outcome: ExchangeOutcome, completed: datetime) -> RecordedExchange:
         """
         Sum up.
 
@@ -113,7 +121,7 @@ class Recorder:
         """
         head = self._head
         path, query = split_target(head.target)
-        return Exchange(
+        return RecordedExchange(
             level=self._level,
             nonce=self._nonce,
             jti=jti,

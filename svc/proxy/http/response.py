@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from svc.proxy.http.heads import Framing, response_framing, response_head
 from svc.proxy.http.recorder import Recorder
-from svc.wire.fields import Field, joined, passed_on_trailers
+from svc.wire.fields import Field, encode_fields, end_to_end_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
 _NONE, _LENGTH, _CHUNKED, _CLOSE = Framing
@@ -27,7 +27,7 @@ class ResponseWriter:
         recorder: gathers what is released; None where nothing is recorded and nothing withheld.
     """
 
-    __slots__ = ("_framing", "_options", "_recorder", "_remaining", "close", "first", "held", "status")
+    __slots__ = ("_framing", "_options", "_recorder", "_remaining", "close", "first", "held", "octets", "status")
 
     def __init__(
         self, request: RequestHead, head: ResponseHead, *, close: bool, added: bytes, recorder: Recorder | None
@@ -41,6 +41,8 @@ class ResponseWriter:
         self.close = close or framing is _CLOSE
         #: The octets to send at once.
         self.first = response_head(head, framing, version=version, close=close, added=added)
+        #: Content that came so far.
+        self.octets = 0
         #: The octets to send when the record is durable.
         self.held = b""
         if recorder is not None:
@@ -60,6 +62,7 @@ class ResponseWriter:
             What may be sent now.
         """
         recorder = self._recorder
+        self.octets += len(data)
         if recorder is not None:
             recorder.response.update(data)
         if self._framing is _CHUNKED:
@@ -83,8 +86,8 @@ class ResponseWriter:
         last = b""
         kept: list[Field] = []
         if self._framing is _CHUNKED:
-            kept = passed_on_trailers(trailers, self._options)
-            last = b"0\r\n%b\r\n" % joined(kept)
+            kept = end_to_end_trailers(trailers, self._options)
+            last = b"0\r\n%b\r\n" % encode_fields(kept)
         recorder = self._recorder
         if recorder is None:
             return last

@@ -34,6 +34,9 @@ class Tunnel:
         self._moved = moved
         self._client_open = True
         self._upstream_open = True
+        #: Octets that each side sent.
+        self.from_client_octets = 0
+        self.from_upstream_octets = 0
 
     @property
     def ended(self) -> bool:
@@ -69,12 +72,14 @@ class Tunnel:
         """
         if self._upstream_open:
             self._moved(len(data))
+            self.from_client_octets += len(data)
             self._upstream.write(data)
 
     def from_upstream(self, data: bytes) -> None:
         """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
         if self._client_open:
             self._moved(0)
+            self.from_upstream_octets += len(data)
             self._client.write(data)
 
     def upstream_gone(self) -> None:

@@ -8,6 +8,9 @@ the request was sent to the end before that, nothing followed, and both sides wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from math import inf
 from typing import Any, Final
 from typing import Protocol as Interface
 
@@ -20,13 +23,38 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError
-from svc.identity.errors import SvidInvalid
+from svc.identity.errors import NotValidAtTime, SvidInvalid
 from svc.policy import Permit
-from svc.proxy.errors import ConnectTimeout, IdentityGone, ProxyError, UpstreamIdentityRefused, UpstreamUnreachable
-from svc.transport.errors import ConnectFailed
+from svc.proxy.errors import (
+    ConnectTimeout,
+    IdentityGone,
+    OwnIdentityEnded,
+    OwnIdentityRefused,
+    ProxyError,
+    UpstreamIdentityRefused,
+    UpstreamSvidInvalid,
+    UpstreamSvidNotCurrent,
+    UpstreamUnreachable,
+)
+from svc.transport.errors import (
+    ConnectFailed,
+    HandshakeTimeout,
+    OwnCredentialsEnded,
+    OwnSvidExpired,
+    OwnSvidRefused,
+    PeerCredentialsEnded,
+    PeerDenied,
+    PeerIdentityUnexpected,
+    PeerNotVerified,
+    PeerSvidInvalid,
+    TransportError,
+)
+from svc.transport.errors import ConnectTimeout as TransportTimeout
 from svc.transport.evidence import PeerEvidence, peer_evidence
-from svc.wire.http1 import Event, Limits, ResponseParser
+from svc.wire.http1 import Event, MessageLimits, ResponseParser
 
+#: Seconds, several times as long as from one sweep to the next.
+_SWEEPS: Final = 5.0
 #: Seconds that a closing connection may take to send what was written.
 _LINGER: Final = 10.0
 
@@ -60,14 +88,14 @@ class TunnelEnd(Interface):
 @implementer(IPushProducer)
 class UpstreamConnection(Protocol):
     """
-    One connection to the application.
+    One connection to the upstream: the application, or the peer of an outbound listener.
 
     Args:
         pool: the pool that it belongs to.
         limits: what a response may use.
     """
 
-    def __init__(self, pool: UpstreamPool, limits: Limits) -> None:
+    def __init__(self, pool: UpstreamPool, limits: MessageLimits) -> None:
         self._pool = pool
         self._limits = limits
         self._user: UpstreamUser | None = None
@@ -84,9 +112,18 @@ class UpstreamConnection(Protocol):
         self.closing_since = 0.0
         #: Which credentials it was made with, as the pool counts them.
         self.epoch = 0
+        #: What the handshake proved; None where the upstream is an application without TLS.
+        self.evidence: PeerEvidence | None = None
+        #: Whether the peer may still refuse the SVID of this side, after the handshake (RFC 8446, section 4.4.2.4).
+        self.may_refuse = False
+        #: Until when that is valid, in seconds since 1970.
+        self.ends = inf
+        #: Why it ended, where that is neither the upstream's doing nor that of the client.
+        self.loss: ProxyError | None = None
 
     def connectionMade(self) -> None:
-        """Let small writes leave at once."""
+        """Remember who the peer is, and let small writes leave at once."""
+        self._pool.connected(self)
         set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
         if set_no_delay is not None:
             set_no_delay(True)
@@ -109,7 +146,7 @@ class UpstreamConnection(Protocol):
     @property
     def answer_begun(self) -> bool:
         """Whether an octet of the current answer has come."""
-        return self._parser is not None and self._parser.begun
+        return self._parser is not None and self._parser.started
 
     def write(self, data: bytes) -> None:
         """
@@ -166,8 +203,14 @@ class UpstreamConnection(Protocol):
         self._tunnel = end
         return rest
 
-    def cut(self) -> None:
-        """Drop the connection; whoever uses it hears that it was lost."""
+    def cut(self, error: SvcError) -> None:
+        """
+        Drop the connection; its user gets ``upstream_lost`` and finds the cause in :attr:`loss`.
+
+        Args:
+            error: why.
+        """
+        self.loss = self._pool.explained(error)
         if not self.dead:
             self.transport.abortConnection()  # type: ignore[union-attr]
 
@@ -185,6 +228,8 @@ class UpstreamConnection(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the application."""
+        if self.may_refuse:
+            self._pool.accepted(self)
         user = self._user
         if user is not None:
             user.upstream_events(self._parser.feed(data))  # type: ignore[union-attr]
@@ -198,6 +243,10 @@ class UpstreamConnection(Protocol):
         """The connection ended."""
         self.dead = True
         self._pool.forget(self)
+        if isinstance(reason.value, OwnSvidRefused):
+            self.loss = self._pool.explained(reason.value)
+        elif self.may_refuse:
+            self._pool.accepted(self)
         user, parser, tunnel = self._user, self._parser, self._tunnel
         self._user = self._tunnel = None
         if user is not None and parser is not None:
@@ -240,13 +289,16 @@ class UpstreamPool:
 
     Args:
         endpoint: makes a connection; its own time limit ends the attempt.
-        name: what errors call the upstream.
+        name: what errors call the upstream, such as ``the application at 127.0.0.1:8080``.
         connect_timeout: the endpoint's limit in seconds, for the error.
         limits: what a response may use.
         max_idle: idle connections kept at the most.
         idle_timeout: seconds that an idle connection is kept.
         seconds: the monotonic clock.
+        wall: the wall clock, aware UTC.
         unreachable: called each time that no connection could be made at all; what fails in TLS is told elsewhere.
+        accepted: called once for each verified connection, unless the peer refuses the SVID of this side.
+        ended: called for each connection that is closed because the credentials of one side have ended, and with why.
     """
 
     def __init__(
@@ -255,21 +307,30 @@ class UpstreamPool:
         name: str,
         *,
         connect_timeout: float,
-        limits: Limits,
+        limits: MessageLimits,
         max_idle: int,
         idle_timeout: float,
         seconds: Callable[[], float],
+        wall: Callable[[], datetime],
         unreachable: Callable[[], None] = lambda: None,
+        accepted: Callable[[], None] = lambda: None,
+        ended: Callable[[PeerEvidence, TransportError], None] = lambda _evidence, _error: None,
     ) -> None:
         self._endpoint = endpoint
         self._unreachable = unreachable
-        self._name = name
+        self._accepted = accepted
+        self._ended = ended
+        self.name: Final = name
         self._connect_timeout = connect_timeout
         self._limits = limits
         self._max_idle = max_idle
         self._idle_timeout = idle_timeout
         #: When the last sweep was, or the start: exact enough for idle times.
         self._tick = seconds()
+        self._wall = wall
+        #: Connections whose credentials end later need no look at the clock before the next sweep.
+        self._ending_soon = wall().timestamp() + _SWEEPS
+        self._verified: set[UpstreamConnection] = set()
         self._epoch = 0
         self._idle: list[UpstreamConnection] = []
         self._closing: list[UpstreamConnection] = []
@@ -307,12 +368,14 @@ class UpstreamPool:
             raise TypeError("an upstream connection needs a permit")
         while self._idle and not fresh:
             connection = self._idle.pop()
-            if not connection.dead:
+            if connection.ends < self._ending_soon and self._ended_by_time(connection) is not None:
+                connection.close()
+            elif not connection.dead:
                 connection.reused = True
                 user.upstream_ready(connection)
                 return None
         if self._closed:
-            user.upstream_failed(UpstreamUnreachable(upstream=self._name, what="the listener has ended"))
+            user.upstream_failed(UpstreamUnreachable(upstream=self.name, what="the listener has ended"))
             return None
         attempt: Deferred[UpstreamConnection] = self._endpoint.connect(self._factory)  # type: ignore[assignment]
         self._connecting.add(attempt)
@@ -343,6 +406,29 @@ class UpstreamPool:
         connection.idle_since = self._tick
         self._idle.append(connection)
 
+    def connected(self, connection: UpstreamConnection) -> None:
+        """
+        Take note of a connection that is made; what its handshake proved bounds how long it is used.
+
+        Args:
+            connection: the new one.
+        """
+        with suppress(PeerNotVerified):
+            connection.evidence = peer_evidence(connection.transport)
+            connection.ends = connection.evidence.ends.timestamp()
+            connection.may_refuse = True
+            self._verified.add(connection)
+
+    def accepted(self, connection: UpstreamConnection) -> None:
+        """
+        Take note of a peer that has answered, or has ended the connection without refusing the SVID of this side.
+
+        Args:
+            connection: the one to it.
+        """
+        connection.may_refuse = False
+        self._accepted()
+
     def closing(self, connection: UpstreamConnection) -> None:
         """
         Take note of a connection that is told to close.
@@ -361,18 +447,29 @@ class UpstreamPool:
             connection: the one that is gone.
         """
         self._all.discard(connection)
+        self._verified.discard(connection)
         for those in (self._idle, self._closing):
             if connection in those:
                 those.remove(connection)
 
     def sweep(self, now: float) -> None:
         """
-        Close what was idle too long, and break off what does not get closed; both lists are ordered by time.
+        Close what was idle too long, and break off what does not get closed; both lists are ordered by time. Where the
+        credentials of one side have ended, an idle connection is closed and one in use is cut.
 
         Args:
             now: the monotonic time.
         """
-        self._tick = now
+        self._tick, self._ending_soon = now, self._wall().timestamp() + _SWEEPS
+        for connection in list(self._verified):
+            error = self._ended_by_time(connection)
+            if error is None:
+                continue
+            if connection in self._idle:
+                self._idle.remove(connection)
+                connection.close()
+            else:
+                connection.cut(error)
         while self._closing and now - self._closing[0].closing_since >= _LINGER:
             self._closing.pop(0).abort()
         while self._idle and now - self._idle[0].idle_since >= self._idle_timeout:
@@ -396,8 +493,22 @@ class UpstreamPool:
         self.flush()
         self._judge = judge
         for connection in list(self._all):
-            if self._refusal(connection) is not None:
-                connection.cut()
+            refusal = self._refusal(connection)
+            if refusal is not None:
+                connection.cut(refusal)
+
+    def _ended_by_time(self, connection: UpstreamConnection) -> TransportError | None:
+        """Say whether the credentials of one side have ended; reported here, and once for each connection."""
+        evidence = connection.evidence
+        if evidence is None or connection.ends >= self._ending_soon:
+            return None
+        try:
+            evidence.verify_time(self._wall())
+        except TransportError as error:
+            self._verified.discard(connection)
+            self._ended(evidence, error)
+            return error
+        return None
 
     def _refusal(self, connection: UpstreamConnection) -> SvcError | None:
         if self._judge is None or connection.dead:
@@ -428,9 +539,9 @@ class UpstreamPool:
         self._connecting.discard(attempt)
         if not isinstance(result, Failure):
             result.epoch = epoch
-            refusal = self._refusal(result) if epoch != self._epoch else None
+            refusal = self._refusal(result) if epoch != self._epoch else self._ended_by_time(result)
             if refusal is not None:
-                result.cut()
+                result.cut(refusal)
                 return Failure(refusal)
         return result
 
@@ -439,19 +550,45 @@ class UpstreamPool:
             return
         if failure.check(ConnectFailed):
             self._unreachable()
-        user.upstream_failed(self._explained(failure))
+        user.upstream_failed(self._why_failed(failure))
 
-    def _explained(self, failure: Failure) -> ProxyError:
-        if failure.check(twisted_errors.TimeoutError):
-            return ConnectTimeout(upstream=self._name, seconds=self._connect_timeout)
+    def _why_failed(self, failure: Failure) -> ProxyError:
         error = failure.value
+        if isinstance(error, twisted_errors.TimeoutError):
+            return ConnectTimeout(upstream=self.name, seconds=self._connect_timeout)
         if isinstance(error, SvcError):
-            if error.reason in ("credentials_missing", "identity_withdrawn"):
-                return IdentityGone()
-            if isinstance(error, SvidInvalid) or error.reason in ("svid_invalid", "identity_unexpected"):
-                return UpstreamIdentityRefused(upstream=self._name, what=str(error))
-            if error.reason in ("connect_timeout", "handshake_timeout"):
-                return ConnectTimeout(upstream=self._name, seconds=self._connect_timeout)
-            return UpstreamUnreachable(upstream=self._name, what=str(error))
+            return self.explained(error)
         what = getattr(error, "osError", None) or failure.getErrorMessage()
-        return UpstreamUnreachable(upstream=self._name, what=what)
+        return UpstreamUnreachable(upstream=self.name, what=what)
+
+    def explained(self, error: SvcError) -> ProxyError:
+        """
+        Say what an error of the transport means for a request.
+
+        Args:
+            error: why there is no connection, or why one ended.
+
+        Returns:
+            What the request is answered with.
+        """
+        if error.reason in ("credentials_missing", "identity_withdrawn"):
+            return IdentityGone()
+        if isinstance(error, OwnCredentialsEnded | OwnSvidExpired):
+            return OwnIdentityEnded(what=str(error))
+        if isinstance(error, OwnSvidRefused):
+            return OwnIdentityRefused(what=str(error))
+        if isinstance(error, PeerIdentityUnexpected):
+            what = f"it is {error.spiffe_id}; expected {error.expected}"
+            return UpstreamIdentityRefused(upstream=self.name, what=what, detail_reason=error.reason)
+        if isinstance(error, PeerDenied):
+            return UpstreamIdentityRefused(upstream=self.name, what=str(error), detail_reason=error.reason)
+        cause = error.cause if isinstance(error, PeerSvidInvalid) else error
+        if isinstance(cause, NotValidAtTime | PeerCredentialsEnded):
+            return UpstreamSvidNotCurrent(upstream=self.name, what=str(cause), detail_reason=cause.reason)
+        if isinstance(error, PeerSvidInvalid):
+            return UpstreamSvidInvalid(upstream=self.name, what=str(cause), detail_reason=error.detail)
+        if isinstance(cause, SvidInvalid):
+            return UpstreamSvidInvalid(upstream=self.name, what=str(cause), detail_reason=cause.reason)
+        if isinstance(error, TransportTimeout | HandshakeTimeout):
+            return ConnectTimeout(upstream=self.name, seconds=self._connect_timeout)
+        return UpstreamUnreachable(upstream=self.name, what=str(error))

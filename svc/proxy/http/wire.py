@@ -7,13 +7,14 @@ client still sends, or at once. Knows no requests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Protocol
 from zope.interface import implementer
 
 from svc.proxy.http.backlog import Backlog
+from svc.transport.fair_limiter import release_slot
 
 if TYPE_CHECKING:
     from svc.proxy.http.caller import Caller
@@ -169,6 +170,19 @@ class ClientWire(Protocol):
             self._count(cause)
             self._closing_until = self.context.seconds() + _LINGER
             self.transport.abortConnection()  # type: ignore[union-attr]
+
+    def _close_for_another(self, cause: Cause) -> None:
+        """Free the slot under the listener's limit at once, and close without waiting for the client."""
+        if self.gone:
+            return
+        transport: Any = self.transport
+        self._count(cause)
+        self._closing_until = self.context.seconds() + _LINGER
+        release_slot(transport)
+        if getattr(transport, "unsent", 0):
+            transport.abortConnection()
+        else:
+            getattr(transport, "close_without_reply", transport.loseConnection)()
 
     def _count(self, cause: Cause) -> None:
         if not self._counted:

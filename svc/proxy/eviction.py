@@ -1,0 +1,134 @@
+"""
+Which connection a full listener closes for a new one.
+
+Owns the order: first the connections that were never permitted a request, then the idle ones of the identity that
+holds most, the longest idle first in both. A connection with an exchange under way is in no order, so it is never
+evicted, and nothing here acts before the listener is full. Pure: a connection frees its slot and closes by itself.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import Final, Protocol
+
+from svc.errors import SvcError
+from svc.identity import SpiffeID
+
+#: Identities looked at for one new connection, largest first: a tenth of a millisecond where none is idle.
+MOST_SHARES: Final = 1024
+
+
+class EvictedUnpermitted(SvcError):
+    """the listener has all of its {limit} connections, and this one was never permitted a request"""
+
+    reason = "evicted_unpermitted"
+    http_status = 503
+    hint = "an identity that the policy refuses holds connections open: the record names it"
+    limit: int
+
+
+class EvictedIdle(SvcError):
+    """the listener has all of its {limit} connections, and this one was idle longest of the identity that holds most"""
+
+    reason = "evicted_idle"
+    http_status = 503
+    hint = "raise `limits.connections`, shorten `timeouts.idle`, or let the clients keep fewer idle connections"
+    limit: int
+
+
+class Evictable(Protocol):
+    """A connection that may be closed for another one."""
+
+    @property
+    def evictable(self) -> bool:
+        """Whether a client would lose nothing but an idle connection; asked of connections that were permitted."""
+
+    def evict(self, error: SvcError) -> None:
+        """Free the slot at once and close."""
+
+
+#: The longest idle first. A connection removes itself where an exchange begins and adds itself where it ends.
+IdleConnections = dict[Evictable, None]
+
+
+class IdentityShare:
+    """What one identity holds of a listener: how many connections, and which of them are idle after a permit."""
+
+    __slots__ = ("held", "identity", "idle")
+
+    def __init__(self, identity: SpiffeID | None) -> None:
+        self.identity = identity
+        self.held = 0
+        self.idle: IdleConnections = {}
+
+
+class EvictionOrder:
+    """
+    The connections of one listener in the order of their eviction.
+
+    Args:
+        limit: the limit of the listener, for the error.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        #: Those that were never permitted a request; identity and time of the handshake permit nothing.
+        self.unpermitted: IdleConnections = {}
+        self._shares: dict[SpiffeID | None, IdentityShare] = {}
+        #: The shares by how many connections they hold.
+        self._sizes: dict[int, dict[IdentityShare, None]] = {}
+
+    def join(self, connection: Evictable, identity: SpiffeID | None) -> IdentityShare:
+        """Count a new connection, idle and without a permit; plain clients of this machine are one holder, ``None``."""
+        share = self._shares.get(identity)
+        if share is None:
+            share = self._shares[identity] = IdentityShare(identity)
+        self._resize(share, share.held + 1)
+        self.unpermitted[connection] = None
+        return share
+
+    def leave(self, connection: Evictable, share: IdentityShare) -> None:
+        """Forget a connection that is gone."""
+        self.unpermitted.pop(connection, None)
+        share.idle.pop(connection, None)
+        self._resize(share, share.held - 1)
+        if not share.held:
+            del self._shares[share.identity]
+
+    def evict_unpermitted(self) -> bool:
+        """Evict the longest idle connection that was never permitted a request; says whether there was one."""
+        for connection in self.unpermitted:
+            del self.unpermitted[connection]
+            connection.evict(EvictedUnpermitted(limit=self._limit))
+            return True
+        return False
+
+    def evict_idle(self) -> bool:
+        """Evict the longest idle connection of the identity that holds most, of those that have an idle one."""
+        largest_first = chain.from_iterable(self._sizes[size] for size in sorted(self._sizes, reverse=True))
+        for share in islice(largest_first, MOST_SHARES):
+            connection = _longest_idle(share.idle)
+            if connection is not None:
+                connection.evict(EvictedIdle(limit=self._limit))
+                return True
+        return False
+
+    def _resize(self, share: IdentityShare, held: int) -> None:
+        before, share.held = share.held, held
+        if before:
+            same = self._sizes[before]
+            del same[share]
+            if not same:
+                del self._sizes[before]
+        if held:
+            self._sizes.setdefault(held, {})[share] = None
+
+
+def _longest_idle(idle: IdleConnections) -> Evictable | None:
+    """Take the first that is idle indeed; one whose next request has begun adds itself again when that is answered."""
+    while idle:
+        connection = next(iter(idle))
+        del idle[connection]
+        if connection.evictable:
+            return connection
+    return None

@@ -1,0 +1,50 @@
+"""
+What a proxy opens at its start, for ``--check-config``.
+
+Owns the list; each thing is tested in :mod:`svc.process.checking` or where it is read at the start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+
+from svc.process.checking import Check, check_port, check_service
+from svc.proxy.config import NotarySettings, ProxySettings
+from svc.proxy.facts import read_facts
+from svc.proxy.stores import check_store, store_name
+from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
+
+
+def opened(settings: ProxySettings) -> Iterator[Check]:
+    """
+    List it.
+
+    Args:
+        settings: the configuration.
+
+    Yields:
+        A check of each thing, in the order in which they are opened.
+    """
+    for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
+        if address is not None:
+            yield check_port(key, settings.key_text(key), address)
+    if settings.notarizes:
+        yield from _of_notary(settings.notary, settings.spiffeSocketPath)
+    yield check_service("Workload API", "spiffeSocketPath", settings.spiffeSocketPath)
+    if settings.workload.podInfo is not None:
+        yield Check(f"facts of the workload in {settings.workload.podInfo}", partial(read_facts, settings.workload))
+    for number, each in enumerate(settings.listeners):
+        yield check_port(f"{each.direction} listener {each.name}", f"listeners[{number}].listen", each.listen)
+
+
+def _of_notary(notary: NotarySettings, socket: str) -> Iterator[Check]:
+    yield Check(f"notary database {store_name(notary)}", partial(check_store, notary))
+    if notary.profile == "classical":
+        return
+    path = pq_bundle_path(notary.pqBundle, os.environ, socket)
+    # One that nobody named may be absent.
+    if path is not None and (os.path.exists(path) or path != pq_bundle_path(None, {}, socket)):
+        yield Check(f"post-quantum roots {path}", partial(read_pq_bundles, path))
+    yield check_service("post-quantum issuer", "notary.pqIssuer", notary.pqIssuer or "")

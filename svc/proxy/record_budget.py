@@ -1,0 +1,92 @@
+"""
+How many records each client may cause, and how many octets of them: two token buckets for each client.
+
+Pure but for the clock that is passed in. What a record takes is known when it is made, long after the request was
+admitted: the largest possible one is reserved, and what it did not take is given back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+#: Clients that are remembered; the one not seen for longest is forgotten, with a full allowance.
+MAX_CLIENTS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What refills at ``rate`` a second and holds ``burst`` at most."""
+
+    rate: float
+    burst: float
+
+    def wait(self, level: float, wanted: float) -> float:
+        """Seconds until a bucket at this level holds what is wanted; 0 where it does."""
+        return max(0.0, (min(wanted, self.burst) - level) / self.rate)
+
+
+@dataclass(slots=True)
+class _Buckets:
+    records: float
+    octets: float
+    since: float
+
+
+class RecordBudget:
+    """
+    The budgets of all clients.
+
+    Args:
+        records: records of one client, signed and unsigned alike.
+        octets: octets that they take in the database.
+        seconds: the monotonic clock.
+    """
+
+    def __init__(self, records: Allowance, octets: Allowance, seconds: Callable[[], float]) -> None:
+        self.records = records
+        self.octets = octets
+        self._seconds = seconds
+        self._clients: OrderedDict[str, _Buckets] = OrderedDict()
+
+    def reserve(self, client: str, octets: int) -> tuple[Allowance, float] | None:
+        """
+        Take one record and its octets.
+
+        Args:
+            client: whose.
+            octets: the most that the record can take, at most the burst.
+
+        Returns:
+            None where both were taken. Else nothing is taken; the allowance that is used up for longer, and the seconds
+            after which the same can be taken if nothing else is.
+        """
+        found = self._refilled(client)
+        waits = self.records.wait(found.records, 1.0), self.octets.wait(found.octets, octets)
+        if waits == (0.0, 0.0):
+            found.records -= 1.0
+            found.octets -= octets
+            return None
+        return (self.records, waits[0]) if waits[0] >= waits[1] else (self.octets, waits[1])
+
+    def give_back(self, client: str, octets: int) -> None:
+        """Return octets that were reserved and not used; a client that was forgotten meanwhile has them."""
+        found = self._clients.get(client)
+        if found is not None:
+            found.octets = min(self.octets.burst, found.octets + octets)
+
+    def _refilled(self, client: str) -> _Buckets:
+        now, records, octets = self._seconds(), self.records, self.octets
+        found = self._clients.get(client)
+        if found is None:
+            found = self._clients[client] = _Buckets(records.burst, octets.burst, now)
+            if len(self._clients) > MAX_CLIENTS:
+                self._clients.popitem(last=False)
+            return found
+        self._clients.move_to_end(client)
+        passed, found.since = now - found.since, now
+        found.records = min(records.burst, found.records + passed * records.rate)
+        found.octets = min(octets.burst, found.octets + passed * octets.rate)
+        return found

@@ -1,0 +1,300 @@
+"""Which connection a full listener closes for a new one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import SvcError
+from svc.identity import SpiffeID
+from svc.policy import AllowTrustDomain, DenyAll
+from svc.proxy.config import LimitSettings
+from svc.proxy.eviction import MOST_SHARES, EvictedIdle, EvictedUnpermitted, EvictionOrder, IdentityShare
+from svc.transport.errors import ConnectionLimitReached
+from svc.transport.limits import connection_limit
+from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire, lose
+
+LIMIT = 6
+NAMES = [SpiffeID.parse(f"spiffe://example.org/{name}") for name in "abc"]
+GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Member:
+    """A connection as the order sees it."""
+
+    def __init__(self, order: EvictionOrder, identity: SpiffeID) -> None:
+        self.order = order
+        self.evictable = True
+        self.evicted: SvcError | None = None
+        self.permitted = self.busy = False
+        #: The number of the step since which it is idle.
+        self.since = 0
+        self.share: IdentityShare = order.join(self, identity)
+
+    def evict(self, error: SvcError) -> None:
+        """Remember it."""
+        self.evicted = error
+        self.order.leave(self, self.share)
+
+
+class FullListener(RuleBasedStateMachine):
+    """A listener as its port drives the limiter: room is made where all slots are taken, then one is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = EvictionOrder(LIMIT)
+        self.slots = connection_limit(LIMIT)
+        self.open: list[Member] = []
+        self.step = 0
+
+    @rule(identity=st.sampled_from(NAMES))
+    def connect(self, identity: SpiffeID) -> None:
+        """Somebody connects."""
+        self.step += 1
+        expected = self.expected() if len(self.open) == LIMIT else None
+        if self.slots.held == LIMIT and (self.order.evict_unpermitted() or self.order.evict_idle()):
+            self.slots.release()
+        gone = [each for each in self.open if each.evicted is not None]
+        assert gone == ([] if expected is None else [expected]), "another one than the longest idle went"
+        for each in gone:
+            assert not each.busy
+            assert isinstance(each.evicted, EvictedIdle if each.permitted else EvictedUnpermitted)
+            self.open.remove(each)
+        try:
+            self.slots.acquire()
+        except ConnectionLimitReached:
+            assert all(each.busy for each in self.open)
+            return
+        member = Member(self.order, identity)
+        member.since = self.step
+        self.open.append(member)
+
+    def expected(self) -> Member | None:
+        """Who has to go: the rule, as a search through everything."""
+        idle = sorted((each for each in self.open if not each.busy), key=lambda each: each.since)
+        for each in idle:
+            if not each.permitted:
+                return each
+        held = Counter(each.share.identity for each in self.open)
+        most = max((held[each.share.identity] for each in idle), default=0)
+        largest = [each for each in idle if held[each.share.identity] == most]
+        # Where identities hold the same, the order among them is free.
+        real = [each for each in largest if each.share is self.first_of(most)]
+        return real[0] if real else None
+
+    def first_of(self, size: int) -> IdentityShare | None:
+        """The share that the order asks first among those of a size."""
+        return next((each for each in self.order._sizes.get(size, {}) if each.idle), None)
+
+    @precondition(lambda self: self.open)
+    @rule(number=st.integers(0, LIMIT - 1), permitted=st.booleans())
+    def request(self, number: int, permitted: bool) -> None:
+        """A request begins, permitted or refused; the former lasts."""
+        self.step += 1
+        member = self.open[number % len(self.open)]
+        if member.busy:
+            return
+        (member.share.idle if member.permitted else self.order.unpermitted).pop(member)
+        member.permitted = member.permitted or permitted
+        member.busy = True
+
+    @precondition(lambda self: any(each.busy for each in self.open))
+    @rule(number=st.integers(0, LIMIT - 1))
+    def answer(self, number: int) -> None:
+        """A request is answered."""
+        self.step += 1
+        busy = [each for each in self.open if each.busy]
+        member = busy[number % len(busy)]
+        member.busy, member.since = False, self.step
+        (member.share.idle if member.permitted else self.order.unpermitted)[member] = None
+
+    @precondition(lambda self: self.open)
+    @rule(number=st.integers(0, LIMIT - 1))
+    def leave(self, number: int) -> None:
+        """A client goes."""
+        member = self.open.pop(number % len(self.open))
+        self.order.leave(member, member.share)
+        self.slots.release()
+
+    @invariant()
+    def bounds(self) -> None:
+        """Never more than the limit, and the order knows exactly those who are open."""
+        assert self.slots.held == len(self.open) <= LIMIT
+        assert all(each.evicted is None for each in self.open)
+        held = Counter(each.share.identity for each in self.open)
+        assert {share.identity: share.held for share in self.order._shares.values()} == held
+        known = {each for size, shares in self.order._sizes.items() for each in shares if each.held == size}
+        assert known == set(self.order._shares.values())
+        listed = [*self.order.unpermitted, *(each for share in known for each in share.idle)]
+        assert set(listed) == {each for each in self.open if not each.busy}
+        assert len(listed) == len(set(listed))
+
+
+FullListenerTests = FullListener.TestCase
+
+
+class OrderTests(SynchronousTestCase):
+    """The order alone."""
+
+    def test_nobody(self) -> None:
+        """Where nobody is, nobody can go."""
+        order = EvictionOrder(1)
+        self.assertFalse(order.evict_unpermitted() or order.evict_idle())
+
+    def test_request_that_has_begun(self) -> None:
+        """Of the idle ones of the largest identity one with a request under way is left alone, the next one goes."""
+        order = EvictionOrder(3)
+        first, second, third = (Member(order, NAMES[0]) for _ in range(3))
+        for each in (first, second):
+            order.unpermitted.pop(each)
+            each.share.idle[each] = None
+        first.evictable = False
+        order.unpermitted.pop(third)
+        self.assertTrue(order.evict_idle())
+        self.assertEqual([None, None], [first.evicted, third.evicted])
+        self.assertIsInstance(second.evicted, EvictedIdle)
+        self.assertFalse(order.evict_idle())
+
+    def test_bound_of_the_search(self) -> None:
+        """So many identities without an idle connection are looked at for one new connection, and not one more."""
+        for count, found in ((MOST_SHARES - 1, True), (MOST_SHARES, False)):
+            order = EvictionOrder(MOST_SHARES + 1)
+            for number in range(count):
+                order.unpermitted.pop(Member(order, SpiffeID.parse(f"spiffe://example.org/{number}")))
+            last = Member(order, NAMES[0])
+            order.unpermitted.pop(last)
+            last.share.idle[last] = None
+            self.assertIs(found, order.evict_idle())
+
+
+class ClientTests(SynchronousTestCase):
+    """Connections of clients in that order."""
+
+    def setUp(self) -> None:
+        self.rig = Rig(limits=LimitSettings(connections=2))
+        self.order = self.rig.context.evictions
+
+    def served(self, data: bytes = GET) -> tuple[Any, Wire]:
+        """A client whose request was answered."""
+        client, wire = self.rig.client()
+        client.dataReceived(data)
+        self.rig.respond(OK)
+        return client, wire
+
+    def refused(self, data: bytes = GET) -> tuple[Any, Wire]:
+        """A client whom the policy refuses."""
+        self.rig.context.policy = DenyAll()
+        client, wire = self.rig.client()
+        client.dataReceived(data)
+        self.assertIn(b"403", wire.take())
+        return client, wire
+
+    def closed(self, cause: str) -> float | None:
+        """How many connections ended for this."""
+        name, labels = "svc_proxy_connections_closed_total", {"protocol": "http", "cause": cause}
+        return self.rig.registry.get_sample_value(name, labels)
+
+    def test_refused_first(self) -> None:
+        """One that was only refused goes before one that was served earlier; counted and reported with its peer."""
+        _served, wire = self.served()
+        _refused, other = self.refused()
+        self.assertTrue(self.order.evict_unpermitted())
+        self.assertTrue(other.disconnecting)
+        self.assertFalse(wire.disconnecting)
+        self.assertEqual(1, self.closed("evicted_unpermitted"))
+        self.assertEqual([("evicted_unpermitted", str(CALLER.spiffe_id))], self.rig.said.evictions)
+        self.assertFalse(self.order.evict_unpermitted())
+
+    def test_refused_again_and_again(self) -> None:
+        """Further refused requests put one behind the others that were refused, and into no better class."""
+        first, wire = self.refused()
+        _second, other = self.refused()
+        first.dataReceived(GET)
+        self.assertTrue(self.order.evict_unpermitted())
+        self.assertEqual((False, True), (wire.disconnecting, other.disconnecting))
+        self.assertTrue(self.order.evict_unpermitted())
+        self.assertTrue(wire.disconnecting)
+
+    def test_nothing_asked_yet(self) -> None:
+        """A handshake permits nothing: one that has asked nothing, or half a request, is in the first class."""
+        for data in (b"", GET[:10]):
+            client, wire = self.rig.client()
+            client.dataReceived(data)
+            self.assertTrue(self.order.evict_unpermitted())
+            self.assertTrue(wire.disconnecting)
+
+    def test_refused_and_closing(self) -> None:
+        """One that was refused and does not answer the close of the proxy still goes; what it had not read is lost."""
+        _client, wire = self.refused(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 5\r\n\r\n")
+        self.assertTrue(wire.disconnecting)
+        wire.unsent = 1
+        self.assertTrue(self.order.evict_unpermitted())
+        self.assertTrue(wire.aborted)
+
+    def test_permitted_and_closing(self) -> None:
+        """What a permitted client has not read of a last response is not taken from it."""
+        client, wire = self.served()
+        client.close("idle")
+        self.assertTrue(wire.disconnecting)
+        self.assertFalse(self.order.evict_unpermitted() or self.order.evict_idle())
+        self.assertFalse(wire.aborted)
+
+    def test_running(self) -> None:
+        """An exchange is never cut: neither while it waits for its response, nor in its next request."""
+        client, wire = self.rig.client()
+        client.dataReceived(GET)
+        self.assertFalse(self.order.evict_unpermitted() or self.order.evict_idle())
+        self.rig.respond(OK)
+        client.dataReceived(GET[:10])
+        self.assertFalse(self.order.evict_unpermitted() or self.order.evict_idle())
+        client.dataReceived(GET[10:])
+        self.assertFalse(self.order.evict_idle())
+        self.rig.respond(OK)
+        self.assertTrue(self.order.evict_idle())
+        self.assertTrue(wire.disconnecting)
+        self.assertEqual(1, self.closed("evicted_idle"))
+
+    def test_response_not_read_yet(self) -> None:
+        """A response that the client has not taken yet is not cut off."""
+        _client, wire = self.served()
+        wire.unsent = 1
+        self.assertFalse(self.order.evict_idle())
+        self.assertFalse(wire.aborted or wire.disconnecting)
+
+    def test_another_policy(self) -> None:
+        """Who is permitted by a new policy is of the second class after the next request."""
+        client, wire = self.refused()
+        self.rig.context.policy = AllowTrustDomain(CALLER.spiffe_id.trust_domain)
+        client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
+        client.dataReceived(GET)
+        self.rig.respond(OK)
+        self.assertFalse(self.order.evict_unpermitted())
+        self.assertTrue(self.order.evict_idle())
+        self.assertTrue(wire.disconnecting)
+
+    def test_gone(self) -> None:
+        """Nothing of a connection that ended is left, however it ended."""
+        for each in (self.served()[0], self.rig.client()[0]):
+            lose(each)
+        client, _wire = self.served()
+        client.close("idle")
+        lose(client)
+        client, _wire = self.refused()
+        client.close("idle")
+        lose(client)
+        self.assertEqual(({}, {}, {}), (self.order.unpermitted, self.order._shares, self.order._sizes))
+
+    def test_outbound(self) -> None:
+        """The applications of this machine are one holder: the longest idle connection goes."""
+        self.rig = Rig(inbound=False)
+        self.order = self.rig.context.evictions
+        _first, wire = self.served()
+        _second, other = self.served()
+        self.assertFalse(self.order.evict_unpermitted())
+        self.assertTrue(self.order.evict_idle())
+        self.assertEqual((True, False), (wire.disconnecting, other.disconnecting))
