@@ -1,9 +1,9 @@
 """
 Completion for shells: the scripts of ``svc completion`` and the answers of ``svc __complete``.
 
-Owns the question and answer between shell and program: ``__complete`` gets the words up to the cursor, the last of
-them unfinished, and prints one candidate a line as ``value<TAB>description`` and at the end ``:<directive>``, where 0
-lets the shell go on with file names and 4 does not. This is what kubectl and its relatives speak, too.
+``__complete`` gets the words up to the cursor, the last of them unfinished, and prints one candidate a line as
+``value<TAB>description`` and at the end ``:<directive>``, where 0 lets the shell complete file names and 4 does not:
+the protocol of kubectl and other programs built on cobra.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from svc.cli.errors import UsageRefused
-from svc.cli.flags import Flag, OneOf, Words
+from svc.cli.flags import Arguments, Flag, OneOf
 from svc.cli.globals import SvcCommand, global_options
 from svc.cli.pflag import PflagGroup
 
@@ -43,7 +43,7 @@ __svc_complete() {
             *) line=${line%%$'\t'*}; [[ $line == "$typed"* ]] && COMPREPLY+=("$line") ;;
         esac
     done
-    # What stands before the last split is not part of the word that bash replaces.
+    # What is before the last split is not part of the word that bash replaces.
     local prefix=${typed%"${current#[=:]}"} i
     for i in "${!COMPREPLY[@]}"; do COMPREPLY[i]=${COMPREPLY[i]#"$prefix"}; done
     if [[ ${#COMPREPLY[@]} -eq 0 && $directive -eq 0 ]]; then
@@ -95,10 +95,9 @@ _SCRIPTS: Final = {"bash": _BASH, "fish": _FISH, "zsh": _ZSH}
 
 def candidates(root: click.Context, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:
     """
-    Say what could stand at the cursor.
+    Find the completions of the last word.
 
     Args:
-        root: the context of the root command.
         words: the words after ``svc`` up to the cursor; the last one is unfinished.
 
     Returns:
@@ -120,7 +119,7 @@ def candidates(root: click.Context, words: Sequence[str]) -> tuple[list[tuple[st
 
 
 def _walk(root: click.Context, words: Sequence[str]) -> tuple[click.Context, list[str], set[str], Flag | None]:
-    """Follow the finished words: the command reached, its arguments, the flags given, the flag that wants a value."""
+    """Parse the finished words: the command, its arguments, the flags given, the flag whose value is missing."""
     ctx = root
     rest: list[str] = []
     given: set[str] = set()
@@ -172,21 +171,19 @@ def _arguments(
         found, _rest, _given, _waiting = _walk(root, rest)
         command, ctx = found.command, found
     if isinstance(command, PflagGroup):
-        names = [name for name in command.list_commands(ctx) if name.startswith(typed)] if not _stray(ctx, rest) else []
+        names = [] if _unknown_command(ctx, rest) else [n for n in command.list_commands(ctx) if n.startswith(typed)]
         return [(name, command.short_text(name)) for name in names], _NO_FILES
     if command.name == "completion" and not rest:
         return [(shell, "") for shell in SHELLS if shell.startswith(typed)], _NO_FILES
-    argument = next((param for param in command.params if isinstance(param, Words)), None)
+    argument = next((param for param in command.params if isinstance(param, Arguments)), None)
     files = argument is not None and argument.metavar == "FILE" and not rest
     return [], _FILES if files else _NO_FILES
 
 
-def _stray(ctx: click.Context, rest: Sequence[str]) -> bool:
-    return bool(rest) and ctx.parent is None and ctx.command.name == "svc" and rest[0] not in _known(ctx)
-
-
-def _known(ctx: click.Context) -> list[str]:
-    return ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
+def _unknown_command(ctx: click.Context, rest: Sequence[str]) -> bool:
+    if not rest or ctx.parent is not None or not isinstance(ctx.command, click.Group):
+        return False
+    return rest[0] not in ctx.command.list_commands(ctx)
 
 
 def _complete(ctx: click.Context, words: tuple[str, ...]) -> None:
@@ -203,8 +200,8 @@ def _script(ctx: click.Context, words: tuple[str, ...]) -> None:
     ctx.obj.console.write_text(script)
 
 
-class _Verbatim(SvcCommand):
-    """A command that takes every word as it is, flags too."""
+class _UnparsedCommand(SvcCommand):
+    """A command that takes every word as it is, flags included."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.params["words"] = tuple(args)
@@ -214,7 +211,7 @@ class _Verbatim(SvcCommand):
 
 command = SvcCommand(
     "completion",
-    params=[Words("words", "bash|zsh|fish", least=1, most=1, noun="shell")],
+    params=[Arguments("words", "bash|zsh|fish", minimum=1, maximum=1, noun="shell")],
     callback=click.pass_context(_script),
     help="""
     Print a script that lets a shell complete the words of svc.
@@ -224,4 +221,6 @@ command = SvcCommand(
     """,
     add_help_option=False,
 )
-complete_command = _Verbatim("__complete", callback=click.pass_context(_complete), add_help_option=False, hidden=True)
+complete_command = _UnparsedCommand(
+    "__complete", callback=click.pass_context(_complete), add_help_option=False, hidden=True
+)

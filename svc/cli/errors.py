@@ -1,19 +1,49 @@
 """
-The errors that belong to the command line itself.
+The errors of the command line: arguments, standard streams, local files and the network.
 
-Owns what is wrong with arguments, with the standard streams and with local files; what goes wrong on the network stands
-in :mod:`svc.cli.exchange.errors`, and what a verification refuses in the packages that verify.
+What a verification refuses is in the packages that verify.
 """
 
 from __future__ import annotations
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
 
 
 class CliError(SvcError):
     """the command failed"""
 
     reason = "failed"
+    reasons = {
+        "identity_not_pinned": Reason(
+            "no server identity was named, and --require-pinned-id insists on one",
+            "name it with --expect-id or SVC_EXPECT_ID",
+        ),
+        "file_not_written": Reason("{path} cannot be written: {detail}", "choose another path"),
+        "file_exists": Reason(
+            "{path} exists already and is not overwritten",
+            "evidence is never replaced: choose another path, or move the old file away",
+        ),
+        "data_too_large": Reason(
+            "the body of the request is larger than {limit} octets, which {path} exceeds", "send it in several requests"
+        ),
+        "bundle_malformed": Reason(
+            "{path} is no usable bundle file: {defect}",
+            "a trust bundle holds CA certificates as concatenated DER, PEM, or a SPIFFE bundle in JSON",
+        ),
+        "bundle_needs_trust_domain": Reason(
+            "{path} does not say whose roots it holds", "name the trust domain with --trust-domain"
+        ),
+        "statement_missing": Reason(
+            "the response carries no workload statement: the proxy answered {answer}: {code}", "{advice_text}"
+        ),
+        "level_mismatch": Reason(
+            "the level {asked} was asked for, but the proxy answered {answer}: {code}", "{advice_text}"
+        ),
+        "receipt_missing": Reason(
+            "the answer names {location} as the place of its receipt, which is not at the notary",
+            "only paths below /.well-known/svc-notary are followed",
+        ),
+    }
 
 
 class UsageRefused(CliError):
@@ -21,23 +51,16 @@ class UsageRefused(CliError):
 
     reason = "usage"
     hint = "{suggestion}"
-    problem: str
-    suggestion: str
 
     def __init__(self, problem: str, suggestion: str = "") -> None:
         super().__init__(problem=problem, suggestion=suggestion)
 
 
-class OutputClosed(CliError):
-    """standard output was closed before everything was written"""
-
-    reason = "output_closed"
-
-
 class OutputFailed(CliError):
-    """standard output cannot be written: {detail}"""
+    """cannot write to standard output: {detail}"""
 
     reason = "output_failed"
+    reasons = {"output_closed": Reason("standard output was closed before everything was written")}
 
 
 class FileUnreadable(CliError):
@@ -47,31 +70,100 @@ class FileUnreadable(CliError):
     hint = "check the path and its permissions"
 
 
-class FileNotWritten(CliError):
-    """{path} cannot be written: {detail}"""
+class Interrupted(CliError):
+    """interrupted"""
 
-    reason = "file_not_written"
-    hint = "choose another path"
+    reason = "interrupted"
+
+
+class InternalError(CliError):
+    """internal error: {kind}: {detail}"""
+
+    reason = "internal_error"
+    hint = "this is a mistake in svc; --log-stacktrace shows where"
+
+
+class NetworkError(CliError):
+    """the exchange with {server} failed"""
+
+    reason = "network_error"
+    reasons = {
+        "name_unresolved": Reason("the name {host} cannot be resolved", "check the spelling, and that DNS works here"),
+        "connection_refused": Reason(
+            "{server} refuses the connection", "is the service running, and is the port right?"
+        ),
+        "connect_failed": Reason(
+            "no connection to {server}: {detail}", "check the address, the route to it and any firewall in between"
+        ),
+        "connect_timeout": Reason(
+            "no connection to {server} within {seconds} s",
+            "check the address, the route to it and any firewall in between",
+        ),
+        "handshake_timeout": Reason(
+            "the TLS handshake with {address} was not complete after {seconds} s",
+            "something listens there and does not answer TLS: is it the port of an https listener, "
+            "and is svc-proxy stuck?",
+        ),
+        "handshake_failed": Reason(
+            "the TLS handshake with {address} failed: {detail}",
+            "{server} must speak mutual TLS 1.3 with SPIFFE identities, and accept ours",
+        ),
+        "svid_invalid": Reason(
+            "the SVID of {address} is not valid: {cause}",
+            "the server's trust domain must be ours or federated, its certificate current, and both clocks right",
+        ),
+        "malformed_response": Reason(
+            "{server} does not answer in HTTP/1.1 as it must: {cause}",
+            "is this an HTTP server, and is the scheme right?",
+        ),
+        "body_too_large": Reason(
+            "the body of the answer is larger than {limit} octets", "raise --max-body, which is 1GiB unless given"
+        ),
+        "spool_failed": Reason(
+            "the answer cannot be kept back until it is verified: {detail}",
+            "free some space in the folder for temporary files (TMPDIR)",
+        ),
+        "max_time": Reason(
+            "the exchange was not complete within {seconds} s: {missing}", "raise --max-time, or leave it out"
+        ),
+    }
+
+
+class ConnectionLost(NetworkError):
+    """{server} closed the connection {moment}"""
+
+    reason = "connection_closed"
+    hint = "{advice_text}"
+
+    def __init__(self, *, server: str, moment: str, advice_text: str = "look at the log of the server") -> None:
+        super().__init__(server=server, moment=moment, advice_text=advice_text)
+
+
+class RefusedByServer(NetworkError):
+    """{server} ended the TLS connection: {cause}"""
+
+    reason = "handshake_failed"
+    hint = "does the server trust the trust domain of our SVID, and does its policy admit us?"
+
+
+class ServerIdentityUnexpected(NetworkError):
+    """the server at {address} is {spiffe_id}; expected {expected}"""
+
+    reason = "identity_unexpected"
+    hint = "is the address right? if this server is the one you mean, correct --expect-id or SVC_EXPECT_ID"
+
+
+class ServerTrustDomainUnexpected(ServerIdentityUnexpected):
+    """the server at {address} is {spiffe_id}; expected any workload of the own trust domain: {expected}"""
+
+    hint = "a server of another trust domain is accepted only where --expect-id names it: --expect-id {spiffe_id}"
 
 
 class CommandFailed(Exception):
-    """
-    Carries an error to the one place that prints errors, with what belongs to it.
-
-    Args:
-        error: what went wrong.
-        status: what the process exits with.
-        remarks: further lines for people, below the hint.
-    """
+    """Carries an error to ``main``, with the exit status and further lines that belong to it."""
 
     def __init__(self, error: SvcError, status: int = 1, remarks: tuple[str, ...] = ()) -> None:
         super().__init__(error)
         self.error = error
         self.status = status
         self.remarks = remarks
-
-
-class Interrupted(CliError):
-    """interrupted"""
-
-    reason = "interrupted"

@@ -1,13 +1,13 @@
 """
-Flags and arguments as values: what each is called, whether it takes a value, and which values it accepts.
+Kinds of flags and arguments: whether they take a value, which values they accept, and the sentence for a refused one.
 
-Owns the kinds of flags and the sentence for a value that is refused. How words become flags is :mod:`svc.cli.pflag`.
+How words become flags is :mod:`svc.cli.pflag`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -19,28 +19,28 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def parse_bool(text: str) -> bool | None:
-    """
-    Read a boolean as Go's ``strconv.ParseBool`` does.
-
-    Args:
-        text: the value.
-
-    Returns:
-        The value, or None where the text is neither true nor false.
-    """
+    """Read a boolean as Go's ``strconv.ParseBool`` does; None where the text is neither true nor false."""
     return True if text in _TRUE else False if text in _FALSE else None
 
 
 class Flag(click.Option):
-    """
-    A flag; ``metavar`` is the word that stands for its value in the help text.
+    """A flag; ``metavar`` is the word that stands for its value in the help text."""
 
-    ``shared`` marks the flags that every command takes, and ``shown_default`` is the default that the help text names
-    where click does not know it.
-    """
-
+    #: Whether every command takes the flag.
     shared = False
+    #: The default that the help text names where click does not know it.
     shown_default = ""
+    #: The end of the hint where the value is missing or refused.
+    advice = ""
+
+    @property
+    def destination(self) -> str:
+        """The name under which the values of a repeatable flag are collected."""
+        return self.name or ""
+
+    def collected(self, value: str) -> object:
+        """What is collected for a value."""
+        return value
 
     @property
     def takes_value(self) -> bool:
@@ -53,55 +53,70 @@ class Flag(click.Option):
         return next(name for name in self.opts if name.startswith("--"))
 
 
+class DataPiece(NamedTuple):
+    """One value of a :class:`DataFlag`: the long name of the flag, and what was typed."""
+
+    flag: str
+    text: str
+
+
+class DataFlag(Flag):
+    """A flag that adds to the body of a request; the parameter ``data`` gets the pieces of all such flags, in order."""
+
+    @property
+    def destination(self) -> str:
+        """All of these flags collect in one list, which keeps their order."""
+        return "data"
+
+    def collected(self, value: str) -> DataPiece:
+        """The value with the name of its flag."""
+        return DataPiece(self.long_name, value)
+
+
 def bool_flag(names: str, help: str, *, default: bool | None = False, **more: Any) -> Flag:  # noqa: A002 - click's word
     """
     Declare a boolean flag.
 
     Args:
-        names: its names, separated by blanks, as ``-i --show-headers``.
-        help: one line.
-        default: the value without the flag; None where nobody set it must be told apart.
+        names: separated by blanks, as ``-i --show-headers``.
+        default: None where an absent flag differs from a false one.
         more: what :class:`click.Option` accepts.
-
-    Returns:
-        The flag.
     """
     return Flag(names.split(), is_flag=True, default=default, help=help, **more)
 
 
-def value_flag(names: str, metavar: str, help: str, **more: Any) -> Flag:  # noqa: A002 - click's word
-    """
-    Declare a flag with a value.
+def value_flag(
+    names: str,
+    metavar: str,
+    help: str,  # noqa: A002 - click's word
+    *,
+    shown_default: str = "",
+    advice: str = "",
+    **more: Any,
+) -> Flag:
+    """Declare a flag with a value; ``multiple=True`` makes it repeatable."""
+    flag = Flag(names.split(), metavar=metavar, help=help, **more)
+    flag.shown_default, flag.advice = shown_default, advice
+    return flag
 
-    Args:
-        names: its names, separated by blanks.
-        metavar: the word for the value in the help text.
-        help: one line.
-        more: what :class:`click.Option` accepts; ``multiple=True`` makes it repeatable.
 
-    Returns:
-        The flag.
-    """
-    return Flag(names.split(), metavar=metavar, help=help, **more)
+class Arguments(click.Argument):
+    """The positional arguments of a command; click's own message for a wrong count is replaced."""
 
-
-class Words(click.Argument):
-    """The arguments of a command: as many words as it accepts, counted with a sentence of ours."""
-
-    def __init__(self, name: str, metavar: str, *, least: int, most: int | None, noun: str) -> None:
+    def __init__(self, name: str, metavar: str, *, minimum: int, maximum: int | None, noun: str) -> None:
         super().__init__([name], nargs=-1, metavar=metavar, callback=self._counted)
-        self.least = least
-        self.most = most
+        self.minimum = minimum
+        self.maximum = maximum
         self.noun = noun
 
     def _counted(self, ctx: click.Context, _param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-        count = len(words)
-        if self.least <= count and (self.most is None or count <= self.most):
+        count, maximum = len(words), self.maximum
+        if self.minimum <= count and (maximum is None or count <= maximum):
             return words
         given = "none was given" if count == 0 else "1 was given" if count == 1 else f"{count} were given"
-        wanted = f"exactly one {self.noun}" if self.least == self.most == 1 else f"no {self.noun}"
-        if self.most != self.least:
-            wanted = f"at most {self.most} {self.noun}" if self.most is not None else f"at least one {self.noun}"
+        wanted = f"exactly one {self.noun}" if self.minimum == maximum == 1 else f"no {self.noun}"
+        if maximum != self.minimum:
+            wanted = f"at most {maximum} {self.noun}" if maximum is not None else f"at least one {self.noun}"
         raise UsageRefused(f"{ctx.command.name} takes {wanted}, {given}", help_suggestion(ctx))
 
 
@@ -151,29 +166,23 @@ class Parsed(click.ParamType[Any]):
 
 
 def refused_value(param: click.Parameter | None, value: object, expected: str) -> UsageRefused:
-    """
-    Name a value that a flag does not accept.
-
-    Args:
-        param: the flag.
-        value: what was given.
-        expected: what would have been accepted.
-
-    Returns:
-        The error to raise.
-    """
+    """The error for a value that a flag does not accept."""
     name = param.long_name if isinstance(param, Flag) else getattr(param, "name", "value")
-    return UsageRefused(f'{name} does not accept "{value}"', f"expected: {expected}")
+    return UsageRefused(f'{name} does not accept "{value}"', f"expected: {expected}{getattr(param, 'advice', '')}")
 
 
 def help_suggestion(ctx: click.Context | None) -> str:
-    """
-    Say where the help is.
-
-    Args:
-        ctx: the command that was being parsed.
-
-    Returns:
-        A hint.
-    """
+    """The hint that names the help of a command."""
     return f'"{ctx.command_path if ctx else "svc"} --help" shows what is accepted'
+
+
+PROFILE_FLAG: Final = value_flag(
+    "--profile",
+    "string",
+    "signatures demanded: hybrid, pq, classical or cnsa2 (SVC_PROFILE)",
+    type=OneOf("hybrid", "pq", "classical", "cnsa2"),
+    shown_default="hybrid",
+)
+ISSUER_FLAG: Final = value_flag(
+    "--issuer", "SPIFFE-ID", "central issuer of statements; repeatable (SVC_ISSUERS)", multiple=True
+)

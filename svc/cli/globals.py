@@ -1,16 +1,17 @@
 """
 The flags that every command takes, before or after its name, and what they mean together.
 
-Owns their rules: ``--debug`` and ``--log-devel`` are one thing and may not contradict each other, an explicit
+Owns their rules: ``--debug`` and ``--log-devel`` are one switch and may not contradict each other, an explicit
 ``--verbose``, ``--log-format`` or ``--log-stacktrace`` wins over what development logging sets, the last of several
-values wins, a flag wins over the environment. Knows nothing of how records are written.
+values wins, a flag wins over the environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import Any, BinaryIO, Final
 
 import click
 
@@ -21,29 +22,28 @@ from svc.cli.helptext import render_help
 from svc.cli.output import Console
 from svc.cli.pflag import PflagCommand, PflagGroup
 
-if TYPE_CHECKING:
-    from svc.cli.exchange.engine import Engine
-
 DEFAULT_VERBOSITY: Final = -2
 _DEVELOPMENT_VERBOSITY: Final = 1
 #: The words of ``--log-level`` and their verbosity.
 _LEVELS: Final = {"error": -2, "warn": -1, "warning": -1, "info": 0, "debug": 1, "trace": 2}
-#: Where the Workload API is, as other SPIFFE tools name it; read when the flag is not given.
+#: Names the Workload API socket for other SPIFFE tools too; read when the flag is not given.
 ENV_SPIFFE_SOCKET: Final = "SPIFFE_ENDPOINT_SOCKET"
+#: The key of ``ctx.meta`` for the global flags that were given.
 _GIVEN: Final = "svc.globals"
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalOptions:
     """
-    What the global flags come to.
+    The values of the global flags.
 
     Args:
         verbosity: -2 errors, -1 warnings, 0 info, 1 debug, 2 and more trace of the protocol.
         log_format: ``text`` or ``json``.
-        stack_traces: whether an error is followed by its stack trace.
-        spiffe_socket: where the Workload API is.
-        socket_given: whether a person or the environment named that socket.
+        stack_traces: whether a failure in a log record, or an internal error, has its stack trace.
+        spiffe_socket: the address of the Workload API.
+        socket_given: whether a flag or the environment named that socket.
+        error_traces: whether any error that ends the command is followed by its stack trace.
     """
 
     verbosity: int = DEFAULT_VERBOSITY
@@ -51,31 +51,32 @@ class GlobalOptions:
     stack_traces: bool = False
     spiffe_socket: str = naming.DEFAULT_SPIFFE_SOCKET
     socket_given: bool = False
+    error_traces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
     """
-    The surroundings of one run, given to every command as ``ctx.obj``.
+    The streams and the environment of one run, ``ctx.obj`` of every command.
 
     Args:
-        console: the standard streams.
-        environ: the environment.
-        engine: runs exchanges; the reactor does where None is given.
+        stdin: standard input; None where it is closed.
+        run_exchange: replaces :func:`svc.cli.curl.network.run_on_network` in tests of ``svc curl``.
     """
 
     console: Console
     environ: Mapping[str, str]
-    engine: Engine | None = None
+    stdin: BinaryIO | None = None
+    run_exchange: Callable[..., Any] | None = None
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+def _store_given(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     if value is not None:
         ctx.meta.setdefault(_GIVEN, {})[param.name] = value
     return value
 
 
-def _shown_help(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+def _print_help(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if wanted:
         invocation = ctx.find_object(Invocation)
         if invocation is not None:
@@ -83,38 +84,42 @@ def _shown_help(ctx: click.Context, _param: click.Parameter, wanted: bool) -> No
         ctx.exit(0)
 
 
-def _global(flag: Flag, shown_default: str = "") -> Flag:
+def _global(flag: Flag) -> Flag:
     flag.shared = True
-    flag.shown_default = shown_default
-    flag.callback = _remember
+    flag.callback = _store_given
     flag.expose_value = False
     return flag
 
 
-GLOBAL_FLAGS: Final[tuple[Flag, ...]] = (
-    _global(bool_flag("--debug", "development logging", default=None)),
-    _global(bool_flag("--log-devel", "development logging: console output, debug level", default=None)),
-    _global(value_flag("--log-format", "string", 'log format: "text" or "json"', type=OneOf("text", "json")), "text"),
-    _global(value_flag("--log-level", "string", "alias of --verbose by name", type=OneOf(*_LEVELS), hidden=True)),
-    _global(bool_flag("--log-stacktrace", "stack traces in error logs", default=None)),
-    _global(
-        value_flag("--spiffe-socket-path", "string", "SPIFFE Workload API socket (SPIFFE_ENDPOINT_SOCKET)"),
-        naming.DEFAULT_SPIFFE_SOCKET,
-    ),
-    _global(
-        value_flag("-v --verbose", "int", "higher is more verbose; the default shows errors only", type=Integer()),
-        str(DEFAULT_VERBOSITY),
-    ),
+GLOBAL_FLAGS: Final = tuple(
+    _global(flag)
+    for flag in (
+        bool_flag("--debug", "development logging", default=None),
+        bool_flag("--log-devel", "development logging: console output, debug level", default=None),
+        value_flag(
+            "--log-format", "string", 'log format: "text" or "json"', type=OneOf("text", "json"), shown_default="text"
+        ),
+        value_flag("--log-level", "string", "alias of --verbose by name", type=OneOf(*_LEVELS), hidden=True),
+        bool_flag("--log-stacktrace", "stack traces in error logs", default=None),
+        value_flag(
+            "--spiffe-socket-path",
+            "string",
+            "SPIFFE Workload API socket (SPIFFE_ENDPOINT_SOCKET)",
+            shown_default=naming.DEFAULT_SPIFFE_SOCKET,
+        ),
+        value_flag(
+            "-v --verbose",
+            "int",
+            "higher is more verbose; the default shows errors only",
+            type=Integer(),
+            shown_default=str(DEFAULT_VERBOSITY),
+            advice=", such as -v 1",
+        ),
+    )
 )
-
-
-def _help_flag() -> Flag:
-    flag = bool_flag("-h --help", "help for the command", is_eager=True, expose_value=False)
-    flag.callback = _shown_help
-    return flag
-
-
-HELP_FLAG: Final = _help_flag()
+HELP_FLAG: Final = bool_flag(
+    "-h --help", "help for the command", is_eager=True, expose_value=False, callback=_print_help
+)
 
 
 class SvcCommand(PflagCommand):
@@ -134,18 +139,7 @@ class SvcGroup(PflagGroup):
 
 
 def global_options(ctx: click.Context) -> GlobalOptions:
-    """
-    Resolve the global flags of a run.
-
-    Args:
-        ctx: the command that runs; flags given before its name count too.
-
-    Returns:
-        The options.
-
-    Raises:
-        UsageRefused: ``--debug`` and ``--log-devel``, or ``--verbose`` and ``--log-level``, contradict each other.
-    """
+    """Resolve the global flags of a run, those before the command's name included."""
     invocation = ctx.find_object(Invocation)
     environ = invocation.environ if invocation is not None else {}
     return resolve_globals(ctx.meta.get(_GIVEN, {}), environ)
@@ -153,17 +147,13 @@ def global_options(ctx: click.Context) -> GlobalOptions:
 
 def resolve_globals(given: Mapping[str, Any], environ: Mapping[str, str]) -> GlobalOptions:
     """
-    Say what a set of global flags means.
+    Resolve global flags.
 
     Args:
         given: the flags that were given, by name with underscores.
-        environ: the environment.
-
-    Returns:
-        The options.
 
     Raises:
-        UsageRefused: see :func:`global_options`.
+        UsageRefused: ``--debug`` and ``--log-devel``, or ``--verbose`` and ``--log-level``, contradict each other.
     """
     development = _development(given, environ)
     verbosity = _verbosity(given, _DEVELOPMENT_VERBOSITY if development else DEFAULT_VERBOSITY)
@@ -172,22 +162,33 @@ def resolve_globals(given: Mapping[str, Any], environ: Mapping[str, str]) -> Glo
         verbosity=verbosity,
         log_format=given.get("log_format", "text"),
         stack_traces=given.get("log_stacktrace", development),
+        error_traces=given.get("log_stacktrace", False),
         spiffe_socket=socket or naming.DEFAULT_SPIFFE_SOCKET,
         socket_given=bool(socket),
     )
+
+
+def json_wanted(words: Sequence[str]) -> bool:
+    """Whether words that are not parsed yet ask for ``--log-format json``; errors of parsing are written so too."""
+    wanted = False
+    for word, following in pairwise([*words, ""]):
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if name == "--log-format":
+            wanted = (value if equals else following) == "json"
+    return wanted
 
 
 def _development(given: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
     debug, devel = given.get("debug"), given.get("log_devel")
     if debug is not None and devel is not None and debug != devel:
         raise UsageRefused(
-            f"--debug={_word(debug)} contradicts --log-devel={_word(devel)}",
+            f"--debug={str(debug).lower()} contradicts --log-devel={str(devel).lower()}",
             "both switch development logging; give one of them",
         )
     explicit = debug if debug is not None else devel
-    if explicit is not None:
-        return bool(explicit)
-    return env_bool(environ, naming.ENV_DEBUG)
+    return env_bool(environ, naming.ENV_DEBUG) if explicit is None else bool(explicit)
 
 
 def _verbosity(given: Mapping[str, Any], otherwise: int) -> int:
@@ -202,25 +203,9 @@ def _verbosity(given: Mapping[str, Any], otherwise: int) -> int:
 
 
 def env_bool(environ: Mapping[str, str], name: str) -> bool:
-    """
-    Read a switch from the environment.
-
-    Args:
-        environ: the environment.
-        name: the variable.
-
-    Returns:
-        Its value; False where it is unset or empty.
-
-    Raises:
-        UsageRefused: it is set to something that is neither true nor false.
-    """
+    """Read a boolean environment variable; False where it is unset or empty."""
     text = environ.get(name, "")
     value = parse_bool(text) if text else False
     if value is None:
         raise UsageRefused(f'{name} is set to "{text}"', "expected: true or false")
     return value
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"

@@ -1,8 +1,4 @@
-"""
-The help text of a command, in the layout that users of kubectl know.
-
-Owns the layout alone; every word comes from the command and its flags.
-"""
+"""The layout of help texts, as users of kubectl know it; every word comes from the command and its flags."""
 
 from __future__ import annotations
 
@@ -18,16 +14,7 @@ _GAP = 3
 
 
 def render_help(ctx: click.Context, width: int) -> str:
-    """
-    Write the help text of a command.
-
-    Args:
-        ctx: the command with its path.
-        width: the columns to fill.
-
-    Returns:
-        Whole lines.
-    """
+    """The help text of a command, in lines of up to ``width`` columns."""
     command = ctx.command
     parts = [_described(command, width), _usage(ctx)]
     if isinstance(command, PflagGroup):

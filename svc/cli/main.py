@@ -1,32 +1,24 @@
 """
-The entry of the command line, and the only place that decides how it exits.
+The entry point of the command line, and the only place that decides how it exits.
 
-Owns the mapping from what happened to exit status and lines on standard error; knows no command.
+Owns the mapping from an outcome to an exit status and lines on standard error.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
 import click
 
-from svc.cli.errors import CliError, CommandFailed, Interrupted, OutputClosed, OutputFailed, UsageRefused
-from svc.cli.globals import Invocation, global_options
-from svc.cli.output import Console
+from svc.cli.errors import CommandFailed, InternalError, Interrupted, OutputFailed, UsageRefused
+from svc.cli.globals import Invocation, global_options, json_wanted
+from svc.cli.output import Console, standard_streams
 from svc.cli.root import make_root
 from svc.errors import SvcError
-
-
-class InternalError(CliError):
-    """internal error: {kind}: {detail}"""
-
-    reason = "internal_error"
-    hint = "this is a mistake in svc; --log-stacktrace shows where"
 
 
 def main(
@@ -38,66 +30,62 @@ def main(
     invocation: Invocation | None = None,
 ) -> int:
     """
-    Run one command.
+    Run one command with the words after ``svc``; what is not given is taken from the process.
 
     Args:
-        argv: the words after ``svc``; those of the process by default.
-        stdout: where data goes; that of the process by default.
-        stderr: where lines for people go; that of the process by default.
-        environ: the environment; that of the process by default.
-        invocation: surroundings built by a test, in place of the three before it.
+        invocation: made by a test, in place of the streams and the environment.
 
     Returns:
         The exit status: 0 for success, 1 for any error, other values only where ``svc curl`` was asked for them.
     """
-    if invocation is None:
-        surroundings = os.environ if environ is None else environ
-        console = Console(
-            sys.stdout.buffer if stdout is None else stdout,
-            sys.stderr.buffer if stderr is None else stderr,
-            surroundings,
-        )
-        invocation = Invocation(console, surroundings)
-        if not sys.warnoptions:
-            # What a library finds odd about a certificate is no line for the person who runs a command.
-            warnings.simplefilter("ignore")
+    invocation = invocation or _process_invocation(stdout, stderr, environ)
     console = invocation.console
     words = list(sys.argv[1:] if argv is None else argv)
-    seen: list[click.Context] = []
+    console.json = json_wanted(words)
+    contexts: list[click.Context] = []
     try:
-        status = _run(words, invocation, seen)
+        status = _run(words, invocation, contexts)
         console.flush()
-    except BaseException as error:  # every failure ends as a line and a status, here alone
+    except BaseException as error:  # every failure is reported here, as a line and an exit status
         if isinstance(error, SystemExit | GeneratorExit):
             raise
-        return _failed(error, console, seen)
+        return _report_failure(error, console, contexts)
     return status
 
 
-def _run(words: list[str], invocation: Invocation, seen: list[click.Context]) -> int:
+def _process_invocation(
+    stdout: BinaryIO | None, stderr: BinaryIO | None, environ: Mapping[str, str] | None
+) -> Invocation:
+    environ = os.environ if environ is None else environ
+    process_stdout, process_stderr = standard_streams()
+    console = Console(stdout or process_stdout, stderr or process_stderr, environ)
+    if not sys.warnoptions:
+        # Warnings of libraries about certificates are not meant for the user of a command.
+        warnings.simplefilter("ignore")
+    return Invocation(console, environ, None if sys.stdin is None else sys.stdin.buffer)
+
+
+def _run(words: list[str], invocation: Invocation, contexts: list[click.Context]) -> int:
     root = make_root()
     try:
         with root.make_context("svc", words, obj=invocation) as ctx:
-            seen.append(ctx)
+            contexts.append(ctx)
             result = root.invoke(ctx)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     return result if isinstance(result, int) else 0
 
 
-def _failed(caught: BaseException, console: Console, seen: list[click.Context]) -> int:
+def _report_failure(caught: BaseException, console: Console, contexts: list[click.Context]) -> int:
     error, status = caught, 1
     remarks: tuple[str, ...] = ()
     if isinstance(caught, CommandFailed):
         error, status, remarks = caught.error, caught.status, caught.remarks
     shown = _as_svc_error(error)
-    if isinstance(shown, OutputClosed | OutputFailed):
-        console.abandon_stdout()
-    console.fail(shown, "" if isinstance(shown, UsageRefused | Interrupted) else detail_reason(shown))
-    for remark in remarks:
-        console.tell(f"     {remark}")
-    if _stack_traces_wanted(seen):
-        console.tell("".join(traceback.format_exception(error)).rstrip("\n"))
+    if isinstance(shown, OutputFailed):
+        console.discard_stdout()
+    reason = "" if isinstance(shown, UsageRefused | Interrupted) else shown_reason(shown)
+    console.fail(shown, reason, remarks, traced=error if _stack_trace_wanted(contexts, shown) else None)
     return status
 
 
@@ -112,27 +100,20 @@ def _as_svc_error(error: BaseException) -> SvcError:
     return InternalError(kind=type(error).__name__, detail=error)
 
 
-def detail_reason(error: SvcError) -> str:
-    """
-    Give the precise reason of an error.
-
-    Args:
-        error: any of ours.
-
-    Returns:
-        Its reason, with what it names in braces where the class has more to say.
-    """
+def shown_reason(error: SvcError) -> str:
+    """The precise reason of an error, such as ``fetch_failed{404}``, where the error has one."""
     detail = getattr(error, "detail_reason", error.reason)
     return detail if isinstance(detail, str) else error.reason
 
 
-def _stack_traces_wanted(seen: list[click.Context]) -> bool:
-    if not seen:
+def _stack_trace_wanted(contexts: list[click.Context], error: SvcError) -> bool:
+    if not contexts:
         return False
     try:
-        return global_options(seen[0]).stack_traces
-    except UsageRefused:  # the very error that is being reported
+        options = global_options(contexts[0])
+    except UsageRefused:  # the error that is being reported
         return False
+    return options.error_traces or (options.stack_traces and isinstance(error, InternalError))
 
 
 if __name__ == "__main__":

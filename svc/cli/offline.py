@@ -2,7 +2,7 @@
 ``svc verify`` from its flags to an exit status.
 
 Owns where anchors come from: ``--trust-bundle`` and ``--pq-bundle``, or the Workload API where no trust bundle is
-given; never the evidence. The judgement is :mod:`svc.notary.evidence`.
+given; never the evidence. The verification is :mod:`svc.notary.evidence`.
 """
 
 from __future__ import annotations
@@ -15,58 +15,36 @@ from datetime import UTC, datetime
 from typing import Any
 
 from svc import naming
-from svc.cli.errors import CommandFailed, FileUnreadable, UsageRefused
-from svc.cli.exchange.plan import chosen_profile, identities
+from svc.cli.errors import CliError, CommandFailed, FileUnreadable, UsageRefused
 from svc.cli.globals import GlobalOptions, Invocation
 from svc.cli.output import Console
+from svc.cli.verification_flags import chosen_profile, parse_identities
 from svc.errors import SvcError, printable
 from svc.identity.archive import TYPE as ARCHIVE_TYPE
 from svc.identity.bundle import BundleMalformed, BundleSet
 from svc.identity.documents import MAX_BUNDLE_OCTETS, load_document
 from svc.identity.spiffeid import SpiffeID, TrustDomain, TrustDomainMalformed
 from svc.identity.trustbundle import BundleNeedsTrustDomain, parse_bundle_file, parse_pq_bundle_file
-from svc.notary.errors import ChainUntrusted, TrustDomainUnknown
-from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, Verification, verify_offline
+from svc.notary.errors import NotaryError, SignerChainUntrusted, SignerTrustDomainUnknown
+from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
-from svc.notary.refusals import NoAnchor
 from svc.notary.report import receipt_report, statement_report
 from svc.notary.verification import Anchors
 from svc.workload.address import socket_path
 from svc.workload.files import read_trusted
 
 
-class BundleUnusable(BundleMalformed):
-    """{path} is no usable bundle file: {defect}"""
-
-    reason = "bundle_malformed"
-
-
-class BundleUnnamed(BundleUnusable):
-    """{path} does not say whose roots it holds"""
-
-    reason = "bundle_needs_trust_domain"
-    hint = "name the trust domain with --trust-domain"
-
-
 @dataclass(frozen=True, slots=True)
 class VerifyPlan:
     """
-    Everything that one ``svc verify`` does.
+    The parsed flags of one ``svc verify``.
 
     Args:
-        path: the evidence.
-        options: the global options.
-        profile: the local profile.
-        expected: the identities that are expected; none means any.
-        issuers: the central issuers.
-        trust_bundles: files with SPIFFE roots.
-        trust_domain: whose roots they are, where a file does not say it.
-        pq_bundle: the file with post-quantum roots.
-        require_trusted_time: whether the signer's word for the time is refused.
-        print_workload: whether the statement's report is printed.
-        print_receipt: whether the receipt's report is printed.
-        json: whether one JSON object is printed.
+        path: the evidence file.
+        expected: the accepted identities; none means any.
+        trust_domain: whose roots a bundle file holds that does not name a trust domain.
+        require_trusted_time: whether a time that only the signer asserts is refused.
     """
 
     path: str
@@ -86,29 +64,15 @@ class VerifyPlan:
     def read(
         cls, path: str, values: Mapping[str, Any], options: GlobalOptions, environ: Mapping[str, str]
     ) -> VerifyPlan:
-        """
-        Make a plan of the flags.
-
-        Args:
-            path: the one argument.
-            values: the flags of the command by name.
-            options: the global options.
-            environ: the environment.
-
-        Returns:
-            The plan.
-
-        Raises:
-            UsageRefused: a value or a combination that makes no sense.
-        """
+        """Check and parse the flags of the command, given by name."""
         if values["trust_domain"] is not None and not values["trust_bundle"]:
             raise UsageRefused("--trust-domain says whose roots a file holds", "give --trust-bundle FILE as well")
         return cls(
             path=path,
             options=options,
             profile=chosen_profile(values["profile"], environ),
-            expected=identities(values["expect_id"], naming.ENV_EXPECT_ID, environ, "--expect-id"),
-            issuers=identities(values["issuer"], naming.ENV_ISSUERS, environ, "--issuer"),
+            expected=parse_identities(values["expect_id"], naming.ENV_EXPECT_ID, environ, "--expect-id"),
+            issuers=parse_identities(values["issuer"], naming.ENV_ISSUERS, environ, "--issuer"),
             trust_bundles=tuple(values["trust_bundle"]),
             trust_domain=_trust_domain(values["trust_domain"]),
             pq_bundle=values["pq_bundle"] or environ.get(naming.ENV_PQ_BUNDLE) or None,
@@ -119,25 +83,13 @@ class VerifyPlan:
         )
 
 
-def verify(plan: VerifyPlan, invocation: Invocation, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> int:
-    """
-    Carry out ``svc verify``.
-
-    Args:
-        plan: what to do.
-        invocation: the surroundings.
-        now: tells the time.
-
-    Returns:
-        0: everything holds.
-
-    Raises:
-        CommandFailed: the evidence does not hold, or there is nothing to judge it with.
-        SvcError: a file cannot be read.
-    """
-    verification = Verification()
+def run_verify(
+    plan: VerifyPlan, invocation: Invocation, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> int:
+    """Carry out ``svc verify``; returns the exit status 0, else raises ``CommandFailed`` or the error of a file."""
+    verification = VerificationResult()
     try:
-        evidence = EvidenceFile.parse(read_file(plan.path, MAX_EVIDENCE))
+        evidence = EvidenceFile.parse(_read_file(plan.path, MAX_EVIDENCE))
         verification = verify_offline(
             evidence,
             profile=plan.profile,
@@ -148,7 +100,7 @@ def verify(plan: VerifyPlan, invocation: Invocation, now: Callable[[], datetime]
             require_trusted_time=plan.require_trusted_time,
         )
     except SvcError as error:
-        verification = Verification(error=error)
+        verification = VerificationResult(error=error)
         if plan.json:
             _print_json(verification, plan, invocation.console)
         raise CommandFailed(error, remarks=_remarks(plan, error)) from error
@@ -156,35 +108,22 @@ def verify(plan: VerifyPlan, invocation: Invocation, now: Callable[[], datetime]
     return 0
 
 
-def read_file(path: str, limit: int) -> bytes:
-    """
-    Read a file that the user names.
-
-    Args:
-        path: the file.
-        limit: the largest accepted size.
-
-    Returns:
-        Its content; one octet more than the limit at most.
-
-    Raises:
-        FileUnreadable: the system refused.
-    """
+def _read_file(path: str, limit: int) -> bytes:
+    """Read up to one octet more than the limit, so that a parser refuses a larger file."""
     try:
         with open(path, "rb") as file:
             return file.read(limit + 1)
     except OSError as error:
-        detail = (error.strerror or str(error)).lower()
-        raise FileUnreadable(path=path, detail=detail) from error
+        raise FileUnreadable(path=path, detail=(error.strerror or str(error)).lower()) from error
 
 
 def _remarks(plan: VerifyPlan, error: SvcError) -> tuple[str, ...]:
-    """Name where the roots came from, where it may be that they are the wrong ones."""
-    if not isinstance(error, ChainUntrusted | TrustDomainUnknown):
+    """Name the origin of the roots where a chain was not trusted: they may be the wrong ones."""
+    if not isinstance(error, SignerChainUntrusted | SignerTrustDomainUnknown):
         return ()
     spiffe = ", ".join(plan.trust_bundles) or f"the Workload API at {plan.options.spiffe_socket}"
     pq = "" if plan.pq_bundle is None else f"; post-quantum roots from {plan.pq_bundle}"
-    return (printable(f"judged with the SPIFFE roots from {spiffe}{pq}", 1000),)
+    return (printable(f"checked against the SPIFFE roots from {spiffe}{pq}", 1000),)
 
 
 def _trust_domain(text: str | None) -> TrustDomain | None:
@@ -201,12 +140,12 @@ def _anchors(plan: VerifyPlan, invocation: Invocation) -> Anchors:
         return _file_anchors(plan)
     if not plan.options.socket_given and not os.path.exists(socket_path(plan.options.spiffe_socket)):
         if plan.pq_bundle is None or plan.profile is not Profile.PQ:
-            raise NoAnchor
+            raise NotaryError("no_anchor")
         return Anchors(BundleSet(), _pq_file(plan))
-    from svc.cli.exchange.reactor import workload_bundles
-    from svc.cli.exchange.trust import read_pq_anchors
+    from svc.cli.reactor import read_workload_bundles
+    from svc.cli.trust import read_pq_anchors
 
-    spiffe = workload_bundles(plan.options, invocation.console)
+    spiffe = read_workload_bundles(plan.options, invocation.console)
     pq = _pq_file(plan) if plan.pq_bundle else read_pq_anchors(plan.profile, None, plan.options.spiffe_socket)
     return Anchors(spiffe, pq)
 
@@ -214,31 +153,25 @@ def _anchors(plan: VerifyPlan, invocation: Invocation) -> Anchors:
 def _file_anchors(plan: VerifyPlan) -> Anchors:
     spiffe, archived = BundleSet(), BundleSet()
     for path in plan.trust_bundles:
-        data = _trusted(path)
-        spiffe = _joined(path, spiffe, _parsed(path, data, lambda data: parse_bundle_file(data, plan.trust_domain)))
-        if is_archive(data):
-            archived = _joined(path, archived, _parsed(path, data, parse_pq_bundle_file))
+        data = _read_bundle(path)
+        spiffe = _merged(path, spiffe, _parsed(path, data, lambda data: parse_bundle_file(data, plan.trust_domain)))
+        if _is_archive(data):
+            archived = _merged(path, archived, _parsed(path, data, parse_pq_bundle_file))
     named = plan.pq_bundle is not None or not plan.profile.needs_post_quantum
     return Anchors(spiffe, _pq_file(plan) if named else archived)
 
 
-def is_archive(data: bytes) -> bool:
-    """
-    Tell a bundle archive, which holds SPIFFE roots and post-quantum roots, from other bundle files.
-
-    Args:
-        data: the content of a file that was read as a bundle.
-
-    Returns:
-        True for an archive.
-    """
+def _is_archive(data: bytes) -> bool:
+    """Whether a bundle file is an archive, which holds SPIFFE roots and post-quantum roots."""
     return data.lstrip().startswith(b"{") and load_document(data).get("type") == ARCHIVE_TYPE
 
 
-def _joined(path: str, bundles: BundleSet, more: BundleSet) -> BundleSet:
+def _merged(path: str, bundles: BundleSet, more: BundleSet) -> BundleSet:
     for bundle in more:
         if bundle.trust_domain in bundles:
-            raise BundleUnusable(path=path, defect=f"another file holds the roots of {bundle.trust_domain}")
+            raise CliError(
+                "bundle_malformed", path=path, defect=f"another file holds the roots of {bundle.trust_domain}"
+            )
         bundles = bundles.replace(bundle)
     return bundles
 
@@ -246,12 +179,12 @@ def _joined(path: str, bundles: BundleSet, more: BundleSet) -> BundleSet:
 def _pq_file(plan: VerifyPlan) -> BundleSet:
     if plan.pq_bundle is None or not plan.profile.needs_post_quantum:
         return BundleSet()
-    return _parsed(plan.pq_bundle, _trusted(plan.pq_bundle), parse_pq_bundle_file)
+    return _parsed(plan.pq_bundle, _read_bundle(plan.pq_bundle), parse_pq_bundle_file)
 
 
-def _trusted(path: str) -> bytes:
+def _read_bundle(path: str) -> bytes:
     if not os.path.lexists(path):
-        # Said before anything is said of the folder that it is not in.
+        # Reported before the checks of its folder.
         raise FileUnreadable(path=path, detail="no such file or directory")
     return read_trusted(path, max_bytes=MAX_BUNDLE_OCTETS)
 
@@ -260,18 +193,18 @@ def _parsed(path: str, data: bytes, parse: Callable[[bytes], BundleSet]) -> Bund
     try:
         return parse(data)
     except BundleNeedsTrustDomain as error:
-        raise BundleUnnamed(path=path, defect=error.defect) from error
+        raise CliError("bundle_needs_trust_domain", path=path) from error
     except BundleMalformed as error:
-        raise BundleUnusable(path=path, defect=error.defect) from error
+        raise CliError("bundle_malformed", path=path, defect=error.defect) from error
 
 
-def _print(verification: Verification, evidence: EvidenceFile, plan: VerifyPlan, console: Console) -> None:
+def _print(verification: VerificationResult, evidence: EvidenceFile, plan: VerifyPlan, console: Console) -> None:
     statement, receipt = verification.statement, verification.receipt
     if plan.profile.warning:
         console.warn(plan.profile.warning)
     console.warn(TIME_ASSERTED)
     if plan.print_workload and statement is not None:
-        console.tell(str(statement_report(statement, time_asserted=True)).rstrip("\n"))
+        console.write_stderr(str(statement_report(statement, time_asserted=True)).rstrip("\n"))
     if plan.print_receipt and receipt is not None:
         report = receipt_report(
             receipt,
@@ -279,7 +212,7 @@ def _print(verification: Verification, evidence: EvidenceFile, plan: VerifyPlan,
             response_body=evidence.response_body,
             time_asserted=True,
         )
-        console.tell(str(report).rstrip("\n"))
+        console.write_stderr(str(report).rstrip("\n"))
     if plan.json:
         _print_json(verification, plan, console)
         return
@@ -289,7 +222,7 @@ def _print(verification: Verification, evidence: EvidenceFile, plan: VerifyPlan,
     console.write_text(f"receipt {found}\n" if receipt is not None else f"receipt: {found}\n")
 
 
-def _print_json(verification: Verification, plan: VerifyPlan, console: Console) -> None:
+def _print_json(verification: VerificationResult, plan: VerifyPlan, console: Console) -> None:
     statement, receipt = verification.statement, verification.receipt
     document = {
         "workload": None if statement is None else {"id": statement.id, "claims": statement.claims},

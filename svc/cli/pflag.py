@@ -4,7 +4,7 @@ Arguments by the rules of pflag, on top of click.
 Owns how words become flags and arguments: a boolean flag never takes the next word, ``--b=false`` and ``-b=false`` set
 it, ``-v -2``, ``-v=-2`` and ``-v-2`` are one thing, short flags combine (``-is``), flags and arguments mix in any
 order, ``--`` ends the flags, no name is abbreviated, the last of several values wins. On a group parsing stops at the
-name of the command. Knows no flag of the product.
+name of the command.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ class PflagParser:
     Splits the words of one command into flags and arguments.
 
     Args:
-        flags: every flag of the command.
-        argument: the positional parameter, if the command has one.
         interspersed: False for a group: the first argument ends the parsing.
-        ctx: the command, for hints.
+        hints: for flags of another program that users try here, by name.
     """
 
-    #: click asks for it after parsing.
+    #: Read by click after parsing.
     _opt_prefixes: Final = frozenset({"-", "--"})
 
     def __init__(
@@ -40,25 +38,21 @@ class PflagParser:
         *,
         interspersed: bool = True,
         ctx: click.Context | None = None,
+        hints: Mapping[str, str] | None = None,
     ) -> None:
         self._names: dict[str, Flag] = {name: flag for flag in flags for name in flag.opts}
         self._argument = argument
         self._interspersed = interspersed
         self._ctx = ctx
+        self._hints = hints or {}
 
     def parse_args(self, args: Sequence[str]) -> tuple[Mapping[str, Any], list[str], list[click.Parameter]]:
         """
-        Parse the words of a command.
-
-        Args:
-            args: the words after the command's name.
+        Parse the words after a command's name; click's own parser has this method.
 
         Returns:
-            The value of each flag by its name, the words left over (those of a group's command), and the order in which
-            the flags came.
-
-        Raises:
-            UsageRefused: an unknown flag, a flag without its value, a value that is not boolean, bad syntax.
+            The value of each flag by its name, the words left over (those of a group's command), and the flags in the
+            order in which they came.
         """
         self._values: dict[str, Any] = {}
         self._order: list[click.Parameter] = []
@@ -90,7 +84,7 @@ class PflagParser:
             raise UsageRefused(f'bad flag syntax "{word}"', help_suggestion(self._ctx))
         flag = self._names.get(name)
         if flag is None:
-            raise UsageRefused(f"unknown flag {name}", self._nearest(name))
+            raise UsageRefused(f"unknown flag {name}", self._hint(name))
         if not flag.takes_value:
             self._set_bool(flag, value if equals else "true")
         elif equals:
@@ -105,7 +99,7 @@ class PflagParser:
             flag = self._names.get(f"-{letter}")
             if flag is None:
                 where = "" if word == f"-{letter}" else f" in {word}"
-                raise UsageRefused(f"unknown flag -{letter}{where}", help_suggestion(self._ctx))
+                raise UsageRefused(f"unknown flag -{letter}{where}", self._hint(f"-{letter}"))
             if letters.startswith("=") and len(letters) > 1:
                 value, letters = letters[1:], ""
                 self._set(flag, value) if flag.takes_value else self._set_bool(flag, value)
@@ -120,7 +114,7 @@ class PflagParser:
     def _next(self, flag: Flag, name: str, pending: list[str]) -> str:
         if pending:
             return pending.pop()
-        raise UsageRefused(f"flag {name} needs a value", f"expected: {name} {flag.metavar or 'VALUE'}")
+        raise UsageRefused(f"flag {name} needs a value", f"expected: {name} {flag.metavar or 'VALUE'}{flag.advice}")
 
     def _set_bool(self, flag: Flag, text: str) -> None:
         value = parse_bool(text)
@@ -131,12 +125,14 @@ class PflagParser:
 
     def _set(self, flag: Flag, value: str) -> None:
         if flag.multiple:
-            self._values.setdefault(flag.name or "", []).append(value)
+            self._values.setdefault(flag.destination, []).append(flag.collected(value))
         else:
             self._values[flag.name or ""] = value
         self._order.append(flag)
 
-    def _nearest(self, name: str) -> str:
+    def _hint(self, name: str) -> str:
+        if name in self._hints:
+            return self._hints[name]
         longs = [known for known, flag in self._names.items() if known.startswith("--") and not flag.hidden]
         close = difflib.get_close_matches(name, longs, n=1)
         return f"did you mean {close[0]}" if close else help_suggestion(self._ctx)
@@ -146,13 +142,16 @@ class PflagCommand(click.Command):
     """A click command whose words are parsed by :class:`PflagParser`."""
 
     interspersed = True
+    #: See :class:`PflagParser`.
+    unknown_flag_hints: Mapping[str, str] = {}
 
     def make_parser(self, ctx: click.Context) -> Any:
         """Build the parser that click uses."""
         params = self.get_params(ctx)
         arguments = [param for param in params if isinstance(param, click.Argument)]
         flags = [param for param in params if isinstance(param, Flag)]
-        return PflagParser(flags, arguments[0] if arguments else None, interspersed=self.interspersed, ctx=ctx)
+        argument = arguments[0] if arguments else None
+        return PflagParser(flags, argument, interspersed=self.interspersed, ctx=ctx, hints=self.unknown_flag_hints)
 
 
 class PflagGroup(PflagCommand, click.Group):
@@ -161,14 +160,5 @@ class PflagGroup(PflagCommand, click.Group):
     interspersed = False
 
     def short_text(self, name: str) -> str:
-        """
-        Give the line of a command in the help of the group.
-
-        Args:
-            name: the command.
-
-        Returns:
-            One line.
-        """
-        command = self.commands[name]
-        return command.get_short_help_str(limit=100)
+        """The line of a command in the help of the group."""
+        return self.commands[name].get_short_help_str(limit=100)

@@ -1,8 +1,8 @@
 """
-The root command and the table of commands below it.
+The root command, the table of commands below it, and the commands ``help`` and ``version``.
 
-A command's module is imported when the command runs, never for the help of the root: its line there stands in the
-table.
+The module of another command is imported when the command runs, never for the help of the root: its line there is in
+the table.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ import click
 
 from svc import __version__
 from svc.cli.errors import UsageRefused
-from svc.cli.flags import bool_flag
-from svc.cli.globals import Invocation, SvcGroup, global_options
+from svc.cli.flags import Arguments, bool_flag
+from svc.cli.globals import Invocation, SvcCommand, SvcGroup, global_options
 from svc.cli.helptext import render_help
 
-#: Name of a command: its module, its line in the help of the root, whether it is shown there.
+#: Name of a command: module and attribute, its line in the help of the root, whether it is shown there.
 COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
-    "completion": ("svc.cli.completion", "print a shell completion script", True),
-    "curl": ("svc.cli.curl", "send one HTTP request and verify who answered and the signed receipt", True),
-    "help": ("svc.cli.helpcmd", "help about any command", True),
-    "verify": ("svc.cli.verify", "verify saved evidence offline", True),
-    "version": ("svc.cli.version", "print the version", True),
-    "__complete": ("svc.cli.completion", "answer a shell's question", False),
+    "completion": ("svc.cli.completion:command", "print a shell completion script", True),
+    "curl": (
+        "svc.cli.curl.command:command",
+        "send one HTTP request and verify who answered and the signed receipt",
+        True,
+    ),
+    "help": ("svc.cli.root:help_command", "help about any command", True),
+    "verify": ("svc.cli.verify:command", "verify saved evidence offline", True),
+    "version": ("svc.cli.root:version_command", "print the version", True),
+    "__complete": ("svc.cli.completion:complete_command", "answer a shell's question", False),
 }
 _HELP: Final = """
 svc gives every workload a verifiable, quantum-safe identity and gives every request a receipt.
@@ -37,19 +41,11 @@ class RootGroup(SvcGroup):
     """The command ``svc`` itself."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands that the help shows."""
-        return sorted(name for name, (_module, _text, shown) in COMMANDS.items() if shown)
+        """The commands that the help shows."""
+        return sorted(name for name, (_place, _text, shown) in COMMANDS.items() if shown)
 
     def short_text(self, name: str) -> str:
-        """
-        Give the help line of a command without importing it.
-
-        Args:
-            name: the command.
-
-        Returns:
-            One line.
-        """
+        """The help line of a command, which is not imported for it."""
         return COMMANDS[name][1]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -57,53 +53,55 @@ class RootGroup(SvcGroup):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        attribute = "complete_command" if cmd_name == "__complete" else "command"
-        command: click.Command = getattr(import_module(entry[0]), attribute)
+        module, _colon, attribute = entry[0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:
-        """Find the command that the words name, or say which there are."""
+        """Find the command that the words name."""
         command = self.get_command(ctx, args[0])
         if command is None:
-            raise unknown_command(args[0], self.list_commands(ctx))
+            raise _unknown_command(args[0], self.list_commands(ctx))
         return args[0], command, args[1:]
 
 
-def unknown_command(name: str, known: list[str]) -> UsageRefused:
-    """
-    Name a command that does not exist.
-
-    Args:
-        name: what was typed.
-        known: the commands there are.
-
-    Returns:
-        The error to raise.
-    """
+def _unknown_command(name: str, known: list[str]) -> UsageRefused:
     close = difflib.get_close_matches(name, known, n=1)
     guess = f"did you mean {close[0]}? " if close else ""
     return UsageRefused(f'unknown command "{name}"', f"{guess}the commands are {', '.join(known)}")
 
 
-def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+def _print_version(ctx: click.Context) -> None:
+    invocation = ctx.find_object(Invocation)
+    if invocation is not None:
+        invocation.console.write_text(f"svc {__version__}\n")
+
+
+def _version_flag(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if wanted:
-        invocation = ctx.find_object(Invocation)
-        if invocation is not None:
-            invocation.console.write_text(version_line())
+        _print_version(ctx)
         ctx.exit(0)
 
 
-def version_line() -> str:
-    """
-    Give the line of ``--version`` and ``version``.
-
-    Returns:
-        The line with its end.
-    """
-    return f"svc {__version__}\n"
+def _run_version(ctx: click.Context, words: tuple[str, ...]) -> None:
+    global_options(ctx)
+    _print_version(ctx)
 
 
-def _run(ctx: click.Context) -> None:
+def _run_help(ctx: click.Context, words: tuple[str, ...]) -> None:
+    global_options(ctx)
+    found = ctx.find_root()
+    for word in words:
+        if not isinstance(found.command, click.Group):
+            raise UsageRefused(f'{found.command_path} has no command "{word}"', "it takes no command below it")
+        command = found.command.get_command(found, word)
+        if command is None:
+            raise _unknown_command(word, found.command.list_commands(found))
+        found = click.Context(command, info_name=word, parent=found)
+    ctx.obj.console.write_text(render_help(found, ctx.obj.console.width))
+
+
+def _run_root(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         global_options(ctx)
         invocation: Any = ctx.obj
@@ -111,19 +109,30 @@ def _run(ctx: click.Context) -> None:
 
 
 def make_root() -> RootGroup:
-    """
-    Build the root command.
-
-    Returns:
-        A group whose commands are imported on use.
-    """
+    """Build the root command."""
     version = bool_flag("--version", "print the version", is_eager=True, expose_value=False)
-    version.callback = _version
+    version.callback = _version_flag
     return RootGroup(
         "svc",
         params=[version],
-        callback=click.pass_context(_run),
+        callback=click.pass_context(_run_root),
         invoke_without_command=True,
         help=_HELP,
         add_help_option=False,
     )
+
+
+help_command = SvcCommand(
+    "help",
+    params=[Arguments("words", "[command path]", minimum=0, maximum=None, noun="command")],
+    callback=click.pass_context(_run_help),
+    help="Help about any command: give its name, or the names on the way to it.",
+    add_help_option=False,
+)
+version_command = SvcCommand(
+    "version",
+    params=[Arguments("words", "", minimum=0, maximum=0, noun="argument")],
+    callback=click.pass_context(_run_version),
+    help="Print the version of the command line; the same as svc --version.",
+    add_help_option=False,
+)

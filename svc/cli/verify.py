@@ -6,46 +6,38 @@ from typing import Any
 
 import click
 
-from svc.cli.flags import OneOf, Words, bool_flag, value_flag
+from svc.cli.flags import ISSUER_FLAG, PROFILE_FLAG, Arguments, OneOf, bool_flag, value_flag
 from svc.cli.globals import SvcCommand, global_options
 
 
 def _run(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     options = global_options(ctx)
-    from svc.cli.offline import VerifyPlan, verify
+    from svc.cli.offline import VerifyPlan, run_verify
 
-    return verify(VerifyPlan.read(words[0], values, options, ctx.obj.environ), ctx.obj)
+    return run_verify(VerifyPlan.read(words[0], values, options, ctx.obj.environ), ctx.obj)
 
-
-_PROFILE = value_flag(
-    "--profile",
-    "string",
-    "signatures demanded: hybrid, pq, classical or cnsa2 (SVC_PROFILE)",
-    type=OneOf("hybrid", "pq", "classical", "cnsa2"),
-)
-_PROFILE.shown_default = "hybrid"
 
 command = SvcCommand(
     "verify",
     params=[
         value_flag("--expect-id", "SPIFFE-ID", "the workload's identity; repeatable (SVC_EXPECT_ID)", multiple=True),
-        value_flag("--issuer", "SPIFFE-ID", "central issuer of statements; repeatable (SVC_ISSUERS)", multiple=True),
+        ISSUER_FLAG,
         value_flag("-o --output", "string", "text, or json for one object", type=OneOf("text", "json"), default="text"),
         value_flag("--pq-bundle", "FILE", "post-quantum roots, or an archive (SVC_PQ_BUNDLE)"),
         bool_flag("--print-receipt", "pretty-print the signed request receipt"),
         bool_flag("--print-workload", "pretty-print the workload identity statement"),
-        _PROFILE,
+        PROFILE_FLAG,
         bool_flag("--require-trusted-time", "refuse a time that only the signer asserts"),
         value_flag("--trust-bundle", "FILE", "SPIFFE roots: PEM, SPIFFE bundle or archive; repeatable", multiple=True),
         value_flag("--trust-domain", "string", "whose roots a PEM file or single SPIFFE bundle holds"),
-        Words("words", "FILE", least=1, most=1, noun="FILE"),
+        Arguments("words", "FILE", minimum=1, maximum=1, noun="FILE"),
     ],
     callback=click.pass_context(_run),
     help="""
-    Verify evidence that svc curl --save-evidence wrote. No network is needed: statement and receipt are judged at the
+    Verify evidence that svc curl --save-evidence wrote. No network is needed: statement and receipt are verified at the
     time that they claim to be from, against roots that come from the user, never from the file.
 
-    Without --trust-bundle the roots of the Workload API count, where its socket is there.
+    Without --trust-bundle the roots of the Workload API are used, where its socket exists.
     """,
     epilog="""
 Examples:

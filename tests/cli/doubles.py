@@ -1,7 +1,7 @@
 """
-A server with a notary, a network and an engine that live in memory, for the tests of ``svc curl``.
+A server with a notary and the network of an exchange, both in memory, for the tests of ``svc curl``.
 
-The server is right by default; a test changes the one thing that it is about.
+The server is correct by default; a test changes one property of it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,25 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone, Connection
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from svc.cli.exchange.channel import HttpChannel
-from svc.cli.exchange.judgement import Trust
-from svc.cli.exchange.line import Connected
-from svc.cli.exchange.plan import CurlPlan
-from svc.cli.exchange.reactor import limited
+from svc.cli.curl.connection import HttpChannel, OpenConnection
 from svc.cli.globals import Invocation
 from svc.cli.main import main
 from svc.cli.output import Console
+from svc.cli.trust import Trust
 from svc.identity import BundleSet, certificate_sha256, verify_svid
-from svc.notary.access import artifact_answer, pending_answer, receipt_location
-from svc.notary.exchange import BodySeen, Exchange, Peer, TlsFacts, split_target
+from svc.notary.access import artifact_response, pending_response, receipt_location
+from svc.notary.credentials import CredentialSet
+from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts, split_target
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
 from svc.notary.level import Level
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction, receipt_payload, sign_receipt, with_disclosures
 from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode
 from svc.testing.ca import TestAuthority
 from svc.transport.evidence import PeerEvidence
-from svc.wire.fields import Field, joined
+from svc.wire.fields import Field, encode_fields
 from svc.wire.http1 import End, RequestHead, RequestParser
 
 NOW = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
@@ -76,15 +73,15 @@ class World:
         self.server = self.authority.svid(server_path)
         self.client = self.own_authority.svid("/ns/web/sa/fe")
 
-    def generation_of(self, svid: Any, facts: WorkloadFacts | None = None) -> Generation:
+    def generation_of(self, svid: Any, facts: WorkloadFacts | None = None) -> CredentialSet:
         """Issue the credentials of a workload."""
         chain, key = self.pq_authority.pq_leaf(svid)
         leaf = PqLeaf(chain, key, svid.not_after)
-        told = facts or WorkloadFacts.explicit(namespace="pay", service_account="api", pod_name="api-7c")
-        return Generation.issue(svid, leaf, told, self.profile, NOW, counted)
+        stated = facts or WorkloadFacts.explicit(namespace="pay", service_account="api", pod_name="api-7c")
+        return CredentialSet.issue(svid, leaf, stated, self.profile, NOW, counted)
 
     @cached_property
-    def generation(self) -> Generation:
+    def generation(self) -> CredentialSet:
         """The credentials of the server."""
         return self.generation_of(self.server)
 
@@ -100,13 +97,13 @@ class World:
 
     @cached_property
     def peer(self) -> PeerEvidence:
-        """The server in the client's eyes."""
+        """The server as the client verified it."""
         evidence = verify_svid(self.server.chain, self.bundles, NOW)
         return PeerEvidence(evidence, "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", "1.3", True, self.client)
 
 
 @cache
-def right_world() -> World:
+def default_world() -> World:
     """The world of most tests, made once: keys take time."""
     return World()
 
@@ -138,7 +135,7 @@ class NotaryServer:
     body: bytes = BODY
     fields: list[Field] = field(default_factory=list)
     edit_head: Callable[[list[Field]], list[Field]] = list
-    edit_exchange: Callable[[Exchange], Exchange] = lambda exchange: exchange
+    edit_exchange: Callable[[RecordedExchange], RecordedExchange] = lambda exchange: exchange
     edit_statement: Callable[[bytes], bytes] = lambda envelope: envelope
     edit_receipt: Callable[[bytes], bytes] = lambda envelope: envelope
     statement_status: int = 200
@@ -147,7 +144,7 @@ class NotaryServer:
     retry_after: bytes | None = b"1"
     trailers: list[Field] = field(default_factory=list)
     closes: bool = False
-    generation: Generation | None = None
+    generation: CredentialSet | None = None
     truncate: bool = False
     seen: list[RequestHead] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
@@ -157,18 +154,18 @@ class NotaryServer:
         self.receipts: dict[str, bytes] = {}
 
     @property
-    def signing(self) -> Generation:
+    def signing(self) -> CredentialSet:
         """The credentials that sign."""
         return self.generation or self.world.generation
 
     def answer(self, head: RequestHead, body: bytes) -> bytes:
-        """Answer a request."""
+        """Response a request."""
         self.seen.append(head)
         self.bodies.append(body)
         path = head.target.partition(b"?")[0].decode()
         if path.startswith("/.well-known/svc-notary/v1/statements/"):
             envelope = self.edit_statement(self.signing.statement.envelope.serialize())
-            answer = artifact_answer(self.signing.statement.id, envelope)
+            answer = artifact_response(self.signing.statement.id, envelope)
             return self._written(self.statement_status, list(answer.headers), envelope)
         if path.startswith("/.well-known/svc-notary/"):
             return self._receipt(path)
@@ -177,7 +174,7 @@ class NotaryServer:
     def _receipt(self, path: str) -> bytes:
         if self.pending:
             self.pending -= 1
-            answer = pending_answer()
+            answer = pending_response()
             fields = [pair for pair in answer.headers if pair[0] != b"Retry-After"]
             if self.retry_after is not None:
                 fields.append((b"Retry-After", self.retry_after))
@@ -202,7 +199,7 @@ class NotaryServer:
         fields = self.edit_head(fields)
         if self.trailers:
             start = self._start(self.status, [*fields, (b"Transfer-Encoding", b"chunked")])
-            return start + b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(self.body), self.body, joined(self.trailers))
+            return start + b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(self.body), self.body, encode_fields(self.trailers))
         sent = b"" if head.method == b"HEAD" or self.status in (204, 304) else self.body
         if self.truncate:
             sent = sent[:-1]
@@ -211,7 +208,7 @@ class NotaryServer:
     def _signed(self, head: RequestHead, body: bytes, nonce: str, fields: list[Field]) -> bytes:
         world = self.world
         path, query = split_target(head.target)
-        exchange = Exchange(
+        exchange = RecordedExchange(
             level=Level.SIGN_REQUEST,
             nonce=nonce,
             jti="Dw4NDAsKCQgHBgUEAwIBAA",
@@ -225,11 +222,11 @@ class NotaryServer:
             query=query,
             version="1.1",
             request_headers=head.fields,
-            request_body=BodySeen.of(body),
+            request_body=BodySummary.of(body),
             request_trailers=(),
             status=self.status,
             response_headers=fields,
-            response_body=BodySeen.of(b"" if head.method == b"HEAD" else self.body),
+            response_body=BodySummary.of(b"" if head.method == b"HEAD" else self.body),
             response_trailers=self.trailers,
             received=NOW,
             completed=NOW + timedelta(milliseconds=3),
@@ -245,7 +242,7 @@ class NotaryServer:
 
     def _start(self, status: int, fields: list[Field]) -> bytes:
         closing = [(b"Connection", b"close")] if self.closes else []
-        return b"HTTP/1.1 %d Told So\r\n" % status + joined([*fields, *closing]) + b"\r\n"
+        return b"HTTP/1.1 %d Any Phrase\r\n" % status + encode_fields([*fields, *closing]) + b"\r\n"
 
 
 class LoopTransport:
@@ -317,7 +314,7 @@ class MemoryDialer:
 
     Args:
         server: answers.
-        peer: who it is in the client's eyes; None for plain http.
+        peer: its identity as the client verified it; None for plain http.
         ends: whether the server ends each connection after its answer.
     """
 
@@ -327,12 +324,12 @@ class MemoryDialer:
         self.ends = ends
         self.slow = slow
         self.errors: list[Exception] = []
-        self.before: list[Connected | None] = []
+        self.previous: list[OpenConnection | None] = []
         self.transports: list[LoopTransport] = []
 
-    async def dial(self, before: Connected | None) -> Connected:
-        """See :class:`svc.cli.exchange.line.Dialer`."""
-        self.before.append(before)
+    async def dial(self, previous: OpenConnection | None) -> OpenConnection:
+        """See :class:`svc.cli.curl.exchange.ExchangeContext`."""
+        self.previous.append(previous)
         if self.errors:
             raise self.errors.pop(0)
         channel = HttpChannel("api.test:8443")
@@ -340,10 +337,10 @@ class MemoryDialer:
         self.transports.append(transport)
         channel.makeConnection(transport)  # type: ignore[arg-type]
         self.server.connections += 1
-        return Connected(channel, self.peer)
+        return OpenConnection(channel, self.peer)
 
 
-class MemoryMeans:
+class MemoryContext:
     """
     The outside world of an exchange, in memory.
 
@@ -368,33 +365,19 @@ class MemoryMeans:
         return NOW + timedelta(seconds=self.clock.seconds()) + self.offset
 
     async def trust(self) -> Trust:
-        """See :class:`svc.cli.exchange.conduct.Means`."""
+        """See :class:`svc.cli.curl.exchange.ExchangeContext`."""
         self.trusted += 1
         if self.trust_errors:
             raise self.trust_errors.pop(0)
         return Trust(self.anchors, self.stale_since, self.pq_file)
 
-    def dialer(self) -> MemoryDialer:
-        """See :class:`svc.cli.exchange.conduct.Means`."""
-        return self.memory_dialer
+    async def dial(self, previous: OpenConnection | None) -> OpenConnection:
+        """See :class:`svc.cli.curl.exchange.ExchangeContext`."""
+        return await self.memory_dialer.dial(previous)
 
-
-class MemoryEngine:
-    """
-    Runs an exchange without a reactor.
-
-    Args:
-        means: the outside world.
-    """
-
-    def __init__(self, means: MemoryMeans) -> None:
-        self.means = means
-        self.plans: list[CurlPlan] = []
-
-    def run(self, plan: CurlPlan, invocation: Invocation, work: Any) -> Any:
-        """See :class:`svc.cli.exchange.engine.Engine`."""
-        self.plans.append(plan)
-        return settled(limited(self.means.clock, plan.max_time, work, self.means), self.means.clock)
+    def run(self, work: Any) -> Any:
+        """Run the work of an exchange without a reactor."""
+        return settled(Deferred.fromCoroutine(work(self)), self.clock)
 
 
 def settled(deferred: Deferred[Any], clock: Clock | None = None) -> Any:
@@ -419,17 +402,25 @@ class Ran:
     stderr: str
 
 
-def run_svc(*words: str, environ: Mapping[str, str] | None = None, means: MemoryMeans | None = None) -> Ran:
-    """Run the command line in memory."""
+def run_svc(
+    *words: str,
+    environ: Mapping[str, str] | None = None,
+    context: MemoryContext | None = None,
+    stdin: bytes | None = None,
+) -> Ran:
+    """Run the command line in memory; without octets for it, standard input is closed."""
     stdout, stderr = io.BytesIO(), io.BytesIO()
-    surroundings = {} if environ is None else environ
+    variables = {} if environ is None else environ
     invocation = Invocation(
-        Console(stdout, stderr, surroundings), surroundings, None if means is None else MemoryEngine(means)
+        Console(stdout, stderr, variables),
+        variables,
+        None if stdin is None else io.BytesIO(stdin),
+        None if context is None else context.run,
     )
     status = main(list(words), invocation=invocation)
     return Ran(status, stdout.getvalue(), stderr.getvalue().decode())
 
 
-def replaced(**changes: Any) -> Callable[[Exchange], Exchange]:
+def replaced(**changes: Any) -> Callable[[RecordedExchange], RecordedExchange]:
     """Make what changes an exchange before it is signed."""
     return lambda exchange: dataclasses.replace(exchange, **changes)

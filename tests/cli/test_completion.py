@@ -13,16 +13,16 @@ from tests.cli.doubles import run_svc
 
 
 def offered(*words: str) -> tuple[list[str], int]:
-    """Ask for candidates; give the values and the directive."""
+    """The values and the directive that ``__complete`` prints."""
     *lines, directive = run_svc("__complete", *words).stdout.decode().splitlines()
     return [line.partition("\t")[0] for line in lines], int(directive.removeprefix(":"))
 
 
 class CandidateTests(SynchronousTestCase):
-    """What could stand at the cursor."""
+    """The completions of an unfinished word."""
 
     def test_commands(self) -> None:
-        """Commands are offered by their beginning; the hidden one never is."""
+        """Commands are completed from their first letters; the hidden one never is."""
         self.assertEqual(offered(""), (["completion", "curl", "help", "verify", "version"], 4))
         self.assertEqual(offered("cu"), (["curl"], 4))
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))
@@ -60,7 +60,7 @@ class CandidateTests(SynchronousTestCase):
 
     @given(st.lists(st.text("-=abcuvrl ", max_size=5), max_size=5))
     def test_any_words(self, words: list[str]) -> None:
-        """Any words get an answer; every candidate begins with what was typed."""
+        """Any words are accepted; every candidate begins with what was typed."""
         found, _directive = offered(*words)
         self.assertTrue(all(value.startswith(words[-1] if words else "") for value in found))
 
@@ -75,7 +75,7 @@ class ScriptTests(SynchronousTestCase):
         self.assertEqual(ran.stderr, 'svc: there is no completion for "tcsh"\n     expected: one of bash, fish, zsh\n')
 
     def test_scripts_ask_the_program(self) -> None:
-        """Each script asks svc __complete."""
+        """Each script calls svc __complete."""
         for shell in ("bash", "fish", "zsh"):
             ran = run_svc("completion", shell)
             self.assertEqual(ran.status, 0)

@@ -13,14 +13,14 @@ from tests.cli.doubles import run_svc
 
 
 class ResolveTests(SynchronousTestCase):
-    """What a set of global flags comes to."""
+    """The options that global flags result in."""
 
     def test_defaults(self) -> None:
         """Nothing given shows errors only, as text, from the default socket."""
         self.assertEqual(resolve_globals({}, {}), GlobalOptions(-2, "text", False, DEFAULT_SPIFFE_SOCKET, False))
 
     def test_development(self) -> None:
-        """--debug, --log-devel and SVC_DEBUG are one thing: verbosity 1 and stack traces."""
+        """--debug, --log-devel and SVC_DEBUG are one switch: verbosity 1 and stack traces."""
         wanted = GlobalOptions(1, "text", True, DEFAULT_SPIFFE_SOCKET, False)
         for given_flags, environ in (
             ({"debug": True}, {}),
@@ -64,7 +64,7 @@ class ResolveTests(SynchronousTestCase):
         self.assertEqual((found.spiffe_socket, found.socket_given), ("unix:///flag", True))
 
     def test_environment_booleans(self) -> None:
-        """A switch that is neither true nor false is rejected."""
+        """A boolean variable that is neither true nor false is rejected."""
         self.assertFalse(env_bool({"X": ""}, "X"))
         self.assertTrue(env_bool({"X": "1"}, "X"))
         error = self.assertRaises(UsageRefused, env_bool, {"X": "yes"}, "X")

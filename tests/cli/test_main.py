@@ -1,23 +1,24 @@
-"""Tests of the entry: exit status, what is imported, and how failures end."""
+"""Tests of the entry point: exit status, imports, and how failures are reported."""
 
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.errors import OutputClosed
+from svc.cli.errors import NetworkError
 from svc.cli.main import main
-from tests.cli.doubles import MemoryMeans, NotaryServer, right_world, run_svc
+from tests.cli.doubles import SERVER_ID, MemoryContext, NotaryServer, default_world, run_svc
 
-#: What nobody pays for who only asks for help.
+#: Modules that are slow to import and that help texts do not need.
 _HEAVY = ("twisted", "cryptography", "OpenSSL", "spiffe", "grpc", "rich", "pydantic", "jwt", "httptools", "asyncio")
 
 
 class ImportTests(SynchronousTestCase):
-    """What a command loads."""
+    """The modules that a command imports."""
 
     def loaded(self, *words: str) -> list[str]:
         script = (
@@ -29,31 +30,32 @@ class ImportTests(SynchronousTestCase):
         return ran.stderr.splitlines()
 
     def test_light_commands(self) -> None:
-        """Help, version and completion load nothing heavy."""
+        """Help, version and completion import none of the slow modules."""
         for words in (["--help"], ["help", "curl"], ["curl", "--help"], ["version"], ["completion", "bash"]):
             self.assertEqual(self.loaded(*words), ["[]"], words)
         self.assertEqual(self.loaded("__complete", "curl", "--"), ["[]"])
 
 
 class Gone(io.BytesIO):
-    """Standard output whose reader is gone at the end."""
+    """Standard output whose reader has closed it."""
 
     def flush(self) -> None:
         raise BrokenPipeError
 
 
 class ExitTests(SynchronousTestCase):
-    """How a run ends."""
+    """Exit status and messages of a run."""
 
     def test_broken_pipe(self) -> None:
-        """A reader that goes away is one line and status 1."""
+        """A closed pipe is one line and status 1."""
         stderr = io.BytesIO()
         status = main(["version"], Gone(), stderr, {})
         self.assertEqual(status, 1)
-        self.assertEqual(stderr.getvalue().decode(), f"svc: {OutputClosed()} (output_closed)\n")
+        sentence = "standard output was closed before everything was written"
+        self.assertEqual(stderr.getvalue().decode(), f"svc: {sentence} (output_closed)\n")
 
     def test_broken_pipe_of_a_process(self) -> None:
-        """A real pipe without reader gives the line, and no complaint of the interpreter."""
+        """A real pipe without reader gives the line, and no message of the interpreter."""
         ran = subprocess.run(
             f"{sys.executable} -m svc.cli.main help curl | true; exit ${{PIPESTATUS[0]}}",
             shell=True,
@@ -65,6 +67,38 @@ class ExitTests(SynchronousTestCase):
         self.assertNotIn("Exception ignored", ran.stderr)
         self.assertIn(ran.returncode, (0, 1))
 
+    def test_unwritable_output_of_a_process(self) -> None:
+        """Standard output that is closed or full is one line and status 1; a closed standard error changes nothing."""
+        closed = "svc: cannot write to standard output: it is closed (output_failed)\n"
+        full = "svc: cannot write to standard output: no space left on device (output_failed)\n"
+        for words, redirections, status, expected in (
+            ("--help", ">&-", 1, closed),
+            ("version", "<&- >&-", 1, closed),
+            ("version", ">/dev/full", 1, full),
+            ("version", ">&- 2>&-", 1, ""),
+            ("version", "2>&-", 0, ""),
+            ("nonsense", "2>/dev/full", 1, ""),
+            ("nonsense", "2>&-", 1, ""),
+        ):
+            ran = subprocess.run(
+                ["/bin/sh", "-c", f"{sys.executable} -m svc.cli.main {words} {redirections}"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual((ran.returncode, ran.stderr), (status, expected), (words, redirections))
+
+    def test_closed_descriptors_are_not_reused(self) -> None:
+        """A file that is opened later does not get the number of a closed standard output."""
+        script = (
+            "from svc.cli.output import standard_streams; standard_streams(); "
+            "raise SystemExit(open('/dev/null').fileno())"
+        )
+        ran = subprocess.run(
+            ["/bin/sh", "-c", f'{sys.executable} -c "$0" <&- >&- 2>&-', script], capture_output=True, check=False
+        )
+        self.assertEqual(ran.returncode, 3)
+
     def test_stack_trace(self) -> None:
         """--log-stacktrace adds the stack trace to the lines of an error."""
         plain = run_svc("verify", "/nonexistent/evidence.json")
@@ -74,22 +108,60 @@ class ExitTests(SynchronousTestCase):
         self.assertTrue(traced.stderr.startswith(plain.stderr))
         self.assertIn("Traceback", traced.stderr)
 
+    def test_development_logging(self) -> None:
+        """Development logging adds a stack trace to an internal error, and to no other error."""
+        context = MemoryContext(NotaryServer(default_world()))
+        context.memory_dialer.errors.append(NetworkError("connection_refused", server="api.test:443"))
+        ran = run_svc("--log-devel", "curl", "https://api.test/", context=context)
+        self.assertEqual(ran.status, 1)
+        self.assertNotIn("Traceback", ran.stderr)
+        context = MemoryContext(NotaryServer(default_world()))
+        context.now = None  # type: ignore[assignment]
+        self.assertIn("Traceback", run_svc("--log-devel", "curl", "https://api.test/", context=context).stderr)
+
+    def test_json(self) -> None:
+        """With --log-format json each line of standard error is an object, also for wrong arguments."""
+        for words in (
+            ("--log-format", "json", "nonsense"),
+            ("curl", "--nonsense", "--log-format=json"),
+            ("verify", "--log-format=text", "--log-format", "json", "/nonexistent/evidence.json"),
+            ("curl", "--log-format=json", "-i", "--inject-faults=no-workload-statement", "https://api.test/"),
+        ):
+            ran = run_svc(*words, context=MemoryContext(NotaryServer(default_world())))
+            records = [json.loads(line) for line in ran.stderr.splitlines()]
+            self.assertEqual((ran.status, records[-1]["event"]["name"]), (1, "svc.cli.failed"), words)
+            self.assertTrue(records[-1]["attributes"]["hint"])
+        self.assertEqual(
+            [(each["event"]["name"], each["message"]) for each in records],
+            [
+                ("svc.cli.notice", f"verified server identity: {SERVER_ID}"),
+                ("svc.cli.warning", f"server identity not pinned: {SERVER_ID}"),
+                ("svc.cli.failed", "the response carries no workload statement"),
+            ],
+        )
+        for words in (
+            ("nonsense",),
+            ("--log-format=json", "--log-format=text", "nonsense"),
+            ("x", "--", "--log-format=json"),
+        ):
+            self.assertTrue(run_svc(*words).stderr.startswith("svc: unknown command"), words)
+
     def test_internal_error(self) -> None:
-        """A mistake of the program is said to be one, without a stack trace unless asked for."""
-        means = MemoryMeans(NotaryServer(right_world()))
-        means.now = None  # type: ignore[assignment]
-        ran = run_svc("curl", "https://api.test/", means=means)
+        """An internal error is named as one, without a stack trace unless asked for."""
+        context = MemoryContext(NotaryServer(default_world()))
+        context.now = None  # type: ignore[assignment]
+        ran = run_svc("curl", "https://api.test/", context=context)
         self.assertEqual((ran.status, ran.stdout), (1, b""))
         self.assertIn("internal error: TypeError", ran.stderr)
         self.assertNotIn("Traceback", ran.stderr)
 
     def test_interrupt(self) -> None:
         """An interrupt is one line and status 1."""
-        means = MemoryMeans(NotaryServer(right_world()))
+        context = MemoryContext(NotaryServer(default_world()))
 
         def interrupt() -> None:
             raise KeyboardInterrupt
 
-        means.now = interrupt  # type: ignore[assignment]
-        ran = run_svc("curl", "https://api.test/", means=means)
+        context.now = interrupt  # type: ignore[assignment]
+        ran = run_svc("curl", "https://api.test/", context=context)
         self.assertEqual((ran.status, ran.stderr.splitlines()[-1]), (1, "svc: interrupted"))

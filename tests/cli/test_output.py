@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import errno
 import io
+import json
+from pathlib import Path
 
+from jsonschema import Draft202012Validator
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.errors import OutputClosed, OutputFailed, UsageRefused
+from svc.cli.errors import OutputFailed, UsageRefused
 from svc.cli.output import Console
+from tests.refusals import assert_refused
+
+VALIDATOR = Draft202012Validator(
+    json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "svc.log.1.json").read_text())
+)
 
 
 class Terminal(io.BytesIO):
@@ -19,7 +27,7 @@ class Terminal(io.BytesIO):
 
 
 class Broken(io.BytesIO):
-    """A stream whose reader is gone, or whose disk is full."""
+    """A stream that raises an error, as a closed pipe or a full disk does."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__()
@@ -33,14 +41,14 @@ class Broken(io.BytesIO):
 
 
 class ConsoleTests(SynchronousTestCase):
-    """What goes where."""
+    """Which stream gets what."""
 
     def console(self, **environ: str) -> Console:
         self.stdout, self.stderr = io.BytesIO(), Terminal()
         return Console(self.stdout, self.stderr, environ)
 
     def test_streams(self) -> None:
-        """Data goes to standard output, lines for people to standard error with a prefix."""
+        """Data goes to standard output, messages to standard error with a prefix."""
         console = self.console()
         console.write(b"\x00data")
         console.notice("it works")
@@ -65,27 +73,54 @@ class ConsoleTests(SynchronousTestCase):
         console.warn("look out")
         self.assertEqual(self.stderr.getvalue(), b"")
 
+    def test_records(self) -> None:
+        """As JSON an error, a warning and a notice are one record each, of the schema of log records."""
+        console = self.console()
+        console.json = True
+        console.notice("it works", reason="why", hint="do", remarks=("more", "and more"))
+        console.warn("look\nout")
+        console.fail(UsageRefused("no", "yes"), "")
+        try:
+            raise UsageRefused("traced")
+        except UsageRefused as error:
+            console.fail(error, "why", ("more",), traced=error)
+        records = [json.loads(line) for line in self.stderr.getvalue().splitlines()]
+        for record in records:
+            VALIDATOR.validate(record)
+        self.assertEqual(
+            [(each["event"]["name"], each["severity"], each["message"], each.get("detail_reason")) for each in records],
+            [
+                ("svc.cli.notice", "INFO", "it works", "why"),
+                ("svc.cli.warning", "WARN", "look\\x0aout", None),
+                ("svc.cli.failed", "ERROR", "no", None),
+                ("svc.cli.failed", "ERROR", "traced", "why"),
+            ],
+        )
+        self.assertEqual(records[0]["attributes"], {"hint": "do", "remark": "more; and more"})
+        self.assertEqual(records[2]["attributes"], {"hint": "yes"})
+        self.assertIn("Traceback", records[3]["attributes"]["exception.stacktrace"])
+
     def test_broken_pipe(self) -> None:
-        """A reader that is gone and a full disk have their own errors."""
+        """A closed pipe and a full disk have their own reasons."""
         console = Console(Broken(BrokenPipeError()), io.BytesIO(), {})
-        self.assertRaises(OutputClosed, console.write, b"x")
-        self.assertRaises(OutputClosed, console.flush)
+        assert_refused(self, "output_closed", console.write, b"x")
+        assert_refused(self, "output_closed", console.flush)
         console = Console(Broken(OSError(errno.ENOSPC, "No space left on device")), io.BytesIO(), {})
         self.assertEqual(
             self.assertRaises(OutputFailed, console.write, b"x").evidence["detail"], "no space left on device"
         )
-        console.abandon_stdout()
+        console.discard_stdout()
 
     def test_lost_stderr(self) -> None:
-        """Nobody to tell is no reason to fail."""
+        """A standard error that cannot be written is no error."""
         console = Console(io.BytesIO(), Broken(BrokenPipeError()), {})
-        console.tell("anybody?")
-        self.assertTrue(console.stderr_lost)
+        console.write_stderr("lost")
+        console.fail(UsageRefused("lost"), "")
 
     def test_surrogates(self) -> None:
-        """Text that UTF-8 cannot carry is escaped."""
+        """Text that UTF-8 cannot encode is escaped."""
         console = self.console()
-        console.tell("a\udcffb")
+        console.write_stderr("a\udcffb")
         self.assertEqual(self.stderr.getvalue(), b"a\\udcffb\n")
 
     def test_width(self) -> None:

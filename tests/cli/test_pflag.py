@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.errors import UsageRefused
-from svc.cli.flags import Flag, Integer, OneOf, Words, bool_flag, parse_bool, value_flag
+from svc.cli.flags import Arguments, Flag, Integer, OneOf, bool_flag, parse_bool, value_flag
 from svc.cli.globals import GLOBAL_FLAGS, HELP_FLAG
 from svc.cli.pflag import PflagCommand, PflagGroup, PflagParser
 
@@ -46,7 +46,7 @@ def parsed(line: str) -> dict[str, Any]:
             value_flag("-X --request", "string", "x", default="GET"),
             value_flag("-d --data", "string", "d", default=""),
             value_flag("--inject-faults", "strings", "f", multiple=True),
-            Words("url", "<url>", least=0, most=None, noun="URL"),
+            Arguments("url", "<url>", minimum=0, maximum=None, noun="URL"),
         ],
         callback=click.pass_context(run),
         add_help_option=False,
@@ -56,7 +56,7 @@ def parsed(line: str) -> dict[str, Any]:
         params=[
             value_flag("-K --kubeconfig", "string", "k", multiple=True),
             value_flag("--context", "string", "c", multiple=True),
-            Words("reference", "[reference]", least=0, most=1, noun="reference"),
+            Arguments("reference", "[reference]", minimum=0, maximum=1, noun="reference"),
         ],
         callback=click.pass_context(run),
         add_help_option=False,
@@ -75,7 +75,7 @@ class SpecificationTests(SynchronousTestCase):
         self.assertEqual({name: found.get(name) for name in expected}, expected, line)
 
     def test_boolean_never_eats_a_word(self) -> None:
-        """What follows a boolean flag is an argument."""
+        """The word after a boolean flag is an argument."""
         self.check("curl https://x -i", url=["https://x"], show_headers=True)
         self.check("curl -i https://x", url=["https://x"], show_headers=True)
         self.check("curl --validate https://x", url=["https://x"], validate=True)
@@ -102,7 +102,7 @@ class SpecificationTests(SynchronousTestCase):
         self.check("curl --data '' https://x", url=["https://x"], data="")
 
     def test_short_flags(self) -> None:
-        """Short flags combine, and take their value glued, after an equals sign, or as the next word."""
+        """Short flags combine, and take their value directly, after an equals sign, or as the next word."""
         self.check("curl -is https://x", url=["https://x"], show_headers=True, silent=True)
         self.check("curl -X=PUT https://x", url=["https://x"], request="PUT")
         self.check("curl -XPUT https://x", request="PUT")
@@ -135,7 +135,7 @@ class SpecificationTests(SynchronousTestCase):
 
 
 class RefusedTests(SynchronousTestCase):
-    """What is no valid line, and the sentence that says so."""
+    """Invalid lines, and the sentence of each."""
 
     def check(self, line: str, sentence: str, suggestion: str | None = None) -> None:
         error = self.assertRaises(UsageRefused, parsed, line)
@@ -160,7 +160,7 @@ class RefusedTests(SynchronousTestCase):
     def test_values(self) -> None:
         """Values of the wrong kind are named with what was expected."""
         self.check("curl --validate=maybe", '--validate does not accept "maybe"', "expected: true or false")
-        self.check("curl -v loud", '--verbose does not accept "loud"', "expected: a whole number")
+        self.check("curl -v loud", '--verbose does not accept "loud"', "expected: a whole number, such as -v 1")
         self.check("curl -v 1e3", '--verbose does not accept "1e3"')
         self.check(f"curl -v {2**63}", f'--verbose does not accept "{2**63}"')
         self.check("curl --log-format xml", '--log-format does not accept "xml"', "expected: one of text, json")
@@ -185,7 +185,7 @@ _WORD = st.text("abcxyz=-:/. é", max_size=6)
 
 
 class PropertyTests(SynchronousTestCase):
-    """What holds for any line."""
+    """Properties of any line."""
 
     @given(st.lists(_WORD, max_size=8))
     def test_any_words(self, words: list[str]) -> None:
@@ -199,7 +199,7 @@ class PropertyTests(SynchronousTestCase):
 
     @given(st.lists(st.tuples(st.sampled_from("bcsm"), _WORD, st.booleans(), st.integers(0, 3)), max_size=6))
     def test_round_trip(self, given_flags: list[tuple[str, str, bool, int]]) -> None:
-        """What is written in any of the accepted forms is read back, with the arguments between in order."""
+        """Flags in any of the accepted forms are parsed, with the arguments between in order."""
         longs = {"b": "bool", "c": "choose", "s": "text", "m": "many"}
         words: list[str] = []
         expected: dict[str, Any] = {}
@@ -223,7 +223,7 @@ class PropertyTests(SynchronousTestCase):
 
     @given(st.lists(st.sampled_from(["--bool", "-b", "-s", "x", "run", "--text=1", "--"]), max_size=6))
     def test_group_stops_at_the_command(self, words: list[str]) -> None:
-        """On a group everything from the first argument on is left alone."""
+        """On a group everything from the first argument on is left unparsed."""
         try:
             _values, rest, _order = PflagParser(_FLAGS, interspersed=False).parse_args([*words, "command", "--bool"])
         except UsageRefused:
@@ -254,6 +254,6 @@ class TypeTests(SynchronousTestCase):
         self.assertRaises(UsageRefused, OneOf("a", "b").convert, "B", None, None)
 
     def test_takes_value(self) -> None:
-        """Only booleans leave the next word alone."""
+        """Only booleans take no value."""
         self.assertEqual([flag.takes_value for flag in _FLAGS], [False, False, True, True])
         self.assertIsInstance(_FLAGS[0], Flag)

@@ -40,7 +40,7 @@ def runs(text: str) -> list[tuple[dict[str, str], str, str]]:
 
 
 def transcript_of(command: str, environ: dict[str, str]) -> str:
-    """Run a command and write what came of it as a transcript does."""
+    """Run a command and format its result as a transcript."""
     words = shlex.split(command)
     ran = run_svc(*words[1:], environ=environ)
     text = f"exit: {ran.status}\n"
@@ -66,7 +66,7 @@ class TranscriptTests(SynchronousTestCase):
         self.check("help.txt")
 
     def test_usage(self) -> None:
-        """What is refused before anything happens, and how it is said."""
+        """Wrong arguments, and the sentence of each."""
         self.check("usage.txt")
 
     def test_curl_usage(self) -> None:
@@ -74,7 +74,7 @@ class TranscriptTests(SynchronousTestCase):
         self.check("curl.txt")
 
     def test_verify_usage(self) -> None:
-        """What svc verify refuses before it judges."""
+        """What svc verify refuses before it verifies."""
         self.check("verify.txt")
 
     def test_two_ways_to_help(self) -> None:

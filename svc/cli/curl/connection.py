@@ -1,0 +1,277 @@
+"""
+The connection of an exchange: HTTP/1.1 requests one after the other, and when it is opened again.
+
+Owns when a request may follow on the same connection, and what the end of a connection means for a response that is not
+complete. An exchange uses one connection. Where the server ends it in order (``Connection: close``, as at 80 % of the
+life of its credentials), an artifact may be fetched on a new one, to the same address and to no other identity than the
+one that answered. Its key may be another one after a rotation: what is fetched there is verified against the connection
+of the exchange, by its identifier and its signatures, never against the connection that carried it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+from typing import Protocol as Interface
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import ITCPTransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.cli.curl import debug_log
+from svc.cli.curl.request import Request, artifact_request
+from svc.cli.errors import ConnectionLost, NetworkError, RefusedByServer
+from svc.errors import SvcError
+from svc.notary.envelope import MAX_ENVELOPE
+from svc.notary.errors import NotaryError
+from svc.telemetry.events import Severity
+from svc.wire.fields import Field
+from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, ResponseHead, ResponseParser
+
+if TYPE_CHECKING:
+    from svc.transport.evidence import PeerEvidence
+
+_PERHAPS_TLS: Final = "does it speak TLS at this port? then use https://; else look at the log of the server"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The final head and the trailers of a complete response; its body went to the sink."""
+
+    head: ResponseHead
+    trailers: tuple[Field, ...]
+
+
+class ResponseSink(Interface):
+    """Takes a response while it arrives; what it raises ends the connection and fails the request."""
+
+    def got_head(self, head: ResponseHead) -> None:
+        """The final head arrived."""
+
+    def got_body(self, data: bytes) -> None:
+        """A piece of the body arrived."""
+
+
+class HttpChannel(Protocol):
+    """
+    The client's end of one connection.
+
+    Args:
+        server: host and port, for errors.
+        secure: whether the connection is TLS.
+    """
+
+    _log = Logger(namespace="svc.cli")
+
+    def __init__(self, server: str, *, secure: bool = True) -> None:
+        self._server = server
+        self._secure = secure
+        self._parser: ResponseParser | None = None
+        self._sink: ResponseSink | None = None
+        self._head: ResponseHead | None = None
+        self._waiting: Deferred[Response] | None = None
+        self._lost = False
+        self._ended = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request may be sent on this connection."""
+        return not (self._lost or self._ended) and self._waiting is None
+
+    @property
+    def response_begun(self) -> bool:
+        """Whether any octet of the last response arrived."""
+        return self._parser is not None and self._parser.started
+
+    def send(self, method: str, request: bytes, sink: ResponseSink) -> Deferred[Response]:
+        """
+        Send a request; the Deferred fires with its response, and cancelling it ends the connection.
+
+        Args:
+            method: decides whether the response has a body.
+            request: all its octets, the first line included.
+        """
+        if not self.usable or self.transport is None:
+            return fail(ConnectionLost(server=self._server, moment="before the request was sent"))
+        self._parser = ResponseParser(method.encode("ascii"))
+        self._sink = sink
+        self._head = None
+        waiting: Deferred[Response] = Deferred(self._cancelled)
+        self._waiting = waiting
+        debug_log.request_sent(request, self.transport.getPeer())
+        self.transport.write(request)
+        return waiting
+
+    def _cancelled(self, _waiting: Deferred[Response]) -> None:
+        self._waiting = None
+        self.abort()
+
+    def close(self) -> None:
+        """End the connection in order."""
+        self._ended = True
+        if self.transport is not None and not self._lost:
+            self.transport.loseConnection()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._ended = True
+        if self.transport is not None and not self._lost:
+            cast(ITCPTransport, self.transport).abortConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Parse; octets without a request would be taken for the next response, so they end the connection."""
+        if self._parser is None or self._waiting is None:
+            self.abort()
+            return
+        self._handle(self._parser.feed(data))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Complete or fail the response; only an orderly end may complete one (RFC 9112 section 9.8)."""
+        self._lost = True
+        if self._waiting is None or self._parser is None:
+            return
+        begun = self._parser.started
+        if isinstance(reason.value, SvcError):
+            # A server verifies our certificate after our side of the handshake (RFC 8446 section 4.4.3).
+            self._fail(RefusedByServer(server=self._server, cause=reason.value))
+            return
+        if reason.check(ConnectionDone) is not None and self._head is not None:
+            self._handle(self._parser.feed_eof(), ending=True)
+        if self._waiting is not None:
+            moment = "in the middle of its answer" if begun else "without an answer"
+            advice = {} if self._secure or begun else {"advice_text": _PERHAPS_TLS}
+            self._fail(ConnectionLost(server=self._server, moment=moment, **advice))
+
+    def _handle(self, events: list[Event], *, ending: bool = False) -> None:
+        for event in events:
+            if self._waiting is None:
+                self._ended = self._ended or isinstance(event, Excess | MessageRefused)
+                continue
+            try:
+                self._handle_event(event, ending)
+            except SvcError as error:
+                self._fail(error)
+
+    def _handle_event(self, event: Event, ending: bool) -> None:
+        if self._sink is None:
+            return
+        if isinstance(event, bytes):
+            self._sink.got_body(event)
+        elif isinstance(event, ResponseHead):
+            self._head = event
+            debug_log.head_received(event.status, (name for name, _value in event.fields))
+            self._sink.got_head(event)
+        elif isinstance(event, Interim):
+            self._log.debug("received: {status}, interim", status=event.head.status, svc_severity=Severity.TRACE)
+        elif isinstance(event, End):
+            self._complete(event)
+        elif isinstance(event, MessageRefused) and not ending:
+            raise NetworkError("malformed_response", server=self._server, cause=event.error)
+
+    def _complete(self, end: End) -> None:
+        waiting, self._waiting = self._waiting, None
+        head = self._head
+        if waiting is None or head is None:
+            return
+        if not head.keep_alive or head.until_close:
+            self.close()
+        waiting.callback(Response(head, tuple(end.trailers)))
+
+    def _fail(self, error: SvcError) -> None:
+        waiting, self._waiting = self._waiting, None
+        self.abort()
+        if waiting is not None:
+            waiting.errback(error)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConnection:
+    """An open connection and the verified peer, which is None without TLS."""
+
+    channel: HttpChannel
+    peer: PeerEvidence | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedArtifact:
+    """The whole response to the request for an artifact."""
+
+    head: ResponseHead
+    body: bytes
+
+
+class _ArtifactBody:
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def got_head(self, head: ResponseHead) -> None:
+        pass
+
+    def got_body(self, data: bytes) -> None:
+        self.data += data
+        if len(self.data) > MAX_ENVELOPE:
+            raise NotaryError("too_large", size=len(self.data), limit=MAX_ENVELOPE)
+
+
+class ExchangeConnection:
+    """
+    Carries one exchange, then the requests for its artifacts.
+
+    Args:
+        dial: opens a connection; given the one of the exchange, only to the same address and the same identity.
+    """
+
+    def __init__(self, dial: Callable[[OpenConnection | None], Awaitable[OpenConnection]], request: Request) -> None:
+        self._dial = dial
+        self.request = request
+        self._current: OpenConnection | None = None
+        self._first: OpenConnection | None = None
+
+    @property
+    def peer(self) -> PeerEvidence | None:
+        """The verified peer of the exchange, whatever connection is open now."""
+        return None if self._first is None else self._first.peer
+
+    async def open(self) -> OpenConnection:
+        """Open the connection of the exchange; raises what the dialing raises."""
+        self._first = self._current = await self._dial(None)
+        return self._current
+
+    async def exchange(self, sink: ResponseSink) -> Response:
+        """Send the request of the exchange; raises ``NetworkError`` where no complete response arrives."""
+        connection = self._current or await self.open()
+        return await connection.channel.send(self.request.method, self.request.encoded(), sink)
+
+    async def fetch(self, path: str) -> FetchedArtifact:
+        """
+        Fetch an artifact of the exchange; a connection that was closed while idle is replaced once.
+
+        Returns:
+            The whole response, whatever its status.
+
+        Raises:
+            NetworkError: no complete response arrived.
+            NotaryError: the response is larger than an envelope may be.
+        """
+        try:
+            return await self._fetch(path)
+        except ConnectionLost:
+            if self._current is not None and self._current.channel.response_begun:
+                raise
+        return await self._fetch(path)
+
+    async def _fetch(self, path: str) -> FetchedArtifact:
+        if self._current is None or not self._current.channel.usable:
+            self._current = await self._dial(self._first)
+        body = _ArtifactBody()
+        response = await self._current.channel.send("GET", artifact_request(self.request.authority, path), body)
+        return FetchedArtifact(response.head, bytes(body.data))
+
+    def close(self) -> None:
+        """End the connection that is open."""
+        if self._current is not None:
+            self._current.channel.close()
