@@ -2,8 +2,7 @@
 For programs that embed: a workload with its endpoints, and the notary before an existing site.
 
 ``Workload`` is the identity of the program, ``NotarySite`` serves a ``twisted.web`` site with statements and receipts;
-the packages below are there for those who need other parts. Endpoint strings that begin with ``spiffe:`` come from
-``strings``.
+programs may also use the packages below directly. ``strings`` parses endpoint strings that begin with ``spiffe:``.
 """
 
 from __future__ import annotations
@@ -13,43 +12,29 @@ from typing import TYPE_CHECKING
 from svc.lazy import exports
 
 if TYPE_CHECKING:
-    from svc.embedding.client import (
-        AnswerBroken,
-        AnswerLate,
-        AnswerTooLarge,
-        ConnectionEnded,
-        UrlUnsupported,
-        VerifiedAnswer,
-    )
-    from svc.embedding.issuing import StatementLate
+    from svc.embedding.client import VerifiedResponse
+    from svc.embedding.errors import EmbeddingError
     from svc.embedding.pipe import PipeEndpoint
-    from svc.embedding.site import CallerUnknown, NotarySite, caller_id
-    from svc.embedding.workload import PqRoots, StatementNotIssued, Workload
+    from svc.embedding.site import NotarySite, caller_id
+    from svc.embedding.workload import PqRoots, Workload
 else:
     __getattr__ = exports(
         __name__,
         {
-            "client": "AnswerBroken AnswerLate AnswerTooLarge ConnectionEnded UrlUnsupported VerifiedAnswer",
-            "issuing": "StatementLate",
+            "client": "VerifiedResponse",
+            "errors": "EmbeddingError",
             "pipe": "PipeEndpoint",
-            "site": "CallerUnknown NotarySite caller_id",
-            "workload": "PqRoots StatementNotIssued Workload",
+            "site": "NotarySite caller_id",
+            "workload": "PqRoots Workload",
         },
     )
 
 __all__ = [
-    "AnswerBroken",
-    "AnswerLate",
-    "AnswerTooLarge",
-    "CallerUnknown",
-    "ConnectionEnded",
+    "EmbeddingError",
     "NotarySite",
     "PipeEndpoint",
     "PqRoots",
-    "StatementLate",
-    "StatementNotIssued",
-    "UrlUnsupported",
-    "VerifiedAnswer",
+    "VerifiedResponse",
     "Workload",
     "caller_id",
 ]

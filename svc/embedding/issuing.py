@@ -1,8 +1,7 @@
 """
 The statements that an embedding program issues of itself.
 
-Owns the assembly of a leaf issuer and the generations that follow a source. How generations come and go is in
-``svc.proxy.generations``.
+Assembles :class:`svc.proxy.generations.Generations`, which makes a statement for each SVID of a source.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -18,105 +16,53 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
+from svc.embedding.errors import EmbeddingError
 from svc.errors import SvcError
-from svc.identity import X509Svid, parse_matcher
+from svc.identity import X509Svid
+from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.statement import Statement
 from svc.proxy.generations import Generations
 from svc.store.interface import INotaryStore
-from svc.transport.verification import TlsIdentity
 from svc.workload.interface import CredentialSource
-from svc.workload.pqclient import fetch_pq_leaf
 
-#: Seconds that the first statement may take once the identity is there.
+#: Seconds that the first statement may take after the identity is available.
 STATEMENT_SECONDS: Final = 30.0
 
 
-class StatementLate(SvcError):
-    """no statement of this workload within {seconds} s: {what}"""
-
-    reason = "notary_unavailable"
-    hint = "does the post-quantum issuer run, and does it know this workload?"
-
-
-@dataclass(frozen=True)
-class LeafIssuer:
-    """
-    Where post-quantum leaves come from.
-
-    Args:
-        address: ``unix:///path`` or ``host:port``.
-        spiffe_id: who an issuer at ``host:port`` must be, a matcher; None takes any identity of the trust domain.
-    """
-
-    address: str
-    spiffe_id: str | None = None
-
-    def obtain(
-        self, svid: X509Svid, source: TlsIdentity, profile: Profile, reactor: Any, now: Callable[[], datetime]
-    ) -> Deferred[PqLeaf]:
-        """
-        Ask for a leaf.
-
-        Args:
-            svid: the SVID that it stands beside.
-            source: the credentials for mutual TLS.
-            profile: says which algorithm.
-            reactor: the reactor.
-            now: the wall clock.
-
-        Returns:
-            Fires with the leaf, or fails with a subclass of ``PqIssuerError``.
-        """
-        return fetch_pq_leaf(
-            self.address,
-            svid,
-            source,
-            reactor,
-            now=now,
-            expected=parse_matcher(self.spiffe_id) if self.spiffe_id is not None else None,
-            algorithm="ML-DSA-87" if profile is Profile.CNSA2 else "ML-DSA-65",
-        )
-
-
-class _Told:
-    """Tells the log what became of credentials."""
+class _CredentialLog:
+    """Logs new and failed statements, and the end of the identity."""
 
     log = Logger()
 
-    def generation_issued(self, generation: Generation) -> None:
-        """Say so."""
+    def generation_issued(self, generation: CredentialSet) -> None:
         self.log.info("statement {statement} is in use", statement=generation.statement.id)
 
     def generation_failed(self, error: SvcError) -> None:
-        """Say why; the credentials of before serve on."""
         self.log.warn("no new statement: {error} ({reason})", error=error, reason=error.reason)
 
     def leaf_obtained(self, leaf: PqLeaf) -> None:
-        """The statement that follows tells enough."""
+        """Logged with the statement that follows."""
 
     def leaf_failed(self, error: SvcError) -> None:
-        """The failure of the generation tells enough."""
+        """Logged with the failure of the statement."""
 
     def identity_ended(self, error: SvcError) -> None:
-        """Say why; nothing is presented until there is an identity again."""
         self.log.warn("this workload has no identity any more: {error} ({reason})", error=error, reason=error.reason)
 
 
-class _Unkept:
-    """Statements of a program without a database live as long as it does."""
+class _NoStore:
+    """Stands in for the database: statements of an embedding program are not stored."""
 
     def put_statement(self, statement: Statement) -> Deferred[None]:
-        """Keep nothing."""
         return succeed(None)
 
 
-def own_generations(
+def issue_statements(
     source: CredentialSource,
-    issuer: LeafIssuer | None,
+    obtain_leaf: Callable[[X509Svid], Deferred[PqLeaf]] | None,
     *,
     profile: Profile,
     facts: WorkloadFacts,
@@ -124,26 +70,23 @@ def own_generations(
     now: Callable[[], datetime],
 ) -> Generations:
     """
-    Follow a source with statements.
+    Create the service that makes a statement for each SVID of a source.
 
     Args:
         source: gives SVID and bundles.
-        issuer: gives post-quantum leaves; None for the profile that needs none.
+        obtain_leaf: fetches the post-quantum leaf of an SVID; None for a profile that needs none.
         profile: which signatures are made.
-        facts: what statements say besides the identity.
+        facts: what statements contain besides the identity.
         reactor: the reactor.
         now: the wall clock.
-
-    Returns:
-        The service, not started.
     """
     return Generations(
         source,
         profile=profile,
         facts=lambda: facts,
-        obtain_leaf=None if issuer is None else lambda svid: issuer.obtain(svid, source, profile, reactor, now),
-        store=cast(INotaryStore, _Unkept()),
-        watcher=_Told(),
+        obtain_leaf=obtain_leaf,
+        store=cast(INotaryStore, _NoStore()),
+        watcher=_CredentialLog(),
         clock=reactor,
         wall=now,
         random=os.urandom,
@@ -151,19 +94,15 @@ def own_generations(
     )
 
 
-async def first_generation(generations: Generations, reactor: Any) -> None:
+async def first_statement(generations: Generations, reactor: Any) -> None:
     """
     Wait for the first statement.
 
-    Args:
-        generations: what makes it.
-        reactor: the reactor.
-
     Raises:
-        StatementLate: none could be made in time; says why.
+        EmbeddingError: ``notary_unavailable``, with the last error, where none was made in time.
     """
     try:
         await generations.when_ready().addTimeout(STATEMENT_SECONDS, reactor)
     except DeferredTimeout as error:
         what = generations.last_error or "no answer"
-        raise StatementLate(seconds=STATEMENT_SECONDS, what=what) from error
+        raise EmbeddingError("notary_unavailable", seconds=STATEMENT_SECONDS, what=what) from error

@@ -1,8 +1,4 @@
-"""
-How what is embedded begins and ends with the program around it.
-
-Knows of a service only that it starts, becomes ready and stops.
-"""
+"""Starts a service that runs until the reactor shuts down."""
 
 from __future__ import annotations
 
@@ -12,33 +8,21 @@ from typing import Any, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 
 
-class Opening(Protocol):
-    """What can be opened."""
+class ReadyService(Protocol):
+    """A service that reports when it is ready."""
 
-    def startService(self) -> None:
-        """Begin."""
+    def startService(self) -> None: ...
 
-    def when_ready(self) -> Awaitable[None]:
-        """Wait until it serves, or raise what keeps it from that."""
+    def when_ready(self) -> Awaitable[None]: ...
 
-    def stopService(self) -> Deferred[None]:
-        """End."""
+    def stopService(self) -> Deferred[None]: ...
 
 
-_Opening = TypeVar("_Opening", bound=Opening)
+_Service = TypeVar("_Service", bound=ReadyService)
 
 
-async def opened(service: _Opening, reactor: Any) -> _Opening:
-    """
-    Start a service, wait until it is ready, and let it end with the reactor.
-
-    Args:
-        service: what is opened; it is stopped where it does not become ready.
-        reactor: the reactor.
-
-    Returns:
-        The service.
-    """
+async def open_service(service: _Service, reactor: Any) -> _Service:
+    """Start a service, wait until it is ready, and stop it at the shutdown of the reactor or if the start fails."""
     service.startService()
     try:
         await service.when_ready()

@@ -1,8 +1,8 @@
 """
-A connection inside one process: two transports, what one writes the other's protocol reads on a later turn.
+A connection inside one process: what is written to one transport is read from the other on a later reactor turn.
 
-Owns order, back-pressure both ways and how a connection ends, as TCP has them. Knows no protocol. No octet is delivered
-from inside ``write``, so nobody is called back while it writes.
+Order, back-pressure in both directions and the end of a connection are as with TCP. Nothing is delivered from inside
+``write``, so no protocol is called while it writes.
 """
 
 from __future__ import annotations
@@ -28,19 +28,14 @@ from zope.interface import implementer
 
 from svc.transport.errors import ConnectFailed
 
-#: Unread octets at which the one who writes is asked to pause; what Twisted's own transports take.
+#: Unread octets at which the writer's producer is paused, as in Twisted's own transports.
 HIGH_WATER: Final = 64 * 1024
-_HERE: Final = IPv4Address("TCP", "127.0.0.1", 0)
+_LOCAL: Final = IPv4Address("TCP", "127.0.0.1", 0)
 
 
 @implementer(ISSLTransport, IConsumer, IPushProducer)
 class PipeEnd:
-    """
-    One end. It passes for a TLS transport, since the client's connection is one: a site then writes ``https`` links.
-
-    Args:
-        reactor: gives the later turn.
-    """
+    """One end. It provides ``ISSLTransport``, as the client's connection is TLS: a site then writes ``https`` links."""
 
     log = Logger()
 
@@ -50,17 +45,17 @@ class PipeEnd:
         self.protocol: IProtocol
         self.disconnecting = False
         self._closed = False
-        self._reads = True
+        self._reading = True
         self._outgoing: list[bytes] = []
         self._size = 0
         self._producer: Any = None
         self._streaming = False
         self._paused = False
-        self._turn: IDelayedCall | None = None
+        self._scheduled: IDelayedCall | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over."""
+        """Whether the connection has ended."""
         return self._closed
 
     # -- Writing -----------------------------------------------------------------------------------------------------
@@ -74,7 +69,7 @@ class PipeEnd:
         if self._producer is not None and self._streaming and self._size >= HIGH_WATER and not self._paused:
             self._paused = True
             self._producer.pauseProducing()
-        self._later()
+        self._schedule()
 
     def writeSequence(self, data: Any) -> None:
         """See ``ITransport.writeSequence``."""
@@ -95,91 +90,91 @@ class PipeEnd:
         """See ``IConsumer.unregisterProducer``."""
         self._producer = None
         if self.disconnecting:
-            self._later()
+            self._schedule()
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
     def pauseProducing(self) -> None:
         """Deliver nothing to this end's protocol for now."""
-        self._reads = False
+        self._reading = False
 
     def resumeProducing(self) -> None:
         """Deliver again."""
         if not self._closed and not self.disconnecting:
-            self._reads = True
-            self.other._later()
+            self._reading = True
+            self.other._schedule()
 
     def stopProducing(self) -> None:
         """End the connection."""
         self.loseConnection()
 
-    # -- The end -----------------------------------------------------------------------------------------------------
+    # -- Closing -----------------------------------------------------------------------------------------------------
 
     def loseConnection(self) -> None:
-        """Close when everything written is read; what comes meanwhile is dropped."""
+        """Close when everything written is read; data received meanwhile is dropped."""
         if not self._closed and not self.disconnecting:
             self.disconnecting = True
-            self._later()
-            self.other._later()
+            self._schedule()
+            self.other._schedule()
 
     def abortConnection(self) -> None:
-        """Close now and drop what is under way."""
+        """Close now and drop all data that is not delivered."""
         if not self._closed:
             self._end(ConnectionAborted(), ConnectionLost())
 
     def getPeer(self) -> IPv4Address:
-        """Tell that the other end is on this machine."""
-        return _HERE
+        """An address of this machine."""
+        return _LOCAL
 
     def getHost(self) -> IPv4Address:
-        """Tell that this end is on this machine."""
-        return _HERE
+        """An address of this machine."""
+        return _LOCAL
 
     def loseWriteConnection(self) -> None:
-        """See ``ITCPTransport.loseWriteConnection``; HTTP has no use for one direction alone."""
+        """Close both directions; HTTP does not use one alone."""
         self.loseConnection()
 
     def getTcpNoDelay(self) -> bool:
-        """Tell that nothing waits for more octets."""
+        """Always; nothing is delayed."""
         return True
 
     def setTcpNoDelay(self, enabled: bool) -> None:
-        """There is nothing to delay."""
+        """Without effect."""
 
     def getTcpKeepAlive(self) -> bool:
-        """Tell that nothing needs to be kept alive."""
+        """Never."""
         return False
 
     def setTcpKeepAlive(self, enabled: bool) -> None:
-        """There is nothing to keep alive."""
+        """Without effect."""
 
     def getPeerCertificate(self) -> object:
-        """The client's certificate was judged before; :func:`svc.embedding.site.caller_id` tells whose it is."""
+        """None: the proxy has verified the client; :func:`svc.embedding.site.caller_id` returns its identity."""
         return None
 
-    # -- Turns -------------------------------------------------------------------------------------------------------
+    # -- Delivery ----------------------------------------------------------------------------------------------------
 
-    def _later(self) -> None:
-        if self._turn is None and not self._closed:
-            self._turn = self._reactor.callLater(0, self._deliver)
+    def _schedule(self) -> None:
+        if self._scheduled is None and not self._closed:
+            self._scheduled = self._reactor.callLater(0, self._deliver)
 
     def _deliver(self) -> None:
-        self._turn = None
+        self._scheduled = None
         other = self.other
-        if self._outgoing and (other._reads or other.disconnecting):
+        if self._outgoing and (other._reading or other.disconnecting):
             data = b"".join(self._outgoing)
             self._outgoing, self._size = [], 0
             if not other.disconnecting:
-                self._hand_over(data)
+                self._deliver_data(data)
         if self._closed or self._outgoing:
             return
         if self._producer is not None:
-            self._pull()
+            self._resume_producer()
         elif self.disconnecting:
             self._end(ConnectionDone(), ConnectionDone())
 
-    def _pull(self) -> None:
-        """Let the producer go on, where it waits for that."""
+    def _resume_producer(self) -> None:
+        """Resume a pull producer, or a push producer that was paused."""
         if not self._paused and self._streaming:
             return
         self._paused = False
@@ -189,31 +184,31 @@ class PipeEnd:
             self.log.failure("a producer failed")
             self.abortConnection()
 
-    def _hand_over(self, data: bytes) -> None:
+    def _deliver_data(self, data: bytes) -> None:
         try:
             self.other.protocol.dataReceived(data)
-        except Exception:  # noqa: BLE001 (as the reactor does with a protocol that fails: told, and cut off)
-            self.log.failure("a protocol failed over what it read")
+        except Exception:  # noqa: BLE001 (as the reactor does with a protocol that fails: logged, and closed)
+            self.log.failure("a protocol failed in dataReceived")
             self.other.abortConnection()
 
     def _end(self, own: Exception, theirs: Exception) -> None:
         for end in (self, self.other):
             end._closed = True
-            if end._turn is not None:
-                end._turn.cancel()
-                end._turn = None
+            if end._scheduled is not None:
+                end._scheduled.cancel()
+                end._scheduled = None
             end._outgoing, end._size = [], 0
         for end, reason in ((self, own), (self.other, theirs)):
-            end._tell_end(Failure(reason))
+            end._report_end(Failure(reason))
 
-    def _tell_end(self, reason: Failure) -> None:
+    def _report_end(self, reason: Failure) -> None:
         producer, self._producer = self._producer, None
         try:
             if producer is not None:
                 producer.stopProducing()
             self.protocol.connectionLost(reason)
-        except Exception:  # noqa: BLE001 (the other side learns of the end all the same)
-            self.log.failure("a protocol failed at the end of its connection")
+        except Exception:  # noqa: BLE001 (the other side is still notified)
+            self.log.failure("a protocol failed in connectionLost")
 
 
 @implementer(IStreamClientEndpoint)
@@ -232,16 +227,11 @@ class PipeEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
-        Make a connection.
+        Connect; the Deferred has fired with the protocol, or with ``ConnectFailed``.
 
-        Args:
-            protocolFactory: builds the protocol at this end.
-
-        Returns:
-            Has fired with the connected protocol, or with ``ConnectFailed`` where a factory builds none, or what it
-            builds takes no connection.
+        It fails where a factory builds no protocol, or the other protocol closes the connection at once.
         """
-        theirs, ours = self._factory.buildProtocol(_HERE), protocolFactory.buildProtocol(_HERE)
+        theirs, ours = self._factory.buildProtocol(_LOCAL), protocolFactory.buildProtocol(_LOCAL)
         if theirs is None or ours is None:
             return fail(ConnectFailed(address="this process", detail="it takes no connection"))
         near, far = PipeEnd(self._reactor), PipeEnd(self._reactor)
@@ -249,8 +239,8 @@ class PipeEndpoint:
         ours.makeConnection(near)
         try:
             theirs.makeConnection(far)
-        except Exception:  # noqa: BLE001 (as with a protocol that fails over what it reads)
-            near.log.failure("a protocol failed at the beginning of its connection")
+        except Exception:  # noqa: BLE001 (as with a protocol that fails in dataReceived)
+            near.log.failure("a protocol failed in connectionMade")
             far.abortConnection()
         if near.closed:
             return fail(ConnectFailed(address="this process", detail="it ended the connection at once"))

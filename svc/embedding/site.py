@@ -1,8 +1,7 @@
 """
 The notary before an existing site, in this process: the proxy with the site where its application would be.
 
-Owns how the two are joined; everything that clients see is the proxy's. The site is any factory of HTTP/1.1 servers,
-``twisted.web.server.Site`` above all, and stays as it is.
+The site is any factory of HTTP/1.1 servers, such as ``twisted.web.server.Site``, and is not changed.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.web.iweb import IRequest
 
-from svc.embedding.opening import opened
+from svc.embedding.errors import EmbeddingError
+from svc.embedding.opening import open_service
 from svc.embedding.pipe import PipeEndpoint
-from svc.errors import SvcError
 from svc.identity import Matcher, SpiffeID, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, HEADER_FORWARDED_CLIENT
 from svc.policy import AllowListed, DenyAll
@@ -27,14 +26,8 @@ from svc.proxy.listener import Listener
 from svc.proxy.observers import ListenerObserver
 from svc.settings import parse
 
-#: Stands in the configuration where the address of an application would; nothing connects to it.
+#: The ``upstream`` of the configuration; nothing connects to it.
 IN_PROCESS: Final = "unix:///in-process"
-
-
-class CallerUnknown(SvcError):
-    """the request did not come through a notary site"""
-
-    reason = "caller_unknown"
 
 
 class NotarySite(Service):
@@ -43,9 +36,9 @@ class NotarySite(Service):
 
     Args:
         site: the existing site.
-        settings: as ``svc-proxy`` takes them; every inbound listener leads to the site, whatever its ``upstream``.
+        settings: those of ``svc-proxy``; every inbound listener forwards to the site, whatever its ``upstream``.
         reactor: the reactor.
-        allow: who may send requests; None leaves it to ``policy`` of the settings.
+        allow: who may send requests; None uses ``policy`` of the settings.
     """
 
     def __init__(
@@ -70,27 +63,24 @@ class NotarySite(Service):
         **notary: Any,
     ) -> Self:
         """
-        Serve a site for the life of this program, and wait until it is served.
+        Serve a site until the reactor shuts down, and wait until it is served.
 
         Args:
             site: the existing site.
             listen: ``host:port``.
-            reactor: the reactor; its shutdown ends the service in order.
+            reactor: the reactor.
             trust_domain: the trust domain that the own SVID must be of.
             allow: who may send requests: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
             agent: the socket of the SPIFFE Workload API.
-            notarization: what every request gets at least: ``none``, ``workload``, ``logRequest``, ``signRequest``.
+            notarization: the least level of every request: ``none``, ``workload``, ``logRequest``, ``signRequest``.
             metrics: the address of ``/metrics``; none by default.
             start_timeout: how long the identity, and again the first statement, may take.
             notary: the keys of ``notary`` in the configuration: ``path``, ``pqIssuer`` and so on.
 
-        Returns:
-            The service, serving.
-
         Raises:
             ConfigInvalid: a value is not acceptable; names the key.
             WorkloadApiUnavailable: no identity came in time.
-            SvcError: the database, the issuer or the port cannot be had.
+            SvcError: the database, the issuer or the port is not available.
         """
         listener = {
             "name": "site",
@@ -110,30 +100,20 @@ class NotarySite(Service):
             "listeners": [listener],
         }
         settings = parse(json.dumps(document), ProxySettings, "NotarySite")
-        return await opened(cls(site, settings, reactor=reactor, allow=parse_matcher(allow)), reactor)
+        return await open_service(cls(site, settings, reactor=reactor, allow=parse_matcher(allow)), reactor)
 
     def startService(self) -> None:
-        """Begin to start."""
+        """Start the site and the proxy."""
         super().startService()
         self._site.doStart()
         self._proxy.startService()
 
     def when_ready(self) -> Deferred[None]:
-        """
-        Wait until the site is served.
-
-        Returns:
-            Fires then, or fails with what kept it from that.
-        """
+        """Fires when the site is served, or fails with the error of the start."""
         return self._proxy.when_started()
 
     def stopService(self) -> Deferred[None]:
-        """
-        End in order: running exchanges get the drain time, records become durable.
-
-        Returns:
-            Fires when all is closed.
-        """
+        """Stop after the drain time of running exchanges, when all records are durable."""
         super().stopService()
         return self._proxy.stopService().addBoth(self._ended)
 
@@ -143,12 +123,12 @@ class NotarySite(Service):
 
 
 class _SiteAssembly(Assembly):
-    """A proxy whose inbound listeners lead to a site of this process."""
+    """A proxy whose inbound listeners forward to a site of this process."""
 
     def __init__(self, site: IProtocolFactory, settings: ProxySettings, reactor: Any, allow: Matcher | None) -> None:
         self._upstream = PipeEndpoint(site, reactor)
         self._allow = allow
-        # A start that fails is told to who waits for it, and nothing is read anew.
+        # ``when_started`` reports a failed start, and the settings are not reloaded.
         super().__init__(settings, reactor, lambda: None, lambda: settings)
 
     def _client_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamClientEndpoint:
@@ -165,20 +145,17 @@ class _SiteAssembly(Assembly):
 
 def caller_id(request: IRequest) -> SpiffeID:
     """
-    Tell a resource who calls.
+    Return the verified identity of the client that sent a request.
 
     Args:
-        request: a request of a site behind a :class:`NotarySite` or ``svc-proxy``; nothing else may reach the site,
-            since whoever does can write this field.
-
-    Returns:
-        The verified identity of the client.
+        request: a request of a site behind a :class:`NotarySite` or ``svc-proxy``. Nothing else may reach the site: any
+            other client could write the header field.
 
     Raises:
-        CallerUnknown: the request did not come through the notary.
+        EmbeddingError: ``caller_unknown``, the request did not come through the notary.
     """
     lines = request.requestHeaders.getRawHeaders(HEADER_FORWARDED_CLIENT.encode("ascii"), [])
     _, found, identity = lines[0].rpartition(b";URI=") if len(lines) == 1 else (b"", b"", b"")
     if not found:
-        raise CallerUnknown
+        raise EmbeddingError("caller_unknown")
     return SpiffeID.parse(identity.decode("ascii"))

@@ -6,8 +6,8 @@ Endpoint strings: any Twisted program that takes one listens or connects as a wo
     spiffe:7443:interface=127.0.0.1:agent=/run/svc/agent.sock:allow=prod.example.org/*
     spiffe:pay.example:7443:agent=/run/svc/agent.sock:expect=prod.example.org/ns/pay/sa/api
 
-Owns the words of these strings. Twisted's plugin system loads this module in every program that uses an endpoint
-string, so nothing else is imported before one of ours is there.
+Twisted's plugin system loads this module in every program that uses an endpoint string, so everything else is imported
+only when such a string is parsed.
 """
 
 from __future__ import annotations
@@ -33,26 +33,23 @@ if TYPE_CHECKING:
 
 @implementer(IPlugin, IStreamServerEndpointStringParser, IStreamClientEndpointStringParserWithReactor)
 class SpiffeStrings:
-    """Reads endpoint strings that begin with ``spiffe``."""
+    """Parses endpoint strings that begin with ``spiffe``."""
 
     prefix = "spiffe"
 
-    def parseStreamServer(  # type: ignore[override]  # strings that lack a word or have another are refused here
+    def parseStreamServer(  # type: ignore[override]  # strings with missing or unknown arguments are refused here
         self, reactor: Any, port: str, *, allow: str, agent: str, interface: str = "", alpn: str = ""
     ) -> IStreamServerEndpoint:
         """
-        Read a server's string.
+        Parse the string of a server; it has its identity from ``listen`` until the port is closed.
 
         Args:
             reactor: the reactor.
             port: the TCP port.
             allow: who may connect, a matcher with or without ``spiffe://``.
             agent: the path of the Workload API socket.
-            interface: the IP address to listen at; every one by default.
-            alpn: application protocols with commas between them.
-
-        Returns:
-            The endpoint; its identity is taken when it listens and given up when the port closes.
+            interface: the IP address to listen on; all by default.
+            alpn: application protocols, separated by commas.
 
         Raises:
             SvcError: a value is not acceptable.
@@ -67,18 +64,15 @@ class SpiffeStrings:
         self, reactor: Any, host: str, port: str, *, expect: str, agent: str, alpn: str = ""
     ) -> IStreamClientEndpoint:
         """
-        Read a client's string.
+        Parse the string of a client; it has its identity from the first connection until the reactor shuts down.
 
         Args:
-            reactor: the reactor; its shutdown gives the identity up.
+            reactor: the reactor.
             host: the name or IP address.
             port: the TCP port.
-            expect: who must answer, a matcher with or without ``spiffe://``.
+            expect: the identity of the server, a matcher with or without ``spiffe://``.
             agent: the path of the Workload API socket.
-            alpn: application protocols with commas between them.
-
-        Returns:
-            The endpoint; its identity is taken at the first connection.
+            alpn: application protocols, separated by commas.
 
         Raises:
             SvcError: a value is not acceptable.
@@ -92,7 +86,7 @@ class SpiffeStrings:
 
 @implementer(IStreamServerEndpoint)
 class _Server:
-    """Takes its identity first, and gives it up last."""
+    """Starts its workload before it listens."""
 
     def __init__(self, workload: Workload, endpoint: IStreamServerEndpoint) -> None:
         self._workload = workload
@@ -114,7 +108,7 @@ class _Server:
 
 @implementer(IListeningPort)
 class _Port:
-    """A port that ends with its workload."""
+    """A port that stops its workload when it is closed."""
 
     def __init__(self, port: IListeningPort, workload: Workload) -> None:
         self._port = port
@@ -138,7 +132,7 @@ class _Port:
 
 @implementer(IStreamClientEndpoint)
 class _Client:
-    """Takes its identity before the first connection."""
+    """Starts its workload before the first connection."""
 
     def __init__(self, workload: Workload, endpoint: IStreamClientEndpoint, reactor: Any) -> None:
         self._workload = workload
@@ -157,7 +151,7 @@ class _Client:
 
 
 def _identity(text: str) -> str:
-    """Colons divide endpoint strings; without ``spiffe://`` none needs to be escaped."""
+    """Add ``spiffe://``, which would need an escaped colon in an endpoint string."""
     return text if text.startswith("spiffe:") else f"spiffe://{text}"
 
 

@@ -1,8 +1,7 @@
 """
 The workload that a program is: its identity, its statement, and endpoints under both.
 
-Owns the choice of parts and their start and end together. What they are is in ``workload``, ``transport`` and
-``notary``.
+Assembles parts of ``workload``, ``transport`` and ``notary``, and starts and stops them together.
 """
 
 from __future__ import annotations
@@ -11,41 +10,45 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, Self
 
 from twisted.application.service import MultiService, Service
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
-from svc.embedding.client import MAX_BODY, VerifiedAnswer, fetch
-from svc.embedding.issuing import LeafIssuer, first_generation, own_generations
-from svc.embedding.opening import opened
-from svc.errors import SvcError
+from svc.embedding.client import MAX_BODY, VerifiedResponse, fetch
+from svc.embedding.errors import EmbeddingError
+from svc.embedding.issuing import first_statement, issue_statements
+from svc.embedding.opening import open_service
 from svc.identity import BundleSet, Matcher, SpiffeID, SvidEvidence, TrustDomain, X509Svid, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET
 from svc.notary.facts import WorkloadFacts
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.policy import AccessRequest, AllowListed, DenyAll
+from svc.process.clock import utc_now
 from svc.proxy.generations import Generations
+from svc.telemetry.connections import ConnectionLog, log_suppressed
+from svc.telemetry.denials import DenialLimiter
+from svc.telemetry.events import Event
 from svc.transport.addresses import TcpAddress, parse_address
-from svc.transport.creators import client_creator, server_creator
+from svc.transport.creators import HTTP_1_1, client_creator, server_creator
 from svc.transport.endpoints import MutualTlsClientEndpoint, MutualTlsServerEndpoint
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.transport.groups import GroupPolicy
 from svc.workload.interface import CredentialSource
+from svc.workload.pqclient import fetch_pq_leaf
 from svc.workload.pqfile import PqBundleSource, pq_bundle_path
-from svc.workload.source import WorkloadSource, utc_now
+from svc.workload.source import WorkloadSource
 
-
-class StatementNotIssued(SvcError):
-    """this workload issues no statements: it was opened without pq_issuer"""
-
-    reason = "statement_missing"
-    hint = "give pq_issuer, the socket of the post-quantum issuer, or profile='classical'"
+_log = Logger()
 
 
 class PqRoots(Protocol):
-    """Whatever has post-quantum roots, such as ``svc.workload.pqfile.PqBundleSource``."""
+    """A source of post-quantum roots, such as ``svc.workload.pqfile.PqBundleSource``."""
 
     @property
     def bundles(self) -> BundleSet:
@@ -54,16 +57,16 @@ class PqRoots(Protocol):
 
 class Workload(MultiService):
     """
-    One workload: what it presents, whom it believes, what it says of itself.
+    The identity of a program: its SVID, the bundles that it trusts, and its statements.
 
-    It is a Twisted service, and an identity for ``server_creator`` and ``client_creator``. Everything rotates while it
-    runs; each new connection uses what is in force then.
+    It is a Twisted service, and an identity for ``server_creator`` and ``client_creator``. Credentials rotate while it
+    runs; each new connection uses the current ones.
 
     Args:
         source: gives SVID and bundles.
         reactor: the reactor.
-        pq_roots: the post-quantum roots for judging statements of others.
-        generations: issues this workload's own statements, or None where it issues none.
+        pq_roots: the post-quantum roots that verify statements of others.
+        generations: makes this workload's own statements, or None where it issues none.
         profile: the signatures that statements of others must have.
         now: the wall clock, aware UTC.
     """
@@ -85,6 +88,8 @@ class Workload(MultiService):
         self._generations = generations
         self._profile = profile
         self._now = now
+        suppressed = partial(log_suppressed, _log, Event.DENIALS_SUPPRESSED)
+        self._connections = ConnectionLog(DenialLimiter(reactor, suppressed))
         parts: tuple[object, ...] = (source, pq_roots, generations)
         for part in parts:
             if isinstance(part, Service):
@@ -106,27 +111,25 @@ class Workload(MultiService):
         start_timeout: float = 30.0,
     ) -> Self:
         """
-        Take the identity from a SPIFFE Workload API.
+        Use the identity of a SPIFFE Workload API; the workload is not started.
 
         Args:
             agent: its socket, ``unix:///run/svc/agent.sock``.
             reactor: the reactor.
-            pq_issuer: who issues the post-quantum leaf for own statements, a socket or ``host:port``; None issues no
+            pq_issuer: the issuer of the post-quantum leaf for own statements, a socket or ``host:port``; None issues no
                 statements, unless ``profile`` is ``classical``.
-            pq_issuer_id: who an issuer at ``host:port`` must be.
+            pq_issuer_id: the identity that an issuer at ``host:port`` must have, a matcher; None accepts any of the
+                trust domain.
             pq_bundle: the file of the post-quantum roots; else ``SVC_PQ_BUNDLE``, else ``pq-bundle.json`` beside the
                 agent's socket.
             profile: ``hybrid``, ``pq``, ``classical`` or ``cnsa2``.
-            facts: what own statements say besides the identity; the host name by default.
-            trust_domain: the trust domain that the SVID must be of; None takes any.
-            hint: the SVID to take where there are several.
+            facts: what own statements contain besides the identity; the host name by default.
+            trust_domain: the trust domain that the SVID must be of; None accepts any.
+            hint: selects the SVID where there are several.
             start_timeout: seconds that :meth:`when_ready` waits at most.
 
-        Returns:
-            The workload, not started.
-
         Raises:
-            SocketAddressInvalid: ``agent`` is no address of a Unix socket.
+            SocketAddressInvalid: ``agent`` is not an address of a Unix socket.
             SvcError: another argument is not acceptable.
         """
         domain = TrustDomain.parse(trust_domain) if trust_domain is not None else None
@@ -135,96 +138,104 @@ class Workload(MultiService):
         chosen = Profile.parse(profile)
         generations = None
         if pq_issuer is not None or chosen is Profile.CLASSICAL:
-            told = facts or WorkloadFacts.explicit(host_name=socket.gethostname())
-            issuer = None if chosen is Profile.CLASSICAL else LeafIssuer(pq_issuer or "", pq_issuer_id)
-            generations = own_generations(source, issuer, profile=chosen, facts=told, reactor=reactor, now=utc_now)
+            expected = parse_matcher(pq_issuer_id) if pq_issuer_id is not None else None
+
+            def obtain_leaf(svid: X509Svid) -> Deferred[PqLeaf]:
+                algorithm = "ML-DSA-87" if chosen is Profile.CNSA2 else "ML-DSA-65"
+                return fetch_pq_leaf(
+                    pq_issuer or "", svid, source, reactor, now=utc_now, expected=expected, algorithm=algorithm
+                )
+
+            generations = issue_statements(
+                source,
+                None if chosen is Profile.CLASSICAL else obtain_leaf,
+                profile=chosen,
+                facts=facts or WorkloadFacts.explicit(host_name=socket.gethostname()),
+                reactor=reactor,
+                now=utc_now,
+            )
         return cls(source, reactor=reactor, pq_roots=roots, generations=generations, profile=chosen)
 
     @classmethod
     async def open(cls, agent: str = DEFAULT_SPIFFE_SOCKET, *, reactor: Any, **choices: Any) -> Self:
         """
-        Start a workload for the life of this program, and wait until it has its identity.
+        Start a workload that runs until the reactor shuts down, and wait until it is ready.
 
         Args:
             agent: the socket of the Workload API.
-            reactor: the reactor; its shutdown ends the workload.
+            reactor: the reactor.
             choices: as for :meth:`from_workload_api`.
-
-        Returns:
-            The workload, ready.
 
         Raises:
             WorkloadApiUnavailable: no identity came in time.
-            SvcError: an argument is not acceptable, or the issuer gave nothing.
+            SvcError: an argument is not acceptable, or the issuer gave no leaf.
         """
-        return await opened(cls.from_workload_api(agent, reactor=reactor, **choices), reactor)
+        return await open_service(cls.from_workload_api(agent, reactor=reactor, **choices), reactor)
 
     async def when_ready(self) -> None:
         """
-        Wait for the identity, and for the own statement where there is to be one.
+        Wait for the identity, and for the own statement where statements are issued.
 
         Raises:
             WorkloadApiUnavailable: no identity came in time.
-            StatementLate: no statement could be made in time; says why.
+            EmbeddingError: ``notary_unavailable``, no statement was made in time.
         """
         await self._source.when_ready()
         if self._generations is not None:
-            await first_generation(self._generations, self._reactor)
+            await first_statement(self._generations, self._reactor)
 
-    # -- What this workload is ---------------------------------------------------------------------------------------
+    def stopService(self) -> Deferred[None]:
+        """Stop the parts, and log the count of refused connections that were not logged."""
+        self._connections.close()
+        stopped: Deferred[None] = super().stopService()
+        return stopped
+
+    # -- Identity and statements -------------------------------------------------------------------------------------
 
     @property
     def svid(self) -> X509Svid:
         """
-        What TLS presents, fit for the current statement.
+        The SVID that TLS presents; with statements, the one of the current statement.
 
         Raises:
-            CredentialsMissing: nothing has come yet.
+            CredentialsMissing: there is none yet.
         """
         return self._source.svid if self._generations is None else self._generations.svid
 
     @property
     def bundles(self) -> BundleSet:
         """
-        The trust bundles in force.
+        The current trust bundles.
 
         Raises:
-            CredentialsMissing: none have come yet.
+            CredentialsMissing: there are none yet.
         """
         return self._source.bundles
 
     @property
     def spiffe_id(self) -> SpiffeID:
         """
-        The identity.
+        The SPIFFE ID.
 
         Raises:
-            CredentialsMissing: it has not come yet.
+            CredentialsMissing: there is no SVID yet.
         """
         return self.svid.spiffe_id
 
     def statement(self, transport: object) -> bytes:
         """
-        Give the own statement to whoever is at the other end of a connection.
-
-        Args:
-            transport: the connection; the statement belongs to the SVID that was presented on it.
-
-        Returns:
-            The serialized envelope.
+        Return the serialized statement for the SVID that was presented on a connection.
 
         Raises:
-            StatementNotIssued: this workload issues none.
+            EmbeddingError: ``statement_missing``, this workload issues none.
             PeerNotVerified: the transport is no connection of this workload's endpoints.
         """
         if self._generations is None:
-            raise StatementNotIssued
+            raise EmbeddingError("statement_missing")
         found = self._generations.of_evidence(peer_evidence(transport))
         if found is None:
-            raise StatementNotIssued
+            raise EmbeddingError("statement_missing")
         return found.statement.envelope.serialize()
-
-    # -- Whom it believes --------------------------------------------------------------------------------------------
 
     def verify_statement(
         self,
@@ -235,17 +246,14 @@ class Workload(MultiService):
         issuers: Sequence[SpiffeID] = (),
     ) -> StatementEvidence:
         """
-        Judge the statement of whoever is at the other end of a connection.
+        Verify a statement of the peer of a connection.
 
         Args:
-            envelope: what was received, from wherever.
-            peer: the transport of the connection, or what ``peer_evidence`` told of it; the statement must be bound to
-                the key of the peer's SVID.
-            expected_id: the identifier that the peer named, where it did.
+            envelope: the statement as received, from any source.
+            peer: the transport of the connection, or its ``peer_evidence``; the statement must be bound to the key of
+                the peer's SVID.
+            expected_id: the identifier that the peer named, if any.
             issuers: central issuers; with them a statement that a workload issued itself is refused.
-
-        Returns:
-            What is proved.
 
         Raises:
             NotaryError: the statement is refused; ``reason`` says why.
@@ -269,80 +277,74 @@ class Workload(MultiService):
         self, address: str, *, allow: str | Matcher, alpn: Sequence[bytes] = (), groups: GroupPolicy = "default"
     ) -> MutualTlsServerEndpoint:
         """
-        Listen as this workload.
+        Listen as this workload; protocols are built only for verified and allowed peers.
 
         Args:
             address: ``host:port``, ``[ipv6]:port`` or ``:port``.
-            allow: who may connect: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``; everybody else is
-                refused in the handshake.
-            alpn: the application protocols spoken; empty ignores ALPN.
+            allow: who may connect: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``; others are
+                refused in the handshake, and logged as svc-proxy logs them.
+            alpn: the accepted application protocols; empty ignores ALPN.
             groups: ``require`` refuses peers without post-quantum key agreement.
 
-        Returns:
-            An ``IStreamServerEndpoint``; protocols are built for verified and allowed peers only.
-
         Raises:
-            AddressInvalid: ``address`` is none.
-            MatcherMalformed: ``allow`` is none.
+            AddressInvalid: ``address`` is not one.
+            MatcherMalformed: ``allow`` is not one.
         """
-        admit = _Admission(_matcher(allow))
-        creator = server_creator(self, clock=self._now, authorize=admit, alpn=alpn, groups=groups)
-        return MutualTlsServerEndpoint(self._reactor, parse_address(address), creator)
+        policy = AllowListed([_matcher(allow)], DenyAll())
+
+        def authorize(caller: SvidEvidence) -> None:
+            policy.authorize(AccessRequest(caller.spiffe_id))
+
+        log = self._connections
+        creator = server_creator(self, clock=self._now, authorize=authorize, alpn=alpn, groups=groups, observer=log)
+        return MutualTlsServerEndpoint(self._reactor, parse_address(address), creator, wall=self._now)
 
     def client_endpoint(
         self, address: str, *, expect: str | Matcher, alpn: Sequence[bytes] = (), groups: GroupPolicy = "default"
     ) -> MutualTlsClientEndpoint:
         """
-        Connect as this workload.
+        Connect as this workload; fires with a protocol whose peer is verified and expected.
 
         Args:
             address: ``host:port``, ``[ipv6]:port`` or ``unix:///path``.
-            expect: who must answer, written as ``allow`` above.
-            alpn: the application protocols offered; empty offers none.
+            expect: the identity of the server, written as ``allow`` above.
+            alpn: the offered application protocols; empty offers none.
             groups: ``require`` refuses peers without post-quantum key agreement.
 
-        Returns:
-            An ``IStreamClientEndpoint``; it fires with a protocol whose peer is verified and expected.
-
         Raises:
-            AddressInvalid: ``address`` is none.
-            MatcherMalformed: ``expect`` is none.
+            AddressInvalid: ``address`` is not one.
+            MatcherMalformed: ``expect`` is not one.
         """
         where = parse_address(address)
         name = where.server_name if isinstance(where, TcpAddress) else None
         creator = client_creator(
             self, clock=self._now, expected=_matcher(expect), server_name=name, alpn=alpn, groups=groups
         )
-        return MutualTlsClientEndpoint(self._reactor, where, creator)
+        return MutualTlsClientEndpoint(self._reactor, where, creator, wall=self._now)
 
-    async def get(self, url: str, *, expect: str | Matcher, max_body: int = MAX_BODY) -> VerifiedAnswer:
+    async def get(self, url: str, *, expect: str | Matcher, max_body: int = MAX_BODY) -> VerifiedResponse:
         """
-        Ask a service behind ``svc-proxy`` or a :class:`~svc.embedding.site.NotarySite`, and believe nothing unverified.
+        GET from a service behind ``svc-proxy`` or a :class:`~svc.embedding.site.NotarySite`, and verify its statement.
 
         Args:
             url: ``https://host:port/path``.
-            expect: who must answer, written as ``allow`` above.
-            max_body: the most octets of the answer's body.
-
-        Returns:
-            The answer with the verified statement of the workload that gave it.
+            expect: the identity of the server, written as ``allow`` above.
+            max_body: the most octets of the response's body.
 
         Raises:
             NotaryError: there is no statement, or it is refused.
             TransportError: no connection with the expected peer.
-            AnswerTooLarge: the body is larger than ``max_body``.
+            EmbeddingError: ``answer_too_large``, ``answer_late``, ``answer_broken``, ``connection_ended`` or
+                ``url_unsupported``.
         """
-        return await fetch(self, self._reactor, url, expect=_matcher(expect), max_body=max_body)
-
-
-class _Admission:
-    """Decides in the handshake."""
-
-    def __init__(self, allowed: Matcher) -> None:
-        self._policy = AllowListed([allowed], DenyAll())
-
-    def __call__(self, caller: SvidEvidence) -> None:
-        self._policy.authorize(AccessRequest(caller.spiffe_id))
+        expected = _matcher(expect)
+        return await fetch(
+            self._reactor,
+            url,
+            connect=lambda address: self.client_endpoint(address, expect=expected, alpn=HTTP_1_1),
+            verify=lambda envelope, peer, identifier: self.verify_statement(envelope, peer, expected_id=identifier),
+            max_body=max_body,
+        )
 
 
 def _matcher(given: str | Matcher) -> Matcher:

@@ -1,8 +1,7 @@
 """
-Public test doubles: an authority that can build every wrong certificate, and stand-ins for what a workload talks to.
+Public test doubles: an authority that can build any invalid certificate, and stand-ins for the peers of a workload.
 
-Owns what tests of our own and of embedding applications need. Nothing outside of tests imports it; it does no network
-I/O and takes the time as an argument.
+For our own tests and those of embedding applications; nothing else imports it. No network I/O; the time is an argument.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from svc.lazy import exports
 
 if TYPE_CHECKING:
     from svc.testing.ca import TestAuthority, chain_der, chain_pem, key_der, key_pem
-    from svc.testing.certificates import Knobs, Shape, build_certificate
+    from svc.testing.certificates import CertificateFields, CertificateTemplate, build_certificate
     from svc.testing.store import MemoryStore
     from svc.testing.vectors import Vector, load_vectors
     from svc.testing.workload import MemorySource
@@ -22,7 +21,7 @@ else:
         __name__,
         {
             "ca": "TestAuthority chain_der chain_pem key_der key_pem",
-            "certificates": "Knobs Shape build_certificate",
+            "certificates": "CertificateFields CertificateTemplate build_certificate",
             "store": "MemoryStore",
             "vectors": "Vector load_vectors",
             "workload": "MemorySource",
@@ -30,10 +29,10 @@ else:
     )
 
 __all__ = [
-    "Knobs",
+    "CertificateFields",
+    "CertificateTemplate",
     "MemorySource",
     "MemoryStore",
-    "Shape",
     "TestAuthority",
     "Vector",
     "build_certificate",

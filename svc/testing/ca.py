@@ -1,8 +1,8 @@
 """
-An authority for tests: it issues X.509-SVIDs and post-quantum leaves, right ones and every wrong one.
+An authority for tests: it issues X.509-SVIDs and post-quantum leaves, valid or invalid.
 
-Owns the usual shapes (a right root, intermediate, SVID and post-quantum leaf) that tests then bend. Takes the time as
-an argument; nothing depends on the clock.
+Owns the valid templates of root, intermediate, SVID and post-quantum leaf, of which tests change single fields. The
+time is an argument.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from svc.identity import (
 )
 from svc.testing.certificates import (
     SIGNING_KEY_USAGE,
-    Knobs,
-    Shape,
+    CertificateFields,
+    CertificateTemplate,
     build_certificate,
     generate_key,
     name_of,
@@ -45,8 +45,8 @@ class TestAuthority:
     """
     A signing certificate with its key: a root, or what :meth:`intermediate` made.
 
-    Every ``**knobs`` argument takes the fields of :class:`svc.testing.certificates.Shape`; what is not given has its
-    right value.
+    Every ``**fields`` argument takes fields of :class:`CertificateTemplate`; each that is not given has its valid
+    value.
     """
 
     __test__ = False
@@ -62,7 +62,7 @@ class TestAuthority:
         issuer: TestAuthority | None = None,
         signer: CertificateIssuerPrivateKeyTypes | None = None,
         key_slot: str = "root",
-        **knobs: Unpack[Knobs],
+        **fields: Unpack[CertificateFields],
     ) -> None:
         """
         Make a root, or with an ``issuer`` an intermediate.
@@ -71,19 +71,19 @@ class TestAuthority:
             trust_domain: the name of the trust domain.
             now: the time around which everything is valid.
             algorithm: of the key, as in :func:`svc.testing.certificates.generate_key`.
-            not_before: when it starts; by default a minute before ``now``.
-            not_after: when it ends; by default 30 days after ``now``.
+            not_before: by default a minute before ``now``.
+            not_after: by default 30 days after ``now``.
             issuer: who issues it; None makes it self-signed.
-            signer: the key that signs, where it shall not be the issuer's.
-            key_slot: which of the cached RSA keys is taken.
-            knobs: what shall differ from a right signing certificate.
+            signer: the signing key, by default the issuer's.
+            key_slot: which of the cached RSA keys is used.
+            fields: the fields that differ from a valid signing certificate.
         """
         self.trust_domain = TrustDomain.parse(trust_domain)
         self.now = now
         self.algorithm = algorithm
         self.issuer = issuer
         self.private_key = generate_key(algorithm, key_slot)
-        shape: Knobs = {
+        values: CertificateFields = {
             "subject": f"{trust_domain} root",
             "uris": (str(self.trust_domain.id),),
             "ca": True,
@@ -91,12 +91,14 @@ class TestAuthority:
             "eku": None,
             "extensions": (),
         }
-        shape.update(knobs)
-        shape["extensions"] = (*self._key_ids(issuer), *shape["extensions"])
+        values.update(fields)
+        values["extensions"] = (*self._key_ids(issuer), *values["extensions"])
         self.certificate: x509.Certificate = build_certificate(
-            Shape(not_before=not_before or now - BACKDATED, not_after=not_after or now + AUTHORITY_TTL, **shape),
+            CertificateTemplate(
+                not_before=not_before or now - BACKDATED, not_after=not_after or now + AUTHORITY_TTL, **values
+            ),
             self.private_key.public_key(),
-            name_of(shape["subject"]) if issuer is None else issuer.certificate.subject,
+            name_of(values["subject"]) if issuer is None else issuer.certificate.subject,
             signer or (self.private_key if issuer is None else issuer.private_key),
         )
 
@@ -108,24 +110,12 @@ class TestAuthority:
 
     def bundle(self, *, first_seen: datetime | None = None, last_seen: datetime | None = None) -> X509Bundle:
         """
-        The bundle that trusts this authority.
-
-        Args:
-            first_seen: where its window starts; None for no bound.
-            last_seen: where its window ends; None for no bound.
-
-        Returns:
-            A bundle with this certificate as its only root.
+        Return the bundle with this certificate as its only root, trusted in the given window; None means no bound.
         """
         return X509Bundle(self.trust_domain, (TrustAnchor(self.certificate, first_seen, last_seen),))
 
     def bundles(self) -> BundleSet:
-        """
-        The bundles of somebody who trusts this authority and no other.
-
-        Returns:
-            A set of one bundle.
-        """
+        """Return a set with the bundle of this authority only."""
         return BundleSet.of(self.bundle())
 
     def intermediate(
@@ -136,23 +126,20 @@ class TestAuthority:
         not_before: datetime | None = None,
         not_after: datetime | None = None,
         signer: CertificateIssuerPrivateKeyTypes | None = None,
-        **knobs: Unpack[Knobs],
+        **fields: Unpack[CertificateFields],
     ) -> TestAuthority:
         """
-        Issue a signing certificate.
+        Issue a signing certificate: an authority whose SVIDs have the certificates up to the root in their chain.
 
         Args:
             name: its subject.
             algorithm: of its key.
-            not_before: when it starts.
-            not_after: when it ends.
-            signer: the key that signs, where it shall not be this authority's.
-            knobs: what shall differ from a right signing certificate.
-
-        Returns:
-            An authority whose SVIDs carry its certificate, and those between it and the root, in their chain.
+            not_before: by default a minute before ``now``.
+            not_after: by default 30 days after ``now``.
+            signer: the signing key, by default this authority's.
+            fields: the fields that differ from a valid signing certificate.
         """
-        knobs.setdefault("subject", name)
+        fields.setdefault("subject", name)
         return TestAuthority(
             self.trust_domain.name,
             now=self.now,
@@ -162,33 +149,17 @@ class TestAuthority:
             issuer=self,
             signer=signer,
             key_slot=name,
-            **knobs,
+            **fields,
         )
 
     def rotated(self, *, algorithm: str | None = None) -> TestAuthority:
-        """
-        Make the root that follows this one: the same subject, another key.
-
-        Args:
-            algorithm: of the new key; by default the same.
-
-        Returns:
-            A root that shares nothing with this one but its names.
-        """
+        """Make the next root, with the same subject and another key, by default of the same algorithm."""
         return TestAuthority(
             self.trust_domain.name, now=self.now, algorithm=algorithm or self.algorithm, key_slot="rotated"
         )
 
     def chain(self, leaf: x509.Certificate) -> tuple[x509.Certificate, ...]:
-        """
-        Put a leaf before the certificates between it and the root.
-
-        Args:
-            leaf: a certificate that this authority issued.
-
-        Returns:
-            The chain, leaf first, without the root.
-        """
+        """Return a leaf and the certificates between it and the root, leaf first, without the root."""
         chain = [leaf]
         authority = self
         while authority.issuer is not None:
@@ -207,41 +178,38 @@ class TestAuthority:
         private_key: CertificateIssuerPrivateKeyTypes | None = None,
         signer: CertificateIssuerPrivateKeyTypes | None = None,
         self_signed: bool = False,
-        **knobs: Unpack[Knobs],
+        **fields: Unpack[CertificateFields],
     ) -> X509Svid:
         """
-        Issue an X.509-SVID. No rule is checked, so any wrong one can be had.
+        Issue an X.509-SVID with its chain. No rule is checked, so it may be invalid in any way.
 
         Args:
-            path: of the SPIFFE ID; the value's ``spiffe_id`` has it even when ``uris`` says something else.
+            path: of the SPIFFE ID; ``spiffe_id`` of the result has it even when ``uris`` differs.
             algorithm: of its key.
             ttl: how long it is valid from ``now`` on, where ``not_after`` is not given.
-            not_before: when it starts.
-            not_after: when it ends.
+            not_before: by default a minute before ``now``.
+            not_after: by default ``ttl`` after ``now``.
             private_key: the key of the workload; by default a new one.
-            signer: the key that signs, where it shall not be this authority's.
+            signer: the signing key, by default this authority's.
             self_signed: the leaf is its own issuer.
-            knobs: what shall differ from a right leaf.
-
-        Returns:
-            The SVID with its chain.
+            fields: the fields that differ from a valid leaf.
         """
-        spiffe_id = SpiffeID.from_path(self.trust_domain, path)
+        spiffe_id = SpiffeID(self.trust_domain, path)
         key = private_key or generate_key(algorithm, "leaf")
-        shape: Knobs = {"subject": "workload", "uris": (str(spiffe_id),), "extensions": ()}
-        shape.update(knobs)
+        values: CertificateFields = {"subject": "workload", "uris": (str(spiffe_id),), "extensions": ()}
+        values.update(fields)
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
             subject_key_identifier(key if self_signed else self.private_key)
         )
-        shape["extensions"] = ((authority_id, False), *shape["extensions"])
+        values["extensions"] = ((authority_id, False), *values["extensions"])
         leaf = build_certificate(
-            Shape(
+            CertificateTemplate(
                 not_before=not_before or self.now - BACKDATED,
                 not_after=not_after or self.now + ttl,
-                **shape,
+                **values,
             ),
             key.public_key(),
-            name_of(shape["subject"]) if self_signed else self.certificate.subject,
+            name_of(values["subject"]) if self_signed else self.certificate.subject,
             key if self_signed else signer or self.private_key,
         )
         return X509Svid(spiffe_id, (leaf,) if self_signed else self.chain(leaf), _any_key(key))
@@ -257,10 +225,10 @@ class TestAuthority:
         not_before: datetime | None = None,
         not_after: datetime | None = None,
         signer: CertificateIssuerPrivateKeyTypes | None = None,
-        **knobs: Unpack[Knobs],
+        **fields: Unpack[CertificateFields],
     ) -> tuple[tuple[x509.Certificate, ...], SvidPrivateKey]:
         """
-        Issue the post-quantum leaf that stands beside an SVID; this authority should have an ML-DSA key.
+        Issue the post-quantum leaf of an SVID; this authority should have an ML-DSA key.
 
         Args:
             svid: the SVID it is bound to.
@@ -268,80 +236,48 @@ class TestAuthority:
             binding: another digest than that of the SVID's SubjectPublicKeyInfo, 32 octets.
             bound: False leaves the binding out.
             algorithm: of its key.
-            not_before: when it starts; by default the later of the SVID's start and a minute before ``now``.
-            not_after: when it ends; by default with the SVID.
-            signer: the key that signs, where it shall not be this authority's.
-            knobs: what shall differ from a right post-quantum leaf.
+            not_before: by default the later of the SVID's start and a minute before ``now``.
+            not_after: by default the end of the SVID.
+            signer: the signing key, by default this authority's.
+            fields: the fields that differ from a valid post-quantum leaf.
 
         Returns:
             The chain, leaf first and without the root, and the private key.
         """
         extension = binding_extension(binding or spki_sha256(svid.leaf))
-        knobs["extensions"] = (*(((extension, False),) if bound else ()), *knobs.get("extensions", ()))
-        knobs.setdefault("uris", (spiffe_id or str(svid.spiffe_id),))
+        fields["extensions"] = (*(((extension, False),) if bound else ()), *fields.get("extensions", ()))
+        fields.setdefault("uris", (spiffe_id or str(svid.spiffe_id),))
         leaf = self.svid(
             svid.spiffe_id.path,
             algorithm=algorithm,
             not_before=not_before or max(svid.not_before, self.now - BACKDATED),
             not_after=not_after or svid.not_after,
             signer=signer,
-            **knobs,
+            **fields,
         )
         return leaf.chain, leaf.private_key
 
 
 def chain_der(svid: X509Svid) -> bytes:
-    """
-    Write the chain as the Workload API does.
-
-    Args:
-        svid: an SVID.
-
-    Returns:
-        Concatenated DER certificates, leaf first.
-    """
+    """Write the chain of an SVID as the Workload API does: concatenated DER certificates, leaf first."""
     return b"".join(certificate.public_bytes(Encoding.DER) for certificate in svid.chain)
 
 
 def chain_pem(svid: X509Svid) -> bytes:
-    """
-    Write the chain for a program that reads PEM files.
-
-    Args:
-        svid: an SVID.
-
-    Returns:
-        PEM certificates, leaf first.
-    """
+    """Write the chain of an SVID as PEM certificates, leaf first."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in svid.chain)
 
 
 def key_der(svid: X509Svid) -> bytes:
-    """
-    Write the private key as the Workload API does.
-
-    Args:
-        svid: an SVID.
-
-    Returns:
-        PKCS#8 DER, not encrypted.
-    """
+    """Write the private key of an SVID as the Workload API does: PKCS#8 DER, not encrypted."""
     return svid.private_key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
 
 def key_pem(svid: X509Svid) -> bytes:
-    """
-    Write the private key for a program that reads PEM files.
-
-    Args:
-        svid: an SVID.
-
-    Returns:
-        PKCS#8 PEM, not encrypted.
-    """
+    """Write the private key of an SVID as PKCS#8 PEM, not encrypted."""
     return svid.private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _any_key(key: CertificateIssuerPrivateKeyTypes) -> SvidPrivateKey:
-    """A wrong SVID may have a key that no SVID may have; the type says otherwise on purpose."""
+    """An invalid SVID may have a key that no SVID may have; the type is narrower on purpose."""
     return key  # type: ignore[return-value]

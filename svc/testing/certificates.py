@@ -1,8 +1,7 @@
 """
-Certificates of any shape, right or wrong.
+X.509 certificates for tests, valid or invalid, down to forms that the cryptography library refuses to write.
 
-Owns the building of X.509 certificates for tests, down to forms that the cryptography library refuses to write. Knows
-nothing of trust domains and SPIFFE IDs; names are given as text or octets.
+Knows nothing of trust domains and SPIFFE IDs; names are given as text or octets.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _KEY_USAGES: Final = (
 )
 
 
-class Knobs(TypedDict, total=False):
-    """What of a certificate can be set, right or wrong; see :class:`Shape`."""
+class CertificateFields(TypedDict, total=False):
+    """The fields of a certificate that can be set, see :class:`CertificateTemplate`."""
 
     subject: str | None
     uris: tuple[str | bytes, ...]
@@ -52,14 +51,14 @@ class Knobs(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class CertificateTemplate:
     """
-    How a certificate looks.
+    The content of a certificate.
 
-    ``subject`` is a common name or None for an empty subject. A URI given as ``bytes`` goes in unchecked. ``ca`` None
-    leaves the basic constraints out, ``key_usage`` None and ``eku`` None leave theirs out. ``extensions`` are pairs
-    of an extension and whether it is critical. ``signature`` is ``sha256``, ``sha384``, ``sha512``, ``pss`` or
-    ``sha1``; it matters for RSA and ECDSA. ``version`` is 3 or 1.
+    ``subject`` is a common name or None for an empty subject. A URI given as ``bytes`` is written unchecked. ``ca``
+    None leaves the basic constraints out, ``key_usage`` None and ``eku`` None leave theirs out. ``extensions`` are
+    pairs of an extension and whether it is critical. ``signature`` is ``sha256``, ``sha384``, ``sha512``, ``pss`` or
+    ``sha1``; it applies to RSA and ECDSA. ``version`` is 3 or 1.
     """
 
     not_before: datetime
@@ -86,9 +85,6 @@ def generate_key(algorithm: str, slot: str = "") -> CertificateIssuerPrivateKeyT
         algorithm: a name of :data:`svc.identity.ALGORITHMS`, or ``RSA-<bits>``, ``ECDSA-P224``, ``ECDSA-P521``,
             ``ECDSA-K256`` (secp256k1), ``Ed448``.
         slot: RSA keys, slow to generate, are made once a process for each algorithm and slot; others are always new.
-
-    Returns:
-        The key.
     """
     if algorithm.startswith("RSA"):
         return _rsa_key(int(algorithm.partition("-")[2] or 2048), slot)
@@ -121,22 +117,14 @@ _CURVES: Final[dict[str, ec.EllipticCurve]] = {
 
 
 def name_of(common_name: str | None) -> x509.Name:
-    """
-    Make a subject or issuer.
-
-    Args:
-        common_name: its only attribute; None for an empty name.
-
-    Returns:
-        The name.
-    """
+    """Make a subject or issuer with this common name only; None gives an empty name."""
     if common_name is None:
         return x509.Name([])
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def build_certificate(
-    shape: Shape,
+    template: CertificateTemplate,
     public_key: object,
     issuer: x509.Name,
     signer: CertificateIssuerPrivateKeyTypes,
@@ -145,55 +133,35 @@ def build_certificate(
     Build and sign a certificate.
 
     Args:
-        shape: how it looks.
+        template: its content.
         public_key: the key it certifies.
-        issuer: the name that stands as issuer.
-        signer: the key that signs; it need not belong to the issuer.
-
-    Returns:
-        The certificate.
+        issuer: its issuer name.
+        signer: the signing key; it need not belong to the issuer.
     """
     builder = x509.CertificateBuilder(
         issuer_name=issuer,
-        subject_name=name_of(shape.subject),
+        subject_name=name_of(template.subject),
         public_key=public_key,  # type: ignore[arg-type]
         serial_number=x509.random_serial_number(),
-        not_valid_before=shape.not_before,
-        not_valid_after=shape.not_after,
+        not_valid_before=template.not_before,
+        not_valid_after=template.not_after,
     )
-    for extension, critical in _extensions(shape):
+    for extension, critical in _extensions(template):
         builder = builder.add_extension(extension, critical)
-    digest = _hash_for(signer, shape.signature)
-    certificate = builder.sign(signer, digest, rsa_padding=_padding(signer, shape.signature))
-    if shape.signature == "sha1" or shape.version == 1:
-        return _forge(certificate, signer, sha1=shape.signature == "sha1", version=shape.version)
+    digest = _hash_for(signer, template.signature)
+    certificate = builder.sign(signer, digest, rsa_padding=_padding(signer, template.signature))
+    if template.signature == "sha1" or template.version == 1:
+        return _forge(certificate, signer, sha1=template.signature == "sha1", version=template.version)
     return certificate
 
 
 def subject_key_identifier(private_key: CertificateIssuerPrivateKeyTypes) -> x509.SubjectKeyIdentifier:
-    """
-    Name a key for the extensions that only help to find an issuer (RFC 5280, section 4.2.1.2).
-
-    Args:
-        private_key: the key.
-
-    Returns:
-        The extension.
-    """
+    """Make the extension that identifies a key (RFC 5280, section 4.2.1.2)."""
     return x509.SubjectKeyIdentifier.from_public_key(private_key.public_key())
 
 
 def der(tag: int, content: bytes) -> bytes:
-    """
-    Write one DER element (X.690, section 8.1).
-
-    Args:
-        tag: the identifier octet.
-        content: the content octets.
-
-    Returns:
-        The element.
-    """
+    """Write one DER element (X.690, section 8.1); ``tag`` is the identifier octet."""
     size = len(content)
     if size < 0x80:
         return bytes((tag, size)) + content
@@ -201,28 +169,44 @@ def der(tag: int, content: bytes) -> bytes:
     return bytes((tag, 0x80 | len(octets))) + octets + content
 
 
-def _extensions(shape: Shape) -> Iterator[tuple[x509.ExtensionType, bool]]:
-    if shape.uris or shape.names:
+def rebuilt(certificate: x509.Certificate, fields: dict[int, bytes]) -> bytes:
+    """
+    Replace encoded elements of the signed part, which makes the signature invalid; returns DER.
+
+    Args:
+        certificate: an X.509 v3 certificate.
+        fields: encoded elements by position: 0 version, 1 serial number, 2 signature, 3 issuer, 4 validity, 5 subject,
+            6 subjectPublicKeyInfo, 7 extensions.
+    """
+    parts = list(_elements(_content(certificate.tbs_certificate_bytes)))
+    for place, field in fields.items():
+        parts[place] = field
+    _whole, algorithm, signature = _elements(_content(certificate.public_bytes(Encoding.DER)))
+    return der(0x30, der(0x30, b"".join(parts)) + algorithm + signature)
+
+
+def _extensions(template: CertificateTemplate) -> Iterator[tuple[x509.ExtensionType, bool]]:
+    if template.uris or template.names:
         # RFC 5280, section 4.2.1.6: critical when the subject is empty.
-        yield _alternative_names(shape), shape.subject is None
-    if shape.ca is not None:
-        yield x509.BasicConstraints(shape.ca, shape.path_length if shape.ca else None), True
-    if shape.key_usage is not None:
-        usages = {name: name in shape.key_usage for name in _KEY_USAGES}
+        yield _alternative_names(template), template.subject is None
+    if template.ca is not None:
+        yield x509.BasicConstraints(template.ca, template.path_length if template.ca else None), True
+    if template.key_usage is not None:
+        usages = {name: name in template.key_usage for name in _KEY_USAGES}
         yield x509.KeyUsage(**usages, encipher_only=False, decipher_only=False), True
-    if shape.eku is not None:
-        yield x509.ExtendedKeyUsage(shape.eku), False
-    if shape.permitted or shape.excluded:
-        yield x509.NameConstraints(shape.permitted or None, shape.excluded or None), True
-    yield from shape.extensions
+    if template.eku is not None:
+        yield x509.ExtendedKeyUsage(template.eku), False
+    if template.permitted or template.excluded:
+        yield x509.NameConstraints(template.permitted or None, template.excluded or None), True
+    yield from template.extensions
 
 
-def _alternative_names(shape: Shape) -> x509.ExtensionType:
-    if not any(isinstance(uri, bytes) for uri in shape.uris):
-        uris = [x509.UniformResourceIdentifier(uri) for uri in shape.uris if isinstance(uri, str)]
-        return x509.SubjectAlternativeName([*uris, *shape.names])
+def _alternative_names(template: CertificateTemplate) -> x509.ExtensionType:
+    if not any(isinstance(uri, bytes) for uri in template.uris):
+        uris = [x509.UniformResourceIdentifier(uri) for uri in template.uris if isinstance(uri, str)]
+        return x509.SubjectAlternativeName([*uris, *template.names])
     # GeneralName's uniformResourceIdentifier is [6] IMPLICIT IA5String (RFC 5280, section 4.2.1.6).
-    raw = b"".join(der(0x86, uri if isinstance(uri, bytes) else uri.encode("ascii")) for uri in shape.uris)
+    raw = b"".join(der(0x86, uri if isinstance(uri, bytes) else uri.encode("ascii")) for uri in template.uris)
     return x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, der(0x30, raw))
 
 
@@ -250,7 +234,7 @@ _SHA1_WITH_ECDSA: Final = bytes.fromhex("300906072a8648ce3d0401")
 def _forge(
     certificate: x509.Certificate, signer: CertificateIssuerPrivateKeyTypes, *, sha1: bool, version: int
 ) -> x509.Certificate:
-    """Take a certificate apart, change what no library would write, and sign it again."""
+    """Change what no library would write in a certificate, and sign it again."""
     fields = list(_elements(_content(certificate.tbs_certificate_bytes)))
     _whole, algorithm, _signature = _elements(_content(certificate.public_bytes(Encoding.DER)))
     if sha1:

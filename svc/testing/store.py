@@ -1,8 +1,8 @@
 """
 A notary store in memory.
 
-Implements :class:`svc.store.interface.INotaryStore` and passes the contract tests of the real ones; can also be told to
-hold commits back, to fail, and to say that it is not writable.
+Implements :class:`svc.store.interface.INotaryStore` and passes its contract tests; can also hold commits back, fail,
+and be not writable.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from svc.store.records import StatementRecord, StoredReceipt
 @implementer(INotaryStore)
 class MemoryStore:
     """
-    Keeps statements and receipts until the process ends.
+    Stores statements and receipts until the process ends.
 
     Args:
         queue_limit: records that may be held back before StoreBusy.
 
     Attributes:
-        writable: as the interface says; a test may set it.
         hold: while True, records are acknowledged only by :meth:`release`.
         failure: while set, puts fail with it.
-        elsewhere: client and nonce of exchanges that run in other processes, as the test says.
-        given_back: client and nonce of what was given back.
+        elsewhere: client and nonce of exchanges that run in other processes, set by the test.
+        given_back: client and nonce of each :meth:`give_back`.
     """
 
     def __init__(self, *, queue_limit: int = 1024) -> None:
         self.writable = False
+        self.trouble = ""
         self.hold = False
         self.failure: StoreError | None = None
         self.elsewhere: set[tuple[str, str]] = set()
@@ -47,75 +47,28 @@ class MemoryStore:
         self._nonces: dict[tuple[str, str], str] = {}
 
     def init(self) -> None:
-        """Begin; what was stored before is still there."""
         self._open = True
         self.writable = True
 
     def put_statement(self, statement: StatementRecord) -> Deferred[None]:
-        """
-        Store a statement; see INotaryStore.
-
-        Args:
-            statement: the statement.
-
-        Returns:
-            Fires when it is stored.
-        """
         row = (int(statement.expires.timestamp()), statement.envelope.serialize())
-        return self._put(lambda: self._keep_statement(statement.id, row))
+        return self._put(lambda: self._write_statement(statement.id, row))
 
     def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
-        """
-        Store a record; see INotaryStore.
-
-        Args:
-            receipt: the record.
-
-        Returns:
-            Fires when it is stored.
-        """
-        return self._put(lambda: self._keep_receipt(receipt))
+        return self._put(lambda: self._write_receipt(receipt))
 
     def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
-        """
-        Find a statement; see INotaryStore.
-
-        Args:
-            statement_id: its id.
-
-        Returns:
-            Its envelope, or None.
-        """
         if not self._open:
             return fail(StoreClosed())
         found = self._statements.get(statement_id)
         return succeed(None if found is None else found[1])
 
     def get_receipt(self, receipt_id: str) -> Deferred[StoredReceipt | None]:
-        """
-        Find a record by its id; see INotaryStore.
-
-        Args:
-            receipt_id: the id.
-
-        Returns:
-            The record, or None.
-        """
         if not self._open:
             return fail(StoreClosed())
         return succeed(self._receipts.get(receipt_id))
 
     def get_by_request(self, client: str, key: str) -> Deferred[StoredReceipt | None]:
-        """
-        Find a record by nonce or ``jti``; see INotaryStore.
-
-        Args:
-            client: whose records are looked at.
-            key: the nonce or ``jti``.
-
-        Returns:
-            The record, or None.
-        """
         if not self._open:
             return fail(StoreClosed())
         by_nonce = self._nonces.get((client, key))
@@ -125,71 +78,23 @@ class MemoryStore:
         return succeed(next(named, None))
 
     def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
-        """
-        Say whether a client's nonce is stored; see INotaryStore.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            True or False.
-        """
         if not self._open:
             return fail(StoreClosed())
         return succeed((client, nonce) in self._nonces)
 
     def reserve(self, client: str, nonce: str) -> Deferred[bool]:
-        """
-        Keep a nonce for an exchange that begins; see INotaryStore.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            False where it is stored, or stands in :attr:`elsewhere`.
-        """
+        """Reserve a nonce, unless it is stored or listed in :attr:`elsewhere`."""
         known = self.nonce_known(client, nonce)
         return known.addCallback(lambda stored: not stored and (client, nonce) not in self.elsewhere)
 
     def give_back(self, client: str, nonce: str) -> Deferred[None]:
-        """
-        Give a nonce back; see INotaryStore.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            Has fired.
-        """
         self.given_back.append((client, nonce))
         return succeed(None) if self._open else fail(StoreClosed())
 
     def reserved(self, client: str, nonce: str) -> Deferred[bool]:
-        """
-        Say whether an exchange with this nonce runs elsewhere; see INotaryStore.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            True or False.
-        """
         return succeed((client, nonce) in self.elsewhere) if self._open else fail(StoreClosed())
 
     def prune(self, before: int) -> Deferred[int]:
-        """
-        Forget what is old; see INotaryStore.
-
-        Args:
-            before: NumericDate.
-
-        Returns:
-            The number of records forgotten.
-        """
         if not self._open:
             return fail(StoreClosed())
         old = [receipt for receipt in self._receipts.values() if receipt.issued_at < before]
@@ -204,29 +109,23 @@ class MemoryStore:
         return succeed(len(old))
 
     def close(self) -> Deferred[None]:
-        """
-        End; see INotaryStore.
-
-        Returns:
-            Has fired.
-        """
         self.release()
         self._open = False
         self.writable = False
         return succeed(None)
 
     def release(self) -> None:
-        """Acknowledge what was held back."""
+        """Acknowledge the records that are held back."""
         held, self._held = self._held, []
-        for keep, done in held:
-            _settle(keep, done)
+        for write, done in held:
+            _commit(write, done)
 
     @property
     def held(self) -> int:
         """How many records wait for :meth:`release`."""
         return len(self._held)
 
-    def _put(self, keep: Callable[[], None]) -> Deferred[None]:
+    def _put(self, write: Callable[[], None]) -> Deferred[None]:
         if not self._open:
             return fail(StoreClosed())
         if self.failure is not None:
@@ -234,15 +133,15 @@ class MemoryStore:
         if len(self._held) >= self._queue_limit:
             return fail(StoreBusy(limit=self._queue_limit))
         done: Deferred[None] = Deferred()
-        self._held.append((keep, done))
+        self._held.append((write, done))
         if not self.hold:
             self.release()
         return done
 
-    def _keep_statement(self, statement_id: str, row: tuple[int, bytes]) -> None:
+    def _write_statement(self, statement_id: str, row: tuple[int, bytes]) -> None:
         self._statements.setdefault(statement_id, row)
 
-    def _keep_receipt(self, receipt: StoredReceipt) -> None:
+    def _write_receipt(self, receipt: StoredReceipt) -> None:
         if receipt.id in self._receipts:
             raise Replayed(client=receipt.client)
         if receipt.nonce is not None:
@@ -252,9 +151,9 @@ class MemoryStore:
         self._receipts[receipt.id] = receipt
 
 
-def _settle(keep: Callable[[], None], done: Deferred[None]) -> None:
+def _commit(write: Callable[[], None], done: Deferred[None]) -> None:
     try:
-        keep()
+        write()
     except StoreError as error:
         done.errback(error)
     else:

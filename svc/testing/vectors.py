@@ -1,5 +1,5 @@
 """
-Test vectors as text files: a few header lines, then named sections, with the expected outcome on a line of its own.
+Test vectors as text files: a few header lines, then named sections, with the expected result on a line of its own.
 
 ::
 
@@ -14,12 +14,11 @@ Test vectors as text files: a few header lines, then named sections, with the ex
     --- envelope
     {"payload":"…"}
 
-Owns that file format: comments (``#``) and ``name: value`` lines up to the first section, then sections whose first
-line is ``--- <kind> [<label>]``. The content of a section is what stands between the lines, without the last line feed;
-the kind ``<kind>.base64`` carries octets that are no text. A reader names the header lines and section kinds that it
-knows, and everything else is refused, so that a misspelt line can never make a vector pass. Knows nothing of what is
-tested, but for the trust anchors that vectors share: a folder of PEM files, named by the header lines ``spiffe`` and
-``pq``.
+The file has comments (``#``) and ``name: value`` lines up to the first section, then sections whose first line is ``---
+<kind> [<label>]``. The content of a section is everything between these lines, without the last line feed; the kind
+``<kind>.base64`` is for octets that are not text. A reader names the header lines and section kinds that it accepts,
+and everything else is refused, so that a misspelt line can never make a vector pass. Vectors share trust anchors: a
+folder of PEM files, named by the header lines ``spiffe`` and ``pq``.
 """
 
 from __future__ import annotations
@@ -77,13 +76,10 @@ class Vector:
         Read one file.
 
         Args:
-            name: what the vector is called in failures.
+            name: the name of the vector in failures.
             data: the whole file.
-            headers: names of the header lines that the reader understands; ``expect`` is always understood.
-            kinds: kinds of the sections that it understands.
-
-        Returns:
-            The vector.
+            headers: names of the header lines that are accepted, besides ``expect``.
+            kinds: kinds of the sections that are accepted.
 
         Raises:
             VectorRefused: for an unknown or repeated line or section, or where ``expect`` is missing.
@@ -104,13 +100,7 @@ class Vector:
 
     def section(self, name: str) -> bytes:
         """
-        Give the content of one section that the vector must have.
-
-        Args:
-            name: the section line without its mark.
-
-        Returns:
-            Its octets.
+        Return the content of a section by its line without the mark.
 
         Raises:
             VectorRefused: where the vector has no such section.
@@ -120,29 +110,15 @@ class Vector:
         return self.sections[name]
 
     def labelled(self, kind: str) -> dict[str, bytes]:
-        """
-        Give all sections of one kind.
-
-        Args:
-            kind: first word of the section lines.
-
-        Returns:
-            Content by label, in the order of the file.
-        """
+        """Return the content of all sections of one kind by label, in the order of the file."""
         return {line.partition(" ")[2]: data for line, data in self.sections.items() if line.split(" ")[0] == kind}
 
     def moment(self, header: str = "now") -> datetime:
         """
-        Read a header line as a time.
-
-        Args:
-            header: the name of the line.
-
-        Returns:
-            The time, aware, UTC.
+        Read a header line ``YYYY-MM-DDThh:mm:ssZ`` as an aware time.
 
         Raises:
-            VectorRefused: where the line is missing or not ``YYYY-MM-DDThh:mm:ssZ``.
+            VectorRefused: where the line is missing or malformed.
         """
         text = self.headers.get(header, "")
         try:
@@ -151,12 +127,7 @@ class Vector:
             raise VectorRefused(name=self.name, defect=f"{header}: is not a time") from error
 
     def render(self) -> bytes:
-        """
-        Write the file.
-
-        Returns:
-            Octets that :meth:`parse` reads back to an equal vector.
-        """
+        """Write the file; :meth:`parse` reads it back to an equal vector."""
         lines = [f"# {line}" for line in self.comment.split("\n") if line]
         lines += [f"expect: {self.expect}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items() if name != "expect"]
@@ -172,15 +143,12 @@ class Vector:
 
 def load_vectors(folder: Path, *, headers: Collection[str], kinds: Collection[str]) -> list[Vector]:
     """
-    Read every ``.txt`` file below a folder of vectors.
+    Read every ``.txt`` file below a folder of vectors, in order of name.
 
     Args:
         folder: one group, as ``tests/vectors/jws``.
         headers: as in :meth:`Vector.parse`.
         kinds: as in :meth:`Vector.parse`.
-
-    Returns:
-        The vectors in order of name, at least one.
 
     Raises:
         VectorRefused: as :meth:`Vector.parse`, and for a folder without vectors or with other files.
@@ -203,11 +171,8 @@ def vector_anchors(vector: Vector, folder: Path) -> Anchors:
     Read the trust anchors that a vector names in its header lines ``spiffe`` and ``pq``.
 
     Args:
-        vector: its lines hold ``<trust domain>=<file>``, separated by commas; an absent line means no bundles.
-        folder: where ``<file>.pem`` stands; a file without certificates is an empty bundle.
-
-    Returns:
-        The anchors.
+        vector: its lines are ``<trust domain>=<file>``, separated by commas; an absent line means no bundles.
+        folder: the folder of ``<file>.pem``; a file without certificates is an empty bundle.
 
     Raises:
         VectorRefused: where a line or a file cannot be read.

@@ -1,8 +1,7 @@
 """
-A source of credentials that lives in memory, for tests of everything that takes one.
+A source of credentials in memory, whose rotations, failures and withdrawals a test decides.
 
-Implements :class:`svc.workload.interface.CredentialSource`; a test decides when it rotates, goes stale or never gets
-ready.
+Implements :class:`svc.workload.interface.CredentialSource`.
 """
 
 from __future__ import annotations
@@ -24,13 +23,7 @@ if TYPE_CHECKING:
 
 
 class MemorySource:
-    """
-    Credentials handed in by a test.
-
-    Args:
-        svid: the SVID served, or None for a source that is not ready.
-        bundles: the bundles served, or None.
-    """
+    """A source of the credentials that a test provides; without an SVID it is not ready."""
 
     def __init__(self, svid: X509Svid | None = None, bundles: BundleSet | None = None) -> None:
         self._svid = svid
@@ -43,7 +36,7 @@ class MemorySource:
     @property
     def svid(self) -> X509Svid:
         """
-        The SVID served.
+        The current SVID.
 
         Raises:
             CredentialsMissing: none was given.
@@ -58,7 +51,7 @@ class MemorySource:
     @property
     def bundles(self) -> BundleSet:
         """
-        The bundles served.
+        The current bundles.
 
         Raises:
             CredentialsMissing: none were given.
@@ -69,16 +62,10 @@ class MemorySource:
 
     @property
     def state(self) -> SourceState:
-        """What the test made of it."""
         return self._state
 
     def when_ready(self) -> Deferred[None]:
-        """
-        Wait for credentials.
-
-        Returns:
-            A Deferred that fires now, at the first :meth:`rotate`, or fails by :meth:`fail`.
-        """
+        """Return a Deferred that fires at once, or at the first :meth:`rotate`, or fails by :meth:`fail`."""
         if self._svid is not None:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
@@ -86,15 +73,6 @@ class MemorySource:
         return waiting
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """
-        Hear of changes.
-
-        Args:
-            callback: called without arguments after each :meth:`rotate` and :meth:`withdraw`.
-
-        Returns:
-            What ends the subscription; calling it twice does nothing.
-        """
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -104,43 +82,35 @@ class MemorySource:
         return unsubscribe
 
     def rotate(self, svid: X509Svid | None = None, bundles: BundleSet | None = None) -> None:
-        """
-        Serve something new.
-
-        Args:
-            svid: the new SVID; None keeps the old one.
-            bundles: the new bundles; None keeps the old ones.
-        """
+        """Replace the SVID, the bundles or both; None keeps the old ones."""
         self._svid = svid or self._svid
         self._withdrawn = None
         self._bundles = bundles if bundles is not None else self._bundles
-        self._state = replace(self._state, phase="connected", updates=self._state.updates + 1, last_error=None)
+        self._state = replace(
+            self._state, phase="connected", updates=self._state.updates + 1, last_error=None, outage=None
+        )
         waiting, self._waiting = self._waiting, []
         for deferred in waiting:
             deferred.callback(None)
-        self._tell()
+        self._notify()
 
     def withdraw(self) -> None:
-        """Let the Workload API end the identity, until the next :meth:`rotate`."""
+        """Withdraw the identity, as the Workload API can, until the next :meth:`rotate`."""
         name = None if self._svid is None else self._svid.spiffe_id
-        self._withdrawn = IdentityWithdrawn(socket="memory", spiffe_id=name, what="told so by a test")
-        self._state = replace(self._state, phase="withdrawn", last_error=self._withdrawn)
-        self._tell()
+        self._withdrawn = IdentityWithdrawn(socket="memory", spiffe_id=name, what="set by a test")
+        self._state = replace(self._state, phase="withdrawn", last_error=self._withdrawn, outage=self._withdrawn)
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in tuple(self._subscribers):
             callback()
 
     def fail(self, error: SvcError | None = None) -> None:
-        """
-        Let the Workload API be gone.
-
-        Args:
-            error: what waiters get and :attr:`state` names.
-        """
-        problem = error or WorkloadApiUnavailable(socket="memory", seconds=0, what="told so by a test")
+        """Make the Workload API unavailable; :meth:`when_ready` fails with the error, and :attr:`state` names it."""
+        problem = error or WorkloadApiUnavailable(socket="memory", seconds=0, what="set by a test")
         phase: Phase = "starting" if self._svid is None else "stale"
-        self._state = replace(self._state, phase=phase, failures=self._state.failures + 1, last_error=problem)
+        failures = self._state.failures + 1
+        self._state = replace(self._state, phase=phase, failures=failures, last_error=problem, outage=problem)
         waiting, self._waiting = self._waiting, []
         for deferred in waiting:
             deferred.errback(problem)

@@ -1,4 +1,4 @@
-"""A reactor without sockets, workloads with certificates of their own, and a time that stands still."""
+"""A reactor without sockets, credentials of a test authority, and a fixed time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.test.iosim import FakeTransport, IOPump, connect
 
 from svc.identity import BundleSet
+from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
@@ -36,13 +36,13 @@ def source(path: str) -> MemorySource:
     return MemorySource(AUTHORITY.svid(path), AUTHORITY.bundles())
 
 
-def generation(path: str = "/ns/demo/sa/web") -> Generation:
-    """What a proxy in front of that workload holds."""
+def generation(path: str = "/ns/demo/sa/web") -> CredentialSet:
+    """The credentials of a proxy before that workload."""
     svid = AUTHORITY.svid(path)
     chain, key = PQ_AUTHORITY.pq_leaf(svid)
     assert not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey)
     facts = WorkloadFacts.explicit(host_name="host")
-    return Generation.issue(svid, PqLeaf(chain, key, svid.not_after), facts, Profile.HYBRID, NOW, os.urandom)
+    return CredentialSet.issue(svid, PqLeaf(chain, key, svid.not_after), facts, Profile.HYBRID, NOW, os.urandom)
 
 
 class PqRoots:
@@ -53,14 +53,14 @@ class PqRoots:
 
 
 class Network:
-    """What listens and what connects are joined by hand."""
+    """Connects attempts with the listener in memory."""
 
     def __init__(self) -> None:
         self.reactor = MemoryReactorClock()
         self.pumps: list[IOPump] = []
 
     def join(self) -> None:
-        """Join each new connection attempt with the one listener, and carry octets until nothing moves."""
+        """Connect each new attempt to the one listener, and carry data until nothing moves."""
         factory: IProtocolFactory = self.reactor.tcpServers[0][1]
         while self.reactor.tcpClients:
             attempt: IProtocolFactory = self.reactor.tcpClients.pop(0)[2]
@@ -71,7 +71,7 @@ class Network:
         self.carry()
 
     def carry(self) -> None:
-        """Carry octets until nothing moves."""
+        """Carry data until nothing moves."""
         moved = True
         while moved:
             moved = False

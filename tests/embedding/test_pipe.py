@@ -1,4 +1,4 @@
-"""A connection inside one process: order, back-pressure, and how it ends."""
+"""Tests of ``svc.embedding.pipe``: order, back-pressure and the end of a connection."""
 
 from __future__ import annotations
 
@@ -18,49 +18,45 @@ from svc.embedding.pipe import HIGH_WATER, PipeEnd, PipeEndpoint
 from svc.transport.errors import ConnectFailed
 
 
-class Ear(Protocol):
-    """Remembers what happened to it."""
+class Recorder(Protocol):
+    """Records received data and the reason of the end."""
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.lost: list[type[BaseException] | None] = []
 
     def dataReceived(self, data: bytes) -> None:
-        """Remember."""
-        self.heard.append(data)
+        self.received.append(data)
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
-        """Remember."""
         self.lost.append(reason.type)
 
 
-class Deaf(Ear):
-    """Fails over what it reads."""
+class FailingReader(Recorder):
+    """Fails in dataReceived."""
 
     def dataReceived(self, data: bytes) -> None:
-        """Fail."""
         raise ZeroDivisionError
 
 
-class Restless(Ear):
-    """Fails at its end too."""
+class FailingAtEnd(Recorder):
+    """Fails in connectionLost."""
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
-        """Fail."""
         raise ZeroDivisionError
 
 
 class Source:
-    """A producer that counts what it is told."""
+    """A producer that records its calls."""
 
     def __init__(self, end: PipeEnd, pieces: int = 0) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self._end = end
         self._pieces = pieces
 
     def resumeProducing(self) -> None:
         """Write a piece, as a pull producer does."""
-        self.told.append("resume")
+        self.calls.append("resume")
         if self._pieces:
             self._pieces -= 1
             self._end.write(b"piece")
@@ -68,12 +64,10 @@ class Source:
                 self._end.unregisterProducer()
 
     def pauseProducing(self) -> None:
-        """Remember."""
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def stopProducing(self) -> None:
-        """Remember."""
-        self.told.append("stop")
+        self.calls.append("stop")
 
 
 class PipeTestCase(SynchronousTestCase):
@@ -82,9 +76,9 @@ class PipeTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Connect."""
         self.clock = Clock()
-        self.near, self.far = self.connect(Ear(), Ear())
+        self.near, self.far = self.connect(Recorder(), Recorder())
 
-    def connect(self, near: Ear, far: Ear) -> tuple[Any, Any]:
+    def connect(self, near: Recorder, far: Recorder) -> tuple[Any, Any]:
         """Connect two protocols."""
         endpoint = PipeEndpoint(Factory.forProtocol(lambda: far), self.clock)
         connected = self.successResultOf(endpoint.connect(Factory.forProtocol(lambda: near)))
@@ -92,18 +86,18 @@ class PipeTestCase(SynchronousTestCase):
         return near, far
 
     def turn(self, times: int = 1) -> None:
-        """Let the reactor turn."""
+        """Run the scheduled calls."""
         for _ in range(times):
             self.clock.advance(0)
 
-    def ended(self) -> None:
-        """Assert that nothing is left to do."""
+    def assert_idle(self) -> None:
+        """Assert that nothing is scheduled."""
         self.turn(3)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class InterfaceTests(PipeTestCase):
-    """What others rely on."""
+    """Interfaces and failed connections."""
 
     def test_interfaces(self) -> None:
         """Ends are TLS transports, consumers and producers; the endpoint is a client's."""
@@ -111,8 +105,8 @@ class InterfaceTests(PipeTestCase):
             verifyObject(interface, self.near.transport)
         verifyObject(IStreamClientEndpoint, PipeEndpoint(Factory(), self.clock))
 
-    def test_both_ends_are_here(self) -> None:
-        """Logs of a site name this machine."""
+    def test_addresses(self) -> None:
+        """Both ends have an address of this machine."""
         transport = self.near.transport
         self.assertEqual((transport.getPeer().host, transport.getHost().host), ("127.0.0.1", "127.0.0.1"))
         self.assertEqual((transport.getTcpNoDelay(), transport.getTcpKeepAlive()), (True, False))
@@ -121,48 +115,46 @@ class InterfaceTests(PipeTestCase):
     def test_no_protocol(self) -> None:
         """A factory that builds none makes the attempt fail."""
 
-        class Nobody(Factory):
+        class NoProtocol(Factory):
             """Builds nothing."""
 
             def buildProtocol(self, addr: object) -> None:
-                """Build nothing."""
+                return None
 
-        failure = self.failureResultOf(PipeEndpoint(Nobody(), self.clock).connect(Factory.forProtocol(Ear)))
+        failure = self.failureResultOf(PipeEndpoint(NoProtocol(), self.clock).connect(Factory.forProtocol(Recorder)))
         self.assertIsInstance(failure.value, ConnectFailed)
 
     def test_ends_at_once(self) -> None:
-        """So does a protocol that ends its connection when it gets it, or fails over it; both sides know of the end."""
+        """So does a protocol that aborts or fails in connectionMade; both sides are notified."""
 
-        class Refusing(Ear):
-            """Takes no connection."""
+        class Refusing(Recorder):
+            """Aborts in connectionMade."""
 
             def connectionMade(self) -> None:
-                """Take none."""
                 self.transport.abortConnection()  # type: ignore[union-attr]
 
-        class Failing(Ear):
-            """Fails over its connection."""
+        class Failing(Recorder):
+            """Fails in connectionMade."""
 
             def connectionMade(self) -> None:
-                """Fail."""
                 raise ZeroDivisionError
 
         for far in (Refusing(), Failing()):
-            near = Ear()
+            near = Recorder()
             endpoint = PipeEndpoint(Factory.forProtocol(lambda far=far: far), self.clock)
             failure = self.failureResultOf(endpoint.connect(Factory.forProtocol(lambda near=near: near)))
             self.assertIsInstance(failure.value, ConnectFailed)
             self.assertEqual((near.lost, far.lost), ([ConnectionLost], [ConnectionAborted]))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
-        self.ended()
+        self.assert_idle()
 
 
 class DeliveryTests(PipeTestCase):
-    """Octets."""
+    """Delivery of data."""
 
     @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=20), st.booleans())))
     def test_order(self, steps: list[tuple[bool, bytes, bool]]) -> None:
-        """Whatever is written in whatever pieces arrives whole and in order, both ways."""
+        """Writes of any sizes arrive complete and in order, both ways."""
         self.setUp()
         sent: dict[bool, bytes] = {True: b"", False: b""}
         for near, data, turn in steps:
@@ -171,28 +163,28 @@ class DeliveryTests(PipeTestCase):
             if turn:
                 self.turn()
         self.turn(2)
-        self.assertEqual((b"".join(self.far.heard), b"".join(self.near.heard)), (sent[True], sent[False]))
+        self.assertEqual((b"".join(self.far.received), b"".join(self.near.received)), (sent[True], sent[False]))
 
     def test_never_inside_write(self) -> None:
-        """The reader is called on a later turn."""
+        """The reader is called on a later turn of the reactor."""
         self.near.transport.writeSequence([b"a", b"b"])
-        self.assertEqual(self.far.heard, [])
+        self.assertEqual(self.far.received, [])
         self.turn()
-        self.assertEqual(self.far.heard, [b"ab"])
+        self.assertEqual(self.far.received, [b"ab"])
 
-    def test_a_paused_reader(self) -> None:
-        """Nothing is delivered until the reader wants it."""
+    def test_paused_reader(self) -> None:
+        """Nothing is delivered until the reader resumes."""
         self.far.transport.pauseProducing()
         self.near.transport.write(b"wait")
         self.turn(3)
-        self.assertEqual(self.far.heard, [])
+        self.assertEqual(self.far.received, [])
         self.far.transport.resumeProducing()
         self.turn()
-        self.assertEqual(self.far.heard, [b"wait"])
+        self.assertEqual(self.far.received, [b"wait"])
 
-    def test_a_reader_that_fails(self) -> None:
-        """Its connection is cut and the failure is told."""
-        near, far = self.connect(Ear(), Deaf())
+    def test_failing_reader(self) -> None:
+        """Its connection is closed and the failure is logged."""
+        near, far = self.connect(Recorder(), FailingReader())
         near.transport.write(b"x")
         self.turn()
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
@@ -203,38 +195,38 @@ class ProducerTests(PipeTestCase):
     """Back-pressure."""
 
     def test_streaming(self) -> None:
-        """A push producer pauses at the mark and resumes when the reader has caught up."""
+        """A push producer is paused at the high-water mark and resumed when everything is read."""
         source = Source(self.near.transport)
         self.near.transport.registerProducer(source, True)
         self.far.transport.pauseProducing()
         self.near.transport.write(b"x" * (HIGH_WATER - 1))
-        self.assertEqual(source.told, [])
+        self.assertEqual(source.calls, [])
         self.near.transport.write(b"x")
-        self.assertEqual(source.told, ["pause"])
+        self.assertEqual(source.calls, ["pause"])
         self.near.transport.write(b"x")
-        self.assertEqual(source.told, ["pause"])
+        self.assertEqual(source.calls, ["pause"])
         self.far.transport.resumeProducing()
         self.turn()
-        self.assertEqual(source.told, ["pause", "resume"])
-        self.assertEqual(sum(map(len, self.far.heard)), HIGH_WATER + 1)
+        self.assertEqual(source.calls, ["pause", "resume"])
+        self.assertEqual(sum(map(len, self.far.received)), HIGH_WATER + 1)
 
     def test_pulling(self) -> None:
-        """A pull producer is asked for each piece once the one before is read."""
+        """A pull producer is resumed for each piece when the one before is read."""
         source = Source(self.near.transport, pieces=3)
         self.near.transport.registerProducer(source, False)
         self.turn(5)
-        self.assertEqual(self.far.heard, [b"piece"] * 3)
-        self.assertEqual(source.told, ["resume"] * 3)
+        self.assertEqual(self.far.received, [b"piece"] * 3)
+        self.assertEqual(source.calls, ["resume"] * 3)
 
-    def test_a_producer_that_fails(self) -> None:
-        """Its connection is cut and the failure is told."""
+    def test_failing_producer(self) -> None:
+        """Its connection is closed and the failure is logged."""
 
         class Broken(Source):
             """Fails at its second piece."""
 
             def resumeProducing(self) -> None:
                 """Write a piece, or fail."""
-                if self.told:
+                if self.calls:
                     raise ZeroDivisionError
                 super().resumeProducing()
 
@@ -242,46 +234,46 @@ class ProducerTests(PipeTestCase):
         self.turn(2)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertEqual((self.near.lost, self.far.lost), ([ConnectionAborted], [ConnectionLost]))
-        self.ended()
+        self.assert_idle()
 
     def test_one_at_a_time(self) -> None:
-        """A second producer is a mistake."""
+        """A second producer is an error."""
         self.near.transport.registerProducer(Source(self.near.transport), True)
         with self.assertRaises(RuntimeError):
             self.near.transport.registerProducer(Source(self.near.transport), True)
 
     def test_after_the_end(self) -> None:
-        """A producer that comes too late is stopped."""
+        """A producer that is registered after the end is stopped."""
         self.near.transport.abortConnection()
         source = Source(self.near.transport)
         self.near.transport.registerProducer(source, True)
-        self.assertEqual(source.told, ["stop"])
+        self.assertEqual(source.calls, ["stop"])
 
     def test_at_the_end(self) -> None:
-        """A producer whose reader is gone is stopped."""
+        """A producer is stopped when the other side aborts."""
         source = Source(self.near.transport)
         self.near.transport.registerProducer(source, True)
         self.far.transport.abortConnection()
-        self.assertEqual(source.told, ["stop"])
-        self.ended()
+        self.assertEqual(source.calls, ["stop"])
+        self.assert_idle()
 
 
 class EndTests(PipeTestCase):
     """How connections end."""
 
     def test_close(self) -> None:
-        """What was written is read first; both sides learn of a clean end, once."""
+        """Written data is read first; both sides get ConnectionDone, once."""
         self.near.transport.write(b"last")
         self.near.transport.loseConnection()
         self.near.transport.loseConnection()
         self.assertEqual(self.far.lost, [])
         self.turn(2)
-        self.assertEqual(self.far.heard, [b"last"])
+        self.assertEqual(self.far.received, [b"last"])
         self.assertEqual((self.near.lost, self.far.lost), ([ConnectionDone], [ConnectionDone]))
         self.near.transport.write(b"late")
         self.near.transport.abortConnection()
-        self.ended()
-        self.assertEqual(self.far.heard, [b"last"])
+        self.assert_idle()
+        self.assertEqual(self.far.received, [b"last"])
 
     def test_close_waits_for_a_slow_reader(self) -> None:
         """A paused reader gets everything before the end."""
@@ -292,10 +284,10 @@ class EndTests(PipeTestCase):
         self.assertEqual(self.near.lost, [])
         self.far.transport.resumeProducing()
         self.turn(3)
-        self.assertEqual((self.far.heard, self.near.lost), ([b"last"], [ConnectionDone]))
+        self.assertEqual((self.far.received, self.near.lost), ([b"last"], [ConnectionDone]))
 
     def test_close_waits_for_the_producer(self) -> None:
-        """A producer may finish."""
+        """A producer may finish after ``loseConnection``."""
         source = Source(self.near.transport)
         self.near.transport.registerProducer(source, True)
         self.near.transport.loseConnection()
@@ -303,40 +295,40 @@ class EndTests(PipeTestCase):
         self.near.transport.write(b"rest")
         self.near.transport.unregisterProducer()
         self.turn(2)
-        self.assertEqual((self.far.heard, self.far.lost), ([b"rest"], [ConnectionDone]))
+        self.assertEqual((self.far.received, self.far.lost), ([b"rest"], [ConnectionDone]))
 
-    def test_who_closes_reads_no_more(self) -> None:
-        """What comes after the close is dropped, and does not hold the end up."""
+    def test_no_reads_after_close(self) -> None:
+        """Data received after the close is dropped, and does not delay the end."""
         self.far.transport.write(b"too late")
         self.near.transport.stopProducing()
         self.turn(3)
-        self.assertEqual((self.near.heard, self.near.lost), ([], [ConnectionDone]))
+        self.assertEqual((self.near.received, self.near.lost), ([], [ConnectionDone]))
         self.near.transport.resumeProducing()
-        self.ended()
+        self.assert_idle()
 
     def test_both_close(self) -> None:
-        """Two closes are one end."""
+        """A close by both sides is one end."""
         for end in (self.near, self.far):
             end.transport.write(b"bye")
             end.transport.loseWriteConnection()
         self.turn(3)
         self.assertEqual((self.near.lost, self.far.lost), ([ConnectionDone], [ConnectionDone]))
-        self.ended()
+        self.assert_idle()
 
     def test_abort(self) -> None:
-        """What is under way is dropped; each side learns its part of it at once."""
+        """Undelivered data is dropped; both sides are notified at once."""
         self.near.transport.write(b"never")
         self.near.transport.abortConnection()
         self.assertEqual((self.near.lost, self.far.lost), ([ConnectionAborted], [ConnectionLost]))
-        self.ended()
-        self.assertEqual(self.far.heard, [])
+        self.assert_idle()
+        self.assertEqual(self.far.received, [])
 
-    def test_a_protocol_that_fails_at_the_end(self) -> None:
-        """The other side learns of the end all the same, however it came, and the failure is told."""
+    def test_failure_in_connection_lost(self) -> None:
+        """The other side is still notified of the end, and the failure is logged."""
         for close in ("loseConnection", "abortConnection"):
-            near, far = self.connect(Ear(), Restless())
+            near, far = self.connect(Recorder(), FailingAtEnd())
             getattr(far.transport, close)()
             self.turn(3)
             self.assertEqual(len(near.lost), 1)
             self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
-        self.ended()
+        self.assert_idle()

@@ -1,4 +1,4 @@
-"""A site behind the notary: how it starts and ends, and who a resource hears calls; the rest is in test_examples."""
+"""Tests of ``svc.embedding.site``: failed starts and ``caller_id``; the rest is in ``tests.test_examples``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 from twisted.web.test.requesthelper import DummyRequest
 
-from svc.embedding import CallerUnknown, NotarySite, caller_id
+from svc.embedding import NotarySite, caller_id
 from svc.identity import SpiffeIdMalformed
 from svc.settings import ConfigInvalid
+from tests.refusals import assert_refused
 
 FIELD = b"X-Forwarded-Client-Cert"
 
 
 class CallerTests(SynchronousTestCase):
-    """Who calls, as a resource hears it."""
+    """Tests of ``caller_id``."""
 
     def request(self, *lines: bytes) -> Any:
         """A request with these fields."""
@@ -33,17 +34,16 @@ class CallerTests(SynchronousTestCase):
         self.assertEqual(str(caller_id(self.request(line))), "spiffe://prod.example.org/ns/demo/sa/fe")
 
     def test_not_through_the_notary(self) -> None:
-        """No field, an incomplete one, or several: nobody is named."""
+        """No field, an incomplete one, or several are refused."""
         line = b"By=spiffe://a.b/a;Hash=ab;URI=spiffe://a.b/c"
         for lines in ((), (b"",), (b"By=spiffe://a.b/a",), (line, line)):
-            with self.assertRaises(CallerUnknown):
-                caller_id(self.request(*lines))
+            assert_refused(self, "caller_unknown", caller_id, self.request(*lines))
         with self.assertRaises(SpiffeIdMalformed):
             caller_id(self.request(b"By=spiffe://a.b/a;Hash=ab;URI=https://a.b/c"))
 
 
 class OpenTests(SynchronousTestCase):
-    """Starts that fail say why."""
+    """Failed starts report the reason."""
 
     def open(self, reactor: Any, **changes: Any) -> Deferred[NotarySite]:
         """Open a site."""
@@ -59,7 +59,7 @@ class OpenTests(SynchronousTestCase):
         return Deferred.fromCoroutine(NotarySite.open(Site(Resource()), "127.0.0.1:7443", **choices))
 
     def test_a_bad_value(self) -> None:
-        """The key is named as in a configuration file, and nothing was started."""
+        """The error names the key as in a configuration file, and nothing is started."""
         for changes, key in (
             ({"retention": "90"}, "notary.retention"),
             ({"unknown": 1}, "notary.unknown"),

@@ -1,4 +1,4 @@
-"""Endpoint strings that begin with ``spiffe``: what they mean, what they refuse, and what they cost others."""
+"""Tests of endpoint strings that begin with ``spiffe``, and of their cost for other programs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class StringTests(SynchronousTestCase):
     """Strings become endpoints."""
 
     def setUp(self) -> None:
-        """Let workloads get their identity in memory."""
+        """Give workloads their identity in memory."""
         self.network = Network()
         self.opened: list[Workload] = []
         self.patch(Workload, "from_workload_api", self.open)
 
     def open(self, agent: str, *, reactor: Any) -> Workload:
-        """Open a workload without an agent; the path names who it is."""
+        """Open a workload without an agent; the path is its identity."""
         self.opened.append(Workload(source(agent), reactor=reactor, pq_roots=PqRoots(), now=now))
         return self.opened[-1]
 
@@ -47,7 +47,7 @@ class StringTests(SynchronousTestCase):
             self.assertTrue(interface.providedBy(SpiffeStrings()))
 
     def test_both_ends(self) -> None:
-        """A server and a client that are written as strings talk; both identities end with their program's use."""
+        """A server and a client from strings connect; the server's identity ends with its port."""
         listening = serverFromString(
             self.network.reactor, f"spiffe:7000:interface=127.0.0.1:agent=/ns/demo/sa/web:allow={ALLOW}:alpn=a,b"
         )
@@ -69,8 +69,8 @@ class StringTests(SynchronousTestCase):
         self.assertFalse(server.running)
         self.assertEqual(len(self.network.reactor.triggers["before"]["shutdown"]), 1)
 
-    def test_a_port_that_cannot_be_had(self) -> None:
-        """The attempt fails, and the identity is given up."""
+    def test_port_that_is_taken(self) -> None:
+        """The attempt fails, and the workload is stopped."""
 
         def taken(*_arguments: Any, **_keywords: Any) -> None:
             raise CannotListenError("", 7000, OSError("taken"))
@@ -80,8 +80,8 @@ class StringTests(SynchronousTestCase):
         self.failureResultOf(listening.listen(Factory.forProtocol(Protocol)), CannotListenError)
         self.assertFalse(self.opened[0].running)
 
-    def test_who_is_not_named_is_refused(self) -> None:
-        """The string's matcher decides."""
+    def test_unexpected_server(self) -> None:
+        """A server that the matcher of the string does not match is refused."""
         listening = serverFromString(self.network.reactor, f"spiffe:7000:agent=/ns/demo/sa/web:allow={ALLOW}")
         self.successResultOf(listening.listen(Factory.forProtocol(Protocol)))
         calling = clientFromString(
@@ -102,8 +102,8 @@ class StringTests(SynchronousTestCase):
             with self.assertRaises(SvcError):
                 serverFromString(self.network.reactor, f"spiffe:7000:agent=/a:allow={allow}")
 
-    def test_whole_identities_are_taken_too(self) -> None:
-        """``spiffe://`` may stand there, its colon escaped."""
+    def test_whole_identities(self) -> None:
+        """``spiffe://`` is accepted, with its colon escaped."""
         made = serverFromString(MemoryReactorClock(), f"spiffe:7000:agent=/ns/demo/sa/web:allow=spiffe\\://{ALLOW}")
         self.assertTrue(IStreamServerEndpoint.providedBy(made))
 
@@ -122,8 +122,8 @@ class CostTests(SynchronousTestCase):
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertEqual(found.stdout.strip(), "['svc', 'svc.embedding', 'svc.embedding.strings', 'svc.lazy']")
 
-    def test_names_come_when_asked_for(self) -> None:
-        """Each public name is found, and no other."""
+    def test_lazy_exports(self) -> None:
+        """Each public name is found on first use, and no other."""
         import svc.embedding
 
         for name in svc.embedding.__all__:

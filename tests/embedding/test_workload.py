@@ -1,4 +1,4 @@
-"""A workload that embeds: endpoints, statements of its own and of others, verified answers; real TLS in memory."""
+"""Tests of ``svc.embedding.workload``: endpoints, own statements, statements of peers, GET; real TLS in memory."""
 
 from __future__ import annotations
 
@@ -8,38 +8,30 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
-from svc.embedding import (
-    AnswerBroken,
-    AnswerLate,
-    AnswerTooLarge,
-    ConnectionEnded,
-    StatementLate,
-    StatementNotIssued,
-    UrlUnsupported,
-    VerifiedAnswer,
-    Workload,
-)
+from svc.embedding import EmbeddingError, VerifiedResponse, Workload
 from svc.embedding.client import MAX_SECONDS, MAX_STATEMENT
-from svc.embedding.issuing import STATEMENT_SECONDS, LeafIssuer, own_generations
+from svc.embedding.issuing import STATEMENT_SECONDS, issue_statements
 from svc.identity import BundleSet, X509Svid
-from svc.notary.errors import NotaryError
+from svc.notary.credentials import CredentialSet
+from svc.notary.errors import NotaryError, StatementMissing, StatementRefused
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
-from svc.notary.pqproof import PqLeaf
+from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
-from svc.notary.refusals import IdMismatch, StatementMissing
 from svc.proxy.generations import Generations
+from svc.telemetry.events import Event
 from svc.testing.workload import MemorySource
-from svc.transport.errors import PeerIdentityUnexpected, PeerNotVerified, TransportError
-from svc.workload.errors import CredentialsMissing, PqIssuerUnavailable, WorkloadApiUnavailable
+from svc.transport.errors import PeerIdentityUnexpected, PeerNotVerified, PeerSvidInvalid, TransportError
+from svc.workload.errors import CredentialsMissing, PqIssuerError, WorkloadApiUnavailable
 from tests.embedding.network import AUTHORITY, DOMAIN, PQ_AUTHORITY, Network, PqRoots, generation, now, source
+from tests.refusals import assert_refused
 
-WEB, GUEST = "/ns/demo/sa/web", "/ns/demo/sa/guest"
+SERVER, CLIENT = "/ns/demo/sa/web", "/ns/demo/sa/guest"
 PAGE = b"<p>the page</p>"
 
 
@@ -53,104 +45,120 @@ def workload(network: Network, path: str, **choices: Any) -> Workload:
     return Workload(source(path), reactor=network.reactor, pq_roots=PqRoots(), now=now, **choices)
 
 
-class Issuer(LeafIssuer):
-    """Issues in this process, or fails as a test wants."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        super().__init__("unix:///nowhere")
-        object.__setattr__(self, "error", error)
-
-    def obtain(self, svid: X509Svid, *_context: Any) -> Deferred[PqLeaf]:
-        """Issue."""
-        error: Exception | None = self.error  # type: ignore[attr-defined]
-        if error is not None:
-            return fail(error)
-        chain, key = PQ_AUTHORITY.pq_leaf(svid)
-        return succeed(PqLeaf(chain, key, svid.not_after))  # type: ignore[arg-type]
+def obtain_leaf(svid: X509Svid) -> Deferred[PqLeaf]:
+    """Issue a leaf in this process."""
+    chain, key = PQ_AUTHORITY.pq_leaf(svid)
+    return succeed(PqLeaf(chain, key, svid.not_after))  # type: ignore[arg-type]
 
 
-def issuing(identity: MemorySource, reactor: Any, issuer: LeafIssuer | None = None) -> Generations:
-    """What makes statements."""
+def issuing(identity: MemorySource, reactor: Any, obtain: Any = obtain_leaf) -> Generations:
+    """The service that makes statements."""
     facts = WorkloadFacts.explicit(host_name="host")
-    return own_generations(identity, issuer or Issuer(), profile=Profile.HYBRID, facts=facts, reactor=reactor, now=now)
+    return issue_statements(identity, obtain, profile=Profile.HYBRID, facts=facts, reactor=reactor, now=now)
 
 
-class Wire(Protocol):
-    """Remembers what came and why it ended."""
+class Recorder(Protocol):
+    """Records received data and the reason of the end."""
 
     def __init__(self) -> None:
         self.data = b""
         self.ended: Failure | None = None
 
     def dataReceived(self, data: bytes) -> None:
-        """Remember."""
         self.data += data
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Remember."""
         self.ended = reason
 
 
 class EndpointTests(SynchronousTestCase):
-    """Who reaches whom."""
+    """Tests of the endpoints."""
 
     def setUp(self) -> None:
         """A network."""
         self.network = Network()
-        self.served: list[Wire] = []
+        self.served: list[Recorder] = []
 
-    def meet(self, caller: str, *, allow: str = f"spiffe://{DOMAIN}/ns/demo/*", expect: str = spiffe_id(WEB)) -> Any:
-        """Let a caller connect."""
+    def connect(
+        self, caller: str, *, allow: str = f"spiffe://{DOMAIN}/ns/demo/*", expect: str = spiffe_id(SERVER)
+    ) -> Any:
+        """Connect a client with this identity to a server."""
 
-        def build() -> Wire:
-            self.served.append(Wire())
+        def build() -> Recorder:
+            self.served.append(Recorder())
             return self.served[-1]
 
-        server = workload(self.network, WEB).server_endpoint("127.0.0.1:7000", allow=allow)
+        server = workload(self.network, SERVER).server_endpoint("127.0.0.1:7000", allow=allow)
         self.successResultOf(server.listen(Factory.forProtocol(build)))
         client = workload(self.network, caller).client_endpoint("127.0.0.1:7000", expect=expect)
-        connecting = client.connect(Factory.forProtocol(Wire))
+        connecting = client.connect(Factory.forProtocol(Recorder))
         self.network.join()
         return connecting
 
-    def test_a_guest_comes_in(self) -> None:
-        """An allowed caller and an expected server talk."""
-        guest = self.successResultOf(self.meet(GUEST))
-        guest.transport.write(b"hello")
+    def test_allowed_client(self) -> None:
+        """An allowed client and an expected server exchange data."""
+        client = self.successResultOf(self.connect(CLIENT))
+        client.transport.write(b"hello")
         self.network.carry()
         self.assertEqual(self.served[0].data, b"hello")
 
-    def test_a_stranger_is_refused_in_the_handshake(self) -> None:
-        """Who is not allowed never reaches a protocol, and learns why its connection ended."""
-        stranger = self.successResultOf(self.meet("/ns/elsewhere/sa/x"))
+    def test_refused_client(self) -> None:
+        """A client that is not allowed never reaches a protocol, and its connection ends with a typed error."""
+        client = self.successResultOf(self.connect("/ns/elsewhere/sa/x"))
         self.assertEqual(self.served, [])
-        self.assertIsNotNone(stranger.ended)
-        self.assertIsInstance(stranger.ended.value, TransportError)
+        self.assertIsNotNone(client.ended)
+        self.assertIsInstance(client.ended.value, TransportError)
 
-    def test_another_server_is_not_spoken_to(self) -> None:
-        """A server with another identity than the expected one ends the attempt."""
-        failure = self.failureResultOf(self.meet(GUEST, expect=spiffe_id("/ns/demo/sa/other")))
+    def test_refusals_are_logged(self) -> None:
+        """A refused client is logged as svc-proxy logs it; further ones within a second are counted."""
+        logged: list[dict[str, Any]] = []
+        globalLogPublisher.addObserver(logged.append)
+        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+        self.connect("/ns/elsewhere/sa/x")
+        [denied] = [each for each in logged if each.get("svc_event") is Event.AUTH_DENIED]
+        fields = denied["svc_fields"]
+        self.assertEqual(("policy_deny", "policy_deny"), (fields["reason"], fields["detail_reason"]))
+        self.assertEqual(spiffe_id("/ns/elsewhere/sa/x"), fields["peer_spiffe_id"])
+        self.assertIn("policy_deny", formatEvent(denied))
+
+    def test_stop_ends_the_log(self) -> None:
+        """Stopping a workload stops the timer of its log and logs the count of suppressed refusals."""
+        reactor = Clock()
+        own = Workload(source(SERVER), reactor=reactor, pq_roots=PqRoots(), now=now)
+        creator = own.server_endpoint("127.0.0.1:7000", allow=f"spiffe://{DOMAIN}/*")._creator
+        with capturedLogs() as logged:
+            for port in range(3):
+                error = PeerSvidInvalid(address="a", alert="", detail="expired", cause="it ended")
+                creator.observer.handshake_failed("server", error, f"192.0.2.1:{port}")
+            self.assertEqual(1, len(reactor.getDelayedCalls()))
+            own.stopService()
+        self.assertEqual([], reactor.getDelayedCalls())
+        self.assertEqual([Event.AUTH_DENIED, Event.DENIALS_SUPPRESSED], [each["svc_event"] for each in logged])
+
+    def test_unexpected_server(self) -> None:
+        """A server with another identity than the expected one fails the attempt."""
+        failure = self.failureResultOf(self.connect(CLIENT, expect=spiffe_id("/ns/demo/sa/other")))
         self.assertIsInstance(failure.value, PeerIdentityUnexpected)
 
-    def test_what_it_is(self) -> None:
-        """The identity is the source's; before it came there is none."""
-        self.assertEqual(str(workload(self.network, WEB).spiffe_id), spiffe_id(WEB))
-        nobody = Workload(MemorySource(), reactor=self.network.reactor, pq_roots=PqRoots())
+    def test_spiffe_id(self) -> None:
+        """The identity is that of the source; before it is available there is a typed error."""
+        self.assertEqual(str(workload(self.network, SERVER).spiffe_id), spiffe_id(SERVER))
+        empty = Workload(MemorySource(), reactor=self.network.reactor, pq_roots=PqRoots())
         with self.assertRaises(CredentialsMissing):
-            _ = nobody.spiffe_id
+            _ = empty.spiffe_id
 
 
 class LifeTests(SynchronousTestCase):
-    """Start and end."""
+    """Tests of start and stop."""
 
     def test_parts_start_and_end_together(self) -> None:
-        """What is a service runs while the workload does."""
+        """A part that is a service runs while the workload does."""
 
         class Roots(PqRoots, Service):
-            """A file that is watched."""
+            """Roots that are a service."""
 
         network, roots = Network(), Roots()
-        own = Workload(source(WEB), reactor=network.reactor, pq_roots=roots, now=now)
+        own = Workload(source(SERVER), reactor=network.reactor, pq_roots=roots, now=now)
         own.startService()
         self.successResultOf(Deferred.fromCoroutine(own.when_ready()))
         self.assertTrue(roots.running)
@@ -158,7 +166,7 @@ class LifeTests(SynchronousTestCase):
         self.assertFalse(roots.running)
 
     def test_no_identity(self) -> None:
-        """The reason of the source is told."""
+        """``when_ready`` fails with the error of the source."""
         absent = MemorySource()
         own = Workload(absent, reactor=Clock(), pq_roots=PqRoots())
         ready = Deferred.fromCoroutine(own.when_ready())
@@ -166,100 +174,105 @@ class LifeTests(SynchronousTestCase):
         self.assertIsInstance(self.failureResultOf(ready).value, WorkloadApiUnavailable)
 
     def test_no_statement(self) -> None:
-        """An issuer that gives nothing is named after a while."""
-        identity, network = source(WEB), Network()
-        error = PqIssuerUnavailable(address="unix:///pq.sock", what="nobody listens")
-        made = issuing(identity, network.reactor, Issuer(error))
+        """Without a leaf ``when_ready`` fails after its timeout with the error of the issuer."""
+        identity, network = source(SERVER), Network()
+        error = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="nobody listens")
+        made = issuing(identity, network.reactor, lambda _svid: fail(error))
         own = Workload(identity, reactor=network.reactor, pq_roots=PqRoots(), generations=made, now=now)
         own.startService()
         ready = Deferred.fromCoroutine(own.when_ready())
         network.reactor.pump([1.0] * int(STATEMENT_SECONDS - 1))
         self.assertNoResult(ready)
         network.reactor.advance(1.1)
-        late = self.failureResultOf(ready, StatementLate)
+        late = self.failureResultOf(ready, EmbeddingError)
+        self.assertEqual("notary_unavailable", late.value.reason)
         self.assertIn("nobody listens", str(late.value))
         own.stopService()
         self.assertEqual(network.reactor.getDelayedCalls(), [])
 
 
 class StatementTests(SynchronousTestCase):
-    """Statements over a connection of one's own."""
+    """Tests of statements over a connection of the program's own protocol."""
 
     def setUp(self) -> None:
-        """A guest that issues statements, connected to a host that judges them."""
+        """A client that issues statements, connected to a server that verifies them."""
         self.network = Network()
-        self.identity = source(GUEST)
+        self.identity = source(CLIENT)
         made = issuing(self.identity, self.network.reactor)
-        self.guest = Workload(
+        self.client = Workload(
             self.identity, reactor=self.network.reactor, pq_roots=PqRoots(), generations=made, now=now
         )
-        self.guest.startService()
-        self.addCleanup(self.guest.stopService)
-        self.successResultOf(Deferred.fromCoroutine(self.guest.when_ready()))
-        self.host = workload(self.network, WEB)
-        self.there = Wire()
-        endpoint = self.host.server_endpoint("127.0.0.1:7000", allow=f"spiffe://{DOMAIN}/*")
-        self.successResultOf(endpoint.listen(Factory.forProtocol(lambda: self.there)))
-        connecting = self.guest.client_endpoint("127.0.0.1:7000", expect=spiffe_id(WEB)).connect(
-            Factory.forProtocol(Wire)
+        self.client.startService()
+        self.addCleanup(self.client.stopService)
+        self.successResultOf(Deferred.fromCoroutine(self.client.when_ready()))
+        self.server = workload(self.network, SERVER)
+        self.at_server = Recorder()
+        endpoint = self.server.server_endpoint("127.0.0.1:7000", allow=f"spiffe://{DOMAIN}/*")
+        self.successResultOf(endpoint.listen(Factory.forProtocol(lambda: self.at_server)))
+        connecting = self.client.client_endpoint("127.0.0.1:7000", expect=spiffe_id(SERVER)).connect(
+            Factory.forProtocol(Recorder)
         )
         self.network.join()
-        self.here: Any = self.successResultOf(connecting)
+        self.at_client: Any = self.successResultOf(connecting)
 
     def test_of_this_connection(self) -> None:
-        """The host learns who the guest is, bound to the connection, post-quantum."""
-        evidence = self.host.verify_statement(self.guest.statement(self.here.transport), self.there.transport)
-        self.assertEqual((str(evidence.subject), evidence.bound, evidence.post_quantum), (spiffe_id(GUEST), True, True))
+        """The server gets verified evidence of the client, bound to the connection, post-quantum."""
+        evidence = self.server.verify_statement(
+            self.client.statement(self.at_client.transport), self.at_server.transport
+        )
+        self.assertEqual(
+            (str(evidence.subject), evidence.bound, evidence.post_quantum), (spiffe_id(CLIENT), True, True)
+        )
 
     def test_after_a_rotation(self) -> None:
-        """An open connection keeps the statement that fits the SVID it was made with."""
-        before = self.guest.statement(self.here.transport)
-        self.identity.rotate(AUTHORITY.svid(GUEST))
-        self.assertEqual(self.guest.svid.leaf, self.identity.svid.leaf)
-        self.assertEqual(self.guest.statement(self.here.transport), before)
-        self.host.verify_statement(before, self.there.transport)
+        """An open connection keeps the statement for the SVID it was made with."""
+        before = self.client.statement(self.at_client.transport)
+        self.identity.rotate(AUTHORITY.svid(CLIENT))
+        self.assertEqual(self.client.svid.leaf, self.identity.svid.leaf)
+        self.assertEqual(self.client.statement(self.at_client.transport), before)
+        self.server.verify_statement(before, self.at_server.transport)
 
-    def test_of_somebody_else(self) -> None:
-        """A valid statement of another workload does not fit the connection."""
+    def test_of_another_workload(self) -> None:
+        """A valid statement of another workload is refused."""
         stolen = generation("/ns/demo/sa/other").statement.envelope.serialize()
         with self.assertRaises(NotaryError) as refused:
-            self.host.verify_statement(stolen, self.there.transport)
+            self.server.verify_statement(stolen, self.at_server.transport)
         self.assertEqual(refused.exception.reason, "subject_mismatch")
 
     def test_changed(self) -> None:
         """A changed statement is refused."""
-        envelope = bytearray(self.guest.statement(self.here.transport))
+        envelope = bytearray(self.client.statement(self.at_client.transport))
         place = envelope.index(b'"payload"') + 20
         envelope[place] = ord("A") if envelope[place] != ord("A") else ord("B")
         with self.assertRaises(NotaryError):
-            self.host.verify_statement(bytes(envelope), self.there.transport)
+            self.server.verify_statement(bytes(envelope), self.at_server.transport)
 
     def test_without_roots(self) -> None:
-        """Without post-quantum roots nothing hybrid is believed."""
-        blind = Workload(source(WEB), reactor=self.network.reactor, pq_roots=PqRoots(BundleSet()), now=now)
+        """Without post-quantum roots a hybrid statement is refused."""
+        rootless = Workload(source(SERVER), reactor=self.network.reactor, pq_roots=PqRoots(BundleSet()), now=now)
         with self.assertRaises(NotaryError) as refused:
-            blind.verify_statement(self.guest.statement(self.here.transport), self.there.transport)
+            rootless.verify_statement(self.client.statement(self.at_client.transport), self.at_server.transport)
         self.assertEqual(refused.exception.reason, "trust_domain_unknown")
 
     def test_without_connection(self) -> None:
-        """What is no verified connection proves nothing."""
+        """A transport without a verified peer is a typed error."""
         with self.assertRaises(PeerNotVerified):
-            self.host.verify_statement(self.guest.statement(self.here.transport), object())
+            self.server.verify_statement(self.client.statement(self.at_client.transport), object())
 
     def test_none_is_issued(self) -> None:
-        """A workload without an issuer says so, and one asked for another's connection too."""
-        with self.assertRaises(StatementNotIssued):
-            self.host.statement(self.there.transport)
-        with self.assertRaises(StatementNotIssued):
-            self.guest.statement(self.there.transport)
+        """A workload without an issuer refuses, and so does one with the connection of another workload."""
+        assert_refused(self, "statement_missing", self.server.statement, self.at_server.transport)
+        assert_refused(self, "statement_missing", self.client.statement, self.at_server.transport)
 
 
 class Notarized(Resource):
-    """What a notary answers: a page that names its statement, and the statement."""
+    """A page that names its statement, and the statement."""
 
     isLeaf = True
 
-    def __init__(self, made: Generation, *, named: int = 1, served: bytes | None = None, close: bool = False) -> None:
+    def __init__(
+        self, made: CredentialSet, *, named: int = 1, served: bytes | None = None, close: bool = False
+    ) -> None:
         super().__init__()
         self._made = made
         self._named = named
@@ -267,7 +280,6 @@ class Notarized(Resource):
         self._close = close
 
     def render_GET(self, request: Request) -> bytes:
-        """Answer."""
         identifier = self._made.statement.id
         if request.path == f"/.well-known/svc-notary/v1/statements/{identifier}".encode():
             return self._served
@@ -279,69 +291,71 @@ class Notarized(Resource):
 
 
 class GetTests(SynchronousTestCase):
-    """Answers of a service behind the notary."""
+    """Tests of ``Workload.get``."""
 
-    def ask(self, made: Generation, page: Resource, **choices: Any) -> Deferred[VerifiedAnswer]:
-        """Ask a server that presents the SVID of a generation."""
+    def get(self, made: CredentialSet, page: Resource, **choices: Any) -> Deferred[VerifiedResponse]:
+        """GET from a server that presents the SVID of a generation."""
         self.network = Network()
         identity = MemorySource(made.svid, AUTHORITY.bundles())
         server = Workload(identity, reactor=self.network.reactor, pq_roots=PqRoots(), now=now)
         endpoint = server.server_endpoint("127.0.0.1:8443", allow=f"spiffe://{DOMAIN}/*", alpn=[b"http/1.1"])
         self.successResultOf(endpoint.listen(Site(page, reactor=self.network.reactor)))
         choices = {"expect": f"spiffe://{DOMAIN}/*", **choices}
-        asked = Deferred.fromCoroutine(workload(self.network, GUEST).get("https://127.0.0.1:8443/", **choices))
+        getting = Deferred.fromCoroutine(workload(self.network, CLIENT).get("https://127.0.0.1:8443/", **choices))
         self.network.join()
-        return asked
+        return getting
 
-    def test_a_statement_of_this_connection(self) -> None:
-        """Answer and evidence come back, both signatures verified."""
+    def assert_fails(self, reason: str, getting: Deferred[VerifiedResponse]) -> None:
+        self.assertEqual(reason, self.failureResultOf(getting, EmbeddingError).value.reason)
+
+    def test_statement_of_this_connection(self) -> None:
+        """The response comes with verified evidence of its workload."""
         made = generation()
-        answer = self.successResultOf(self.ask(made, Notarized(made), max_body=len(PAGE)))
-        self.assertEqual((answer.status, answer.body), (200, PAGE))
-        self.assertEqual(answer.headers.getRawHeaders(b"svc-workload-id"), [made.statement.id.encode()])
-        proved = answer.statement
-        self.assertEqual((proved.id, str(proved.subject)), (made.statement.id, spiffe_id(WEB)))
+        response = self.successResultOf(self.get(made, Notarized(made), max_body=len(PAGE)))
+        self.assertEqual((response.status, response.body), (200, PAGE))
+        self.assertEqual(response.headers.getRawHeaders(b"svc-workload-id"), [made.statement.id.encode()])
+        proved = response.statement
+        self.assertEqual((proved.id, str(proved.subject)), (made.statement.id, spiffe_id(SERVER)))
         self.assertTrue(proved.bound and proved.post_quantum)
 
     def test_no_statement_or_two(self) -> None:
-        """Exactly one statement is named."""
+        """A response that does not name exactly one statement is refused."""
         for named in (0, 2):
             made = generation()
-            failure = self.failureResultOf(self.ask(made, Notarized(made, named=named)))
+            failure = self.failureResultOf(self.get(made, Notarized(made, named=named)))
             self.assertIsInstance(failure.value, StatementMissing)
 
-    def test_statement_of_a_neighbour(self) -> None:
-        """Another statement under the identifier that was named is refused."""
-        made, neighbour = generation(), generation("/ns/demo/sa/neighbour")
-        page = Notarized(made, served=neighbour.statement.envelope.serialize())
-        self.assertIsInstance(self.failureResultOf(self.ask(made, page)).value, IdMismatch)
+    def test_statement_of_another_workload(self) -> None:
+        """Another statement under the named identifier is refused."""
+        made, other = generation(), generation("/ns/demo/sa/other")
+        page = Notarized(made, served=other.statement.envelope.serialize())
+        self.assertEqual(self.failureResultOf(self.get(made, page), StatementRefused).value.reason, "id_mismatch")
 
-    def test_neighbour_with_its_own_statement(self) -> None:
-        """A valid statement of another workload does not fit the key of the connection."""
-        made, neighbour = generation(), generation("/ns/demo/sa/neighbour")
-        failure = self.failureResultOf(self.ask(made, Notarized(neighbour)))
+    def test_another_workload_with_its_own_statement(self) -> None:
+        """A valid statement of another workload is not bound to the key of the connection."""
+        made, other = generation(), generation("/ns/demo/sa/other")
+        failure = self.failureResultOf(self.get(made, Notarized(other)))
         self.assertEqual(getattr(failure.value, "reason", None), "subject_mismatch")
 
     def test_another_server(self) -> None:
-        """The expected identity must answer."""
+        """A server with another identity than the expected one is refused."""
         made = generation()
-        failure = self.failureResultOf(self.ask(made, Notarized(made), expect=spiffe_id("/ns/demo/sa/other")))
+        failure = self.failureResultOf(self.get(made, Notarized(made), expect=spiffe_id("/ns/demo/sa/other")))
         self.assertIsInstance(failure.value, PeerIdentityUnexpected)
 
     def test_too_large(self) -> None:
-        """A body beyond the limit is dropped, and so is a statement that cannot be one."""
+        """A body above its limit is refused, and so is a statement above its own."""
         made = generation()
-        over = self.failureResultOf(self.ask(made, Notarized(made), max_body=len(PAGE) - 1))
-        self.assertIsInstance(over.value, AnswerTooLarge)
+        self.assert_fails("answer_too_large", self.get(made, Notarized(made), max_body=len(PAGE) - 1))
         page = Notarized(made, served=b" " * (MAX_STATEMENT + 1))
-        self.assertIsInstance(self.failureResultOf(self.ask(made, page)).value, AnswerTooLarge)
+        self.assert_fails("answer_too_large", self.get(made, page))
 
-    def test_what_goes_on_is_dropped(self) -> None:
-        """A server that does not stop when the answer is too large, or the time is over, is cut off."""
+    def test_endless_response(self) -> None:
+        """A connection whose response is too large, or takes too long, is closed."""
         made = generation()
 
         class Endless(Resource):
-            """Goes on until its connection ends."""
+            """Sends until its connection is closed."""
 
             isLeaf = True
 
@@ -352,26 +366,25 @@ class GetTests(SynchronousTestCase):
                 request.write(b"x" * 1000)
                 return NOT_DONE_YET
 
-        for max_body, seconds, expected in ((999, 0.0, AnswerTooLarge), (5000, MAX_SECONDS, AnswerLate)):
+        for max_body, seconds, expected in ((999, 0.0, "answer_too_large"), (5000, MAX_SECONDS, "answer_late")):
             page = Endless()
-            asked = self.ask(made, page, max_body=max_body)
+            getting = self.get(made, page, max_body=max_body)
             self.network.reactor.advance(seconds)
             self.network.carry()
-            self.failureResultOf(asked, expected)
+            self.assert_fails(expected, getting)
             self.assertEqual(len(page.ended), 1, expected)
 
-    def test_connection_that_ends_between(self) -> None:
+    def test_connection_that_ends_before_the_statement(self) -> None:
         """The statement is never fetched over another connection."""
         made = generation()
-        failure = self.failureResultOf(self.ask(made, Notarized(made, close=True)))
-        self.assertIsInstance(failure.value, ConnectionEnded)
+        self.assert_fails("connection_ended", self.get(made, Notarized(made, close=True)))
 
-    def test_no_answer(self) -> None:
-        """The wait is bounded."""
+    def test_no_response(self) -> None:
+        """The exchange has a timeout."""
         made = generation()
 
         class Silent(Resource):
-            """Never answers."""
+            """Never responds."""
 
             isLeaf = True
 
@@ -379,18 +392,18 @@ class GetTests(SynchronousTestCase):
                 """Say nothing."""
                 return NOT_DONE_YET
 
-        asked = self.ask(made, Silent())
+        getting = self.get(made, Silent())
         self.network.reactor.advance(MAX_SECONDS)
         self.network.carry()
-        self.failureResultOf(asked, AnswerLate)
+        self.assert_fails("answer_late", getting)
         self.assertEqual([each for each in self.network.reactor.getDelayedCalls() if each.getTime() < 1], [])
 
-    def test_answer_that_breaks_off(self) -> None:
-        """A body that ends too soon is no body."""
+    def test_truncated_response(self) -> None:
+        """A truncated body is an error."""
         made = generation()
 
         class Broken(Resource):
-            """Says more than it sends."""
+            """Sends less than its Content-Length."""
 
             isLeaf = True
 
@@ -401,10 +414,10 @@ class GetTests(SynchronousTestCase):
                 request.channel.loseConnection()
                 return NOT_DONE_YET
 
-        self.assertIsInstance(self.failureResultOf(self.ask(made, Broken())).value, AnswerBroken)
+        self.assert_fails("answer_broken", self.get(made, Broken()))
 
-    def test_client_that_is_refused(self) -> None:
-        """The server's refusal comes as a typed reason, though TLS tells it late."""
+    def test_refused_client(self) -> None:
+        """A refusal by the server is a typed error, although TLS 1.3 reports it after the handshake."""
         made = generation()
         network = Network()
         server = Workload(
@@ -412,12 +425,14 @@ class GetTests(SynchronousTestCase):
         )
         endpoint = server.server_endpoint("127.0.0.1:8443", allow=spiffe_id("/ns/demo/sa/other"), alpn=[b"http/1.1"])
         self.successResultOf(endpoint.listen(Site(Notarized(made), reactor=network.reactor)))
-        asked = Deferred.fromCoroutine(workload(network, GUEST).get("https://127.0.0.1:8443/", expect=spiffe_id(WEB)))
+        getting = Deferred.fromCoroutine(
+            workload(network, CLIENT).get("https://127.0.0.1:8443/", expect=spiffe_id(SERVER))
+        )
         network.join()
-        self.assertIsInstance(self.failureResultOf(asked).value, TransportError)
+        self.assertIsInstance(self.failureResultOf(getting).value, TransportError)
 
-    def test_other_addresses(self) -> None:
-        """Only https:// in ASCII is asked."""
+    def test_other_urls(self) -> None:
+        """Only ``https://`` in ASCII is supported."""
         for url in ("http://127.0.0.1/", "https://b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example/"):
-            asking = workload(Network(), GUEST).get(url, expect=f"spiffe://{DOMAIN}/*")
-            self.failureResultOf(Deferred.fromCoroutine(asking), UrlUnsupported)
+            asking = workload(Network(), CLIENT).get(url, expect=f"spiffe://{DOMAIN}/*")
+            self.assert_fails("url_unsupported", Deferred.fromCoroutine(asking))

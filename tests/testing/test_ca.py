@@ -1,4 +1,4 @@
-"""The authority for tests builds what it says, right or wrong."""
+"""The authority for tests builds certificates as requested, valid or invalid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 class RightTests(SynchronousTestCase):
-    """Without knobs everything is right."""
+    """Without fields everything is valid."""
 
     def test_an_svid_verifies(self) -> None:
         """An SVID of the root and one of an intermediate verify to the bundle."""
@@ -66,15 +66,15 @@ class RightTests(SynchronousTestCase):
 
 
 class WrongTests(SynchronousTestCase):
-    """Knobs bend what they name."""
+    """Each field that is given changes what it names."""
 
     def test_a_rotated_root_has_the_same_names(self) -> None:
-        """Only the key tells a root from its successor."""
+        """Only the key differs between a root and its successor."""
         root = TestAuthority(now=NOW)
         self.assertEqual(root.certificate.subject, root.rotated().certificate.subject)
 
     def test_another_signer(self) -> None:
-        """A leaf signed by another key has the right names and a wrong signature."""
+        """A leaf signed by another key has the expected names and an invalid signature."""
         root = TestAuthority(now=NOW)
         leaf = root.svid(signer=generate_key("ECDSA-P256")).leaf
         self.assertEqual(leaf.issuer, root.certificate.subject)
@@ -88,7 +88,7 @@ class WrongTests(SynchronousTestCase):
         leaf.verify_directly_issued_by(root.certificate)
 
     def test_sha1_is_sha1(self) -> None:
-        """A forged signature says SHA-1 inside and outside of what is signed, and is one."""
+        """A forged signature names SHA-1 inside and outside of what is signed, and is one."""
         for algorithm, oid in (("RSA", "1.2.840.113549.1.1.5"), ("ECDSA-P256", "1.2.840.10045.4.1")):
             root = TestAuthority(now=NOW, algorithm=algorithm)
             leaf = root.svid(signature="sha1").leaf
@@ -130,12 +130,12 @@ class PqLeafTests(SynchronousTestCase):
         self.assertEqual(private_key.public_key(), chain[0].public_key())
 
     def test_it_never_starts_before_its_svid(self) -> None:
-        """The later of the two beginnings counts."""
+        """The later of the two beginnings is used."""
         svid = self.ROOT.svid(not_before=NOW - timedelta(seconds=5))
         self.assertEqual(self.PQ.pq_leaf(svid)[0][0].not_valid_before_utc, svid.not_before)
 
     def test_wrong(self) -> None:
-        """Identity, binding, algorithm and times can be bent."""
+        """Identity, binding, algorithm and times can be changed."""
         svid = self.ROOT.svid()
         (other, *_), _key = self.PQ.pq_leaf(svid, spiffe_id="spiffe://example.org/other", binding=bytes(32))
         self.assertEqual(CertificateFacts.read(other).uris, ("spiffe://example.org/other",))

@@ -1,6 +1,4 @@
-"""
-The file format of test vectors.
-"""
+"""The file format of test vectors."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def parse(data: bytes) -> Vector:
-    """Read a file with two known lines and kinds."""
+    """Read a file with two accepted lines and kinds."""
     return Vector.parse("group/name", data, headers=HEADERS, kinds=KINDS)
 
 
@@ -37,7 +35,7 @@ class VectorTests(SynchronousTestCase):
         self.assertEqual(vector.moment().isoformat(), "2026-11-21T00:25:32+00:00")
 
     def test_refused(self) -> None:
-        """A line or section that nobody reads is refused, so that a misspelling cannot make a vector pass."""
+        """An unknown line or section is refused, so that a misspelling cannot make a vector pass."""
         for data in (
             b"",
             b"now: x\n",
@@ -73,6 +71,6 @@ class VectorTests(SynchronousTestCase):
 
     @given(st.binary() | TEXT.map(lambda text: text.encode()))
     def test_any_section(self, data: bytes) -> None:
-        """Whatever a section holds, it is written and read back."""
+        """Any content of a section is written and read back."""
         vector = Vector("group/name", {"expect": "ok"}, {"envelope": data, "peer x": data}, "Shown.")
         self.assertEqual(parse(vector.render()), vector)
