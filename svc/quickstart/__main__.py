@@ -1,7 +1,7 @@
 """
-``bin/quickstart``: sets everything up, makes one verified request, and shows what came of it.
+``bin/quickstart``: starts everything, makes one verified request, shows the result and removes what it made.
 
-Owns what a person sees. What goes wrong is one line and a hint.
+Owns what a person sees. An error is one line and a hint.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import argparse
 import contextlib
 import json
 import os
-import subprocess
+import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -20,14 +21,52 @@ from pathlib import Path
 from typing import Final
 
 from svc.errors import SvcError
-from svc.quickstart.processes import Running, State, answers_tcp, answers_unix, free_port
+from svc.quickstart.processes import (
+    Running,
+    State,
+    answers_tcp,
+    answers_unix,
+    free_port,
+    raise_interrupts,
+    run,
+    uninterrupted,
+)
 from svc.settings import HostPort
 
 TRUST_DOMAIN: Final = "quickstart.example"
 IDENTITY: Final = "/ns/demo/sa/web"
 _BIN: Final = Path(sys.executable).parent
 _STATE: Final = Path(".quickstart/state.json")
+#: The reports of the last run that removed its folder.
+_REPORTS: Final = Path(".quickstart/reports.txt")
 _PAGE: Final = "<!doctype html><title>svc</title><p>This page came through a verified connection.</p>\n"
+#: How the lines of the reports begin that are shown; notices and titles are not indented and shown too.
+_SHOWN: Final = (
+    *("  SPIFFE ID:", "  Issuer:", "  Issued At:", "  Valid Until:", "  Signatures:", "  Bound To Connection:"),
+    *(
+        "  Workload Statement ID:",
+        "  HTTP Request:",
+        "    Method:",
+        "    Path:",
+        "  HTTP Response:",
+        "    Status Code:",
+    ),
+    *("  Outcome:", "  Client:", "  Server:", "  TLS:", "  Compared With Own Exchange:"),
+)
+
+
+_DESCRIPTION: Final = """\
+Start an authority, an application and the proxy, send one request, and show the answer with its verified workload
+statement and receipt: the lines that matter. The whole reports are written to .quickstart/reports.txt."""
+_EPILOG: Final = """\
+At the end, and after an interrupt, the processes are ended and their temporary folder is removed. After an error, and
+with --keep, the folder stays and is named; it holds configuration, logs and reports. Exit status: 0 after a verified
+answer, 1 after an error or an interrupt, 2 for mistaken arguments.
+
+examples:
+  bin/quickstart
+  bin/quickstart --upstream 127.0.0.1:8080
+  bin/quickstart --keep; bin/quickstart --stop"""
 
 
 class PortTaken(SvcError):
@@ -55,7 +94,7 @@ class RequestFailed(SvcError):
     """svc curl ended with status {status}"""
 
     reason = "request_failed"
-    hint = "the logs are in {folder}"
+    hint = "what it wrote is above, and in {folder}"
 
 
 class Quickstart:
@@ -70,11 +109,14 @@ class Quickstart:
     def __init__(self, options: argparse.Namespace, checkout: Path) -> None:
         self._options = options
         self._state = State(checkout / _STATE)
-        self._folder = Path(tempfile.mkdtemp(prefix="svc-quickstart-"))
+        self._reports = checkout / _REPORTS
+        # Made by run(), inside what removes it.
+        self._folder = Path(tempfile.gettempdir()).absolute() / f"svc-quickstart-{secrets.token_hex(4)}"
         self._pq_bundle = self._folder / "pq-bundle.json"
         self._processes: list[Running] = []
         self._began = time.monotonic()
         self._trust_domain = TRUST_DOMAIN
+        self._spiffe_id = f"spiffe://{TRUST_DOMAIN}{IDENTITY}"
         #: The socket of the SPIRE agent that is used, if any.
         self._spire: Path | None = None
         self._admin = 0
@@ -86,32 +128,52 @@ class Quickstart:
         Raises:
             SvcError: with what went wrong.
         """
-        options = self._options
+        keep = self._options.keep
         try:
-            if answers_tcp(options.port):
-                raise PortTaken(port=options.port)
-            if options.spire_socket is not None:
-                # Before anything is started: without an identity all of it would be for nothing.
-                self._spire = Path(options.spire_socket.removeprefix("unix://")).absolute()
-                self._trust_domain = _own_trust_domain(self._spire)
-            upstream = self._application()
-            socket = self._identities()
-            self._proxy(upstream, socket)
-            self._request(socket)
+            self._folder.mkdir(mode=0o700)
+            self._demonstrate()
+            if keep:
+                self._state.keep(self._folder, self._processes)
+                self._say(f"everything keeps running; configuration, logs and reports: {self._folder}")
+                self._say("end it with: bin/quickstart --stop (the folder stays until you remove it)")
+                return
+            self._reports.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(self._folder / _REPORTS.name, self._reports)
+            self._say(f"the whole reports: {self._reports}")
+        except KeyboardInterrupt:
+            self._end(remove=not keep)
+            raise
         except BaseException:
-            self._end()
-            # Goes where nothing was written yet; logs stay.
+            self._end(remove=False)
+            raise
+        self._end(remove=True)
+        self._say("stopped; --keep leaves everything running")
+
+    def _end(self, *, remove: bool) -> None:
+        """End the processes; remove the folder, or name it where something is in it."""
+        with uninterrupted():
+            for each in reversed(self._processes):
+                each.end()
+            if remove:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                return
             with contextlib.suppress(OSError):
                 self._folder.rmdir()
-            raise
-        if options.keep:
-            self._state.keep(self._folder, self._processes)
-            self._say(f"everything keeps running; logs: {self._folder}")
-            self._say("stop it with: bin/quickstart --stop")
-        else:
-            logs = self._folder
-            self._end()
-            self._say(f"stopped; logs: {logs} (--keep leaves everything running, bin/quickstart --stop ends it)")
+            if self._folder.exists():
+                self._say(f"stopped; logs and configuration are kept in {self._folder}")
+
+    def _demonstrate(self) -> None:
+        options = self._options
+        if answers_tcp(options.port):
+            raise PortTaken(port=options.port)
+        if options.spire_socket is not None:
+            # Before anything is started: without an identity nothing else can work.
+            self._spire = Path(options.spire_socket.removeprefix("unix://")).absolute()
+            self._spiffe_id, self._trust_domain = _own_identity(self._spire)
+        upstream = self._application()
+        socket = self._identities()
+        self._proxy(upstream, socket)
+        self._request(socket)
 
     def _application(self) -> str:
         if self._options.upstream is not None:
@@ -149,8 +211,7 @@ class Quickstart:
         else:
             settings["trustDomain"] = self._trust_domain
             settings["socket"] = f"unix://{socket}"
-            spiffe_id = f"spiffe://{self._trust_domain}{IDENTITY}"
-            settings["entries"] = [{"spiffeID": spiffe_id, "uid": os.geteuid(), "ttl": "1h"}]
+            settings["entries"] = [{"spiffeID": self._spiffe_id, "uid": os.geteuid(), "ttl": "1h"}]
         config = self._write("authority.yaml", settings)
         authority = self._start("authority", [*_twistd(), "svc-authority", "--config", str(config)])
         authority.wait_until(lambda: answers_unix(pq_socket) and answers_unix(socket), 30.0)
@@ -200,32 +261,33 @@ class Quickstart:
 
     def _request(self, socket: str) -> None:
         command = ["svc", "curl", "-n", "signRequest", "--print-workload", "--print-receipt", "-i"]
-        command += ["--spiffe-socket-path", socket]
-        if self._options.spire_socket is not None:
+        command += ["--spiffe-socket-path", socket, "--expect-id", self._spiffe_id]
+        if self._spire is not None:
             command += ["--pq-bundle", str(self._pq_bundle)]
         command += [f"https://127.0.0.1:{self._options.port}/"]
-        self._say(f"request: {' '.join(command)}")
-        print(file=sys.stderr, flush=True)
-        done = subprocess.run([str(_BIN / command[0]), *command[1:]], check=False, stdin=subprocess.DEVNULL)
-        print(file=sys.stderr, flush=True)
-        if done.returncode != 0:
-            raise RequestFailed(status=done.returncode, folder=self._folder)
+        self._say(f"request: bin/{' '.join(command)}\n")
+        path = self._folder / _REPORTS.name
+        # It may hold parts of headers and bodies.
+        path.touch(mode=0o600)
+        with path.open("wb") as file:
+            status = run([str(_BIN / command[0]), *command[1:]], stderr=file)
+        reports = path.read_text(errors="replace")
+        if status != 0:
+            print(reports, file=sys.stderr, flush=True)
+            raise RequestFailed(status=status, folder=self._folder)
+        print(f"\n{shortened(reports)}", file=sys.stderr, flush=True)
         self._say("verified: the workload's statement and the receipt of this very request")
 
     def _start(self, name: str, command: list[str]) -> Running:
-        running = Running.start(name, command, self._folder)
-        self._processes.append(running)
+        with uninterrupted():
+            running = Running.start(name, command, self._folder)
+            self._processes.append(running)
         return running
 
     def _write(self, name: str, settings: dict[str, object]) -> Path:
         path = self._folder / name
         path.write_text(json.dumps(settings, indent=2) + "\n")
         return path
-
-    def _end(self) -> None:
-        for each in reversed(self._processes):
-            each.end()
-        self._processes = []
 
     def _say(self, text: str) -> None:
         print(f"quickstart {time.monotonic() - self._began:4.1f} s  {text}", file=sys.stderr, flush=True)
@@ -235,8 +297,22 @@ def _twistd() -> list[str]:
     return [str(_BIN / "twistd"), "--nodaemon", "--pidfile="]
 
 
-def _own_trust_domain(socket: Path) -> str:
-    """Ask a running Workload API who we are."""
+def shortened(reports: str) -> str:
+    """
+    Keep the lines of the reports of ``svc curl`` that a first look needs.
+
+    Args:
+        reports: all that it wrote to standard error.
+
+    Returns:
+        Notices, titles and the chosen fields.
+    """
+    lines = reports.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(" ") or line.startswith(_SHOWN))
+
+
+def _own_identity(socket: Path) -> tuple[str, str]:
+    """Ask a running Workload API for the SPIFFE ID and the trust domain of this user."""
     from spiffe import WorkloadApiClient
     from spiffe.errors import PySpiffeError
 
@@ -245,22 +321,25 @@ def _own_trust_domain(socket: Path) -> str:
         raise IdentityUnavailable(socket=socket, what=what, uid=os.geteuid())
     try:
         with WorkloadApiClient(f"unix://{socket}") as client:
-            return str(client.fetch_x509_svid(timeout=10.0).spiffe_id.trust_domain)
+            spiffe_id = client.fetch_x509_svid(timeout=10.0).spiffe_id
     except (PySpiffeError, OSError, ValueError) as error:
         raise IdentityUnavailable(socket=socket, what=error, uid=os.geteuid()) from error
+    return str(spiffe_id), str(spiffe_id.trust_domain)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bin/quickstart",
         allow_abbrev=False,
-        description="Start an authority, an application and the proxy, make one verified request, show the reports.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
     )
     parser.add_argument("--upstream", metavar="HOST:PORT", help="your own application instead of the built-in one")
-    parser.add_argument("--spire-socket", metavar="PATH", help="use the SPIRE agent at this socket")
-    parser.add_argument("--port", type=int, default=8443, help="where the proxy listens on 127.0.0.1 (8443)")
-    parser.add_argument("--keep", action="store_true", help="leave everything running")
-    parser.add_argument("--stop", action="store_true", help="end what an earlier run with --keep left, and exit")
+    parser.add_argument("--spire-socket", metavar="PATH", help="the SPIRE agent at this socket gives the identities")
+    parser.add_argument("--port", type=int, default=8443, help="where the proxy listens on 127.0.0.1 (default: 8443)")
+    parser.add_argument("--keep", action="store_true", help="leave everything running, and keep the folder")
+    parser.add_argument("--stop", action="store_true", help="end what earlier runs with --keep left, and exit")
     options = parser.parse_args(arguments)
     if options.upstream is not None:
         try:
@@ -285,17 +364,18 @@ def main(arguments: list[str]) -> int:
         The exit status.
     """
     options = _options(arguments)
-    checkout = Path(os.environ.get("SVC_CHECKOUT", "."))
+    checkout = Path(os.environ.get("SVC_CHECKOUT", ".")).absolute()
     try:
         if options.stop:
             ended = State(checkout / _STATE).stop()
             said = f"stopped {', '.join(ended)}" if ended else "nothing was running"
             print(f"quickstart: {said}", file=sys.stderr)
         else:
+            raise_interrupts()
             Quickstart(options, checkout).run()
-    except SvcError as error:
+    except (SvcError, OSError) as error:
         print(f"quickstart: {error}", file=sys.stderr)
-        if error.advice():
+        if isinstance(error, SvcError) and error.advice():
             print(f"            {error.advice()}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

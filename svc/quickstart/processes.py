@@ -14,9 +14,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import IO, Final, TypedDict
 
 from svc.errors import SvcError
 
@@ -24,6 +24,41 @@ _END_SECONDS: Final = 10.0
 #: Above those of well-known services, below those that Linux gives to outgoing connections.
 _PORTS: Final = range(20_000, 32_000)
 _GIVEN: Final[set[int]] = set()
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def raise_interrupts() -> None:
+    """Let SIGTERM and SIGHUP raise ``KeyboardInterrupt`` as SIGINT does; what is ignored (``nohup``) stays ignored."""
+    for number in _heeded():
+        signal.signal(number, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold interrupts back inside the block; one that arrived raises ``KeyboardInterrupt`` at its end."""
+    arrived: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: arrived.append(number)) for number in _heeded()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if arrived:
+        raise KeyboardInterrupt
+
+
+def run(command: Sequence[str], stderr: IO[bytes]) -> int:
+    """Run a command without input and return its status; an interrupt at any moment kills it."""
+    with contextlib.ExitStack() as stack:
+        # An interrupt inside Popen would leave a started process that nobody can end.
+        with uninterrupted():
+            process = stack.enter_context(subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stderr=stderr))
+            stack.callback(process.kill)
+        return process.wait()
+
+
+def _heeded() -> list[signal.Signals]:
+    return [number for number in _INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class ProcessEnded(SvcError):

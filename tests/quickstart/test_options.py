@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.quickstart.__main__ import _options, main
+from svc.quickstart.__main__ import _options, main, shortened
 
 
 class OptionsTests(SynchronousTestCase):
@@ -58,13 +58,48 @@ class OptionsTests(SynchronousTestCase):
         for word in ("--nothing", "--sto", "--upstrea=a:1"):
             self.assertTrue(self.refused(word).endswith(f"unrecognized arguments: {word}"))
 
+    def test_help(self) -> None:
+        """The help says what stays behind, and fits a terminal."""
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            error = self.assertRaises(SystemExit, _options, ["--help"])
+        self.assertEqual(error.code, 0)
+        for words in (
+            ".quickstart/reports.txt",
+            "temporary folder is removed",
+            "the folder stays and is named",
+            "8443",
+        ):
+            self.assertIn(words, said.getvalue())
+        self.assertLessEqual(max(map(len, said.getvalue().splitlines())), 120)
+
+
+class ShortenedTests(SynchronousTestCase):
+    """Which lines of the reports are shown."""
+
+    def test_lines(self) -> None:
+        """Notices, titles and the chosen fields are; claims, headers, bodies and other fields are not."""
+        kept = ["svc: verified server identity: x", "Signed Request Receipt y", "  Issuer: z", "    Status Code: 200"]
+        dropped = [
+            *(
+                "  Audience:",
+                "    - https://svc.internal/receipt",
+                "    Headers:",
+                "      server: a",
+                "      Issuer: body",
+            ),
+            *("  Raw Claims (JSON):", "    {", '      "Issuer": 1'),
+        ]
+        shown = shortened("".join(f"{line}\n" for line in [*kept, *dropped]))
+        self.assertEqual(kept, shown.splitlines())
+
 
 class StopTests(SynchronousTestCase):
     """``--stop``."""
 
     def setUp(self) -> None:
         """A checkout without a state."""
-        self.checkout = Path(self.mktemp())
+        self.checkout = Path(self.mktemp()).absolute()
         self.checkout.mkdir()
         before = os.environ.get("SVC_CHECKOUT")
         self.addCleanup(
