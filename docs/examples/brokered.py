@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall, react
 
-from svc.broker import Broker, Rule, Rules, Standing, anonymous, verified
+from svc.broker import Broker, Rule, Rules, anonymous, verified
 from svc.embedding import Workload
 from svc.identity import parse_matcher
 from svc.transport import PlainServerEndpoint, parse_address
@@ -31,10 +31,9 @@ async def main(reactor, agent, address, local):
     reactor.addSystemEventTrigger("before", "shutdown", broker.stopService)
     await workload.server_endpoint(address, allow=GUESTS).listen(broker.factory(verified()))
     await PlainServerEndpoint(reactor, parse_address(local)).listen(broker.factory(anonymous()))
-    standing = Standing(workload, lambda: datetime.now(UTC))
 
     def each_second():
-        broker.reauthorize(standing.after_time)  # who does not renew its SVID may not stay
+        broker.end_expired(datetime.now(UTC))  # of clients that have not renewed their SVIDs
         broker.publish("time", datetime.now(UTC).isoformat().encode(), retain=True)
 
     LoopingCall(each_second).start(1)

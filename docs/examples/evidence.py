@@ -1,5 +1,5 @@
 """
-Judge an evidence file that `svc curl --save-evidence` wrote, without network and years later.
+Verify an evidence file that `svc curl --save-evidence` wrote, without network and years later.
 
     python docs/examples/evidence.py evidence.json bundle-archive.json
 """
@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 
 from svc.errors import SvcError
 from svc.identity.trustbundle import parse_bundle_file, parse_pq_bundle_file
-from svc.notary.evidence import EvidenceFile, Verification, verify_offline
+from svc.notary.errors import detail_reason
+from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
 from svc.notary.profile import Profile
-from svc.notary.refusals import detail_reason
 from svc.notary.verification import Anchors
 from svc.workload.files import read_trusted
 
 
-def judge(evidence: bytes, archive: bytes, now: datetime) -> Verification:
+def verify(evidence: bytes, archive: bytes, now: datetime) -> VerificationResult:
     """
-    Judge evidence by the roots of a bundle archive; a root counts only within the time in which it was seen.
+    Verify evidence by the roots of a bundle archive; a root counts only within the time in which it was seen.
 
-    Raises a ``NotaryError`` with the reason; what is returned holds, except that the signer alone asserts the time.
+    Raises a ``NotaryError`` with the reason. Nothing but the signer's assertion supports the time of the result.
     """
     anchors = Anchors(spiffe=parse_bundle_file(archive, None), pq=parse_pq_bundle_file(archive))
     return verify_offline(EvidenceFile.parse(evidence), profile=Profile.HYBRID, anchors=anchors, now=now)
@@ -33,7 +33,7 @@ def main(evidence: str, archive: str) -> int:
     with open(evidence, "rb") as file:
         data = file.read()
     try:
-        found = judge(data, read_trusted(archive), datetime.now(UTC))
+        found = verify(data, read_trusted(archive), datetime.now(UTC))
     except SvcError as error:
         print(f"refused, {detail_reason(error)}: {error}")
         return 1

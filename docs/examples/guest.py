@@ -24,7 +24,7 @@ class Guest(NetstringReceiver):
         self.answer.callback(answer.decode())
 
     def connectionLost(self, reason=connectionDone):
-        if not self.answer.called:  # TLS 1.3 tells a refused client late: the typed reason comes here
+        if not self.answer.called:  # in TLS 1.3 the typed reason of a refused client comes here
             self.answer.errback(reason)
 
 

@@ -1,5 +1,5 @@
 """
-Ask a service behind svc-proxy or a NotarySite, and believe its answer only when its workload statement verifies.
+GET from a service behind svc-proxy or a NotarySite, and use its response only when its workload statement verifies.
 
     python docs/examples/statement.py unix:///run/svc/agent.sock https://127.0.0.1:7443/ 'spiffe://prod.example.org/*'
 """
@@ -16,11 +16,11 @@ from svc.errors import SvcError
 async def main(reactor, agent, url, server):
     try:
         workload = await Workload.open(agent, reactor=reactor)
-        answer = await workload.get(url, expect=server)
+        response = await workload.get(url, expect=server)
     except SvcError as error:
         raise SystemExit(f"{error} ({error.reason})") from error
-    print(f"{answer.status}, {len(answer.body)} octets from {answer.statement.subject}")
-    print(f"statement {answer.statement.id}, post-quantum: {answer.statement.post_quantum}")
+    print(f"{response.status}, {len(response.body)} octets from {response.statement.subject}")
+    print(f"statement {response.statement.id}, post-quantum: {response.statement.post_quantum}")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from pydantic.fields import FieldInfo
 
 from docs.generator.docstrings import attribute_docstrings
 from docs.generator.pages import PageBroken, table
+from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
 from svc.proxy.config import ProxySettings
-from svc.settings import Written
-from svc.workload.authority.config import AuthoritySettings
+from svc.settings import ValueFormat
 
 FILES: dict[str, type[BaseModel]] = {"proxy": ProxySettings, "authority": AuthoritySettings, "broker": BrokerSettings}
 
@@ -129,8 +129,8 @@ def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
             return annotation, metadata
 
 
-def _written(metadata: list[Any]) -> Written | None:
-    found = [each for each in metadata if isinstance(each, Written)]
+def _written(metadata: list[Any]) -> ValueFormat | None:
+    found = [each for each in metadata if isinstance(each, ValueFormat)]
     return found[-1] if found else None
 
 

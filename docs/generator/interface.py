@@ -51,10 +51,16 @@ def names(package: str) -> str:
     """
     found = public(package)
     things = [(f"`{name}`", summary(name, thing)) for name, thing in found if not _is_error(thing)]
-    errors = [(f"`{name}`", f"`{thing.reason}`", summary(name, thing)) for name, thing in found if _is_error(thing)]  # type: ignore[attr-defined]
+    errors = [row for name, thing in found if _is_error(thing) for row in _error_rows(name, thing)]
     text = f"{first_paragraph(import_module(package).__doc__ or '')}\n\n"
     text += table(("name", "is"), things) if things else ""
     return text + ("\n" + table(("error", "reason", "says"), errors) if errors else "")
+
+
+def _error_rows(name: str, error: type[SvcError]) -> list[tuple[str, str, str]]:
+    """The reason of the class and those of its table."""
+    rows = ((f"`{name}`", f"`{reason}`", row.sentence) for reason, row in error.__dict__.get("reasons", {}).items())
+    return [(f"`{name}`", f"`{error.reason}`", summary(name, error)), *rows]
 
 
 def first_paragraph(text: str) -> str:

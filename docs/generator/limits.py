@@ -6,20 +6,23 @@ from datetime import timedelta
 from typing import Any
 
 from docs.generator.pages import table
-from svc.identity import bundle, documents, svid, verification
-from svc.notary import envelope, generation, pqexchange, pqproof, statement, x5c
+from svc.authority import pqendpoint
+from svc.authority.config import EntrySettings, KeySettings, PqSettings
+from svc.identity import algorithms, bundle, constraints, documents, encoding, svid, verification
+from svc.notary import credentials, envelope, evidence, pqissuer, pqleaf, statement, x5c
 from svc.notary.receipt import REDACTED_ALWAYS
-from svc.proxy.config import MAX_RECORDED_HEAD, LimitSettings, NotarySettings, TimeoutSettings
+from svc.notary.record_bound import RecordBound, largest_limit
+from svc.proxy.config import LimitSettings, NotarySettings, TimeoutSettings
+from svc.proxy.eviction import MOST_SHARES
+from svc.proxy.record_budget import MAX_CLIENTS
 from svc.settings import MAX_FILE as MAX_CONFIGURATION
-from svc.settings import show_duration, show_size
+from svc.settings import format_duration, format_size
 from svc.store.threaded import COMMIT_SECONDS, QUEUE_LIMIT
-from svc.strictjson import MAX_DEPTH
+from svc.strictjson import MAX_DEPTH, MAX_NODES
 from svc.telemetry.outlet import MAX_WAITING
 from svc.telemetry.records import MAX_RECORD
-from svc.transport import groups, limits
+from svc.transport import chain_cache, groups, keyupdates, limits
 from svc.wire.http1.messages import MAX_INTERIM
-from svc.workload.authority import pqendpoint
-from svc.workload.authority.config import EntrySettings, KeySettings, PqSettings
 from svc.workload.files import MAX_FILE as MAX_TRUSTED
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 
@@ -36,35 +39,71 @@ def bounds() -> str:
         ("handshakes at once, each listener", str(_of(LimitSettings, "handshakes")), "`limits.handshakes`"),
         ("connections that say nothing, each listener", str(_of(LimitSettings, "waiting")), "`limits.waiting`"),
         ("open connections, each listener", str(_of(LimitSettings, "connections")), "`limits.connections`"),
-        ("head of a message", show_size(_of(LimitSettings, "head")), "`limits.head`"),
-        ("the same where a receipt holds both heads", show_size(MAX_RECORDED_HEAD), "fixed"),
-        ("header fields, and again trailer fields", str(_of(LimitSettings, "fields")), "`limits.fields`"),
+        ("identities looked at for an idle connection, where all are taken", str(MOST_SHARES), "fixed"),
+        ("head and trailers of a message", format_size(_of(LimitSettings, "head")), "`limits.head`"),
+        (
+            "the same where records are made, with the usual redaction and number of fields",
+            format_size(largest_limit("head", RecordBound(2**20, _of(LimitSettings, "fields")))),
+            "fixed",
+        ),
+        ("fields of a message, trailers included", str(_of(LimitSettings, "fields")), "`limits.fields`"),
         ("body of a request", "none", "`limits.body`"),
         ("interim answers before a response", str(MAX_INTERIM), "fixed"),
         ("a head that has begun", _time(_of(TimeoutSettings, "header")), "`timeouts.header`"),
         ("the next octet of a body", _time(_of(TimeoutSettings, "stream")), "`timeouts.stream`"),
         ("a whole exchange", _time(_of(TimeoutSettings, "exchange")), "`timeouts.exchange`"),
         (
-            "receipts for one client identity",
+            "records of one client identity",
             f"{_of(NotarySettings, 'receiptsPerSecond')} a second, {_of(NotarySettings, 'receiptsBurst')} at once",
             "`notary.receiptsPerSecond`, `receiptsBurst`",
         ),
+        (
+            "octets of these records",
+            f"{format_size(_of(NotarySettings, 'recordOctetsPerSecond'))} a second,"
+            f" {format_size(_of(NotarySettings, 'recordOctetsBurst'))} at once",
+            "`notary.recordOctetsPerSecond`, `recordOctetsBurst`",
+        ),
+        ("identities whose budget is remembered", str(MAX_CLIENTS), "fixed"),
         ("signatures that wait", str(_of(NotarySettings, "queue")), "`notary.queue`"),
         ("records that wait for the database, and again readings", str(QUEUE_LIMIT), "fixed"),
         ("a record's wait for its commit", _time(COMMIT_SECONDS), "fixed"),
         ("certificates of a chain in TLS", str(svid.MAX_CHAIN_CERTIFICATES), "fixed"),
+        ("signatures checked for one chain", str(verification.MAX_SIGNATURE_CHECKS), "fixed"),
+        ("a certificate of a chain, without its signature", format_size(encoding.MAX_SIGNED_PART), "fixed"),
+        (
+            "the subject or issuer of a certificate",
+            f"{format_size(encoding.MAX_NAME)}, {encoding.MAX_NAME_ATTRIBUTES} attributes",
+            "fixed",
+        ),
+        ("DER elements in the extensions of a certificate", str(encoding.MAX_EXTENSION_ELEMENTS), "fixed"),
+        ("the public exponent of an RSA key", f"{algorithms.MAX_RSA_EXPONENT_BITS} bits", "fixed"),
+        ("comparisons of names with name constraints, one chain", str(constraints.MAX_NAME_COMPARISONS), "fixed"),
+        (
+            "cached verified chains, each listener",
+            f"{chain_cache.MAX_CHAINS}, {format_size(chain_cache.MAX_OCTETS)}",
+            "fixed",
+        ),
+        (
+            "KeyUpdates of a TLS connection with their answers",
+            f"{keyupdates.MAX_KEY_UPDATES} in {_time(keyupdates.KEY_UPDATE_SECONDS)}",
+            "fixed",
+        ),
         ("signing certificates of a path", str(verification.MAX_PATH), "fixed"),
         ("roots of a bundle", str(bundle.MAX_ANCHORS), "fixed"),
-        ("an envelope", show_size(envelope.MAX_ENVELOPE), "fixed"),
+        ("an envelope", format_size(envelope.MAX_ENVELOPE), "fixed"),
         ("certificates in a signature", str(x5c.MAX_CERTIFICATES), "fixed"),
         ("depth of JSON", str(MAX_DEPTH), "fixed"),
-        ("a bundle", show_size(documents.MAX_BUNDLE_OCTETS), "fixed"),
-        ("a file of roots", show_size(MAX_TRUSTED), "fixed"),
-        ("a configuration file", show_size(MAX_CONFIGURATION), "fixed"),
-        ("a request to the post-quantum issuer", show_size(pqendpoint.MAX_REQUEST), "fixed"),
-        ("challenges of the post-quantum issuer", str(pqexchange.MAX_CHALLENGES), "fixed"),
-        ("a log record", show_size(MAX_RECORD), "fixed"),
-        ("log records that wait for a reader", show_size(MAX_WAITING), "fixed"),
+        ("values and member names of a JSON document", str(MAX_NODES), "fixed"),
+        ("the same of a bundle", str(documents.MAX_BUNDLE_NODES), "fixed"),
+        ("an evidence file", format_size(evidence.MAX_EVIDENCE), "fixed"),
+        ("a bundle", format_size(documents.MAX_BUNDLE_OCTETS), "fixed"),
+        ("a file of roots", format_size(MAX_TRUSTED), "fixed"),
+        ("a configuration file", format_size(MAX_CONFIGURATION), "fixed"),
+        ("a request to the post-quantum issuer", format_size(pqendpoint.MAX_REQUEST), "fixed"),
+        ("connections of the post-quantum issuer, each listener", _shared(pqendpoint.MAX_CONNECTIONS), "fixed"),
+        ("challenges of the post-quantum issuer", _shared(pqissuer.MAX_CHALLENGES), "fixed"),
+        ("a log record", format_size(MAX_RECORD), "fixed"),
+        ("log records that wait for a reader", format_size(MAX_WAITING), "fixed"),
     ]
     return table(("what", "at most", "key"), rows)
 
@@ -82,13 +121,13 @@ def lifetimes() -> str:
         ("root of `svc-authority`", _time(_of(KeySettings, "caTtl")), "succeeded at half of it; `keys.caTtl`"),
         ("post-quantum root", _time(_of(PqSettings, "rootTtl")), "`pqIssuer.rootTtl`"),
         ("post-quantum leaf", "its SVID's", "a new key for each SVID"),
-        ("challenge for a leaf", _time(pqexchange.CHALLENGE_TTL), "used once"),
-        ("proof of a leaf request", f"{_time(pqproof.PROOF_LEEWAY)} around now", "fixed"),
+        ("challenge for a leaf", _time(pqissuer.CHALLENGE_TTL), "used once"),
+        ("proof of a leaf request", f"{_time(pqleaf.PROOF_LEEWAY)} around now", "fixed"),
         ("clocks of signer and verifier", f"{_time(statement.CLOCK_LEEWAY)} apart", "fixed"),
         (
             "connections under credentials that end",
-            f"asked to leave at {generation._RENEW_SHARE:.0%}, cut {_time(generation._CUT_BEFORE)} before the end,"
-            f" not before {generation._CUT_SHARE:.0%}",
+            f"asked to leave at {credentials._RENEW_SHARE:.0%}, cut {_time(credentials._CLOSE_BEFORE)} before the end,"
+            f" not before {credentials._CLOSE_SHARE:.0%}",
             "fixed",
         ),
         ("an identity that is withdrawn", f"ends after {_time(WITHDRAWAL_GRACE_SECONDS)}", "`withdrawalGrace`"),
@@ -125,5 +164,9 @@ def _of(model: Any, key: str) -> Any:
     return model.model_fields[key].default
 
 
+def _shared(count: int) -> str:
+    return f"{count}, shared between callers"
+
+
 def _time(span: float | timedelta) -> str:
-    return show_duration(span.total_seconds() if isinstance(span, timedelta) else span)
+    return format_duration(span.total_seconds() if isinstance(span, timedelta) else span)

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import svc
 from docs.generator.pages import PageBroken, table
@@ -15,7 +16,7 @@ from svc.wire.errors import RemoteProtocolError
 
 #: What to do about errors whose class has no hint: those that a person meets as a word in a log or an answer.
 ADVICE: dict[str, str] = {
-    "address_unusable": "is another process using the address, and may this user bind it?",
+    "address_invalid": "write `host:port`, `[IPv6 address]:port` or `unix:///path`",
     "alpn_refused": "the peer must offer `http/1.1`, or no protocol at all",
     "answer_broken": "try again; the log of the server says why it broke off",
     "answer_late": "is the server overloaded, or stuck?",
@@ -54,7 +55,7 @@ ADVICE: dict[str, str] = {
     "mqtt_packet_too_large": "send smaller messages, or raise the limit",
     "mqtt_protocol_error": "correct the client",
     "mqtt_quota_exceeded": "use fewer of them in one packet",
-    "mqtt_receive_maximum": "respect the Receive Maximum of the broker",
+    "mqtt_receive_maximum": "send PUBREL for each PUBREC, and respect the Receive Maximum of the broker",
     "mqtt_session_limit": "raise the limit, or let idle sessions expire sooner",
     "mqtt_session_owned": "give each workload client identifiers of its own",
     "mqtt_topic_alias_invalid": "respect the Topic Alias Maximum of the broker",
@@ -62,7 +63,8 @@ ADVICE: dict[str, str] = {
     "mqtt_connect_timeout": "correct the client: CONNECT comes first, and at once",
     "mqtt_version_unsupported": "use MQTT 3.1.1 or 5.0",
     "network_error": "the more precise reason of the same line",
-    "no_own_svid": "make a registration entry that matches this process",
+    "no_own_svid": "make a registration entry that matches uid, gid and executable of this process",
+    "notary_rate": "try again in a few seconds",
     "notary_refused": "the more precise reason of the same line",
     "output_closed": "nothing, where the reader has seen enough (`| head`)",
     "output_failed": "is the disk full?",
@@ -73,8 +75,8 @@ ADVICE: dict[str, str] = {
     "pq_issuer_timeout": "is the issuer overloaded, or is a firewall in between?",
     "protocol_error": "the more precise reason of the same record",
     "receipt_refused": "the more precise reason of the same line",
+    "replayed": "choose 16 new random octets for each request",
     "request_timeout": "the client does not finish its request: `timeouts.header`, `timeouts.stream`",
-    "signing_certificate_invalid": "the more precise reason of the same record",
     "socket_unusable": "is the folder there, and may this user write into it?",
     "source_stopped": "nothing: the process was ended while it waited",
     "statement_refused": "the more precise reason of the same line",
@@ -87,7 +89,7 @@ ADVICE: dict[str, str] = {
     "truncated": "look at the log of the other side at that second",
     "update_malformed": "look at the server of the Workload API; the last good credentials serve until they end",
     "upgrade_with_body": "correct the client",
-    "upstream_closed": "look at the log of the application; it closed a connection without an answer",
+    "upstream_closed": "look at the log of the upstream; it closed a connection without an answer",
     "upstream_identity_refused": "is `upstream` the right address, and `peer` the right identity?",
     "upstream_malformed": "correct the application; the record says how it breaks HTTP",
     "upstream_timeout": "is the application overloaded? `timeouts.connect`, `timeouts.response`, `timeouts.stream`, "
@@ -103,24 +105,37 @@ ADVICE: dict[str, str] = {
 _WORDS = ("svid_invalid", "policy_deny")
 
 
-def classes() -> dict[str, list[type[SvcError]]]:
+class Entry(NamedTuple):
+    """One way to fail: a class, or a row of a class's table."""
+
+    kind: type[SvcError]
+    sentence: str
+    hint: str
+    http_status: int
+
+
+def entries() -> dict[str, list[Entry]]:
     """
     Find every error of the product.
 
     Returns:
-        The classes by their reason, both sorted by name; test doubles are left out.
+        The entries by their reason, sorted by reason and class; test doubles are left out.
     """
     for module in pkgutil.walk_packages(svc.__path__, "svc."):
         if not module.name.startswith("svc.testing"):
             importlib.import_module(module.name)
-    found: dict[str, list[type[SvcError]]] = defaultdict(list)
+    found: dict[str, list[Entry]] = defaultdict(list)
     waiting = [SvcError]
     for each in waiting:
         waiting.extend(other for other in each.__subclasses__() if other not in waiting)
         if each.__module__.startswith("svc.") and not each.__module__.startswith("svc.testing"):
-            found[each.reason].append(each)
+            found[each.reason].append(Entry(each, _sentence(each.__doc__ or ""), each.hint, each.http_status))
+            for reason, row in each.__dict__.get("reasons", {}).items():
+                status = each.http_status if row.http_status is None else row.http_status
+                found[reason].append(Entry(each, row.sentence, row.hint, status))
     return {
-        reason: sorted(found[reason], key=lambda each: (each.__module__, each.__name__)) for reason in sorted(found)
+        reason: sorted(found[reason], key=lambda entry: (entry.kind.__module__, entry.kind.__name__))
+        for reason in sorted(found)
     }
 
 
@@ -137,34 +152,36 @@ def reasons(advice: Mapping[str, str] = ADVICE) -> str:
     Raises:
         PageBroken: nothing says what to do about a reason, or something does about one that there is not.
     """
-    known = classes()
+    known = entries()
     if stray := set(advice) - set(known):
         raise PageBroken(f"docs/generator/reasons.py advises on what is no reason: {', '.join(sorted(stray))}")
     rows = []
-    for reason, errors in known.items():
+    for reason, found in known.items():
         word = denial(reason)
         rows.append(
             (
                 f"`{reason}`",
                 f"`{word}`" if word in _WORDS else "",
-                "; or: ".join(dict.fromkeys(_sentence(each) for each in errors)),
-                ", ".join(str(status) for status in sorted({each.http_status for each in errors})),
-                ", ".join(str(status) for status in sorted({each.exit_status for each in errors})),
-                _advice(advice, reason, errors),
+                "; or: ".join(dict.fromkeys(each.sentence for each in found)),
+                ", ".join(str(status) for status in sorted({each.http_status for each in found})),
+                ", ".join(str(status) for status in sorted({each.kind.exit_status for each in found})),
+                _advice(advice, reason, found),
             )
         )
     return table(("reason", "metric word", "sentence", "HTTP", "exit", "what to do"), rows)
 
 
-def _sentence(error: type[SvcError]) -> str:
-    return " ".join((error.__doc__ or "").strip().split("\n\n")[0].split())
+def _sentence(docstring: str) -> str:
+    return " ".join(docstring.strip().split("\n\n")[0].split())
 
 
-def _advice(advice: Mapping[str, str], reason: str, errors: list[type[SvcError]]) -> str:
-    hints = dict.fromkeys(each.hint for each in errors if each.hint and "advice_text" not in each.hint)
-    found = advice.get(reason) or "; or: ".join(hints)
-    if not found and all(issubclass(each, RemoteProtocolError) for each in errors):
+def _advice(advice: Mapping[str, str], reason: str, found: list[Entry]) -> str:
+    hints = dict.fromkeys(each.hint for each in found if each.hint and "advice_text" not in each.hint)
+    text = advice.get(reason) or "; or: ".join(hints)
+    if not text and all(issubclass(each.kind, RemoteProtocolError) for each in found):
         return "correct the other side: it breaks the protocol"
-    if not found:
-        raise PageBroken(f"nothing says what to do about {reason}: give its class a hint, or docs/generator/reasons.py")
-    return found
+    if not text:
+        raise PageBroken(
+            f"nothing says what to do about {reason}: give it a hint, there or in docs/generator/reasons.py"
+        )
+    return text
