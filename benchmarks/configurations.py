@@ -175,9 +175,11 @@ def proxy(ground: Ground, levels: dict[str, int], outbound: int, admin: int, met
         "notary": {
             "path": str(ground.folder / f"notary-{admin}.db"),
             "pqIssuer": f"unix://{ground.folder}/pq.sock",
-            # The default allows each client 200 a second; here one client is the whole load.
+            # The defaults allow each client 200 records and 512 KiB a second; here one client is the whole load.
             "receiptsPerSecond": 100_000,
             "receiptsBurst": 1_000_000,
+            "recordOctetsPerSecond": "1GiB",
+            "recordOctetsBurst": "1024GiB",
         },
         "workload": {"namespace": "bench", "serviceAccount": "workload"},
         "policy": {"default": "allow"},

@@ -31,7 +31,7 @@ from benchmarks.peers import Stage
 from benchmarks.profile import Profile
 from benchmarks.rows import Row, table
 from svc.errors import SvcError
-from svc.transport.selection import choose_tls_protocol, choose_transports
+from svc.transport.fast.selection import select_tcp, select_tls
 
 _BUILD: Final = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 
@@ -46,7 +46,7 @@ def surroundings() -> dict[str, object]:
     return {
         "python": platform.python_version(),
         "openssl": SSL.OpenSSL_version(SSL.OPENSSL_VERSION).decode(),
-        "transports": [choose_tls_protocol().selected, choose_transports().selected],
+        "transports": [select_tls().name, select_tcp().name],
         "haproxy": _first_line(["haproxy", "-v"]),
         "nginx": _first_line(["nginx", "-v"]),
         "caddy": _first_line(["caddy", "version"]),

@@ -60,5 +60,7 @@ prepare_environment() {
             --config-settings editable_mode=compat -e ".${extras:+[$extras]}") >"$log" 2>&1; then
         die "the dependencies could not be installed" "is the package index reachable? the whole output is in $log"
     fi
+    # Twisted keeps a list of its plugins beside them; a user who may not write there would log a warning at each start.
+    "$venv/bin/twistd" --help >/dev/null 2>&1 || die "$venv/bin/twistd does not run" "run it with --help to see why"
     printf '%s %s\n' "$wanted" "${extras:-base}" >"$stamp"
 }

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from docs.generator.configuration import FILES, models
 from svc import strictyaml
-from svc.settings import parse_duration, parse_size, show_duration, show_size
+from svc.settings import format_duration, format_size, parse_duration, parse_size
 from tests.test_docs import PAGES, file_of, yaml_blocks
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schemas"
@@ -113,7 +113,7 @@ _TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object
 
 
 def accepts(part: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
-    """Judge a value by the keywords of JSON Schema that these schemas use; another keyword is an error."""
+    """Validate a value by the keywords of JSON Schema that these schemas use; other keywords are an error."""
     known = {"$schema", "$id", "$defs", "title", "description", "default"}
     return all(_keyword(name, part, value, root) for name in part if name not in known)
 
@@ -170,10 +170,10 @@ def changed(whole: dict[str, Any], place: tuple[str | int, ...], value: Any) -> 
 
 
 class SchemaTests(SynchronousTestCase):
-    """Editors and processes agree."""
+    """Schema and validator accept the same values."""
 
-    def test_editor_and_process_agree(self) -> None:
-        """What one key may hold is judged alike by the schema and by the validator."""
+    def test_same_values(self) -> None:
+        """For each key the schema accepts the same values as the validator."""
         for file, whole, changes in (("proxy", PROXY, CHANGES), ("broker", BROKER, BROKER_CHANGES)):
             for place, value, good in [((), whole, True), *changes]:
                 document = changed(whole, place, value) if place else whole
@@ -181,7 +181,7 @@ class SchemaTests(SynchronousTestCase):
                 self.assertEqual(accepts(schema(file), document, schema(file)), good, f"schema: {place} {value!r}")
 
     def valid(self, file: str, document: dict[str, Any]) -> bool:
-        """Ask the validator."""
+        """Whether the validator accepts a document."""
         try:
             FILES[file].model_validate(document)
         except ValidationError:
@@ -189,7 +189,7 @@ class SchemaTests(SynchronousTestCase):
         return True
 
     def test_examples_of_the_pages_pass(self) -> None:
-        """No editor complains of a whole example of the documentation."""
+        """The complete examples of the documentation are valid by the schema."""
         judged = []
         for path in PAGES:
             for text in yaml_blocks(path.read_text()):
@@ -199,7 +199,7 @@ class SchemaTests(SynchronousTestCase):
         self.assertEqual(set(judged), set(FILES))
 
     def test_defaults_are_written_as_in_the_file(self) -> None:
-        """A default that an editor puts in is valid there and changes nothing."""
+        """A default of the schema is valid and equals the default of the model."""
         seen = 0
         for file, root in FILES.items():
             for model in models(root):
@@ -212,12 +212,12 @@ class SchemaTests(SynchronousTestCase):
         self.assertGreater(seen, 30)
 
     def read(self, model: type[BaseModel], name: str, value: Any) -> Any:
-        """Let the validator read one value."""
+        """Validate one value."""
         field = model.model_fields[name]
         return TypeAdapter(Annotated[field.annotation, field]).validate_python(value, strict=True)
 
     def test_every_key_is_described(self) -> None:
-        """An editor has a sentence for each key."""
+        """Each key has a description."""
         for file, root in FILES.items():
             document = schema(file)
             parts = [document, *document["$defs"].values()]
@@ -228,19 +228,21 @@ class SchemaTests(SynchronousTestCase):
 
 
 class WrittenTests(SynchronousTestCase):
-    """Values are written as they are read."""
+    """Formatted durations and sizes are read back."""
 
     @given(st.sampled_from([1, 60, 3600, 86400]), st.integers(1, 400))
     def test_durations(self, unit: int, number: int) -> None:
-        """A duration that is written and read again is the same."""
-        self.assertEqual(parse_duration(show_duration(float(unit * number))), unit * number)
+        """A formatted duration is read back unchanged."""
+        self.assertEqual(parse_duration(format_duration(float(unit * number))), unit * number)
 
     @given(st.integers(0, 2**40))
     def test_sizes(self, octets: int) -> None:
-        """A size that is written and read again is the same."""
-        self.assertEqual(parse_size(show_size(octets)), octets)
+        """A formatted size is read back unchanged."""
+        self.assertEqual(parse_size(format_size(octets)), octets)
 
     def test_the_largest_unit_is_taken(self) -> None:
-        """People read 90d, not 7776000s."""
-        self.assertEqual([show_duration(each) for each in (7776e3, 3600.0, 90.0, 0.25)], ["90d", "1h", "90s", "250ms"])
-        self.assertEqual([show_size(each) for each in (32768, 2**20, 1000, 0)], ["32KiB", "1MiB", "1000B", "0B"])
+        """The largest unit without a fraction is used: 90d, not 7776000s."""
+        self.assertEqual(
+            [format_duration(each) for each in (7776e3, 3600.0, 90.0, 0.25)], ["90d", "1h", "90s", "250ms"]
+        )
+        self.assertEqual([format_size(each) for each in (32768, 2**20, 1000, 0)], ["32KiB", "1MiB", "1000B", "0B"])

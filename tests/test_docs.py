@@ -14,17 +14,22 @@ from docs.generator import reasons
 from docs.generator.configuration import FILES
 from docs.generator.contents import stale
 from docs.generator.pages import COMMAND, PageBroken, filled
-from svc.notary import errors, refusals
+from svc.cli import verify
+from svc.cli.curl import command as curl
+from svc.cli.globals import GLOBAL_FLAGS
+from svc.notary import errors
 from svc.notary.errors import NotaryError
 from svc.proxy.errors import ProxyError
-from svc.settings import parse
+from svc.settings import ConfigInvalid, parse
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 #: Reasons of proofs and keys, which no verification of a statement or receipt gives, and roots of trees.
 ELSEWHERE = {
+    "method_not_allowed",
     "notary_refused",
+    "notary_unavailable",
     "statement_refused",
     "receipt_refused",
     "signers_unsuitable",
@@ -99,6 +104,42 @@ class ConfigurationTests(SynchronousTestCase):
         self.assertGreaterEqual(seen["authority"], 2)
         self.assertGreaterEqual(seen["broker"], 1)
 
+    def test_defects_of_the_example(self) -> None:
+        """What docs/configuration.md shows for a file with defects is what the validator says of such a file."""
+        page = (DOCS / "configuration.md").read_text()
+        text = next(yaml_blocks(page))
+        for right, wrong in (
+            ("trustDomain: prod", "trustDomain: Prod"),
+            ("retention: 90d", "retention: 90"),
+            ("  default: allow", "  default: allow\n  files: [policy.yaml]"),
+            ("name: bank\n    protocol: http", "name: bank\n    protocol: mqtt"),
+        ):
+            self.assertEqual(1, text.count(right))
+            text = text.replace(right, wrong)
+        error = self.assertRaises(ConfigInvalid, parse, text, FILES["proxy"], "proxy.yaml")
+        [shown] = re.findall(r"--check-config --offline\n((?:svc: .*\n)+)", page)
+        self.assertEqual(shown.splitlines(), [f"svc: proxy.yaml: {each}" for each in error.problems])
+
+
+class CommandLineTests(SynchronousTestCase):
+    """docs/cli.md against the flags of the commands."""
+
+    def test_every_flag_is_described(self) -> None:
+        """The page names each flag of each command, and no flag that no command has."""
+        page = (DOCS / "cli.md").read_text()
+        flags = {
+            name
+            for command in (curl.command, verify.command)
+            for parameter in (*command.params, *GLOBAL_FLAGS)
+            for name in parameter.opts
+            if name.startswith("-")
+        }
+        named = set(re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", page))
+        others = {name for names in curl.CURL_FLAGS for name in names.split()} | {"--help", "--version"}
+        self.assertGreater(len(flags), 30)
+        self.assertEqual(set(), {name for name in flags if name not in named} - {"--output"})
+        self.assertEqual(set(), {name for name in named if name.startswith("--")} - flags - others)
+
 
 class ReasonTests(SynchronousTestCase):
     """Every reason that a person can meet is explained."""
@@ -106,15 +147,18 @@ class ReasonTests(SynchronousTestCase):
     def test_every_reason_of_a_verification_is_explained(self) -> None:
         """docs/receipts.md names what a statement, a receipt or evidence can be refused for."""
         page = (DOCS / "receipts.md").read_text()
-        classes = [each for module in (errors, refusals) for each in vars(module).values() if isinstance(each, type)]
-        words = {each.reason for each in classes if issubclass(each, NotaryError)} - ELSEWHERE
+        classes = [each for each in vars(errors).values() if isinstance(each, type)]
+        words = {
+            reason for each in classes if issubclass(each, NotaryError) for reason in (each.reason, *each.reasons)
+        } - ELSEWHERE
         self.assertGreater(len(words), 30)
         self.assertEqual({word for word in words if f"`{word}`" not in page and f"`{word}{{" not in page}, set())
 
     def test_every_answer_of_the_proxy_is_explained(self) -> None:
         """docs/operations.md or docs/receipts.md name each reason with which the proxy answers itself."""
         pages = (DOCS / "operations.md").read_text() + (DOCS / "receipts.md").read_text()
-        own = {each.reason for each in ProxyError.__subclasses__()} - {"method_not_allowed", "not_found"}
+        own = {reason for each in ProxyError.__subclasses__() for reason in (each.reason, *each.reasons)}
+        own -= {"method_not_allowed", "not_found"}
         self.assertGreater(len(own), 10)
         self.assertEqual({word for word in own if f"`{word}`" not in pages}, set())
 
@@ -132,19 +176,18 @@ class AllReasonsTests(SynchronousTestCase):
         return {reason: [cell.strip() for cell in re.split(r"(?<!\\)\|", rest)] for reason, rest in lines}
 
     def test_every_error_has_its_row(self) -> None:
-        """Each class stands in the row of its reason, with its sentence and its codes; each row says what to do."""
+        """Each error is in the row of its reason, with its sentence and its codes; each row says what to do."""
         rows = self.rows()
-        classes = reasons.classes()
-        self.assertEqual(set(rows), set(classes))
+        entries = reasons.entries()
+        self.assertEqual(set(rows), set(entries))
         self.assertGreater(len(rows), 150)
-        for reason, found in classes.items():
+        for reason, found in entries.items():
             _word, sentences, http, exits, advice = rows[reason]
             self.assertNotEqual(advice, "", reason)
             for error in found:
-                sentence = " ".join((error.__doc__ or "").strip().split("\n\n")[0].split())
-                self.assertIn(sentence.replace("|", "\\|"), sentences, reason)
+                self.assertIn(error.sentence.replace("|", "\\|"), sentences, reason)
                 self.assertIn(str(error.http_status), http.split(", "), reason)
-                self.assertIn(str(error.exit_status), exits.split(", "), reason)
+                self.assertIn(str(error.kind.exit_status), exits.split(", "), reason)
 
     def test_metric_words(self) -> None:
         """What a handshake can be refused for bears the word of the metric, and nothing does that it does not count."""

@@ -10,7 +10,6 @@ import ast
 import importlib.util
 import json
 import re
-import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -26,9 +25,10 @@ from svc.identity import BundleArchive
 from svc.notary.evidence import EvidenceFile
 from tests.embedding.network import AUTHORITY, NOW, PQ_AUTHORITY, generation
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.daemon import environment
+from tests.peers.folders import short_folder
 from tests.peers.programs import svc
-from tests.peers.proxy import environment
-from tests.peers.waiting import TOP, Shared, answers, eventually, free_port, short_folder
+from tests.peers.waiting import TOP, Shared, answers, end_process, eventually, free_port
 
 EXAMPLES = TOP / "docs" / "examples"
 OWN = "spiffe://prod.example.org/ns/demo/sa/greeter"
@@ -60,7 +60,7 @@ class Programs:
     def serve(self, *command: str | Path) -> subprocess.Popen[bytes]:
         """Start a server that runs as long as the authority."""
         process = self.start(*command)
-        self._stack.callback(self.end, process)
+        self._stack.callback(end_process, process)
         return process
 
     def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
@@ -73,16 +73,6 @@ class Programs:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-
-    def end(self, process: subprocess.Popen[bytes]) -> int:
-        """End a server as an operator does."""
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            return process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait(60)
 
 
 def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -251,7 +241,7 @@ class NotarizedTests(SynchronousTestCase):
         address = f"127.0.0.1:{free_port()}"
         issuer, database = self.programs.authority.pq_address, self.programs.folder / "choosy.db"
         choosy = self.programs.start("-c", CHOOSY, self.agent, issuer, address, database)
-        self.addCleanup(self.programs.end, choosy)
+        self.addCleanup(end_process, choosy)
         eventually(partial(answers, int(address.split(":")[1])), 60, address)
         found = self.curl("--validate=false", "-i", f"https://{address}/")
         self.assertIn(b"403 Forbidden", found.stdout, found.stderr)
@@ -263,7 +253,7 @@ class NotarizedTests(SynchronousTestCase):
         self.assertEqual(second.returncode, 1)
         self.assertIn("(listen_failed)", second.stderr)
         again = PROGRAMS.get()
-        self.assertEqual(again.end(again.notarized), 0)
+        self.assertEqual(end_process(again.notarized), 0)
         self.assertFalse(Path(f"{again.database}-wal").exists())
         Shared.end()
 
@@ -279,7 +269,7 @@ class EvidenceTests(SynchronousTestCase):
     def test_evidence_holds_years_later(self) -> None:
         """After all certificates ended the evidence is still consistent, and its time is only asserted."""
         data = EvidenceFile(generation().statement.envelope).serialize()
-        found = example("evidence").judge(data, self.archive(), NOW + timedelta(days=1000))
+        found = example("evidence").verify(data, self.archive(), NOW + timedelta(days=1000))
         self.assertTrue(found.ok)
         self.assertTrue(found.time_asserted)
 
@@ -289,5 +279,5 @@ class EvidenceTests(SynchronousTestCase):
         signature = document["statement"]["signatures"][0]["signature"]
         document["statement"]["signatures"][0]["signature"] = ("B" if signature[0] != "B" else "C") + signature[1:]
         with self.assertRaises(SvcError) as refused:
-            example("evidence").judge(json.dumps(document).encode(), self.archive(), NOW)
+            example("evidence").verify(json.dumps(document).encode(), self.archive(), NOW)
         self.assertEqual(refused.exception.reason, "signature_invalid")

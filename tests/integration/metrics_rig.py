@@ -20,10 +20,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers import nasty, webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.partner import DOMAIN, Partner, PeerServer
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import PATIENCE, NotInTime, Shared, eventually, free_port, short_folder
+from tests.peers.waiting import PATIENCE, NotInTime, Shared, eventually, free_port
 
 Series = tuple[str, frozenset[tuple[str, str]]]
 ID = "spiffe://example.org/ns/shop/sa/api"
@@ -244,7 +245,7 @@ def _make(stack: ExitStack) -> Any:
         outbound("stranger", found.peer.port, peer=f"spiffe://{DOMAIN}/somebody-else"),
     ]
     found.ports = {each["name"]: port_of(each) for each in listeners}
-    rate = {"receiptsPerSecond": 1, "receiptsBurst": 1}
+    rate = {"receiptsPerSecond": 1, "receiptsBurst": 2}
     found.proxy = stack.enter_context(
         RunningProxy(found.authority, f"127.0.0.1:{application}", listeners=listeners, notary=rate)
     )

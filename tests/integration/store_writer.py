@@ -19,10 +19,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from svc.process.lifecycle import stop_with_failure
 from svc.store.errors import StoreError, StoreUnavailable
 from svc.store.sqlite import SqliteStore
 from svc.telemetry.outlet import Outlet
-from svc.workload.process import end_with_failure
 from tests.store.doubles import RecordingObserver, receipt, statement
 
 
@@ -113,7 +113,7 @@ async def ending(path: str) -> None:
 
     def failed(failure: Failure) -> None:
         _tell("close", failure)
-        end_with_failure(reactor, Outlet(2, lambda missing: b""))
+        stop_with_failure(reactor, Outlet(2, lambda missing: b""))
 
     reactor.addSystemEventTrigger("before", "shutdown", close)  # type: ignore[attr-defined]
     reactor.stop()  # type: ignore[attr-defined]

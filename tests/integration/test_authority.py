@@ -27,7 +27,8 @@ from svc.identity.archive import BundleArchive
 from svc.identity.trustbundle import parse_bundle_file
 from svc.workload.pqfile import read_pq_bundles
 from svc.workload.update import Update, read_update
-from tests.peers.authority import AuthorityFailed, RunningAuthority, entry
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.daemon import DaemonFailed, twistd
 from tests.peers.waiting import TOP, eventually, runs
 
 HEADER = (("workload.spiffe.io", "true"),)
@@ -82,6 +83,10 @@ class AuthorityCase(SynchronousTestCase):
         authority = RunningAuthority(**keys)
         self.addCleanup(authority.stop)
         return authority
+
+    def names(self, authority: RunningAuthority) -> list[Any]:
+        """Fetch the identities that this process gets."""
+        return [each.svid.spiffe_id for each in self.first(authority).svids]
 
     def status(self, call: Callable[[], Any]) -> grpc.StatusCode:
         """Make a call that fails and give back its status."""
@@ -317,6 +322,22 @@ class ProcessTests(AuthorityCase):
             self.assertTrue(all(line.startswith("svc: ") for line in lines))
             self.assertIn("socketMode: '0644': expected", ended.stderr)
 
+    def test_program_alone(self) -> None:
+        """An entry with a program and no user is refused by --check-config: entry, value and what to do."""
+        digest = "0" * 64
+        entries = [
+            entry("/a"),
+            entry("/b", uid=None, executable="/bin/sh"),
+            entry("/c", uid=None, executableSha256=digest),
+            entry("/d", uid=None, gid=os.getegid(), executable="/bin/sh"),
+        ]
+        ended = self.ended(self.built(entries=entries), "--check-config")
+        self.assertEqual((ended.returncode, ended.stdout), (1, ""))
+        first, second = ended.stderr.splitlines()
+        self.assertIn("entries[1].executable: /bin/sh: expected uid or gid as well", first)
+        self.assertIn("spiffe://example.org/b", first)
+        self.assertIn(f"entries[2].executableSha256: {digest}: expected uid or gid as well", second)
+
     def test_rules_between_keys(self) -> None:
         """Contradicting keys are told the same way."""
         ended = self.ended(self.built(settings={"socketMode": "0660", "pqIssuer": {}}))
@@ -325,7 +346,7 @@ class ProcessTests(AuthorityCase):
     def test_check_config(self) -> None:
         """A good configuration is judged without anything being opened."""
         authority = self.built()
-        ended = self.ended(authority, "--check-config")
+        ended = self.ended(authority, "--check-config", "--offline")
         said = f"{authority.config_path} is valid\n"
         self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, said, ""))
         self.assertFalse(authority.socket_path.exists())
@@ -343,8 +364,7 @@ class ProcessTests(AuthorityCase):
         """Under another reactor it ends with one line and says what to do."""
         authority = self.built()
         authority.write_config()
-        command = authority.command()
-        command.insert(1, "--reactor=epoll")
+        command = [*twistd(), "--reactor=epoll", *authority.arguments()]
         ended = subprocess.run(command, cwd=authority.folder, capture_output=True, text=True, check=False, timeout=180)
         self.assertEqual(ended.returncode, 1)
         self.assertIn("svc: svc-authority needs the asyncio reactor, and EPollReactor is installed", ended.stderr)
@@ -405,7 +425,7 @@ class ProcessTests(AuthorityCase):
         authority.start()
         after = self.first(authority).bundles
         self.assertNotEqual(before, after)
-        self.assertEqual(read_pq_bundles(authority.pq_bundle_path).sequence(TrustDomain("example.org")), 2)
+        self.assertEqual(read_pq_bundles(authority.pq_bundle_path).entries[TrustDomain("example.org")].sequence, 2)
         archived = BundleArchive.parse(authority.archive_path.read_bytes())
         windows = archived.spiffe.bundle_for(TrustDomain("example.org")).anchors
         self.assertEqual([each.last_seen is None for each in windows], [False, True])
@@ -445,8 +465,7 @@ class ProcessTests(AuthorityCase):
         authority = self.built()
         authority.write_config()
         pid_file = authority.folder / "pid"
-        command = [authority.command()[0], f"--pidfile={pid_file}", f"--logfile={authority.log_path}", "svc-authority"]
-        command += ["--config", str(authority.config_path)]
+        command = [*twistd(), f"--pidfile={pid_file}", f"--logfile={authority.log_path}", *authority.arguments()]
         subprocess.run(command, cwd=authority.folder, check=True, timeout=180)
         pid = int(self.until(lambda: pid_file.exists() and pid_file.read_text()))
         self.addCleanup(lambda: Path(f"/proc/{pid}").exists() and os.kill(pid, 9))
@@ -472,6 +491,13 @@ class ProcessTests(AuthorityCase):
         authority.config_path.write_text("trustDomain: [")
         self.until(lambda: authority.records("svc.workload.update.rejected"))
         self.assertTrue(_works(self.client(authority)))
+        authority.config["entries"].append(
+            {"spiffeID": "spiffe://example.org/c", "executable": os.path.realpath(sys.executable)}
+        )
+        authority.write_config()
+        refused = self.until(lambda: authority.records("svc.workload.update.rejected")[1:])[0]
+        self.assertIn("entries[2].executable", refused["detail"])
+        self.assertEqual([each.path for each in self.names(authority)], ["/a", "/b"])
         authority.config["entries"] = []
         authority.write_config()
         self.until(lambda: errors)
@@ -619,4 +645,4 @@ class PqOnlyStartTests(AuthorityCase):
         authority = RunningAuthority("example.org")
         self.addCleanup(authority.stop)
         authority.config = {"trustDomain": "example.org", "workloadApi": authority.address}
-        self.assertRaises(AuthorityFailed, authority.start)
+        self.assertRaises(DaemonFailed, authority.start)

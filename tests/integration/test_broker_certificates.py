@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -20,8 +21,10 @@ from svc.identity import X509Svid
 from svc.testing.ca import TestAuthority, chain_pem, key_pem
 from tests.peers.broker import RunningBroker
 from tests.peers.crowd import HALF_HELLO, Silent
+from tests.peers.folders import short_folder
+from tests.peers.keyupdates import key_update
 from tests.peers.mqttclient import RawClient
-from tests.peers.waiting import eventually, short_folder
+from tests.peers.waiting import eventually
 
 AUTHORITY = TestAuthority("example.org", now=datetime.now(UTC))
 ACL = [{"who": "anonymous", "publish": ["#"], "subscribe": ["#"]}]
@@ -100,6 +103,20 @@ class StrangersTests(CertificateCase):
         with Silent(self.broker.port, 20, source="127.0.0.2", first=HALF_HELLO):
             self.assert_served()
         self.assertEqual(self.told("svc.proxy.connection.refused"), {"handshake_limit"})
+
+    def test_key_updates(self) -> None:
+        """A client with more KeyUpdates than the limit is closed, counted and logged; others are served."""
+        raw, _ = self.client()
+        self.assertEqual(raw.connect("guest").code, 0)
+        with contextlib.suppress(OSError):
+            for _ in range(500):
+                key_update(raw._socket)
+        self.assertEqual(self.told("svc.proxy.connection.aborted"), {"key_update_limit"})
+        refused = {"reason": "key_update_limit"}
+        eventually(
+            lambda: self.broker.metric("svc_broker_refusals_total", **refused) == 1, what="one closed connection"
+        )
+        self.assert_served()
 
 
 class SlowTests(CertificateCase):

@@ -16,9 +16,10 @@ from paho.mqtt.properties import Properties as PahoProperties
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers.broker import RunningBroker
+from tests.peers.daemon import environment
+from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
-from tests.peers.proxy import environment
-from tests.peers.waiting import Shared, eventually, free_port, short_folder
+from tests.peers.waiting import Shared, eventually, free_port
 
 VERSIONS = (paho.MQTTv311, paho.MQTTv5)
 CALLBACKS = (paho.CallbackAPIVersion.VERSION1, paho.CallbackAPIVersion.VERSION2)

@@ -23,12 +23,13 @@ from svc.wire.mqtt import (
 )
 from tests.peers.broker import RunningBroker
 from tests.peers.faulty import fill, memory_disk
+from tests.peers.folders import short_folder
 from tests.peers.honest import HonestClient
 from tests.peers.mqttclient import RawClient
 from tests.peers.swarm import Swarm
-from tests.peers.waiting import eventually, short_folder
+from tests.peers.waiting import eventually, rounds
 
-KILLS = 50
+KILLS = rounds(6, 50)
 #: Messages of one publisher that are not finished; the Receive Maximum of the broker is 100.
 WINDOW = 40
 PUBLISHERS = {"p5": Version.V5, "p3": Version.V311}
@@ -202,6 +203,11 @@ class FullDiskTests(Case):
         self.assertFalse(broker.readiness()["store"]["ok"])
         self.assertEqual(broker.readiness()["store"]["reason"], "mqtt_store_unavailable")
         self.assertTrue(broker.is_ready())
+        told = (*broker.records("svc.broker.store.refuses"), *broker.records("svc.broker.store.failed"))
+        self.assertGreaterEqual(len(told), 2)
+        for each in told:
+            self.assertEqual(str(disk / "kept" / "broker.db"), each["attributes"]["path"])
+            self.assertRegex(each["detail"], r"disk full, \d+ octets free on its file system")
         self.assertGreater(broker.metric("svc_broker_store_errors_total"), 0)
         self.assertEqual(broker.metric("svc_broker_store_accepting"), 0)
         old.send(Publish("t", b"x", 1, packet_id=1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import re
-import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -19,10 +18,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import strictyaml
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
+from tests.peers.daemon import environment
+from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
-from tests.peers.proxy import environment
 from tests.peers.strangers import Credentials
-from tests.peers.waiting import TOP, Shared, answers, eventually, free_port, short_folder
+from tests.peers.waiting import TOP, Shared, answers, end_process, eventually, free_port
 
 PAGE = (TOP / "docs" / "broker.md").read_text()
 OWN = "/ns/demo/sa/greeter"
@@ -73,13 +73,7 @@ class Program:
 
     def end(self) -> int:
         """End it as an operator does."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait(60)
+        return end_process(self.process)
 
 
 PROGRAM = Shared(Program)

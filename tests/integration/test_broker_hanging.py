@@ -13,10 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, Subscribe, Subscription
 from tests.peers.broker import RunningBroker
+from tests.peers.daemon import environment
+from tests.peers.folders import short_folder
 from tests.peers.hanging import HangingDisk
 from tests.peers.mqttclient import RawClient
-from tests.peers.proxy import environment
-from tests.peers.waiting import eventually, short_folder
+from tests.peers.waiting import eventually
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 SECRET = "a/topic/of/somebody"
@@ -26,11 +27,11 @@ BOUND = 20.0
 EMBEDDING = """
 import sys
 from twisted.internet import defer, task
-from svc.broker import Broker, Everything, open_journal
+from svc.broker import Broker, AllowAll, open_journal
 from svc.broker.message import Message
 
 async def main(reactor):
-    make = lambda journal, remains: Broker(reactor, Everything(), journal=journal, remains=remains)
+    make = lambda journal, recovered: Broker(reactor, AllowAll(), journal=journal, recovered=recovered)
     journal, broker = await open_journal(sys.argv[1], make, reactor=reactor)
     print("opened", flush=True)
     sys.stdin.readline()
@@ -46,6 +47,8 @@ task.react(lambda reactor: defer.Deferred.fromCoroutine(main(reactor)))
 
 class HangingBroker(RunningBroker):
     """A broker on a disk that may hang."""
+
+    executed = True
 
     def __init__(self, stack: ExitStack, **settings: Any) -> None:
         folder = short_folder(stack)

@@ -27,10 +27,11 @@ from svc.wire.mqtt import (
 )
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
+from tests.peers.folders import short_folder
 from tests.peers.mqttclient import RawClient
 from tests.peers.programs import find, run
 from tests.peers.strangers import Credentials
-from tests.peers.waiting import Shared, eventually, short_folder
+from tests.peers.waiting import Shared, eventually
 
 ACL = [
     {
@@ -67,7 +68,13 @@ class Site:
     def __init__(self, stack: ExitStack, **lives: str) -> None:
         self.stack = stack
         self.folder = short_folder(stack)
-        paths = {"broker": "/broker", "device": "/device/7", "other": "/device/8", "control": "/control"}
+        paths = {
+            "broker": "/broker",
+            "device": "/device/7",
+            "other": "/device/8",
+            "control": "/control",
+            "guest": "/guest",
+        }
         entries = [entry(path, ttl=lives.get(name, "1h")) for name, path in paths.items()]
         self.authority = stack.enter_context(RunningAuthority(entries=entries))
         self.broker = make_broker(stack, self.authority)
@@ -163,6 +170,25 @@ class AccessTests(SynchronousTestCase):
         control.send(Publish("commands/7", b"for you"), Publish("commands/8", b"not for you"))
         control.sync()
         self.assertEqual([each.payload for each in device.sync() if isinstance(each, Publish)], [b"for you"])
+
+    def test_no_rule(self) -> None:
+        """An identity that no rule names is refused in CONNACK, counted and logged by name, and has no session."""
+        before = self.site.broker.metric("svc_broker_refusals_total", reason="mqtt_no_rule")
+        sessions = self.site.broker.metric("svc_broker_sessions")
+        for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
+            raw = self.site.open("guest", version)
+            raw.send(Connect("guest", version, clean_start=False))
+            self.assertEqual((raw.until_end(AT_ONCE), raw.ended), ([Connack(False, code)], True))
+        self.assertEqual(self.site.broker.metric("svc_broker_refusals_total", reason="mqtt_no_rule"), before + 2)
+        self.assertEqual(self.site.broker.metric("svc_broker_sessions"), sessions)
+
+        def logged() -> bool:
+            refused = self.site.broker.records("svc.broker.client.refused")
+            return ("spiffe://example.org/guest", "mqtt_no_rule") in {
+                (each.get("peer_spiffe_id"), each["detail_reason"]) for each in refused
+            }
+
+        eventually(logged, what="a record of it")
 
     def test_will(self) -> None:
         """A will that its client might not publish refuses the connection."""
@@ -316,3 +342,38 @@ class StartTests(SynchronousTestCase):
             self.assertEqual(broker.wait(60), 1)
             (record,) = broker.records("svc.process.start_failed")
             self.assertEqual(record["detail_reason"], "workload_api_unavailable")
+
+
+class RevokedTests(SynchronousTestCase):
+    """Rules that change with a restart."""
+
+    def test_sessions_at_the_start(self) -> None:
+        """A stored session whose clients no rule names any more is gone after the start, which says how many were."""
+        with ExitStack() as stack:
+            folder = short_folder(stack)
+            rule = {"who": "anonymous", "subscribe": ["t"]}
+            broker = RunningBroker(
+                listener={"acl": [rule]}, folder=folder, persistence={"path": str(folder / "kept" / "broker.db")}
+            )
+            stack.callback(broker.stop)
+            broker.start()
+            keep: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=100)}
+            with RawClient(broker.port) as client:
+                self.assertEqual(client.connect("c", **keep).code, 0)
+                client.send(Subscribe(1, [Subscription("t", 1)]))
+                client.sync()
+            broker.stop()
+            broker.config["listeners"][0]["acl"] = []
+            broker.start()
+            self.assertEqual(broker.metric("svc_broker_sessions_revoked_total"), 1)
+            self.assertEqual((broker.metric("svc_broker_sessions"), broker.metric("svc_broker_subscriptions")), (0, 0))
+            opened = eventually(lambda: broker.records("svc.broker.store.opened"))[-1]["attributes"]
+            self.assertEqual((opened["sessions"], opened["revoked"]), (0, 1))
+            with RawClient(broker.port) as client:
+                self.assertEqual(client.connect("c", **keep).code, REFUSED)
+            broker.stop()
+            broker.config["listeners"][0]["acl"] = [rule]
+            broker.start()
+            with RawClient(broker.port) as client:
+                self.assertFalse(client.connect("c", **keep).session_present)
+            self.assertEqual(broker.metric("svc_broker_sessions_revoked_total"), 0)

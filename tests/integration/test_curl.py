@@ -20,9 +20,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.strictjson import b64u_encode
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.programs import svc
 from tests.peers.proxy import RunningProxy
-from tests.peers.waiting import Shared, answers, free_port, short_folder
+from tests.peers.waiting import Shared, answers, free_port
 
 ID = "spiffe://example.org/ns/shop/sa/api"
 OTHER_ID = "spiffe://example.org/ns/shop/sa/other"
@@ -167,6 +168,38 @@ class LevelTests(_Case):
         cases = (["-X", "HEAD", "/bytes/500"], ["/status/204"], ["/status/304"], ["/bytes/0"])
         self.at_once(*(partial(check, *each) for each in cases))
 
+    def test_development_logging(self) -> None:
+        """Debug records name address, chains and requests, without secrets; a refused connection has no stack trace."""
+        ran = self.curl(
+            *("--log-devel", "-d", "secret-1", "-H", "Authorization: secret-2"), f"{self.proxy.url}/digest?a=secret-3"
+        )
+        said = ran.stderr.decode()
+        address = self.proxy.url.removeprefix("https://")
+        for text in (
+            "SPIFFE roots of example.org from unix://",
+            f"connecting to {address} with mutual TLS, expecting spiffe://example.org/*",
+            f"connected to {address}: TLS 1.3, X25519MLKEM768",
+            f"certificate chain of the server, 1 of 2: {ID}, SHA-256 ",
+            f"sent to {address}: POST /digest?[left out] HTTP/1.1; fields: Host, User-Agent, Accept, Authorization, ",
+            "certificate chain of the ML-DSA-65 signature of the statement, 2 of 2: root of example.org",
+        ):
+            self.assertIn(text, said)
+        self.assertNotIn("secret", said)
+        refused = self.curl("--log-devel", f"https://127.0.0.1:{free_port()}/", status=1).stderr.decode()
+        self.assertIn("(connection_refused)\n", refused)
+        self.assertNotIn("Traceback", refused)
+
+    def test_own_answer(self) -> None:
+        """A refusal of the proxy that passes is named on standard error; URLs take identifiers as they are printed."""
+        path = f"{self.proxy.url}/.well-known/svc-notary/v1"
+        ran = self.curl("--expect-id", ID, f"{path}/receipts/nonsense")
+        self.assertIn(b"svc: the proxy answered 404 Not Found (id_malformed)\n", ran.stderr)
+        report = self.curl("-s", "-n", "signRequest", "--print-receipt", f"{self.proxy.url}/bytes/1").stderr.decode()
+        [receipt] = re.findall(r"Signed Request Receipt (\S{44})\n", report)
+        [statement] = re.findall(r"Workload Statement ID: (\S{44})\n", report)
+        for place in (f"/receipts/{receipt}", f"/statements/{statement}"):
+            self.assertIn("signatures", json.loads(self.curl(f"{path}{place}").stdout), place)
+
     def test_level_not_given(self) -> None:
         """A listener that gives less than was asked for is refused."""
         self.refused("level_mismatch", "-n", "signRequest", f"{self.bare_url}/bytes/1")
@@ -284,7 +317,7 @@ class RefusalTests(_Case):
         dead = self.folder / "dead.sock"
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(dead))
-        for path, said_of_it in (("/no/such.sock", b"does not exist"), (str(dead), b"nobody listens")):
+        for path, said_of_it in (("/no/such.sock", b"does not exist"), (str(dead), b"no process listens")):
             ran = svc("curl", "--spiffe-socket-path", f"unix://{path}", f"{self.proxy.url}/bytes/1")
             self.assertEqual((1, b""), (ran.returncode, ran.stdout))
             self.assertIn(said_of_it, ran.stderr)

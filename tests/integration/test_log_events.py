@@ -25,10 +25,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.telemetry.events import EVENTS
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.programs import other_python
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, Ended, RawConnection
-from tests.peers.waiting import PATIENCE, Shared, eventually, free_port, short_folder
+from tests.peers.waiting import PATIENCE, Shared, eventually, free_port
 
 _TestT = TypeVar("_TestT", bound=Callable[..., None])
 SIGN = "Svc-Notarization-Level: signRequest\r\n"
@@ -37,6 +38,7 @@ ELSEWHERE = {
     "svc.runtime.failure": "integration/test_twistd_logging.py",
     "svc.runtime.logs_dropped": "integration/test_log_outlet.py",
     "svc.runtime.clock_stepped": "integration/test_proxy_clock.py",
+    "svc.proxy.connection.aborted": "integration/test_proxy_handshake_costs.py",
     "svc.store.damaged": "integration/test_proxy_damage.py",
     "svc.store.set_aside": "integration/test_proxy_damage.py",
     "svc.store.lies_aside": "integration/test_proxy_damage.py",
@@ -44,7 +46,13 @@ ELSEWHERE = {
     "svc.store.pruned": "proxy/test_observers.py",
     # Neither process has this source; applications embed it.
     "svc.pq.bundle.updated": "workload/test_pqfile.py",
+    "svc.pq.issuer.unreachable": "integration/test_proxy_outages.py",
+    "svc.pq.issuer.reachable": "integration/test_proxy_outages.py",
     "svc.authority.keys.loaded": "integration/test_authority.py",
+    # The command line writes these for --log-format json.
+    "svc.cli.failed": "cli/test_main.py",
+    "svc.cli.warning": "cli/test_main.py",
+    "svc.cli.notice": "cli/test_main.py",
 }
 
 
@@ -125,7 +133,8 @@ class Canned:
 
 
 def _make(stack: ExitStack) -> Any:
-    authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
+    entries = [entry("/ns/shop/sa/api"), entry("/ns/shop/sa/batch")]
+    authority = stack.enter_context(RunningAuthority(entries=entries))
     canned = Canned(stack)
     ports = {name: free_port() for name in ("absent", "canned", "tight", "strict")}
     inbound = {"protocol": "http", "direction": "inbound"}
@@ -138,12 +147,16 @@ def _make(stack: ExitStack) -> Any:
     ]
     for listener in listeners:
         listener["listen"] = f"127.0.0.1:{ports[listener['name']]}"  # type: ignore[index]
-    notary = {"receiptsPerSecond": 2, "receiptsBurst": 40}
-    settings = {"accessLog": "on", "workload": {"namespace": "shop", "annotations": {"note": SECRET}}}
+    notary = {"receiptsPerSecond": 1, "receiptsBurst": 60}
+    settings = {
+        "accessLog": "on",
+        "auditLog": "all",
+        "workload": {"namespace": "shop", "annotations": {"note": SECRET}},
+    }
     proxy = RunningProxy(authority, application, listeners=listeners, notary=notary, settings=settings)
     stack.enter_context(proxy)
-    credentials = Credentials.fetch(authority, short_folder(stack))
-    return SimpleNamespace(proxy=proxy, ports=ports, credentials=credentials, canned=canned)
+    api, batch = (Credentials.fetch(authority, short_folder(stack), f"/ns/shop/sa/{name}") for name in ("api", "batch"))
+    return SimpleNamespace(proxy=proxy, ports=ports, credentials=api, batch=batch, canned=canned)
 
 
 SECRET = "hunter2hunter2"
@@ -173,7 +186,13 @@ class TrafficTests(_Case):
             connection.send(data)
             connection.rest()
 
-    @tells("proxy.handshake.failed", "proxy.auth.denied", "proxy.denials.suppressed")
+    @tells(
+        "proxy.handshake.failed",
+        "proxy.auth.denied",
+        "proxy.denials.suppressed",
+        "proxy.access.denied",
+        "proxy.access.suppressed",
+    )
     def test_strangers(self) -> None:
         """Who does not speak TLS, and who has no identity."""
         self.plainly(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -190,10 +209,12 @@ class TrafficTests(_Case):
 
     @tells(
         "proxy.request.served",
+        "proxy.access.recorded",
         "proxy.request.rejected",
         "proxy.upstream.failed",
         "proxy.upstream.misbehaved",
         "proxy.connection.refused",
+        "proxy.connection.evicted",
         "notary.overloaded",
     )
     def test_requests(self) -> None:
@@ -207,10 +228,14 @@ class TrafficTests(_Case):
         self.assertEqual(502, self.connect("canned").request("/").status)
         first = self.connect("tight")
         self.assertEqual(200, first.request("/bytes/1").status)
+        second = self.connect("tight")
+        second.send(b"GET /slow/2 HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertTrue(first.ended())
         with contextlib.suppress(OSError):
             self.connect("tight").rest()
-        asking = self.connect()
-        eventually(lambda: asking.request("/bytes/1", fields=SIGN).status == 429, 60, "a refusal for the rate")
+        # Another identity has its own budget, so that the other tests keep theirs.
+        with RawConnection(self.proxy.port, SHARED.get().batch) as asking:
+            eventually(lambda: asking.request("/bytes/1", fields=SIGN).status == 429, 60, "a refusal for the rate")
         self.assert_told(self.proxy)
 
     @tells("store.failed", "store.read_only", "store.writable", "notary.record.failed")
@@ -275,7 +300,7 @@ class TrafficTests(_Case):
         found: list[dict[str, Any]] = eventually(lambda: told()[before:], 60, "the end of the reload")
         return found[0]
 
-    @tells("config.loaded", "proxy.policy.loaded", "proxy.request.denied")
+    @tells("config.loaded", "config.reloaded", "proxy.policy.loaded", "proxy.request.denied")
     def test_policy(self) -> None:
         """Another policy is taken over and told, and denies."""
         done = self.reload(lambda config: config.update(policy={"default": "deny"}))
@@ -490,7 +515,7 @@ class CredentialTests(_Case):
         with ExitStack() as stack:
             folder = short_folder(stack)
             python = other_python(folder / "python")
-            own = {"executable": str(python), "ttl": "20s"}
+            own = {"executable": str(python), "ttl": "12s"}
             guest = entry("/ns/shop/sa/web", ttl="1h")
             authority = RunningAuthority(entries=[entry("/ns/shop/sa/api", **own), guest], pq=False)
             stack.enter_context(authority)

@@ -17,9 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
-from tests.peers.proxy import RunningProxy, environment
+from tests.peers.daemon import environment, twistd
+from tests.peers.folders import short_folder
+from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import Shared, eventually, short_folder
+from tests.peers.waiting import Shared, eventually, runs
 from tests.telemetry.schema import log_defects
 
 #: The proxy as twistd runs it, in an interpreter in which others print and write.
@@ -189,10 +191,9 @@ class OutletTests(SynchronousTestCase):
         """A daemon logs to its file, in the same records, before and after it has forked."""
         log = self.proxy.folder / "daemon.log"
         pid = self.proxy.folder / "daemon.pid"
-        python, flag, run, *rest = self.proxy.command()
         options = [f"--pidfile={pid}", f"--logfile={log}"]
         self.proxy.write_config()
-        command = [python, flag, run, *options, *(each for each in rest if each not in ("--nodaemon", "--pidfile="))]
+        command = [*twistd(), *options, *self.proxy.arguments()]
         ran = subprocess.run(
             command, cwd=self.proxy.folder, env=environment(), capture_output=True, timeout=180, check=False
         )
@@ -201,7 +202,7 @@ class OutletTests(SynchronousTestCase):
         number = int(pid.read_text())
         self.serve(1)
         os.kill(number, signal.SIGTERM)
-        eventually(lambda: not os.path.exists(f"/proc/{number}"), 60, "its end")
+        eventually(lambda: not runs(number), 60, "its end")
         names = [each["event"]["name"] for each in self.records(log.read_bytes())]
         self.assertEqual(1, names.count("svc.process.started"))
         self.assertEqual(1, names.count("svc.process.stopped"))

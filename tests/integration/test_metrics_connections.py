@@ -140,10 +140,29 @@ class CauseTests(EventCase):
 
     @moves(closed("connection_limit"), result("inbound", "error"))
     def test_connection_limit(self) -> None:
-        """One more connection than the listener may have."""
+        """One more connection than the listener may have, while all of them are in use."""
         with self.connect("few") as connection:
-            connection.request("/bytes/1")
+            connection.send(b"GET /slow/2 HTTP/1.1\r\nHost: a\r\n\r\n")
             self.assert_cut(self.plain("few"))
+            self.assertEqual(200, connection.read().status)
+
+    @moves(closed("evicted_unpermitted"))
+    def test_evicted_unpermitted(self) -> None:
+        """A listener is full of a client whom the policy refuses, and another one comes."""
+        with RawConnection(self.found.ports["few"], self.partner("/holding")) as holding:
+            self.assertEqual(403, holding.request("/").status)
+            with self.connect("few") as connection:
+                self.assertEqual(200, connection.request("/bytes/1").status)
+            self.assertTrue(holding.ended())
+
+    @moves(closed("evicted_idle"))
+    def test_evicted_idle(self) -> None:
+        """A listener is full of an idle client, and another one comes."""
+        with self.connect("few") as idle:
+            self.assertEqual(200, idle.request("/bytes/1").status)
+            with self.connect("few") as connection:
+                self.assertEqual(200, connection.request("/bytes/1").status)
+            self.assertTrue(idle.ended())
 
     @moves(closed("handshake_limit"), closed("handshake"))
     @moves(result("inbound", "error"), by=2)

@@ -26,6 +26,11 @@ def closed(cause: str) -> Series:
     return series("connections_closed_total", protocol="http", cause=cause)
 
 
+def ended(cause: str) -> Series:
+    """The counter of connections to peers."""
+    return series("upstream_connections_closed_total", protocol="http", cause=cause)
+
+
 def failure(role: str, reason: str) -> Series:
     """The counter of a reason."""
     return series("tls_handshake_failures_total", role=role, reason=reason)
@@ -42,6 +47,15 @@ def other_group(role: str) -> Series:
 ELSEWHERE = {
     closed("credentials_expired"): "tests.integration.test_proxy_expiry.ExpiryTests.test_expiry_and_recovery",
     series("notary_db_errors_total", op="close", entity="db"): "tests.store.test_damage.DamageTests.test_close_db",
+    ended("peer_expired"): "tests.integration.test_proxy_ended_credentials.PeerTests.test_peer_of_an_outbound_listener",
+    ended("credentials_expired"): "tests.integration.test_proxy_ended_credentials.OwnTests.test_outbound",
+    ended("reauthorization"): "tests.proxy.test_ended_credentials.OutboundTests.test_changes",
+    ended("identity_withdrawn"): "tests.proxy.test_ended_credentials.OutboundTests.test_changes",
+    failure("client", "credentials_expired"): "tests.integration.test_proxy_ended_credentials.OwnTests.test_outbound",
+    series("workload_api_last_contact_timestamp_seconds"): (
+        "tests.integration.test_proxy_outages.OutageTests.test_proxy"
+    ),
+    closed("key_update_limit"): "tests.integration.test_proxy_handshake_costs.KeyUpdateTests.test_too_many",
     closed("credentials_missing"): f"{_INSIDE}test_credentials_missing",
     closed("defect"): f"{_INSIDE}test_defect",
     closed("other"): f"{_INSIDE}test_other_cause",

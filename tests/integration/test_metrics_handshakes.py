@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from tests.integration.metrics_rig import EventCase, Series, moves, series
@@ -139,12 +140,18 @@ class PeerTests(EventCase):
             return connection.request("/").status
 
     @moves(*(failure("client", reason) for reason in WRONG))
+    @moves(result("outbound", "success"), by=0)
     @moves(result("outbound", "auth_failed"), denied("client", "svid_invalid"), by=len(WRONG))
     def test_wrong_svids(self) -> None:
         """Each wrong SVID of a peer is a failed handshake of its own reason, a refused connection and a denial."""
         for reason, svid in self.found.partner.wrong().items():
             self.peer.svid = svid
-            self.assertEqual(502, self.ask(), reason)
+            with self.connect("out") as connection:
+                answer = connection.request("/")
+            self.assertEqual(502, answer.status, reason)
+            problem = json.loads(answer.body)
+            self.assertEqual(("upstream_identity_refused", reason), (problem["code"], problem["detail_reason"]))
+            self.assertEqual(reason in ("expired", "not_yet_valid"), problem["retryable"], reason)
 
     @moves(failure("client", "identity_unexpected"), result("outbound", "auth_failed"), denied("client", "policy_deny"))
     def test_somebody_else(self) -> None:
@@ -152,8 +159,9 @@ class PeerTests(EventCase):
         self.assertEqual(502, self.ask("stranger"))
 
     @moves(result("outbound", "error"), by=2)
+    @moves(result("outbound", "success"), by=0)
     def test_unreachable(self) -> None:
-        """A peer whose port nobody listens at is an error, each time that it is tried."""
+        """A peer whose port nobody listens at is an error, each time that it is tried, and nothing else."""
         for _turn in range(2):
             self.assertEqual(502, self.ask("gone"))
 
@@ -170,6 +178,23 @@ class PeerTests(EventCase):
         began = time.monotonic()
         self.assertEqual(504, self.ask())
         self.assertLess(time.monotonic() - began, 30)
+
+    @moves(failure("client", "own_svid_refused"), result("outbound", "error"))
+    @moves(result("outbound", "success"), by=0)
+    def test_refuses_the_proxy(self) -> None:
+        """A peer that refuses the SVID of the proxy: the answer says so and does not speak of a closed connection."""
+        self.peer.mode = "refusing"
+        with self.connect("out") as connection:
+            answer = connection.request("/")
+        self.assertEqual(502, answer.status)
+        self.assertIn(b'"code":"own_svid_refused"', answer.body)
+        self.assertIn(b"unknown_ca", answer.body)
+
+    @moves(failure("client", "pq_required"), result("outbound", "error"))
+    def test_classical_only(self) -> None:
+        """A peer without post-quantum key agreement where that is required."""
+        self.peer.groups = "X25519"
+        self.assertEqual(502, self.ask("outpq"))
 
     @moves(failure("client", "pq_required"), failure("client", "group_not_allowed"))
     @moves(result("outbound", "error"), by=2)

@@ -49,6 +49,14 @@ class MethodTests(EventCase):
         with self.connect("absent") as connection:
             self.assertEqual(502, connection.request("/", method="MKCOL").status)
 
+    @moves(series("notary_lookup_duration_seconds"), by=2)
+    @moves(duration("GET"), by=0)
+    def test_lookups(self) -> None:
+        """Requests that the notary answers itself are none of the application's."""
+        with self.connect("web") as connection:
+            for path, status in (("v1/statements/current", 200), ("v1/receipts/by-request/" + "A" * 22, 404)):
+                self.assertEqual(status, connection.request(f"/.well-known/svc-notary/{path}").status)
+
 
 class NotaryTests(EventCase):
     """Levels and records."""
@@ -58,7 +66,7 @@ class NotaryTests(EventCase):
     @moves(series("notary_commit_duration_seconds"), by=None)
     def test_levels(self) -> None:
         """Each level is counted where it is in force; the two upper ones write a record."""
-        time.sleep(2.0)  # One signed receipt a second is allowed, and a test before may just have had it.
+        time.sleep(2.0)  # One record a second is allowed, two at once, and a test before may just have had them.
         with self.connect("web") as connection:
             for name in ("workload", "logRequest", "signRequest"):
                 answer = connection.request("/bytes/1", fields=f"Svc-Notarization-Level: {name}\r\n")
@@ -86,14 +94,14 @@ class HeldBackTests(EventCase):
             return connection.rest()
 
     def over_the_limit(self) -> None:
-        """One connection more than may be open; the test holds the only one."""
+        """One connection more than may be open; the test uses the only one."""
         with contextlib.suppress(ConnectionResetError):
             self.plain("few").recv(100)
 
     def over_the_rate(self) -> None:
-        """More signed receipts than one identity may have."""
+        """More records than one identity may cause."""
         with self.connect("web") as connection:
-            for _turn in range(2):
+            for _turn in range(4):
                 connection.request("/bytes/1", fields="Svc-Notarization-Level: signRequest\r\n")
 
     @moves(*(held_back(whose) for whose in DENIALS), by=None)
@@ -117,7 +125,8 @@ class HeldBackTests(EventCase):
         self.assertEqual(set(DENIALS), set(acts))
         before = page(self.proxy)
         with self.connect("few") as holding:
-            holding.request("/bytes/1")
+            holding.send(b"GET /drip/900/1 HTTP/1.1\r\nHost: a\r\n\r\n")
+            holding.line()
             for whose, act in acts.items():
 
                 def flooded(whose: str = whose, act: Callable[[], object] = act) -> bool:

@@ -128,9 +128,13 @@ class WritingTests(StoreCase):
         self.writable(self.proxy)
 
     @moves(db_error("put", "db"), by=None)
-    @moves(series("notary_records_total", protocol="http", result="error"))
+    @moves(series("notary_records_total", protocol="http", result="error"), by=2)
     def test_full_disk(self) -> None:
-        """The disk is full while an exchange runs; later requests are not taken, and all is well when there is room."""
+        """
+        The disk is full while an exchange runs; later requests are not taken, and all is well when there is room.
+
+        The record that was lost is an error, and so is the one that was refused.
+        """
         with self.connect() as connection:
             for _turn in range(30):
                 self.assertEqual(200, connection.request("/bytes/1", fields=SIGN).status)
@@ -235,6 +239,7 @@ class StartingTests(StoreCase):
     def test_init(self) -> None:
         """A disk without room for the reserve: it starts, takes no records, and says so."""
         proxy = self.broken()
+        proxy.executed = True
         with small_files(1024 * 1024):
             proxy.launch()
         eventually(lambda: self.count(proxy, "init", "db") == 1, 60, "that it counts the refusal")
@@ -248,7 +253,7 @@ class StartingTests(StoreCase):
         Path(proxy.config["notary"]["path"]).write_bytes(b"this is no database\n" * 1000)
         self.assertEqual(1, proxy.launch().wait())
         [told] = proxy.records("svc.store.failed")
-        self.assertEqual({"op": "init", "entity": "db"}, told["attributes"])
+        self.assertLessEqual({"op": "init", "entity": "db"}.items(), told["attributes"].items())
 
     def test_statement(self) -> None:
         """The table of statements is gone: the statement of the new generation cannot be stored."""
@@ -294,4 +299,4 @@ class StartingTests(StoreCase):
         os.truncate(log, 32)
         self.assertEqual(0, proxy.halt())
         [told] = proxy.records("svc.store.failed")
-        self.assertEqual({"op": "close", "entity": "db"}, told["attributes"])
+        self.assertLessEqual({"op": "close", "entity": "db"}.items(), told["attributes"].items())

@@ -149,6 +149,8 @@ class ConnectionTests(OutageCase):
         put = self.store.put_receipt(receipt("r1"))
         self.assertNoResult(put)
         self.assertFalse(self.store.writable)
+        self.assertEqual("permission denied for table receipt", self.store.trouble)
+        self.assertEqual(self.store.trouble, self.observer.troubles[-1])
         self.server.admin(f"GRANT ALL ON {tables} TO svc")
         self.reactor.advance(RETRY_FIRST)
         self.successResultOf(put)

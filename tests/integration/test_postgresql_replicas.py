@@ -16,15 +16,15 @@ from svc.notary.ids import new_nonce
 from tests.integration.test_store_postgresql import EMPTY
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
-from tests.peers.forks import Forks
+from tests.peers.folders import short_folder
 from tests.peers.judge import Judge, says
 from tests.peers.postgresql import RunningPostgres
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, Ended, RawConnection, Response
-from tests.peers.waiting import Shared, eventually, short_folder
+from tests.peers.waiting import Shared, eventually, rounds
 
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
-KILLS = 20
+KILLS = rounds(6, 20)
 
 
 @dataclass
@@ -195,14 +195,12 @@ class KillTests(ReplicaCase):
 
     def test_nothing_complete_is_lost(self) -> None:
         """After each kill the other replica serves the receipt of every response that a client saw complete."""
-        forks = self.stack.enter_context(Forks())
         victim, witness = self.proxy(), self.proxy().start()
-        victim.write_config()
         asked = self.connect(witness)
         moments = random.Random(19)
         total = 0
         for number in range(KILLS):
-            running = forks.start(victim.config_path, victim.folder)
+            victim.launch()
             complete: list[tuple[str, bytes]] = []
             threads = [
                 threading.Thread(target=self._client, args=(victim, number * 4 + each, complete), daemon=True)
@@ -212,7 +210,7 @@ class KillTests(ReplicaCase):
                 thread.start()
             eventually(lambda: len(complete) >= 4, 60, "some signed answers")  # noqa: B023
             time.sleep(moments.uniform(0.0, 0.05))
-            self.assertEqual(-9, running.kill())
+            self.assertEqual(-9, victim.kill())
             for thread in threads:
                 thread.join(60)
             for nonce, body in complete:

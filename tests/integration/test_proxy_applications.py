@@ -15,11 +15,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.nginx import RunningNginx
 from tests.peers.programs import find, run
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import Shared, eventually, free_port, short_folder
+from tests.peers.waiting import Shared, eventually, free_port
 
 MIB = 1024 * 1024
 BIG = 100 * MIB

@@ -18,9 +18,10 @@ from svc.notary.ids import new_nonce
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.clock import SetClock
+from tests.peers.folders import short_folder
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, Ended, RawConnection
-from tests.peers.waiting import eventually, short_folder
+from tests.peers.waiting import eventually
 
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
 HOUR, YEAR = 3600, 365 * 86400

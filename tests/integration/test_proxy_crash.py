@@ -26,17 +26,17 @@ from svc.notary.ids import new_nonce
 from svc.proxy.steps import Step
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
-from tests.peers.forks import ForkedProxy, Forks
+from tests.peers.folders import short_folder
 from tests.peers.judge import Judge, says
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, Ended, RawConnection, Response
-from tests.peers.waiting import PATIENCE, NotInTime, Shared, eventually, short_folder
+from tests.peers.waiting import PATIENCE, NotInTime, Shared, eventually, rounds
 
-#: How often each test kills a proxy: 1,180 times together.
-AT_EACH_STEP = 190
-TOGETHER = 140
-AT_ANY_MOMENT = 80
-WHILE_IT_STARTS = 200
+#: How often each test kills a proxy: 1,180 times together in the whole form.
+AT_EACH_STEP = rounds(18, 190)
+TOGETHER = rounds(20, 140)
+AT_ANY_MOMENT = rounds(12, 80)
+WHILE_IT_STARTS = rounds(24, 200)
 
 
 @dataclass
@@ -130,15 +130,13 @@ class World:
     authority: RunningAuthority
     application: int
     credentials: Credentials
-    forks: Forks
     judge: Judge
 
 
 def _world(stack: ExitStack) -> World:
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
     credentials = Credentials.fetch(authority, short_folder(stack))
-    forks = stack.enter_context(Forks())
-    return World(authority, webapp.start(stack), credentials, forks, Judge(authority))
+    return World(authority, webapp.start(stack), credentials, Judge(authority))
 
 
 WORLD = Shared(_world)
@@ -152,41 +150,33 @@ class KillTestCase(SynchronousTestCase):
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
         self.world: World = WORLD.get()
-        self.settings = RunningProxy(self.world.authority, f"127.0.0.1:{self.world.application}")
-        self.stack.callback(self.settings.stop)
-        self.settings.write_config()
-        self.database = self.settings.folder / "notary.db"
+        self.proxy = RunningProxy(self.world.authority, f"127.0.0.1:{self.world.application}")
+        self.stack.callback(self.proxy.stop)
+        self.database = self.proxy.folder / "notary.db"
         self.tls = self.world.credentials.context()
         self.past: list[Asked] = []
         self.unjudged: list[Asked] = []
         self.kills = 0
 
-    def start(self, step: Step | None = None, after: int = 1) -> ForkedProxy:
+    def start(self, step: Step | None = None, after: int = 1) -> None:
         """Start the next proxy on the same database."""
-        name = None if step is None else step.value
-        return self.world.forks.start(self.settings.config_path, self.settings.folder, step=name, after=after)
+        self.proxy.launch(None if step is None else (step.value, after))
 
     def connect(self, seconds: float = PATIENCE) -> RawConnection:
         """Connect, as soon as the proxy listens."""
         deadline = time.monotonic() + seconds
         while True:
             try:
-                return RawConnection(self.settings.port, self.tls, 60.0)
+                return RawConnection(self.proxy.port, self.tls, 60.0)
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise NotInTime(f"{error}: {self.log[-2000:]}") from error
+                    raise NotInTime(f"{error}: {self.proxy.log[-2000:]}") from error
                 time.sleep(0.002)
 
-    def kill(self, proxy: ForkedProxy) -> None:
-        """Kill a proxy."""
-        self.assertEqual(-9, proxy.kill(), self.log[-2000:])
+    def kill(self) -> None:
+        """Kill the proxy."""
+        self.assertEqual(-9, self.proxy.kill(), self.proxy.log[-2000:])
         self.kills += 1
-
-    @property
-    def log(self) -> str:
-        """What the proxies of this database wrote."""
-        path = Path(self.settings.folder / "forked.out")
-        return path.read_text(errors="replace") if path.exists() else ""
 
     def judge(self, connection: RawConnection) -> None:
         """Look for the receipts of the rounds before, on the proxy that runs now; their nonces are not good again."""
@@ -210,11 +200,11 @@ class KillTestCase(SynchronousTestCase):
     def close_the_books(self, *, kills: int, least: int) -> None:
         """Judge the last round, then the database as a whole; so often it was killed, so much was seen complete."""
         self.assertEqual(kills, self.kills)
-        proxy = self.start()
+        self.start()
         with self.connect() as connection:
             self.judge(connection)
-        self.assertEqual(0, proxy.halt())
-        self.assertEqual([], [line for line in self.log.splitlines() if '"severity":"ERROR"' in line])
+        self.assertEqual(0, self.proxy.halt())
+        self.assertEqual([], [line for line in self.proxy.log.splitlines() if '"severity":"ERROR"' in line])
         with closing(sqlite3.connect(self.database)) as database:
             self.assertEqual([("ok",)], database.execute("PRAGMA integrity_check").fetchall())
             nonces = [nonce for (nonce,) in database.execute("SELECT nonce FROM receipt")]
@@ -236,7 +226,7 @@ class StepTests(KillTestCase):
         lost: str | None = None
         for number in range(AT_EACH_STEP):
             after = 1 + number % 3
-            proxy = self.start(step, after)
+            self.start(step, after)
             with self.connect() as connection:
                 self.judge(connection)
                 *before, last = itertools.islice(questions(number, kinds), after)
@@ -246,8 +236,8 @@ class StepTests(KillTestCase):
                 for asked in before:
                     asked.run(connection)
                 last.send(connection)
-                proxy.stopped()
-                self.kill(proxy)
+                self.proxy.wait_until_stopped()
+                self.kill()
                 with contextlib.suppress(Ended):
                     last.read(connection)
             if step is not Step.LAST_BYTE_WRITTEN:
@@ -300,17 +290,17 @@ class _Client(threading.Thread):
 class LoadTests(KillTestCase):
     """Several clients at once."""
 
-    def _round(self, number: int, proxy: ForkedProxy, when: Callable[[ForkedProxy], None]) -> None:
+    def _round(self, number: int, when: Callable[[], object]) -> None:
         with self.connect() as connection:
             self.judge(connection)
-        clients = [_Client(self.settings.port, self.tls, number * 7 + turn * 5) for turn in range(4)]
+        clients = [_Client(self.proxy.port, self.tls, number * 7 + turn * 5) for turn in range(4)]
         for client in clients:
             client.start()
         if number % 4 == 3:
             # So that something is seen complete on a busy machine too.
             eventually(lambda: any(asked.complete for client in clients for asked in client.asked))
-        when(proxy)
-        self.kill(proxy)
+        when()
+        self.kill()
         for client in clients:
             client.join(60)
             self.assertIsNone(client.failure)
@@ -320,15 +310,16 @@ class LoadTests(KillTestCase):
         """Killed at a step of one exchange while others are at other steps: what was seen complete is found."""
         for number in range(TOGETHER):
             step = tuple(Step)[number % 4]
-            proxy = self.start(step, 2 + number // 4 % 5)
-            self._round(number, proxy, ForkedProxy.stopped)
+            self.start(step, 2 + number // 4 % 5)
+            self._round(number, self.proxy.wait_until_stopped)
         self.close_the_books(kills=TOGETHER, least=TOGETHER * 2)
 
     def test_at_any_moment(self) -> None:
         """Killed at a moment that nobody chose: what was seen complete is found."""
         moments = random.Random(20261121)
         for number in range(AT_ANY_MOMENT):
-            self._round(number, self.start(), lambda _proxy: time.sleep(moments.uniform(0.0, 0.08)))
+            self.start()
+            self._round(number, lambda: time.sleep(moments.uniform(0.0, 0.08)))
         self.close_the_books(kills=AT_ANY_MOMENT, least=AT_ANY_MOMENT // 5)
 
 
@@ -343,13 +334,13 @@ class StartTests(KillTestCase):
                 # As if for the first time, or as after a database that was taken away.
                 for suffix in ("", "-wal", "-shm", "-journal", ".reserve")[: 5 if number % 8 else 4]:
                     Path(f"{self.database}{suffix}").unlink(missing_ok=True)
-            proxy = self.start()
+            self.start()
             time.sleep(moments.uniform(0.0, 0.06))
-            self.kill(proxy)
-        proxy = self.start()
+            self.kill()
+        self.start()
         with self.connect() as connection:
             for asked in itertools.islice(questions(0, WITH_BODY), 3):
                 asked.run(connection)
                 self.unjudged.append(asked)
-        self.kill(proxy)
+        self.kill()
         self.close_the_books(kills=WHILE_IT_STARTS + 1, least=2)

@@ -30,8 +30,7 @@ class DamageTestCase(SynchronousTestCase):
 
     def end(self) -> None:
         """End the proxy in order, so that all lies in the database."""
-        assert self.proxy.fork is not None
-        self.assertEqual(0, self.proxy.fork.halt())
+        self.assertEqual(0, self.proxy.halt())
 
     def overwrite(self, start: int) -> None:
         """Destroy the database from an octet on."""
@@ -60,7 +59,7 @@ class DamageTests(DamageTestCase):
         self.end()
         self.overwrite(4096)
         before = proxy.database.read_bytes()
-        self.assertEqual(1, proxy.begin().ended())
+        self.assertEqual(1, proxy.launch().wait())
         [told] = proxy.records("svc.store.set_aside")
         self.assertEqual(("ERROR", "audit"), (told["severity"], told["event"]["category"]))
         aside = told["attributes"]["aside"]
@@ -98,7 +97,7 @@ class DamageTests(DamageTestCase):
         )
         self.end()
         self.assertEqual(1, len(proxy.records("svc.store.damaged")))
-        self.assertEqual(1, proxy.begin().ended())
+        self.assertEqual(1, proxy.launch().wait())
         self.assertEqual(1, len(proxy.records("svc.store.set_aside")))
 
 

@@ -14,10 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.ids import new_nonce
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.programs import other_python
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, Ended, RawConnection
-from tests.peers.waiting import eventually, short_folder
+from tests.peers.waiting import eventually
 
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
 LIFE = 24.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from contextlib import ExitStack
@@ -11,8 +12,9 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.peers.faulty import Breakable, fill, later, memory_disk, mounted
+from tests.peers.folders import short_folder
 from tests.peers.strangers import Ended, Response
-from tests.peers.waiting import eventually, short_folder
+from tests.peers.waiting import eventually
 
 
 class DiskTestCase(SynchronousTestCase):
@@ -45,8 +47,8 @@ class DiskTestCase(SynchronousTestCase):
         found: Response = eventually(ask, 60, "a refusal")
         return found
 
-    def assert_refuses_in_time(self, proxy: Breakable) -> None:
-        """Records are refused before the application hears of the request; all else is served."""
+    def assert_refuses_in_time(self, proxy: Breakable, cause: str = "disk full") -> None:
+        """Records are refused before the application hears of the request, told with the cause; all else is served."""
         answer = self.refusal(proxy)
         self.assertEqual((503, "notary_unavailable"), (answer.status, json.loads(answer.body)["code"]))
         self.assertIsNotNone(answer.get("retry-after"))
@@ -59,6 +61,17 @@ class DiskTestCase(SynchronousTestCase):
         store = proxy.readiness()["store"]
         self.assertEqual((False, "notary_unavailable"), (store["ok"], store["reason"]))
         eventually(lambda: proxy.records("svc.store.read_only"), what="that it is told")
+        eventually(lambda: proxy.records("svc.notary.record.failed"), what="that a refusal is told")
+        failed = [each for each in proxy.records("svc.store.failed") if each["attributes"]["op"] != "init"]
+        for told in (*proxy.records("svc.store.read_only"), *failed):
+            self.assertEqual(str(proxy.database), told["attributes"]["path"])
+            self.assertRegex(told["detail"], rf"^{cause}, \d+ octets free on its file system: ")
+        self.assertIn(str(proxy.database), store["message"])
+        refused = proxy.records("svc.notary.record.failed")[-1]
+        self.assertRegex(
+            refused["detail"],
+            rf"database {re.escape(str(proxy.database))} takes no record right now: .*{cause}, \d+ octets free on its ",
+        )
         self.assertEqual(0.0, proxy.metric("svc_proxy_notary_writable"))
         self.assertGreaterEqual(proxy.errors_counted(), 1.0)
         self.assertEqual([], proxy.lost())
@@ -106,10 +119,11 @@ class FullDiskTests(DiskTestCase):
         disk = memory_disk(self.stack, "2m")
         proxy = Breakable(self.stack, disk)
         filler = fill(disk)
-        self.assertEqual(1, proxy.begin().ended())
+        self.assertEqual(1, proxy.launch().wait())
         [told] = proxy.records("svc.process.start_failed")
         self.assertEqual("notary_unavailable", told["detail_reason"])
         self.assertIn(str(proxy.database), told["message"])
+        self.assertIn("disk full, ", told["message"])
         self.assertIn("free space", told["detail"])
         filler.unlink()
         # There is no room for the reserve either: it serves, and takes no records.
@@ -122,8 +136,7 @@ class FullDiskTests(DiskTestCase):
         proxy = self.proxy(disk)
         filler = fill(disk)
         self.refusal(proxy)
-        assert proxy.fork is not None
-        proxy.fork.kill()
+        proxy.kill()
         proxy.log_path.unlink()
         proxy.serve()
         self.assert_refuses_in_time(proxy)
@@ -134,8 +147,7 @@ class FullDiskTests(DiskTestCase):
         """The same after an end in order, which leaves no log that could be written to."""
         disk = memory_disk(self.stack)
         proxy = self.proxy(disk)
-        assert proxy.fork is not None
-        self.assertEqual(0, proxy.fork.halt())
+        self.assertEqual(0, proxy.halt())
         proxy.log_path.unlink()
         filler = fill(disk)
         proxy.serve()
@@ -170,9 +182,9 @@ class BrokenDiskTests(DiskTestCase):
         # What the kernel does when it finds the file system inconsistent.
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
         eventually(lambda: not _writable(disk), 60, "a read-only disk")
-        self.assert_refuses_in_time(proxy)
+        self.assert_refuses_in_time(proxy, "read-only file system")
         time.sleep(2.5)  # Two attempts to become writable again must not end anything.
-        self.assert_refuses_in_time(proxy)
+        self.assert_refuses_in_time(proxy, "read-only file system")
 
     def test_errors_of_the_device(self) -> None:
         """A device that fails to write breaks exchanges off before their end; when it works again so does the store."""
@@ -181,7 +193,7 @@ class BrokenDiskTests(DiskTestCase):
         proxy = self.proxy(disk)
         # The image is larger than what it lies on: its new blocks find no place, which the file system sees as EIO.
         filler = fill(cellar)
-        self.assert_refuses_in_time(proxy)
+        self.assert_refuses_in_time(proxy, "I/O error")
         filler.unlink()
         self.assert_back(proxy)
 

@@ -16,10 +16,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.ids import new_nonce
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.programs import find
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import Shared, short_folder
+from tests.peers.waiting import Shared
 
 GIB = 1 << 30
 WARM = 64 << 20

@@ -22,11 +22,11 @@ from svc.notary.exchange import Peer
 from svc.workload.source import WorkloadSource
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.imposter import BODY, Imposter, Request
 from tests.peers.programs import other_python, svc
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import short_folder
 
 VICTIM = SpiffeID.parse("spiffe://example.org/ns/shop/sa/victim")
 NEIGHBOUR = SpiffeID.parse("spiffe://example.org/ns/shop/sa/neighbour")

@@ -18,9 +18,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.ids import new_nonce
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
-from tests.peers.proxy import RunningProxy, environment
+from tests.peers.daemon import environment
+from tests.peers.folders import short_folder
+from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection, Response
-from tests.peers.waiting import Shared, eventually, short_folder
+from tests.peers.waiting import Shared, eventually
 from tests.telemetry.schema import defects
 
 
@@ -62,9 +64,9 @@ class ConfigurationTests(_Case):
     """``--check-config``."""
 
     def check(self, proxy: RunningProxy) -> subprocess.CompletedProcess[str]:
-        """Run it."""
+        """Run it on the file alone."""
         proxy.write_config()
-        command = proxy.command("--check-config")
+        command = proxy.command("--check-config", "--offline")
         return subprocess.run(
             command, capture_output=True, text=True, timeout=180, check=False, env=environment(), cwd=proxy.folder
         )

@@ -16,10 +16,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.testing.ca import TestAuthority
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import Shared, eventually, free_port, short_folder
+from tests.peers.waiting import Shared, eventually, free_port
 
 NONCE = "AAECAwQFBgcICQoLDA0ODw"
 
@@ -125,7 +126,9 @@ class CredentialsTests(_Case):
             denied = self.proxy.metric("svc_proxy_auth_decisions_total", result="denied", reason="svid_invalid")
             said = self.curl(*([] if name is None else self.credentials[name].for_curl()))
             self.assertIn(b"alert " + alert.replace("_", " ").encode(), said, name)
-            self.assert_moved(reason, before, auth=True, alert=alert)
+            record = self.assert_moved(reason, before, auth=True, alert=alert)
+            self.assertEqual(name is not None, record.get("claimed_spiffe_id", "").startswith("spiffe://"), name)
+            self.assertNotIn("peer_spiffe_id", record)
             after = self.proxy.metric("svc_proxy_auth_decisions_total", result="denied", reason="svid_invalid")
             self.assertEqual(denied + 1, after)
 

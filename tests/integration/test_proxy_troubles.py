@@ -16,11 +16,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.ids import new_nonce
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.nginx import RunningNginx
 from tests.peers.programs import find, run
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection, Response
-from tests.peers.waiting import Shared, eventually, free_port, short_folder
+from tests.peers.waiting import Shared, eventually, free_port
 
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
 ID = "spiffe://example.org/ns/shop/sa/api"
@@ -129,9 +130,12 @@ class ApplicationTests(_Case):
         """A peer that is not the configured one is 502 outbound, and the reason is told to the operator."""
         self.assert_problem(self.connect("out").request("/bytes/1"), 502, "upstream_identity_refused")
         [told] = eventually(
-            lambda: [each for each in self.failures() if each["detail_reason"] == "upstream_identity_refused"]
+            lambda: [each for each in self.failures() if each["detail_reason"] == "identity_unexpected"]
         )
         self.assertIn(ID, told["detail"])
+        self.assertEqual("upstream_identity_refused", told["attributes"]["code"])
+        [denied] = [each for each in self.proxy.records("svc.proxy.auth.denied") if "expected_spiffe_id" in str(each)]
+        self.assertEqual(("policy_deny", ID), (denied["reason"], denied["peer_spiffe_id"]))
         failures = self.proxy.metric("svc_proxy_tls_handshake_failures_total", role="client")
         self.assertEqual(1, failures)
 

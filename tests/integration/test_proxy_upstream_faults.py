@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers.authority import RunningAuthority, entry
+from tests.peers.folders import short_folder
 from tests.peers.proxy import RunningProxy
 from tests.peers.stalling import StallingServer
 from tests.peers.strangers import Credentials, Ended, RawConnection, Response
-from tests.peers.waiting import Shared, eventually, free_port, short_folder
+from tests.peers.waiting import Shared, eventually, free_port
 
 ID = "spiffe://example.org/ns/shop/sa/api"
 #: By whom it is asked for: the inbound listener, the same with a signed receipt, the outbound one.
@@ -101,34 +105,49 @@ class _Case(SynchronousTestCase):
         self.assertEqual("", proxy.errors)
 
 
+def at_once(call: Callable[[str, str], None], ways: Sequence[str], kinds: Sequence[str]) -> None:
+    """Call with each way and kind in a thread of its own, since each spends its time waiting."""
+    pairs = list(product(ways, kinds))
+    with ThreadPoolExecutor(len(pairs)) as threads:
+        for done in [threads.submit(call, *pair) for pair in pairs]:
+            done.result()
+
+
 class StallTests(_Case):
     """It says nothing any more."""
 
     def test_before_the_answer(self) -> None:
         """Nothing, or half a head, is 504 after ``timeouts.response``; the client's connection can be used again."""
-        for way in WAYS:
+
+        def stall(way: str, what: str) -> None:
             connection = self.connect(way)
-            for what in ("silence", "silent_in_head", "used/silence"):
-                if what.startswith("used"):
-                    self.assertEqual(b"first", connection.request(f"/{what}").body)
-                began = time.monotonic()
-                answer = connection.request(f"/{what.removeprefix('used/')}", fields=SIGNED if way == "signed" else "")
-                self.assert_problem(answer, 504, "upstream_timeout", f"{way} {what}")
-                self.assertGreater(time.monotonic() - began, 1.0)
-                self.assertLess(time.monotonic() - began, 30)
+            if what.startswith("used"):
+                self.assertEqual(b"first", connection.request(f"/{what}").body)
+            began = time.monotonic()
+            answer = connection.request(f"/{what.removeprefix('used/')}", fields=SIGNED if way == "signed" else "")
+            self.assert_problem(answer, 504, "upstream_timeout", f"{way} {what}")
+            self.assertGreater(time.monotonic() - began, 1.0)
+            self.assertLess(time.monotonic() - began, 30)
             self.assertEqual(b"normal", connection.request("/normal").body)
             connection.close()
+
+        at_once(stall, WAYS, ("silence", "silent_in_head"))
+        # One after the other: a pooled connection that waits for its second request may serve any client.
+        for way in WAYS:
+            stall(way, "used/silence")
         self.assert_told("upstream_timeout")
 
     def test_in_the_answer(self) -> None:
         """Once the head is on its way, a stall of ``timeouts.stream`` breaks the connection: half is never whole."""
-        for way in WAYS:
-            for what in ("silent_after_head", "silent_in_body", "silent_in_chunk"):
-                began = time.monotonic()
-                with self.assertRaises(Ended, msg=f"{way} {what}"):
-                    self.ask(way, what)
-                self.assertGreater(time.monotonic() - began, 1.5)
-                self.assertLess(time.monotonic() - began, 30)
+
+        def stall(way: str, what: str) -> None:
+            began = time.monotonic()
+            with self.assertRaises(Ended, msg=f"{way} {what}"):
+                self.ask(way, what)
+            self.assertGreater(time.monotonic() - began, 1.5)
+            self.assertLess(time.monotonic() - began, 30)
+
+        at_once(stall, WAYS, ("silent_after_head", "silent_in_body", "silent_in_chunk"))
 
     def test_no_second_try(self) -> None:
         """A request on a kept connection that stalls is not sent again: it may have been carried out."""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +18,44 @@ from subprocess import CompletedProcess
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers import webapp
+from tests.peers.daemon import environment
 from tests.peers.programs import svc
-from tests.peers.proxy import environment
-from tests.peers.waiting import TOP, answers, free_port
+from tests.peers.waiting import TOP, answers, end_process, free_port
+
+#: What differs from run to run, and what stands for it.
+_VARYING = (
+    (r"[A-Za-z0-9+/]{43}=", "ID"),
+    (r"(?m)^quickstart +[0-9.]+ s", "quickstart TIME"),
+    (r"127\.0\.0\.1:[0-9]+", "ADDRESS"),
+    # The claims of a receipt are shown up to its time.
+    (r'"iat":[0-9]+,.*', '"iat":TIME'),
+)
+
+
+def uniform(text: str) -> str:
+    """Replace what differs from run to run."""
+    for pattern, name in _VARYING:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    """The fenced blocks of a page of one kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", (TOP / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def transcript(block: str) -> list[tuple[str, str]]:
+    """The commands of a block, each with what is said to be printed."""
+    parts = [text.partition("\n") for text in re.split(r"(?m)^\$ ", block)[1:]]
+    return [(line, said) for line, _end, said in parts]
+
+
+#: Runs the quickstart with the default action of its signals: a shell ignores SIGINT for a command in the background.
+_INTERRUPTIBLE = (
+    "import runpy, signal\n"
+    "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_DFL)\n"
+    "runpy.run_module('svc.quickstart', run_name='__main__')\n"
+)
 
 
 class QuickstartTests(SynchronousTestCase):
@@ -66,17 +102,139 @@ class QuickstartTests(SynchronousTestCase):
             self.assertIn(words, ran.stderr)
         self.assertTrue(ran.stdout.startswith("HTTP/1.1 200 OK\r\n".replace("\r\n", "\n")), ran.stdout[:100])
 
+    def assert_nothing_left(self) -> None:
+        """Neither a process nor a file of the runs of this test is there; a folder of reports may be."""
+        left = subprocess.run(["pgrep", "-af", str(self.folder)], capture_output=True, text=True, check=False)
+        self.assertEqual("", left.stdout)
+        self.assertEqual(set(), {path.name for path in self.folder.iterdir()} - {".quickstart"})
+        self.assertFalse(answers(self.port))
+
     def test_main_job(self) -> None:
-        """It shows a verified request and says where the logs are; afterwards nothing runs any more."""
-        ran = self.run_it("--port", str(self.port))
+        """It shows a verified request on about 40 lines, writes the whole reports, and leaves nothing else."""
+        ran = self.run_module("--port", str(self.port))
         self.assert_reports(ran)
         self.assertIn("This page came through a verified connection.", ran.stdout)
-        [logs] = re.findall(r"logs: (/\S+)", ran.stderr)
-        records = [json.loads(line) for line in (Path(logs) / "proxy.log").read_text().splitlines()]
-        self.assertIn("svc.process.stopped", [each["event"]["name"] for each in records])
+        self.assertLess(len((ran.stdout + ran.stderr).splitlines()), 50)
+        self.assertNotIn("Raw Claims", ran.stderr)
+        [path] = re.findall(r"the whole reports: (/\S+)", ran.stderr)
+        reports = Path(path).read_text()
+        self.assertEqual(2, reports.count("Raw Claims (JSON):\n"))
+        self.assertEqual(0o600, Path(path).stat().st_mode & 0o777)
+        self.assert_nothing_left()
+
+    def test_from_a_checkout(self) -> None:
+        """The command of README.md prints what README.md shows."""
+        ran = self.run_it("--port", str(self.port))
+        [shown] = [block for block in blocks("README.md", "text") if "svc-authority" in block]
+        answer, rest = ran.stdout, ran.stderr.partition("\n\n")
+        lines = iter(uniform(f"{rest[0]}\n{answer}{rest[2]}").splitlines())
+        for line in uniform(shown).splitlines():
+            if line != "…":
+                pattern = ".*".join(re.escape(part) for part in line.split("…"))
+                self.assertTrue(any(re.fullmatch(pattern, found) for found in lines), line)
+
+    def test_commands_of_pages(self) -> None:
+        """The commands of README.md ("Look closer") and docs/receipts.md print what stands below them."""
+        self.addCleanup(self.run_module, "--stop")
+        place = re.findall(r"reports: (/\S+)", self.run_module("--keep", "--port", str(self.port)).stderr)[0]
+        [look_closer] = [block for block in blocks("README.md", "console") if "--keep" in block]
+        older, verify = blocks("docs/receipts.md", "console")
+        shutil.copy(Path(place) / "bundle-archive.json", self.programs())
+        receipt = ""
+        for block in (look_closer, verify, older):
+            lines = [(line, said) for line, said in transcript(block) if not line.startswith("bin/quickstart")]
+            shown = self.shell([line for line, _said in lines], place, receipt)
+            expected = [(line, uniform(said)) for line, said in lines]
+            self.assertEqual(expected, [(line, uniform(text)) for line, text in shown])
+            [receipt, *_others] = [*re.findall(r"(?m)^receipt (\S+): verified", str(shown[-1][1])), receipt]
+
+    def programs(self) -> Path:
+        """Make a folder in which ``svc`` and ``bin/svc`` are the command line of this checkout."""
+        folder = self.folder / "work"
+        (folder / "bin").mkdir(parents=True)
+        path = folder / "bin" / "svc"
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m svc.cli.main "$@"\n')
+        path.chmod(0o755)
+        return folder
+
+    def shell(self, lines: list[str], place: str, receipt: str) -> list[tuple[str, str]]:
+        """Run lines in one shell; each with what it wrote to either stream."""
+        script = "".join(f"{line}\nprintf '\\036'\n" for line in lines).replace("8443", str(self.port))
+        script = re.sub(r"[A-Za-z0-9+/]{43}=", receipt, script)
+        folder = self.folder / "work"
+        ran = subprocess.run(
+            ["bash", "-c", f"exec 2>&1\n{script}"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={
+                **environment(),
+                "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+                "DIR": place,
+                "SPIFFE_ENDPOINT_SOCKET": f"unix://{place}/agent.sock",
+            },
+        )
+        return list(zip(lines, ran.stdout.split("\x1e"), strict=False))
+
+    def interrupted(self, number: int, after: str, *arguments: str) -> str:
+        """Send a signal as soon as a line of the run has a word; what was said until the end."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", _INTERRUPTIBLE, "--port", str(self.port), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**environment(), "TMPDIR": str(self.folder), "SVC_CHECKOUT": str(self.folder)},
+        )
+        self.addCleanup(end_process, process)
+        assert process.stderr is not None
+        said = ""
+        while after not in said:
+            line = process.stderr.readline()
+            self.assertNotEqual("", line, said)
+            said += line
+        process.send_signal(number)
+        said += process.communicate(timeout=120)[1]
+        self.assertEqual(1, process.returncode, said)
+        self.assertTrue(said.endswith("quickstart: interrupted\n"), said)
+        return said
+
+    def test_interrupted(self) -> None:
+        """Ctrl-C, kill and the end of the terminal leave neither a process nor a file."""
+        for number, after in (
+            (signal.SIGTERM, "application:"),
+            (signal.SIGINT, "identities:"),
+            (signal.SIGHUP, "request:"),
+        ):
+            self.interrupted(number, after)
+            self.assert_nothing_left()
+            self.assertFalse((self.folder / ".quickstart").exists())
+
+    def test_interrupted_with_keep(self) -> None:
+        """With --keep an interrupt ends the processes, and the folder stays and is named."""
+        said = self.interrupted(signal.SIGTERM, "identities:", "--keep")
+        [place] = re.findall(r"are kept in (/\S+)", said)
+        self.assertTrue((Path(place) / "authority.log").exists())
         self.assertFalse(answers(self.port))
-        left = subprocess.run(["pgrep", "-f", logs], capture_output=True, text=True, check=False)
-        self.assertEqual("", left.stdout)
+        shutil.rmtree(place)
+        self.assert_nothing_left()
+
+    def test_failure(self) -> None:
+        """After an error nothing runs, and the folder with the logs stays and is named."""
+        with ExitStack() as stack:
+            upstream = f"localhost:{webapp.start(stack)}"
+            # The state of an earlier run cannot be read, which is seen last.
+            (self.folder / ".quickstart").mkdir()
+            (self.folder / ".quickstart" / "state.json").write_text("{")
+            ran = self.run_module("--keep", "--upstream", upstream, "--port", str(self.port), status=1)
+        [place] = re.findall(r"are kept in (/\S+)", ran.stderr)
+        records = [json.loads(line) for line in (Path(place) / "proxy.log").read_text().splitlines()]
+        self.assertIn("svc.process.stopped", [each["event"]["name"] for each in records])
+        shutil.rmtree(place)
+        self.assert_nothing_left()
 
     def test_keep_and_stop(self) -> None:
         """With --keep it goes on running for more requests, and --stop ends exactly that."""
@@ -85,6 +243,8 @@ class QuickstartTests(SynchronousTestCase):
         self.assert_reports(ran)
         self.assertIn("--stop", ran.stderr)
         [socket_path] = re.findall(r"--spiffe-socket-path (\S+)", ran.stderr)
+        [place] = re.findall(r"reports: (/\S+)", ran.stderr)
+        self.assertIn("Raw Claims (JSON):\n", (Path(place) / "reports.txt").read_text())
         again = svc("curl", "--spiffe-socket-path", socket_path, f"https://127.0.0.1:{self.port}/")
         self.assertEqual(0, again.returncode, again.stderr)
         stopped = self.run_module("--stop")

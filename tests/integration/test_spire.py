@@ -26,24 +26,28 @@ from spiffe.errors import PySpiffeError
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svc.identity import TrustDomain, verify_svid
 from svc.identity.archive import BundleArchive
 from svc.identity.trustbundle import parse_bundle_file
+from svc.process.clock import utc_now
 from svc.testing.ca import TestAuthority
-from svc.workload.errors import IdentityWithdrawn, NoIdentityIssued, PqIssuerRefused
+from svc.workload.errors import IdentityWithdrawn, NoIdentityIssued, PqIssuerError
 from svc.workload.pqclient import fetch_pq_leaf
-from svc.workload.source import WorkloadSource, utc_now
+from svc.workload.source import WorkloadSource
 from tests.integration.test_proxy_rotation import RotationCase
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority
 from tests.peers.authority import entry as authority_entry
+from tests.peers.daemon import FOREGROUND, twistd
+from tests.peers.folders import short_folder
 from tests.peers.programs import run, svc
-from tests.peers.proxy import RunningProxy, twistd
+from tests.peers.proxy import RunningProxy
 from tests.peers.spire import RunningSpire, entry, programs
 from tests.peers.strangers import Credentials, RawConnection
-from tests.peers.waiting import PATIENCE, TOP, Shared, eventually, free_port, short_folder
+from tests.peers.waiting import PATIENCE, TOP, Shared, eventually, free_port
 
 API = "/ns/shop/sa/api"
 IDENTITY = f"spiffe://example.org{API}"
@@ -92,6 +96,12 @@ def _platform(stack: ExitStack) -> Any:
 
 
 PLATFORM = Shared(_platform)
+
+
+def none_if_refused(failure: Failure) -> Failure | None:
+    """None for a refusal by the issuer, else the failure."""
+    error = failure.value
+    return None if isinstance(error, PqIssuerError) and error.reason == "pq_issuer_refused" else failure
 
 
 class SourceCase(TestCase):
@@ -188,7 +198,7 @@ class SourceTests(SourceCase):
             while leaf is None:
                 asked = fetch_pq_leaf(issuer.pq_address, source.svid, source, reactor, now=utc_now)
                 # Before SPIRE has given the issuer its own identity, it refuses.
-                leaf = await asked.addErrback(lambda failure: failure.trap(PqIssuerRefused) and None)
+                leaf = await asked.addErrback(none_if_refused)
             archive = BundleArchive.parse(issuer.archive_path.read_bytes())
             (anchor,) = archive.spiffe.bundle_for(TrustDomain("example.org")).anchors
             self.assertEqual(source.bundles.bundle_for(TrustDomain("example.org")).certificates, (anchor.certificate,))
@@ -575,8 +585,8 @@ class DocumentationTests(SynchronousTestCase):
         commands = {
             "server.conf": [folder / "spire-server", "validate", "-config"],
             "agent.conf": [folder / "spire-agent", "validate", "-config"],
-            "authority.yaml": [*twistd(), "svc-authority", "--check-config", "--config"],
-            "proxy.yaml": [*twistd(), "svc-proxy", "--check-config", "--config"],
+            "authority.yaml": [*twistd(), *FOREGROUND, "svc-authority", "--check-config", "--offline", "--config"],
+            "proxy.yaml": [*twistd(), *FOREGROUND, "svc-proxy", "--check-config", "--offline", "--config"],
         }
         self.assertEqual(list(commands), [name for name, _text in shown])
         with ExitStack() as stack:

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.peers.folders import short_folder
 from tests.peers.programs import run
-from tests.peers.waiting import TOP, short_folder
+from tests.peers.waiting import TOP
 
 
 class ToolsTests(SynchronousTestCase):

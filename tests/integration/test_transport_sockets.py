@@ -1,7 +1,8 @@
-"""The transport on real sockets of the loopback interface, with OpenSSL's and curl's own clients as strangers."""
+"""The transport on real sockets of the loopback interface, with clients of OpenSSL and curl."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from twisted.internet import error, reactor
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import ProcessProtocol, Protocol
@@ -24,7 +26,6 @@ from svc.identity import parse_matcher
 from svc.testing.ca import TestAuthority, chain_pem, key_pem
 from svc.testing.workload import MemorySource
 from svc.transport.creators import client_creator, server_creator
-from svc.transport.eager import EagerServer, StockServer
 from svc.transport.endpoints import (
     MutualTlsClientEndpoint,
     MutualTlsServerEndpoint,
@@ -35,8 +36,9 @@ from svc.transport.endpoints import (
 )
 from svc.transport.errors import ConnectFailed, HandshakeFailed, PeerSvidInvalid
 from svc.transport.evidence import peer_evidence
+from svc.transport.fast.selection import ENVIRONMENT
 from svc.transport.limits import connection_limit
-from svc.transport.selection import ENVIRONMENT
+from svc.transport.tcp import EagerServer, ListeningPort, StockServer
 from tests.peers.waiting import PATIENCE
 from tests.transport.pairs import Applications, Recording
 
@@ -107,7 +109,7 @@ class SocketsMixin:
             self.assertTrue(end.transport.transport.getTcpNoDelay())
 
     async def test_evidence(self) -> None:
-        """Both sides know each other and agreed on a hybrid group."""
+        """Both sides have evidence of each other and agreed on a hybrid group."""
         client = await self.connect(await self.listen())
         evidence = peer_evidence(client.transport)
         self.assertEqual(
@@ -120,7 +122,7 @@ class SocketsMixin:
         client.transport.write(b"hello")
         await until(lambda: self.applications.built and self.applications.built[0].received == b"hello")
 
-    async def test_refused_client_learns_the_alert_though_it_is_sending(self) -> None:
+    async def test_refused_client_gets_the_alert_while_it_sends(self) -> None:
         """A client that is refused while it sends a large body still gets the alert, not a reset."""
         port = await self.listen()
         client = await self.connect(port, source("/client", FOREIGN))
@@ -129,7 +131,8 @@ class SocketsMixin:
         client.lost.trap(HandshakeFailed)
         self.assertEqual(client.lost.value.alert, "unknown_ca")
         self.assertEqual(self.applications.built, [])
-        self.assertEqual(self.observer.failed[0][1:3], ("svid_invalid", "trust_domain_unknown"))
+        error = self.observer.failed[0][1]
+        self.assertEqual((error.reason, error.detail), ("svid_invalid", "trust_domain_unknown"))
 
     async def test_refused_server(self) -> None:
         """A client refuses an invalid server with the typed error."""
@@ -237,10 +240,9 @@ class SocketsMixin:
         client = await self.stranger(port, None)
         await client.ended
         await until(lambda: self.observer.failed)
-        self.assertEqual(
-            self.observer.failed[0][1:3] + self.observer.failed[0][4:],
-            ("svid_invalid", "certificate_missing", "certificate_required"),
-        )
+        error = self.observer.failed[0][1]
+        found = (error.reason, error.detail, error.alert)
+        self.assertEqual(found, ("svid_invalid", "certificate_missing", "certificate_required"))
         self.assertIn(b"certificate required", client.output)
 
     async def test_classical_openssl_client_where_hybrid_is_required(self) -> None:
@@ -249,7 +251,7 @@ class SocketsMixin:
         client = await self.stranger(port, AUTHORITY.svid("/curl"), "-groups", "X25519")
         await client.ended
         await until(lambda: self.observer.failed)
-        self.assertEqual(self.observer.failed[0][1], "pq_required")
+        self.assertEqual(self.observer.failed[0][1].reason, "pq_required")
         self.assertEqual(self.applications.built, [])
 
     async def test_openssl_client_that_offers_h2(self) -> None:
@@ -257,7 +259,7 @@ class SocketsMixin:
         port = await self.listen()
         client = await self.stranger(port, AUTHORITY.svid("/curl"), "-alpn", "h2")
         await client.ended
-        self.assertEqual(self.observer.failed[0][1], "alpn_refused")
+        self.assertEqual(self.observer.failed[0][1].reason, "alpn_refused")
         self.assertIn(b"no application protocol", client.output)
 
     async def stranger(self, port: int, svid: Any, *options: str) -> Any:
@@ -292,6 +294,60 @@ class StockSocketsTests(SocketsMixin, TestCase):
 
     timeout = 600
     environment = "stock"
+
+
+class AddressFamilyTests(TestCase):
+    """The addresses on which a port accepts connections, and the address of the client."""
+
+    async def listen(self, host: str) -> int:
+        """Serve plain TCP on a port of its own."""
+        self.served = Applications()
+        port = await PlainServerEndpoint(reactor, TcpAddress(host, 0)).listen(self.served)
+        self.addCleanup(port.stopListening)
+        return int(port.getHost().port)
+
+    async def assert_reached(self, port: int, host: str) -> None:
+        """A client of an address is seen with that address, and not as one that IPv6 maps IPv4 to."""
+        self.served.built.clear()
+        client = await PlainClientEndpoint(reactor, TcpAddress(host, port)).connect(Applications())
+        self.addCleanup(close, client)
+        await until(lambda: self.served.built)
+        transport = self.served.built[0].transport
+        kind = IPv6Address if ":" in host else IPv4Address
+        for address in (transport.getPeer(), transport.getHost()):
+            self.assertEqual((kind, host), (type(address), address.host))
+
+    async def test_both_families(self) -> None:
+        """A port without a host, and one of ``[::]``, take IPv6 and IPv4."""
+        for host in ("", "::"):
+            port = await self.listen(host)
+            await self.assert_reached(port, "127.0.0.1")
+            await self.assert_reached(port, "::1")
+
+    async def test_ipv4_alone(self) -> None:
+        """``0.0.0.0`` is IPv4 alone."""
+        port = await self.listen("0.0.0.0")
+        await self.assert_reached(port, "127.0.0.1")
+        with self.assertRaises(ConnectFailed):
+            await PlainClientEndpoint(reactor, TcpAddress("::1", port)).connect(Applications())
+
+    async def test_host_without_ipv6(self) -> None:
+        """Without IPv6 a port without a host takes IPv4; any other error is the caller's."""
+        created = ListeningPort.createInternetSocket
+        answer = errno.EAFNOSUPPORT
+
+        def without(port: ListeningPort) -> socket.socket:
+            if port.addressFamily == socket.AF_INET6:
+                raise OSError(answer, "refused")
+            return created(port)
+
+        self.patch(ListeningPort, "createInternetSocket", without)
+        await self.assert_reached(await self.listen(""), "127.0.0.1")
+        with self.assertRaises(error.CannotListenError):
+            await self.listen("::")
+        answer = errno.EADDRINUSE
+        with self.assertRaises(error.CannotListenError):
+            await self.listen("")
 
 
 class ReactorTests(TestCase):
@@ -336,8 +392,8 @@ class ReactorTests(TestCase):
                 f"from twisted.internet import {kind}\n"
                 f"{kind}.install()\n"
                 "from twisted.internet import reactor\n"
-                "from svc.transport.reactor import run_timers_evenly\n"
-                "run_timers_evenly(reactor)\n"
+                "from svc.process.clock import use_monotonic_clock\n"
+                "use_monotonic_clock(reactor)\n"
                 "began, fired = time.monotonic(), []\n"
                 "def fire():\n"
                 "    global jump\n"
@@ -415,7 +471,7 @@ def pause(seconds: float = 0) -> Deferred[None]:
 
 
 async def close(protocol: Protocol) -> None:
-    """End a client's connection and let the other side see it."""
+    """Close a client's connection and wait for the other side."""
     if protocol.lost is None:
         protocol.transport.abortConnection()
         await until(lambda: protocol.lost)

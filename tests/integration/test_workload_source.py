@@ -24,26 +24,23 @@ from twisted.trial.unittest import TestCase
 
 from svc.identity import BundleSet, SpiffeID, TrustDomain, verify_svid
 from svc.identity.matchers import ExactID
+from svc.process.clock import utc_now
 from svc.testing.ca import TestAuthority, chain_der, key_der
 from svc.workload.errors import (
     IdentityWithdrawn,
     NoIdentityIssued,
     NoWorkloadApi,
     PqIssuerError,
-    PqIssuerMalformed,
-    PqIssuerRefused,
-    PqIssuerTimeout,
-    PqIssuerUnavailable,
     UpdateRejected,
     WorkloadApiSilent,
     WorkloadApiUnavailable,
-    WorkloadSocketDead,
     WorkloadSocketDenied,
     WorkloadSocketMissing,
+    WorkloadSocketUnserved,
 )
 from svc.workload.pqclient import fetch_pq_leaf
 from svc.workload.pqfile import PqBundleSource, read_pq_bundles
-from svc.workload.source import WorkloadSource, utc_now
+from svc.workload.source import WorkloadSource
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.waiting import PATIENCE, TOP, free_port
 from tests.workload.messages import bundle_der
@@ -248,11 +245,11 @@ class UnavailableTests(SourceCase):
         await self.error(f"unix://{self.folder()}/no.sock", WorkloadSocketMissing)
 
     async def test_dead(self) -> None:
-        """A socket that nobody listens on."""
+        """A socket that no process listens on."""
         path = self.folder() / "a.sock"
         with socket.socket(socket.AF_UNIX) as crashed:
             crashed.bind(str(path))
-        await self.error(f"unix://{path}", WorkloadSocketDead)
+        await self.error(f"unix://{path}", WorkloadSocketUnserved)
 
     async def test_denied_by_the_file_system(self) -> None:
         """A socket that this user may not open."""
@@ -406,6 +403,12 @@ class LiarTests(SourceCase):
 class PqIssuerTests(SourceCase):
     """Getting post-quantum leaves."""
 
+    async def issuer_error(self, asked: Deferred[Any], reason: str) -> PqIssuerError:
+        """Assert that a request for a leaf fails with this reason."""
+        error: PqIssuerError = await self.assertFailure(asked, PqIssuerError)
+        self.assertEqual(error.reason, reason)
+        return error
+
     async def leaf_of(self, address: str, source: WorkloadSource, bundles: BundleSet, **keys: Any) -> None:
         """Get a leaf and judge it."""
         leaf = await fetch_pq_leaf(address, source.svid, source, reactor, now=utc_now, pq_bundles=bundles, **keys)
@@ -441,9 +444,12 @@ class PqIssuerTests(SourceCase):
         source = self.source(authority.address)
         await source.when_ready()
         expected = ExactID(SpiffeID.parse("spiffe://example.org/other"))
-        for address, kind in ((authority.pq_address, PqIssuerMalformed), (f"127.0.0.1:{port}", PqIssuerUnavailable)):
+        for address, reason in (
+            (authority.pq_address, "pq_issuer_malformed"),
+            (f"127.0.0.1:{port}", "pq_issuer_unavailable"),
+        ):
             asked = fetch_pq_leaf(address, source.svid, source, reactor, now=utc_now, expected=expected)
-            await self.assertFailure(asked, kind)
+            await self.issuer_error(asked, reason)
         self.assertEqual(authority.records("svc.authority.pq_leaf.issued"), [])
 
     async def test_caller_must_agree(self) -> None:
@@ -456,7 +462,7 @@ class PqIssuerTests(SourceCase):
         authority.write_config()
         await self.until(lambda: source.svid.spiffe_id.path == "/b")
         asked = fetch_pq_leaf(authority.pq_address, svid, source, reactor, now=utc_now)
-        error = await self.assertFailure(asked, PqIssuerRefused)
+        error = await self.issuer_error(asked, "pq_issuer_refused")
         self.assertIn("403: caller_mismatch", str(error))
 
     async def test_wrong_root(self) -> None:
@@ -466,7 +472,7 @@ class PqIssuerTests(SourceCase):
         await source.when_ready()
         stranger = TestAuthority("example.org", now=utc_now(), algorithm="ML-DSA-65").bundles()
         asked = fetch_pq_leaf(authority.pq_address, source.svid, source, reactor, now=utc_now, pq_bundles=stranger)
-        error = await self.assertFailure(asked, PqIssuerMalformed)
+        error = await self.issuer_error(asked, "pq_issuer_malformed")
         self.assertIn("does not verify", str(error))
 
     async def test_unreachable(self) -> None:
@@ -479,14 +485,14 @@ class PqIssuerTests(SourceCase):
         def ask(address: str) -> Deferred[Any]:
             return fetch_pq_leaf(address, source.svid, source, reactor, now=utc_now, timeout=1.0)
 
-        nobody = await self.assertFailure(ask(f"unix://{folder}/no.sock"), PqIssuerUnavailable)
+        nobody = await self.issuer_error(ask(f"unix://{folder}/no.sock"), "pq_issuer_unavailable")
         sentence = f"the PQ issuer at unix://{folder}/no.sock cannot be reached: no such file or directory"
         self.assertEqual(sentence, str(nobody))
-        await self.assertFailure(ask(f"127.0.0.1:{free_port()}"), PqIssuerUnavailable)
+        await self.issuer_error(ask(f"127.0.0.1:{free_port()}"), "pq_issuer_unavailable")
         with socket.socket(socket.AF_UNIX) as silent:
             silent.bind(f"{folder}/silent.sock")
             silent.listen()
-            await self.assertFailure(ask(f"unix://{folder}/silent.sock"), PqIssuerTimeout)
+            await self.issuer_error(ask(f"unix://{folder}/silent.sock"), "pq_issuer_timeout")
         for number, answer in enumerate(
             (
                 b"nonsense\r\n\r\n",
@@ -561,7 +567,7 @@ class PqIssuerTests(SourceCase):
         await source.when_ready()
         await self.until(lambda: issuer.records("svc.workload.source.connected"))
         asked = fetch_pq_leaf(issuer.pq_address, source.svid, source, reactor, now=utc_now)
-        error = await self.assertFailure(asked, PqIssuerRefused)
+        error = await self.issuer_error(asked, "pq_issuer_refused")
         self.assertIn("caller_refused", str(error))
 
 

@@ -12,19 +12,17 @@ A real ``twistd svc-broker`` in a temporary folder.
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.peers.proxy import RunningProxy, twistd
+from tests.peers.daemon import MonitoredDaemon
 from tests.peers.waiting import free_port
 
 
-class RunningBroker(RunningProxy):
+class RunningBroker(MonitoredDaemon):
     """
-    One broker and its folder; what it tells is asked for as with the proxy.
+    One broker and its folder.
 
     Args:
         listener: further keys of the plain loopback listener.
@@ -47,16 +45,9 @@ class RunningBroker(RunningProxy):
         python: Path | None = None,
         persistence: Mapping[str, Any] | None = None,
     ) -> None:
-        # Not the proxy's: it makes a configuration with an authority and an application.
-        self._own_folder = folder is None
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="svc-broker-"))
+        super().__init__("broker", folder, python)
         self.port, self.metrics_port, self.admin_port = free_port(), free_port(), free_port()
-        self.config_path = self.folder / "broker.yaml"
-        self.log_path, self.error_path = self.folder / "broker.out", self.folder / "broker.err"
-        self.process: subprocess.Popen[bytes] | None = None
-        self._log_begins = 0
-        self._python = python
-        config: dict[str, Any] = {
+        self.config = {
             "metricsAddr": f"127.0.0.1:{self.metrics_port}",
             "adminAddr": f"127.0.0.1:{self.admin_port}",
             "limits": dict(limits or {}),
@@ -64,16 +55,3 @@ class RunningBroker(RunningProxy):
             "listeners": [{"name": "plain", "listen": f"127.0.0.1:{self.port}", **(listener or {})}, *listeners],
             **(settings or {}),
         }
-        self.config = {name: value for name, value in config.items() if value is not None}
-
-    def command(self, *options: str) -> list[str]:
-        """
-        Say how it is started.
-
-        Args:
-            options: further options of the plugin.
-
-        Returns:
-            The argument list.
-        """
-        return [*twistd(self._python), "svc-broker", "--config", str(self.config_path), *options]

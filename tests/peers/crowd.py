@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
-from tests.peers.proxy import environment
+from tests.peers.daemon import environment
 from tests.peers.strangers import Credentials
 from tests.peers.waiting import TOP
 

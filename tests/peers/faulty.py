@@ -18,11 +18,11 @@ from twisted.trial.unittest import SkipTest
 
 from svc.notary.ids import new_nonce
 from tests.peers.authority import RunningAuthority, entry
-from tests.peers.forks import ForkedProxy, Forks
+from tests.peers.folders import short_folder
 from tests.peers.judge import Judge, says
 from tests.peers.proxy import RunningProxy
 from tests.peers.strangers import Credentials, RawConnection, Response
-from tests.peers.waiting import Shared, eventually, short_folder
+from tests.peers.waiting import Shared, eventually
 
 BODY = b"from the application\n"
 
@@ -65,12 +65,11 @@ class Application:
 
 
 class Ground:
-    """What does not break: the authority, its roots, a client and the helper that forks."""
+    """What does not break: the authority, its roots and a client."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
         self.tls = Credentials.fetch(self.authority, short_folder(stack)).context()
-        self.forks = stack.enter_context(Forks())
         self.judge = Judge(self.authority)
 
 
@@ -79,7 +78,7 @@ GROUND = Shared(Ground)
 
 class Breakable(RunningProxy):
     """
-    A forked proxy with its application.
+    A proxy with its application.
 
     Args:
         stack: ends both.
@@ -95,27 +94,13 @@ class Breakable(RunningProxy):
         notary = {} if folder is None else {"path": str(folder / "notary.db")}
         super().__init__(self.ground.authority, f"127.0.0.1:{self.application.port}", notary=notary, listener=listener)
         stack.callback(self.stop)
-        self.write_config()
         self.database = Path(self.config["notary"]["path"])
-        self.log_path = self.folder / "forked.out"
         self.acknowledged: list[str] = []
-        self.fork: ForkedProxy | None = None
-
-    def begin(self) -> ForkedProxy:
-        """Fork it; it may or may not come to serve."""
-        self.fork = self.ground.forks.start(self.config_path, self.folder)
-        return self.fork
 
     def serve(self) -> None:
-        """Fork it and wait until it serves."""
-        self.begin()
+        """Start it and wait until it serves, whatever its database does."""
+        self.launch()
         eventually(lambda: self.readiness().get("listeners", {}).get("ok"), 60, "an open listener")
-
-    def stop(self) -> None:
-        """End it and remove its folder."""
-        if self.fork is not None and self.fork.pid in self.ground.forks.living:
-            self.fork.kill()
-        super().stop()
 
     def connect(self) -> RawConnection:
         """Connect as a client."""

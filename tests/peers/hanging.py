@@ -3,8 +3,9 @@ A disk that hangs under a process that a test starts: what is to be made durable
 
 The process gets a filter of system calls before it begins, and each ``fsync`` and ``fdatasync`` of it asks this one
 first (seccomp_unotify(2)); to the process they are calls that do not return. Unlike a call that waits for a true disk,
-these end with a process that is killed. Run as a program, this file installs the filter and becomes what the further
-arguments say; it then stands alone.
+these end with a process that is killed. On the way it is noted which names each folder had when it was synchronized:
+others a loss of power may remove, with all that is below them. Run as a program, this file installs the filter and
+becomes what the further arguments say; it then stands alone.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class HangingDisk:
 
     Attributes:
         waiting: calls that hang now, 0 or 1.
+        names: what each folder held when it was synchronized last.
 
     Raises:
         SkipTest: this kernel lets nobody answer calls of another process.
@@ -61,6 +63,7 @@ class HangingDisk:
         if platform.machine() not in _CALLS or "user_notif" not in _ACTIONS.read_text().split():
             raise SkipTest("this kernel lets nobody answer the system calls of another process")
         self.waiting = 0
+        self.names: dict[str, frozenset[str]] = {}
         self._well = threading.Event()
         self._well.set()
         self._over = threading.Event()
@@ -92,6 +95,21 @@ class HangingDisk:
     def go_on(self) -> None:
         """It is well again, and what waits is done."""
         self._well.set()
+
+    def removed(self, path: Path, base: Path) -> list[str]:
+        """
+        Say what a loss of power might remove now.
+
+        Args:
+            path: a file.
+            base: a folder above it that was there before the process.
+
+        Returns:
+            The file and each folder above it whose name is not durable.
+        """
+        path, base = path.resolve(), base.resolve()
+        way = [each for each in (path, *path.parents) if base in each.parents]
+        return [str(each.relative_to(base)) for each in way if each.name not in self.names.get(str(each.parent), ())]
 
     def _end(self) -> None:
         self._over.set()
@@ -129,12 +147,20 @@ class HangingDisk:
             while not self._well.wait(_TURN) and _awaited(listener, notice):
                 pass
             self.waiting = 0
+            self._note(notice)
             (number,) = struct.unpack_from("=Q", notice)
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, 0, _GO_ON))
         except OSError as error:
             # The process is gone, or its call was interrupted and comes again.
             if error.errno not in (errno.ENOENT, errno.EINTR):
                 raise
+
+    def _note(self, notice: bytes) -> None:
+        (process,), (descriptor,) = struct.unpack_from("=I", notice, 8), struct.unpack_from("=Q", notice, 32)
+        with contextlib.suppress(OSError):
+            # No folder, or gone meanwhile.
+            path = os.readlink(f"/proc/{process}/fd/{descriptor}")
+            self.names[path] = frozenset(os.listdir(path))
 
 
 def _awaited(listener: int, notice: bytes) -> bool:

@@ -19,9 +19,9 @@ from svc import naming
 from svc.identity import SpiffeID, X509Svid, certificate_sha256
 from svc.identity.bundle import BundleSet
 from svc.notary.access import receipt_location
-from svc.notary.exchange import BodySeen, Exchange, Peer, TlsFacts
+from svc.notary.credentials import CredentialSet
+from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts
 from svc.notary.facts import WorkloadFacts
-from svc.notary.generation import Generation
 from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.notary.profile import Profile
@@ -107,7 +107,7 @@ class Imposter:
         receipt: makes what it serves as the receipt of a request; may ask others.
     """
 
-    def __init__(self, reactor: Any, identity: Identity, generation: Generation) -> None:
+    def __init__(self, reactor: Any, identity: Identity, generation: CredentialSet) -> None:
         self._reactor = reactor
         self._identity = identity
         self.generation = generation
@@ -134,7 +134,7 @@ class Imposter:
         leaf = await fetch_pq_leaf(pq_address, svid, identity, reactor, now=lambda: datetime.now(UTC))
         facts = WorkloadFacts.explicit(host_name="imposter")
         return cls(
-            reactor, identity, Generation.issue(svid, leaf, facts, Profile.HYBRID, datetime.now(UTC), os.urandom)
+            reactor, identity, CredentialSet.issue(svid, leaf, facts, Profile.HYBRID, datetime.now(UTC), os.urandom)
         )
 
     @property
@@ -198,7 +198,7 @@ class Imposter:
         own, evidence = self.generation, request.evidence
         caller = Peer(evidence.svid.spiffe_id, b64u_encode(evidence.svid.certificate_sha256))
         path, mark, query = (target or request.target).partition("?")
-        exchange = Exchange(
+        exchange = RecordedExchange(
             level=Level.SIGN_REQUEST,
             nonce=nonce or request.get("svc-notary-nonce"),
             jti="AAECAwQFBgcICQoLDA0ODw",
@@ -212,11 +212,11 @@ class Imposter:
             query=mark + query,
             version="1.1",
             request_headers=request.raw,
-            request_body=BodySeen.of(b""),
+            request_body=BodySummary.of(b""),
             request_trailers=(),
             status=200,
             response_headers=_FIELDS,
-            response_body=BodySeen.of(body),
+            response_body=BodySummary.of(body),
             response_trailers=(),
             received=request.received,
             completed=datetime.now(UTC),

@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 
 from svc.identity.archive import BundleArchive
 from svc.notary.envelope import Envelope
-from svc.notary.exchange import BodySeen, Outcome
+from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.ids import receipt_id
 from svc.notary.profile import Profile
-from svc.notary.receiptcheck import verify_receipt
-from svc.notary.receiptclaims import ReceiptClaims
+from svc.notary.receiptcheck import ReceiptClaims, verify_receipt
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from tests.peers.authority import RunningAuthority
@@ -105,9 +104,9 @@ def says(claims: ReceiptClaims, status: int, body: bytes) -> bool:
         Whether the receipt tells of exactly this response, released whole.
     """
     response = claims.response
-    whole = BodySeen(len(body), hashlib.sha256(body).digest(), True)
+    whole = BodySummary(len(body), hashlib.sha256(body).digest(), True)
     return (
-        claims.outcome is Outcome.COMPLETE
+        claims.outcome is ExchangeOutcome.COMPLETE
         and response is not None
         and (response.status, response.body) == (status, whole)
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.peers.folders import short_folder
 from tests.peers.programs import find
-from tests.peers.waiting import answers, eventually, free_port, short_folder
+from tests.peers.waiting import answers, end_process, eventually, free_port
 
 #: What :class:`tests.peers.broker.RunningBroker` is told too, where both are compared.
 INFLIGHT, ALIASES = 20, 10
@@ -62,19 +64,13 @@ class RunningMosquitto:
 
     def stop(self) -> None:
         """End it as an operator does."""
-        self._end("terminate")
+        self._end(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it as a crash does."""
-        self._end("kill")
+        self._end(signal.SIGKILL)
 
-    def _end(self, how: str) -> None:
+    def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        getattr(process, how)()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(60)
+        if process is not None:
+            end_process(process, number)

@@ -17,11 +17,11 @@ from svc.wire.mqtt import (
     Connect,
     Decoder,
     Packet,
+    PacketRefused,
     PacketType,
     Pingreq,
     Pingresp,
     Publish,
-    Refused,
     Version,
     encode,
 )
@@ -174,7 +174,7 @@ class RawClient:
         if not data:
             self.ended = True
         for event in self._decoder.feed(data):
-            if isinstance(event, Refused):
+            if isinstance(event, PacketRefused):
                 raise BrokerAstray(f"the broker sent what is no MQTT: {event.error}")
             self._came.append(event)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.peers.folders import short_folder
 from tests.peers.programs import find
-from tests.peers.waiting import free_port, short_folder
+from tests.peers.waiting import free_port
 from tests.peers.webapp import serve
 
 _CONFIG = """

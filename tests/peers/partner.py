@@ -192,7 +192,8 @@ class PeerServer:
         port: where it listens.
         svid: what it presents from now on.
         groups: the key exchange groups that it has from now on.
-        mode: ``tls``, ``garbage`` (no TLS), ``silent``, or ``retry`` (asks for a group that nobody offers).
+        mode: ``tls``, ``garbage`` (no TLS), ``silent``, ``retry`` (asks for a group that nobody offers), or
+            ``refusing`` (refuses every client).
         received: application octets that came so far.
     """
 
@@ -234,6 +235,18 @@ class PeerServer:
             if head.endswith(b"\r\n\r\n"):
                 connection.sendall(ANSWER)
                 head = b""
+
+    def _refusing(self, plain: socket.socket) -> None:
+        """Refuse the client's certificate, for which there is no root here (RFC 8446, section 4.4.2.4)."""
+        settings = context(SSL.TLS_SERVER_METHOD, self.svid, self.groups)
+        settings.set_verify(SSL.VERIFY_PEER, lambda *_judgement: False)
+        connection = SSL.Connection(settings, plain)
+        connection.set_accept_state()
+        with suppress(SSL.Error):
+            connection.do_handshake()
+        plain.shutdown(socket.SHUT_WR)
+        while plain.recv(65536):
+            pass
 
     def _garbage(self, plain: socket.socket) -> None:
         plain.recv(65536)

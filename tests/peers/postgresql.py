@@ -25,7 +25,8 @@ import psycopg
 from twisted.trial.unittest import SkipTest
 
 from svc.store.postgresql.address import DatabaseAddress
-from tests.peers.waiting import eventually, free_port, runs, short_folder
+from tests.peers.folders import short_folder
+from tests.peers.waiting import eventually, free_port, runs
 
 #: The role that the proxy is; owns the database.
 ROLE = "svc"

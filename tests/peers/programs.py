@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
 
-from tests.peers.proxy import environment
+from tests.peers import forked
+from tests.peers.daemon import environment
+from tests.peers.folders import short_folder
 
 _PACKAGES = {
     "nginx": "nginx-light",
@@ -79,7 +82,19 @@ def svc(*arguments: str | Path, seconds: float = 180.0, **settings: str) -> subp
     Returns:
         Exit status and what it wrote.
     """
-    return run([sys.executable, "-m", "svc.cli.main", *arguments], seconds=seconds, **settings)
+    given = [str(each) for each in arguments]
+    with ExitStack() as stack:
+        folder = short_folder(stack)
+        out, err = folder / "svc.out", folder / "svc.err"
+        process = forked.start(
+            "svc", given, cwd=Path.cwd(), out=out, err=err, environment={**environment(), **settings}
+        )
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(["svc", *given], status, out.read_bytes(), err.read_bytes())
 
 
 def other_python(folder: Path) -> Path:

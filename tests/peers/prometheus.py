@@ -9,8 +9,9 @@ import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
-from tests.peers.waiting import free_port, short_folder
+from tests.peers.waiting import free_port
 from tests.peers.webapp import serve
 
 _CONFIG = """

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,7 +24,8 @@ from spiffe import WorkloadApiClient
 from spiffe.errors import PySpiffeError
 from twisted.trial.unittest import SkipTest
 
-from tests.peers.waiting import TOP, NotInTime, eventually, free_port
+from tests.peers.folders import make_folder, remove_folder
+from tests.peers.waiting import TOP, NotInTime, end_process, eventually, free_port
 
 VARIABLE = "SVC_TEST_SPIRE"
 _SERVER = """
@@ -146,7 +145,7 @@ class RunningSpire:
         self.trust_domain = trust_domain
         self._entries = (entry("/workload"),) if entries is None else tuple(entries)
         self._programs = programs()
-        self.folder = Path(tempfile.mkdtemp(prefix="svc-spire-"))
+        self.folder = make_folder("svc-spire-")
         self.socket_path = self.folder / "agent.sock"
         self.port, self.bundle_port = free_port(), free_port()
         settings = {
@@ -234,7 +233,7 @@ class RunningSpire:
         """End both as an operator does, and remove their folder."""
         for name in ("agent", "server"):
             self._end(name, signal.SIGTERM)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)
 
     def add(self, wanted: Entry) -> str:
         """
@@ -434,11 +433,5 @@ class RunningSpire:
 
     def _end(self, name: str, number: signal.Signals) -> None:
         process = self._running.pop(name, None)
-        if process is None:
-            return
-        process.send_signal(number)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(60)
+        if process is not None:
+            end_process(process, number)

@@ -162,15 +162,20 @@ class RawConnection:
     A connection whose octets the test writes itself.
 
     Args:
-        port: where to connect on 127.0.0.1.
+        port: where to connect.
         credentials: for mutual TLS; None connects plainly.
         seconds: how long anything may take.
+        host: an address of this machine.
     """
 
     def __init__(
-        self, port: int, credentials: Credentials | ssl.SSLContext | None = None, seconds: float = 60.0
+        self,
+        port: int,
+        credentials: Credentials | ssl.SSLContext | None = None,
+        seconds: float = 60.0,
+        host: str = "127.0.0.1",
     ) -> None:
-        self._plain = socket.create_connection(("127.0.0.1", port), timeout=seconds)
+        self._plain = socket.create_connection((host, port), timeout=seconds)
         self._plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket: socket.socket = self._plain
         self._buffer = b""
@@ -256,7 +261,7 @@ class RawConnection:
         while missing > 0:
             data = self._receive()
             if not data:
-                raise Ended(f"{missing} octets are missing")
+                raise Ended(f"{missing} of {count} octets are missing behind {b''.join(parts)[:80]!r}")
             parts.append(data)
             missing -= len(data)
         data = b"".join(parts)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from svc.wire.mqtt import Decoder, Packet, Refused, encode
+from svc.wire.mqtt import Decoder, Packet, PacketRefused, encode
 from tests.peers.honest import HonestClient
 
 #: Seconds between two attempts to connect.
@@ -49,7 +49,7 @@ class _Wire:
             data = b""
         answers: list[Packet] = []
         for event in self._decoder.feed(data):
-            assert not isinstance(event, Refused), f"the broker sent what is no MQTT: {event.error}"
+            assert not isinstance(event, PacketRefused), f"the broker sent what is no MQTT: {event.error}"
             answers += self.client.hears(event)
         if answers:
             self.says(answers)

@@ -1,17 +1,21 @@
-"""Waiting by asking, ports nobody uses, folders with short names, and what is cleaned up when the run ends."""
+"""Waiting by asking, ports nobody uses, and what is cleaned up when the run ends."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
+import os
 import random
-import shutil
+import signal
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 TOP = Path(__file__).resolve().parents[2]
 #: How long a test waits for what comes at once on an idle machine; a busy one lets a process stand still for seconds.
@@ -19,6 +23,11 @@ PATIENCE = 60.0
 _T = TypeVar("_T")
 _PICK = random.SystemRandom()
 _GIVEN: set[int] = set()
+#: Each process that gives out ports has so many of its own, from here on; outgoing connections get higher ones.
+FIRST_PORT, PORTS = 20000, 500
+_RANGES = 24
+#: The first port of the own range; a lock that is kept open keeps other processes from it.
+_CLAIMED: list[int] = []
 
 
 class NotInTime(AssertionError):
@@ -50,15 +59,23 @@ def eventually(ask: Callable[[], _T], seconds: float = PATIENCE, what: str = "th
         time.sleep(0.02)
 
 
+def rounds(short: int, whole: int) -> int:
+    """How often a loop that looks for rare faults is run: a short form, and the whole with ``bin/test --long``."""
+    return whole if "SVC_TEST_LONG" in os.environ else short
+
+
 def free_port() -> int:
     """
     Find a loopback port that nobody uses and that the kernel gives to no outgoing connection.
 
     Returns:
-        Its number, which this process is given only once: whoever got it may not listen there yet.
+        Its number. It is not given again for long, since whoever got it may not listen there yet.
     """
+    first = _first_own_port()
+    if len(_GIVEN) > PORTS * 3 // 4:
+        _GIVEN.clear()
     while True:
-        port = _PICK.randrange(20000, 32000)
+        port = _PICK.randrange(first, first + PORTS)
         if port in _GIVEN:
             continue
         with socket.socket() as probe:
@@ -71,6 +88,26 @@ def free_port() -> int:
                 continue
         _GIVEN.add(port)
         return port
+
+
+def _first_own_port() -> int:
+    """Claim a range of ports among all test processes of this machine; the claim ends with the process."""
+    while not _CLAIMED:
+        for number in range(_RANGES):
+            with contextlib.suppress(OSError):
+                path = Path(tempfile.gettempdir(), f"svc-test-ports-{number}.lock")
+                lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(lock)
+                    continue
+                _CLAIMED.append(FIRST_PORT + number * PORTS)
+                break
+        else:
+            # More processes than ranges: one of them ends before long.
+            time.sleep(0.5)
+    return _CLAIMED[0]
 
 
 def answers(port: int) -> bool:
@@ -104,20 +141,27 @@ def runs(pid: int) -> bool:
         return False
 
 
-def short_folder(stack: ExitStack, prefix: str = "svc-it-") -> Path:
-    """
-    Make a folder whose name leaves room for the 107 octets of a socket's path.
+class Ending(Protocol):
+    """A process as ``subprocess.Popen`` and :class:`tests.peers.forked.ForkedProcess` have it."""
 
-    Args:
-        stack: removes it.
-        prefix: of its name.
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal, unless it has ended."""
 
-    Returns:
-        The folder.
-    """
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it ends; gives its exit status."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+
+def end_process(process: Ending, number: int = signal.SIGTERM) -> int:
+    """Send a signal that ends a process, and kill the process where it is not gone in a minute; gives its status."""
+    process.send_signal(number)
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait(PATIENCE)
 
 
 class Shared:

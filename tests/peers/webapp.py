@@ -21,8 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.peers.proxy import environment
-from tests.peers.waiting import answers, eventually, free_port
+from tests.peers.daemon import environment
+from tests.peers.waiting import answers, end_process, eventually, free_port
 
 _BLOCK = hashlib.sha512(b"svc").digest() * 1024
 PIECE = 64 * 1024
@@ -261,15 +261,7 @@ def serve(stack: ExitStack, command: list[str], port: int) -> subprocess.Popen[b
         command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
 
-    def end() -> None:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(60)
-
-    stack.callback(end)
+    stack.callback(end_process, process)
     eventually(lambda: answers(port) or process.poll() is not None, 60, f"{command[0]} at {port}")
     if process.poll() is not None:
         raise AssertionError(f"{command} ended with status {process.returncode}")

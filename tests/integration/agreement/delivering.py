@@ -246,7 +246,7 @@ def smaller_receive_maximum_after_reconnect(play: Play) -> None:
 
 @scene(Version.V5)
 def receive_maximum_of_the_broker(play: Play) -> None:
-    """A client that has more messages in progress than it was told may not go on."""
+    """A client has more messages in progress than it was told."""
     client = play.client()
     for number in range(INFLIGHT):
         client.publish("t", b"m", 2, number + 1)

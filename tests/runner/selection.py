@@ -1,0 +1,131 @@
+"""Which test modules run: all, those that are named, or those that a change can break."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+import grimp
+
+TOP = Path(__file__).resolve().parents[2]
+#: Begun first, so that no process is left alone with one of them at the end: each waits for lives and timeouts to end.
+_LONGEST = tuple(
+    f"tests.integration.{name}"
+    for name in ("test_spire", "test_proxy_rotation", "test_proxy_clock", "test_broker_hanging", "test_workload_source")
+)
+#: Packages that a module reaches by running a program, which no import shows.
+_PROGRAMS = {
+    "tests.peers.authority": ("svc.authority",),
+    "tests.peers.broker": ("svc.broker",),
+    "tests.peers.proxy": ("svc.proxy",),
+    "tests.peers.programs": ("svc.cli",),
+    "tests.test_examples": ("svc.embedding", "svc.cli"),
+    "tests.cli.test_transcripts": ("svc.cli",),
+    "tests.integration.test_bench": ("benchmarks",),
+    "tests.integration.test_quickstart": ("svc.quickstart", "svc.proxy", "svc.authority", "svc.cli"),
+}
+#: They read the sources of the whole tree.
+_ALWAYS = (
+    "tests.test_api",
+    "tests.test_config_schemas",
+    "tests.test_docs",
+    "tests.test_errors",
+    "tests.telemetry.test_events",
+)
+#: Which tests read which files that are not modules; a file that matches no line affects every test.
+_FILES = {
+    "docs/*": ("tests.test_*", "tests.broker.test_documentation", "tests.integration.test_prometheus"),
+    "*.md": ("tests.test_*",),
+    "tests/vectors/*": ("tests.notary.*", "tests.identity.*", "tests.cli.*", "tests.testing.*"),
+    "tests/cli/transcripts/*": ("tests.cli.*",),
+    "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire"),
+    "bin/quickstart": ("tests.integration.test_quickstart",),
+    "bin/bench": ("tests.integration.test_bench",),
+    "bin/check": (),
+    "benchmarks/*": ("tests.integration.test_bench",),
+    ".ci/*": (),
+    ".gitignore": (),
+    "ruff.toml": (),
+}
+
+
+def all_modules() -> list[str]:
+    """Name every test module: the longest ones, units, then those of ``tests.integration``."""
+    names = [_module(path.relative_to(TOP)) for path in sorted((TOP / "tests").rglob("test_*.py"))]
+    return sorted(names, key=lambda name: (name not in _LONGEST, name.startswith("tests.integration.")))
+
+
+def needs_spire(name: str) -> bool:
+    """Whether a module, or what is named in it, runs against a real SPIRE."""
+    return name.startswith("tests.integration.test_spire")
+
+
+def named(names: Sequence[str], modules: Sequence[str]) -> list[str]:
+    """
+    Choose the modules below each name; a name in a module, of a class or a test, stays as it is.
+
+    Raises:
+        ValueError: there is no such module.
+    """
+    chosen: list[str] = []
+    for name in names:
+        below = [each for each in modules if each == name or each.startswith(f"{name}.")]
+        if not below and not any(name.startswith(f"{each}.") for each in modules):
+            raise ValueError(f"there is no test module {name}; --list prints their names")
+        chosen += below or [name]
+    return chosen
+
+
+def changed(since: str, modules: Sequence[str]) -> list[str]:
+    """
+    Choose the modules that can be broken by what differs between a commit and the working tree.
+
+    Raises:
+        ValueError: there is no such commit, or no repository.
+    """
+    files = _git("diff", "--name-only", since) + _git("ls-files", "--others", "--exclude-standard")
+    return affected(files, modules) if files else []
+
+
+def affected(files: Iterable[str], modules: Sequence[str]) -> list[str]:
+    """
+    Choose the modules that files can break.
+
+    Args:
+        files: paths from the top of the checkout.
+        modules: all test modules.
+
+    Returns:
+        Those that import one of the files, directly or not, that run a program that does, or that read it.
+    """
+    graph = _import_graph()
+    sources = {_module(Path(each)) for each in files if each.endswith(".py")} & graph.modules
+    patterns: list[str] = list(_ALWAYS)
+    for each in files:
+        if _module(Path(each)) not in sources:
+            matching = [found for pattern, found in _FILES.items() if fnmatch(each, pattern)]
+            patterns += matching[0] if matching else ["*"]
+    reached = sources.union(*(graph.find_downstream_modules(each) for each in sources))
+    return [each for each in modules if each in reached or any(fnmatch(each, pattern) for pattern in patterns)]
+
+
+def _import_graph() -> grimp.ImportGraph:
+    graph = grimp.build_graph("svc", "tests", "docs", "benchmarks", cache_dir=None)
+    for runner, packages in _PROGRAMS.items():
+        for package in packages:
+            for module in graph.find_descendants(package):
+                graph.add_import(importer=runner, imported=module)
+    return graph
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _git(*arguments: str) -> list[str]:
+    ran = subprocess.run(["git", *arguments], cwd=TOP, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise ValueError(f"git {' '.join(arguments)}: {ran.stderr.splitlines()[0]}")
+    return ran.stdout.splitlines()

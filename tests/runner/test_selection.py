@@ -1,0 +1,69 @@
+"""Which test modules a change selects."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.runner import selection
+
+
+class AffectedTests(SynchronousTestCase):
+    """Modules that files can break."""
+
+    def setUp(self) -> None:
+        """All modules."""
+        self.modules = selection.all_modules()
+
+    def affected(self, *files: str) -> set[str]:
+        """The modules that these files select."""
+        return set(selection.affected(files, self.modules))
+
+    def test_importers(self) -> None:
+        """A module selects the tests that import it, directly or not, and no others."""
+        found = self.affected("svc/broker/filters.py")
+        self.assertLessEqual({"tests.broker.test_filters", "tests.broker.test_delivery"}, found)
+        self.assertFalse([each for each in found if each.startswith(("tests.proxy.", "tests.store.", "tests.cli."))])
+
+    def test_programs(self) -> None:
+        """A module of a daemon selects the integration tests that start the daemon."""
+        self.assertIn("tests.integration.test_broker_clients", self.affected("svc/broker/filters.py"))
+        self.assertIn("tests.integration.test_curl", self.affected("svc/proxy/admission.py"))
+        self.assertNotIn("tests.integration.test_broker_clients", self.affected("svc/proxy/admission.py"))
+
+    def test_peers(self) -> None:
+        """A helper of the integration tests selects those that use it."""
+        found = self.affected("tests/peers/nginx.py")
+        self.assertIn("tests.integration.test_proxy_applications", found)
+        self.assertNotIn("tests.integration.test_curl", found)
+
+    def test_other_files(self) -> None:
+        """A file that is no module selects its readers; one that nobody has assigned, or that is gone, selects all."""
+        self.assertIn("tests.test_docs", self.affected("docs/cli.md"))
+        self.assertNotIn("tests.wire.test_requests", self.affected("docs/cli.md"))
+        self.assertEqual(set(self.modules), self.affected("constraints.txt"))
+        self.assertEqual(set(self.modules), self.affected("svc/no_longer_there.py"))
+
+    def test_whole_tree(self) -> None:
+        """What reads the sources of the whole tree runs with every change."""
+        self.assertIn("tests.telemetry.test_events", self.affected("svc/wire/fields.py"))
+
+
+class NamedTests(SynchronousTestCase):
+    """Names on the command line."""
+
+    modules = ("tests.wire.test_fields", "tests.wire.test_limits", "tests.test_docs")
+
+    def test_packages(self) -> None:
+        """A package stands for the modules below it."""
+        self.assertEqual(
+            ["tests.wire.test_fields", "tests.wire.test_limits"], selection.named(["tests.wire"], self.modules)
+        )
+
+    def test_parts(self) -> None:
+        """A class or a test stays as it is."""
+        names = ["tests.test_docs.PageTests", "tests.wire.test_limits"]
+        self.assertEqual(names, selection.named(names, self.modules))
+
+    def test_unknown(self) -> None:
+        """Another name is an error, not an empty run."""
+        self.assertRaises(ValueError, selection.named, ["tests.wires"], self.modules)
