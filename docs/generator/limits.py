@@ -19,7 +19,7 @@ from svc.settings import MAX_FILE as MAX_CONFIGURATION
 from svc.settings import format_duration, format_size
 from svc.store.threaded import COMMIT_SECONDS, QUEUE_LIMIT
 from svc.strictjson import MAX_DEPTH, MAX_NODES
-from svc.telemetry.outlet import MAX_WAITING
+from svc.telemetry.log_writer import MAX_WAITING
 from svc.telemetry.records import MAX_RECORD
 from svc.transport import chain_cache, groups, keyupdates, limits
 from svc.wire.http1.messages import MAX_INTERIM

@@ -21,9 +21,9 @@ from svc.errors import SvcError
 from svc.store.errors import StoreError
 from svc.store.interface import Entity, Operation
 from svc.telemetry.connections import ConnectionLog, log_suppressed
-from svc.telemetry.denials import DenialLimiter, FailureStreak
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
+from svc.telemetry.log_limits import DenialLimiter, FailureStreak
 from svc.telemetry.logs import emit, log_reload, log_reload_refused
 from svc.wire.mqtt import Version
 

@@ -73,20 +73,20 @@ def makeService(options: Options) -> IService:
     from svc.process.log import LoggedService, process_log
     from svc.telemetry.records import Origin
 
-    observer, outlet = process_log(Origin("broker", __version__), options.parent or {}, options["log-format"])
+    observer, log_writer = process_log(Origin("broker", __version__), options.parent or {}, options["log-format"])
     use_monotonic_clock(reactor)
-    root = LoggedService(observer, outlet)
+    root = LoggedService(observer, log_writer)
     path = options["config"]
-    broker = _broker(options["settings"], reactor, outlet, lambda: load(path, BrokerSettings))
+    broker = _broker(options["settings"], reactor, log_writer, lambda: load(path, BrokerSettings))
     broker.setServiceParent(root)
     reactor.callWhenRunning(install_signal_handlers, reactor, broker.reload)
     return root
 
 
 def _broker(
-    settings: BrokerSettings, reactor: object, outlet: object, read: Callable[[], BrokerSettings]
+    settings: BrokerSettings, reactor: object, log_writer: object, read: Callable[[], BrokerSettings]
 ) -> BrokerService:
     # Imported after the log was set up, as libraries may print while they are imported.
     from svc.broker.service import BrokerService
 
-    return BrokerService(settings, reactor, lambda: stop_with_failure(reactor, outlet), read)  # type: ignore[arg-type]
+    return BrokerService(settings, reactor, lambda: stop_with_failure(reactor, log_writer), read)  # type: ignore[arg-type]

@@ -32,8 +32,8 @@ from svc.policy import AccessRequest, AllowListed, DenyAll
 from svc.process.clock import utc_now
 from svc.proxy.generations import Generations
 from svc.telemetry.connections import ConnectionLog, log_suppressed
-from svc.telemetry.denials import DenialLimiter
 from svc.telemetry.events import Event
+from svc.telemetry.log_limits import DenialLimiter
 from svc.transport.addresses import TcpAddress, parse_address
 from svc.transport.creators import HTTP_1_1, client_creator, server_creator
 from svc.transport.endpoints import MutualTlsClientEndpoint, MutualTlsServerEndpoint

@@ -9,9 +9,9 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
-from svc.telemetry.denials import FailureStreak
 from svc.telemetry.events import Event, Severity
 from svc.telemetry.health import Health
+from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit
 
 #: Returns the configuration without its secrets.

@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.python.failure import Failure
 
-from svc.telemetry.outlet import Outlet
+from svc.telemetry.log_writer import LogWriter
 
 #: With a larger threshold, tens of kilobytes of unreachable objects remain for each closed connection.
 _YOUNG_OBJECTS: Final = 5000
@@ -37,11 +37,11 @@ def install_signal_handlers(reactor: Any, reload: Callable[[], object] | None = 
         signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(reload))
 
 
-def stop_with_failure(reactor: Any, outlet: Outlet) -> None:
+def stop_with_failure(reactor: Any, log_writer: LogWriter) -> None:
     """Stop the reactor, and exit with status 1 when all services have stopped and the log is written."""
 
     def end() -> None:
-        outlet.flush()
+        log_writer.flush()
         os._exit(1)
 
     reactor.addSystemEventTrigger("after", "shutdown", end)

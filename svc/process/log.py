@@ -10,8 +10,8 @@ from twisted.application.service import IServiceCollection, MultiService
 from twisted.logger import ILogObserver
 from twisted.python.components import Componentized
 
+from svc.telemetry.log_writer import LogWriter, take_standard_output
 from svc.telemetry.logs import LogFormat, RecordObserver, missing_event, text_line
-from svc.telemetry.outlet import Outlet, take_standard_output
 from svc.telemetry.records import Origin, RecordBuilder
 
 
@@ -23,15 +23,15 @@ class LoggedService(MultiService):
     anything; earlier events are replayed to it.
     """
 
-    def __init__(self, observer: RecordObserver, outlet: Outlet | None = None) -> None:
+    def __init__(self, observer: RecordObserver, log_writer: LogWriter | None = None) -> None:
         super().__init__()
         self.observer = observer
-        self._outlet = outlet
+        self._log_writer = log_writer
 
     def startService(self) -> None:
         """Start the log's thread, which must not be before ``twistd`` has forked, then the services."""
-        if self._outlet is not None:
-            self._outlet.start()
+        if self._log_writer is not None:
+            self._log_writer.start()
         super().startService()
 
     def setServiceParent(self, parent: IServiceCollection) -> None:
@@ -40,7 +40,9 @@ class LoggedService(MultiService):
         super().setServiceParent(parent)
 
 
-def process_log(origin: Origin, options: Mapping[str, object], log_format: LogFormat) -> tuple[RecordObserver, Outlet]:
+def process_log(
+    origin: Origin, options: Mapping[str, object], log_format: LogFormat
+) -> tuple[RecordObserver, LogWriter]:
     """
     Open the log of this process; called once, as early as its options are known.
 
@@ -50,15 +52,15 @@ def process_log(origin: Origin, options: Mapping[str, object], log_format: LogFo
         log_format: ``json`` for schema svc.log/1, ``text`` for people.
 
     Returns:
-        The observer and its outlet, for :class:`LoggedService`.
+        The observer and its writer, for :class:`LoggedService`.
     """
     builder = RecordBuilder(origin, random=os.urandom)
     line = builder.line if log_format == "json" else lambda event: text_line(builder.build(event))
     path = log_path(options)
     descriptor = take_standard_output() if path is None else _open_log(path)
-    outlet = Outlet(descriptor, lambda count: line(missing_event(count)))
-    atexit.register(outlet.flush)
-    return RecordObserver(line, builder, outlet.write), outlet
+    log_writer = LogWriter(descriptor, lambda count: line(missing_event(count)))
+    atexit.register(log_writer.flush)
+    return RecordObserver(line, builder, log_writer.write), log_writer
 
 
 def log_path(options: Mapping[str, object]) -> str | None:

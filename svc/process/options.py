@@ -12,7 +12,7 @@ from svc import __version__
 from svc.errors import SvcError
 from svc.process.checking import Check, run_checks
 from svc.settings import ConfigInvalid
-from svc.telemetry.outlet import open_standard_descriptors
+from svc.telemetry.log_writer import open_standard_descriptors
 from svc.transport.reactor import install
 
 _SettingsT = TypeVar("_SettingsT")

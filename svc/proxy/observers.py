@@ -29,9 +29,9 @@ from svc.telemetry.connections import (
     log_suppressed,
     precise_reason,
 )
-from svc.telemetry.denials import DenialLimiter, FailureStreak
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
+from svc.telemetry.log_limits import DenialLimiter, FailureStreak
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
 from svc.telemetry.records import Value

@@ -29,7 +29,7 @@ from svc.telemetry.labels import (
     UpstreamCause,
     tls_group,
 )
-from svc.telemetry.plain import PlainCount, PlainDurations
+from svc.telemetry.unlocked import UnlockedCount, UnlockedDurations
 
 #: A verified peer is refused for who it is, by the configuration of the listener.
 _UNWANTED: Final = frozenset(("identity_unexpected", "policy_deny"))
@@ -61,8 +61,8 @@ class NotaryMetrics:
     def __init__(self, families: NotaryFamilies, protocol: NotaryProtocol) -> None:
         self.records_written: Final[Counter] = families.records.labels("success", protocol)
         self.records_failed: Final[Counter] = families.records.labels("error", protocol)
-        self.level: Final[dict[Level, PlainCount]] = {level: families.levels.labels(level) for level in LEVELS}
-        self.lookups: Final[PlainDurations] = families.lookups.labels()
+        self.level: Final[dict[Level, UnlockedCount]] = {level: families.levels.labels(level) for level in LEVELS}
+        self.lookups: Final[UnlockedDurations] = families.lookups.labels()
 
 
 class ListenerMetrics:
@@ -104,9 +104,9 @@ class ListenerMetrics:
         self.bytes_received: Final[Counter] = connections.received.labels(protocol)
         self.bytes_sent: Final[Counter] = connections.sent.labels(protocol)
         decisions = connections.decisions
-        self.auth_allowed: Final[PlainCount] = decisions.labels("allowed", "ok", protocol, self.role)
-        self.denied_svid: Final[PlainCount] = decisions.labels("denied", "svid_invalid", protocol, self.role)
-        self.denied_policy: Final[PlainCount] = decisions.labels("denied", "policy_deny", protocol, self.role)
+        self.auth_allowed: Final[UnlockedCount] = decisions.labels("allowed", "ok", protocol, self.role)
+        self.denied_svid: Final[UnlockedCount] = decisions.labels("denied", "svid_invalid", protocol, self.role)
+        self.denied_policy: Final[UnlockedCount] = decisions.labels("denied", "policy_deny", protocol, self.role)
         self._handshake: Histogram = tls.handshakes.labels(protocol, self.role)
         self._groups = {
             name: tls.tls_connections.labels(protocol, self.role, name, "true" if post_quantum else "false")
@@ -119,12 +119,12 @@ class ListenerMetrics:
         self._upstream_closed = {
             cause: connections.upstream_closed.labels(protocol, cause) for cause in UPSTREAM_CAUSES
         }
-        self._other_methods: PlainDurations = connections.requests.labels(protocol, OTHER)
-        self._methods: dict[bytes, PlainDurations] = {
+        self._other_methods: UnlockedDurations = connections.requests.labels(protocol, OTHER)
+        self._methods: dict[bytes, UnlockedDurations] = {
             name.encode("ascii"): connections.requests.labels(protocol, name) for name in HTTP_METHODS
         }
 
-    def request_duration(self, method: bytes) -> PlainDurations:
+    def request_duration(self, method: bytes) -> UnlockedDurations:
         """
         Find the histogram for a request.
 

@@ -13,9 +13,9 @@ from typing import Protocol as Structural
 
 from twisted.logger import Logger
 
-from svc.telemetry.denials import DenialLimiter, source_fields
 from svc.telemetry.events import Event
 from svc.telemetry.labels import Role
+from svc.telemetry.log_limits import DenialLimiter, source_fields
 from svc.telemetry.logs import emit
 
 #: The metric's word for a handshake that failed for who the peer is; other reasons are no decision about an identity.

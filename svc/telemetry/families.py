@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from svc.telemetry.plain import PlainCounter, PlainHistogram
+from svc.telemetry.unlocked import UnlockedCounter, UnlockedHistogram
 
 HANDSHAKE_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 REQUEST_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -59,14 +59,14 @@ class ConnectionFamilies:
             ("protocol", "cause"),
             registry=registry,
         )
-        self.requests: Final = PlainHistogram(
+        self.requests: Final = UnlockedHistogram(
             "svc_proxy_request_duration_seconds",
             "Time from the head of a request to the last octet of its response.",
             ("protocol", "http_method"),
             buckets=REQUEST_BUCKETS,
             registry=registry,
         )
-        self.decisions: Final = PlainCounter(
+        self.decisions: Final = UnlockedCounter(
             "svc_proxy_auth_decisions",
             "Authorization decisions.",
             ("result", "reason", "protocol", "role"),
@@ -141,14 +141,14 @@ class NotaryFamilies:
             ("result", "protocol"),
             registry=registry,
         )
-        self.lookups: Final = PlainHistogram(
+        self.lookups: Final = UnlockedHistogram(
             "svc_proxy_notary_lookup_duration_seconds",
             "Time of requests for statements and receipts, which the notary answers itself.",
             (),
             buckets=REQUEST_BUCKETS,
             registry=registry,
         )
-        self.levels: Final = PlainCounter(
+        self.levels: Final = UnlockedCounter(
             "svc_proxy_notary_level",
             "Exchanges by the notarization level in force.",
             ("level",),

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from svc.process.lifecycle import stop_with_failure
 from svc.store.errors import StoreError, StoreUnavailable
 from svc.store.sqlite import SqliteStore
-from svc.telemetry.outlet import Outlet
+from svc.telemetry.log_writer import LogWriter
 from tests.store.doubles import RecordingObserver, receipt, statement
 
 
@@ -113,7 +113,7 @@ async def ending(path: str) -> None:
 
     def failed(failure: Failure) -> None:
         _tell("close", failure)
-        stop_with_failure(reactor, Outlet(2, lambda missing: b""))
+        stop_with_failure(reactor, LogWriter(2, lambda missing: b""))
 
     reactor.addSystemEventTrigger("before", "shutdown", close)  # type: ignore[attr-defined]
     reactor.stop()  # type: ignore[attr-defined]

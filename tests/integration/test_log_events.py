@@ -36,7 +36,7 @@ SIGN = "Svc-Notarization-Level: signRequest\r\n"
 #: What happens in other tests: the event and a module that looks for it.
 ELSEWHERE = {
     "svc.runtime.failure": "integration/test_twistd_logging.py",
-    "svc.runtime.logs_dropped": "integration/test_log_outlet.py",
+    "svc.runtime.logs_dropped": "integration/test_log_writer.py",
     "svc.runtime.clock_stepped": "integration/test_proxy_clock.py",
     "svc.proxy.connection.aborted": "integration/test_proxy_handshake_costs.py",
     "svc.store.damaged": "integration/test_proxy_damage.py",

@@ -37,8 +37,8 @@ class ProcessLogTests(SynchronousTestCase):
         """A log file is added to, its lines are records, and its owner's group may read it."""
         path = os.path.abspath(self.mktemp())
         for _start in range(2):
-            observer, outlet = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
-            self.addCleanup(atexit.unregister, outlet.flush)
+            observer, log_writer = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
+            self.addCleanup(atexit.unregister, log_writer.flush)
             Logger(observer=observer).info("hello")
         self.assertEqual(2, len([json.loads(line) for line in Path(path).read_bytes().splitlines()]))
         self.assertEqual(0, os.stat(path).st_mode & 0o027)
@@ -46,16 +46,16 @@ class ProcessLogTests(SynchronousTestCase):
     def test_the_thread_begins_with_the_service(self) -> None:
         """The log writes in its own thread once the application starts, not before: a daemon forks in between."""
         path = os.path.abspath(self.mktemp())
-        observer, outlet = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
-        self.addCleanup(atexit.unregister, outlet.flush)
-        top = LoggedService(observer, outlet)
+        observer, log_writer = process_log(Origin("proxy", "1"), {"logfile": path}, "json")
+        self.addCleanup(atexit.unregister, log_writer.flush)
+        top = LoggedService(observer, log_writer)
         threads = threading.active_count()
         Logger(observer=observer).info("before")
         self.assertEqual(threads, threading.active_count())
         top.startService()
         self.addCleanup(top.stopService)
         Logger(observer=observer).info("after")
-        self.assertTrue(outlet.flush(10))
+        self.assertTrue(log_writer.flush(10))
         self.assertEqual(threads + 1, threading.active_count())
         self.assertEqual(2, len(Path(path).read_bytes().splitlines()))
 

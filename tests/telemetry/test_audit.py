@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.telemetry.audit import AuditChain, AuditChainBroken, main, verify_audit_chain
 from svc.telemetry.events import Event
+from svc.telemetry.log_writer import LogWriter
 from svc.telemetry.logs import RecordObserver, emit, log_observer, missing_event
-from svc.telemetry.outlet import Outlet
 from svc.telemetry.records import Origin, RecordBuilder
 
 
@@ -131,21 +131,21 @@ class ChainTests(SynchronousTestCase):
             self.assertTrue(str(error).endswith("record 4 follows record 1"), odd)
 
     def test_outlet_that_is_blocked(self) -> None:
-        """What an outlet drops while nobody reads breaks the chain visibly, and its own word explains the gap."""
+        """Lines that a log writer drops break the chain visibly, and its own record explains the gap."""
         builder = RecordBuilder(Origin("proxy", "1"), random=bytes)
         full, path = os.open("/dev/full", os.O_WRONLY), self.mktemp()
         self.addCleanup(os.close, full)
-        outlet = Outlet(full, lambda count: builder.line(missing_event(count)), limit=700)
-        log = Logger(observer=RecordObserver(builder.line, builder, outlet.write))
+        log_writer = LogWriter(full, lambda count: builder.line(missing_event(count)), limit=700)
+        log = Logger(observer=RecordObserver(builder.line, builder, log_writer.write))
         for _number in range(9):
             emit(log, Event.CONFIG_LOADED)
-        missing = outlet.dropped
+        missing = log_writer.dropped
         self.assertGreater(missing, 0)
         with open(path, "wb") as file:
-            outlet._descriptor = file.fileno()
-            self.assertTrue(outlet.flush())
+            log_writer._descriptor = file.fileno()
+            self.assertTrue(log_writer.flush())
             emit(log, Event.CONFIG_LOADED)
-            self.assertTrue(outlet.flush())
+            self.assertTrue(log_writer.flush())
         with open(path, "rb") as file:
             error = self.assertRaises(AuditChainBroken, verify_audit_chain, file)
         self.assertIn(f"record 10 follows record {9 - missing}; in between the process says", str(error))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.denials import MANY_SOURCES, DenialLimiter, FailureStreak
+from svc.telemetry.log_limits import MANY_SOURCES, DenialLimiter, FailureStreak
 
 
 class DenialLimiterTests(SynchronousTestCase):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.plain import PlainCounter, PlainHistogram
+from svc.telemetry.unlocked import UnlockedCounter, UnlockedHistogram
 
 BUCKETS = (0.0005, 0.01, 1.0, 30.0)
 
@@ -17,7 +17,7 @@ def page(registry: CollectorRegistry) -> list[str]:
     return [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
 
 
-class PlainTests(SynchronousTestCase):
+class UnlockedTests(SynchronousTestCase):
     """Counters and histograms against the library's own."""
 
     @given(
@@ -26,7 +26,7 @@ class PlainTests(SynchronousTestCase):
     def test_histogram(self, observations: list[tuple[str, float]]) -> None:
         """Buckets, counts and sums are the same, with an observation on a bound in the bucket of that bound."""
         plain, stock = CollectorRegistry(), CollectorRegistry()
-        ours = PlainHistogram("a_seconds", "Times.", ("m",), buckets=BUCKETS, registry=plain)
+        ours = UnlockedHistogram("a_seconds", "Times.", ("m",), buckets=BUCKETS, registry=plain)
         theirs = Histogram("a_seconds", "Times.", ("m",), buckets=BUCKETS, registry=stock)
         for method, seconds in observations:
             ours.labels(method).observe(seconds)
@@ -37,7 +37,7 @@ class PlainTests(SynchronousTestCase):
     def test_counter(self, counts: list[tuple[str, int]]) -> None:
         """Totals are the same."""
         plain, stock = CollectorRegistry(), CollectorRegistry()
-        ours = PlainCounter("a", "Things.", ("l",), registry=plain)
+        ours = UnlockedCounter("a", "Things.", ("l",), registry=plain)
         theirs = Counter("a", "Things.", ("l",), registry=stock)
         for label, amount in counts:
             ours.labels(label).inc(amount)
@@ -47,13 +47,13 @@ class PlainTests(SynchronousTestCase):
     def test_same_child(self) -> None:
         """The same labels give the same child, so that it can be kept."""
         registry = CollectorRegistry()
-        counter = PlainCounter("a", "Things.", ("l",), registry=registry)
-        histogram = PlainHistogram("b_seconds", "Times.", ("l",), buckets=BUCKETS, registry=registry)
+        counter = UnlockedCounter("a", "Things.", ("l",), registry=registry)
+        histogram = UnlockedHistogram("b_seconds", "Times.", ("l",), buckets=BUCKETS, registry=registry)
         self.assertIs(counter.labels("x"), counter.labels("x"))
         self.assertIs(histogram.labels("x"), histogram.labels("x"))
 
     def test_names_are_taken(self) -> None:
         """Two families of one name in one registry are refused."""
         registry = CollectorRegistry()
-        PlainCounter("a", "Things.", (), registry=registry)
-        self.assertRaises(ValueError, PlainCounter, "a", "Things.", (), registry=registry)
+        UnlockedCounter("a", "Things.", (), registry=registry)
+        self.assertRaises(ValueError, UnlockedCounter, "a", "Things.", (), registry=registry)

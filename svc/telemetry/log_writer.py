@@ -27,7 +27,7 @@ FLUSH_SECONDS: Final = 2.0
 _BATCH: Final = 64 * 1024
 
 
-class Outlet:
+class LogWriter:
     """
     Writes lines to a descriptor in the order in which they came.
 

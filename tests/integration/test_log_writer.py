@@ -62,7 +62,7 @@ def _make(stack: ExitStack) -> Any:
 SHARED = Shared(_make)
 
 
-class OutletTests(SynchronousTestCase):
+class LogWriterTests(SynchronousTestCase):
     """One application, and one proxy for each test."""
 
     def setUp(self) -> None:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 
-class PlainCount:
+class UnlockedCount:
     """One counter."""
 
     __slots__ = ("value",)
@@ -35,7 +35,7 @@ class PlainCount:
         self.value += amount
 
 
-class PlainCounter(Collector):
+class UnlockedCounter(Collector):
     """
     A family of counters.
 
@@ -50,10 +50,10 @@ class PlainCounter(Collector):
         self._name: Final = name
         self._documentation: Final = documentation
         self._label_names: Final = tuple(labels)
-        self._children: dict[tuple[str, ...], PlainCount] = {}
+        self._children: dict[tuple[str, ...], UnlockedCount] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> PlainCount:
+    def labels(self, *values: str) -> UnlockedCount:
         """
         Find a counter.
 
@@ -63,7 +63,7 @@ class PlainCounter(Collector):
         Returns:
             The counter; always the same for the same values.
         """
-        return self._children.setdefault(values, PlainCount())
+        return self._children.setdefault(values, UnlockedCount())
 
     def describe(self) -> Iterable[Metric]:
         """See the client library's ``Collector``."""
@@ -80,7 +80,7 @@ class PlainCounter(Collector):
         return CounterMetricFamily(self._name, self._documentation, labels=self._label_names)
 
 
-class PlainDurations:
+class UnlockedDurations:
     """
     One histogram.
 
@@ -107,7 +107,7 @@ class PlainDurations:
         self.total += seconds
 
 
-class PlainHistogram(Collector):
+class UnlockedHistogram(Collector):
     """
     A family of histograms.
 
@@ -132,10 +132,10 @@ class PlainHistogram(Collector):
         self._documentation: Final = documentation
         self._label_names: Final = tuple(labels)
         self._bounds: Final = buckets
-        self._children: dict[tuple[str, ...], PlainDurations] = {}
+        self._children: dict[tuple[str, ...], UnlockedDurations] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> PlainDurations:
+    def labels(self, *values: str) -> UnlockedDurations:
         """
         Find a histogram.
 
@@ -145,7 +145,7 @@ class PlainHistogram(Collector):
         Returns:
             The histogram; always the same for the same values.
         """
-        return self._children.setdefault(values, PlainDurations(self._bounds))
+        return self._children.setdefault(values, UnlockedDurations(self._bounds))
 
     def describe(self) -> Iterable[Metric]:
         """See the client library's ``Collector``."""

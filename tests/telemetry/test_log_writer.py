@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.outlet import Outlet
+from svc.telemetry.log_writer import LogWriter
 
 #: The smallest buffer of a pipe.
 PIPE = 4096
@@ -21,8 +21,8 @@ def missing(count: int) -> bytes:
     return b"missing %d\n" % count
 
 
-class OutletTests(SynchronousTestCase):
-    """An outlet and a reader at the other end of a pipe."""
+class LogWriterTests(SynchronousTestCase):
+    """A log writer and a reader at the other end of a pipe."""
 
     def setUp(self) -> None:
         """A pipe with little room."""
@@ -36,9 +36,9 @@ class OutletTests(SynchronousTestCase):
             if descriptor >= 0:
                 os.close(descriptor)
 
-    def outlet(self, limit: int = 1000) -> Outlet:
-        """An outlet that tries again at once."""
-        return Outlet(self.writer, missing, limit=limit, retry=0.01)
+    def log_writer(self, limit: int = 1000) -> LogWriter:
+        """A log writer that retries at once."""
+        return LogWriter(self.writer, missing, limit=limit, retry=0.01)
 
     def read(self, lines: int) -> list[bytes]:
         """Read that many lines."""
@@ -50,80 +50,80 @@ class OutletTests(SynchronousTestCase):
 
     def test_order(self) -> None:
         """Lines come out as they went in, before and after the thread begins."""
-        outlet = self.outlet()
-        outlet.write(b"one\n")
+        log_writer = self.log_writer()
+        log_writer.write(b"one\n")
         self.assertEqual([b"one"], self.read(1))
-        outlet.start()
-        outlet.start()
+        log_writer.start()
+        log_writer.start()
         for number in range(50):
-            outlet.write(b"%d\n" % number)
-        self.assertTrue(outlet.flush(10))
+            log_writer.write(b"%d\n" % number)
+        self.assertTrue(log_writer.flush(10))
         self.assertEqual([b"%d" % number for number in range(50)], self.read(50))
 
     def test_reader_stops(self) -> None:
         """A pipe that is full holds nobody up; what does not fit is counted, told in its place, and all goes on."""
         os.write(self.writer, b"-" * (PIPE - 1) + b"\n")
-        outlet = self.outlet(limit=1000)
-        outlet.start()
+        log_writer = self.log_writer(limit=1000)
+        log_writer.start()
         line = b"x" * 99 + b"\n"
         for _number in range(200):
-            outlet.write(line)
-        dropped = outlet.dropped
+            log_writer.write(line)
+        dropped = log_writer.dropped
         self.assertGreater(dropped, 100)
-        self.assertFalse(outlet.flush(0.05))
+        self.assertFalse(log_writer.flush(0.05))
         _filler, *got = self.read(200 - dropped + 2)
         self.assertEqual([line.strip()] * (200 - dropped) + [b"missing %d" % dropped], got)
-        outlet.write(b"later\n")
-        self.assertTrue(outlet.flush(10))
+        log_writer.write(b"later\n")
+        self.assertTrue(log_writer.flush(10))
         self.assertEqual([b"later"], self.read(1))
-        self.assertEqual(0, outlet.dropped)
+        self.assertEqual(0, log_writer.dropped)
 
     def test_limit(self) -> None:
         """As many octets wait as the limit says, and not one more; after the first that did not fit none is taken."""
-        outlet = Outlet(os.open("/dev/full", os.O_WRONLY), missing, limit=35)
-        self.addCleanup(os.close, outlet._descriptor)
+        log_writer = LogWriter(os.open("/dev/full", os.O_WRONLY), missing, limit=35)
+        self.addCleanup(os.close, log_writer._descriptor)
         for expected in (0, 0, 0, 0, 1, 2):
             # The first one is in the writer's hand, not in the queue.
-            outlet.write(b"123456789\n")
-            self.assertEqual(expected, outlet.dropped)
-        outlet.write(b"1\n")
-        self.assertEqual(3, outlet.dropped)
+            log_writer.write(b"123456789\n")
+            self.assertEqual(expected, log_writer.dropped)
+        log_writer.write(b"1\n")
+        self.assertEqual(3, log_writer.dropped)
 
     def test_disk_is_full(self) -> None:
         """What a full disk refuses waits; where there is room again nothing is missing or cut."""
-        outlet = self.outlet()
+        log_writer = self.log_writer()
         full = os.open("/dev/full", os.O_WRONLY)
         self.addCleanup(os.close, full)
-        outlet._descriptor = full
-        outlet.write(b"one\n")
-        outlet.write(b"two\n")
-        self.assertFalse(outlet.flush())
-        outlet._descriptor = self.writer
-        self.assertTrue(outlet.flush())
+        log_writer._descriptor = full
+        log_writer.write(b"one\n")
+        log_writer.write(b"two\n")
+        self.assertFalse(log_writer.flush())
+        log_writer._descriptor = self.writer
+        self.assertTrue(log_writer.flush())
         self.assertEqual([b"one", b"two"], self.read(2))
 
     def test_nobody_reads_any_more(self) -> None:
         """A closed pipe raises nothing; further lines are counted."""
         os.close(self.reader)
         self.reader = -1
-        outlet = self.outlet(limit=50)
+        log_writer = self.log_writer(limit=50)
         for _number in range(20):
-            outlet.write(b"123456789\n")
-        self.assertEqual(14, outlet.dropped)
-        self.assertFalse(outlet.flush())
+            log_writer.write(b"123456789\n")
+        self.assertEqual(14, log_writer.dropped)
+        self.assertFalse(log_writer.flush())
 
     @given(st.lists(st.integers(1, 6000), min_size=1, max_size=12))
     def test_no_line_is_cut(self, sizes: list[int]) -> None:
         """Lines that fit into no pipe at once, through one that does not block, come out whole."""
         os.set_blocking(self.writer, False)
-        outlet = Outlet(self.writer, missing, limit=10**6)
+        log_writer = LogWriter(self.writer, missing, limit=10**6)
         got: list[bytes] = []
         reader = threading.Thread(target=lambda: got.extend(self.read(len(sizes))))
         reader.start()
         lines = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
         for line in lines:
-            outlet.write(line + b"\n")
-        while not outlet.flush():
+            log_writer.write(line + b"\n")
+        while not log_writer.flush():
             pass
         reader.join(60)
         self.assertEqual(lines, got)
@@ -134,9 +134,9 @@ class OutletTests(SynchronousTestCase):
 
         def telling(count: int) -> bytes:
             while inner:
-                outlet.write(inner.pop())
+                log_writer.write(inner.pop())
             return missing(count)
 
-        outlet = Outlet(self.writer, telling, limit=20)
-        outlet.write(b"x" * 30 + b"\n")
+        log_writer = LogWriter(self.writer, telling, limit=20)
+        log_writer.write(b"x" * 30 + b"\n")
         self.assertEqual([b"missing 1", b"inner"], self.read(2))
