@@ -16,7 +16,7 @@ from svc.identity.certificate import CertificateFacts
 from svc.identity.errors import SvidInvalid
 from svc.identity.rules import check_leaf
 from svc.identity.spiffeid import SpiffeID
-from svc.telemetry.repeats import RecordLimiter
+from svc.telemetry.log_limits import RecordLimiter
 from svc.transport.errors import PeerDenied, PeerSvidInvalid, TransportError
 from svc.transport.observer import NullObserver, Role
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import sys
 from collections.abc import Mapping
 
 from twisted.application.service import IServiceCollection, MultiService
 from twisted.logger import ILogObserver
 from twisted.python.components import Componentized
 
-from svc.telemetry.log_writer import LogWriter, take_standard_output
+from svc.telemetry.log_writer import LogWriter
 from svc.telemetry.logs import LogFormat, RecordObserver, missing_event, text_line
 from svc.telemetry.records import Origin, RecordBuilder
 
@@ -57,7 +59,7 @@ def process_log(
     builder = RecordBuilder(origin, random=os.urandom)
     line = builder.line if log_format == "json" else lambda event: text_line(builder.build(event))
     path = log_path(options)
-    descriptor = take_standard_output() if path is None else _open_log(path)
+    descriptor = _take_standard_output() if path is None else _open_log(path)
     log_writer = LogWriter(descriptor, lambda count: line(missing_event(count)))
     atexit.register(log_writer.flush)
     return RecordObserver(line, builder, log_writer.write), log_writer
@@ -67,6 +69,34 @@ def log_path(options: Mapping[str, object]) -> str | None:
     """The file of ``--logfile``, ``twistd.log`` for a daemon without one, None for standard output."""
     name = options.get("logfile") or ("" if options.get("nodaemon") else "twistd.log")
     return name if isinstance(name, str) and name not in ("", "-") else None
+
+
+def open_standard_descriptors() -> None:
+    """
+    Open ``/dev/null`` for standard descriptors that are closed; called before anything else opens a file.
+
+    Otherwise a socket or a database could get the number 1, and standard output would be written to it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number: those below it are open by now.
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _take_standard_output() -> int:
+    """
+    Return a new descriptor of standard output, and redirect descriptor 1 to standard error.
+
+    So nothing but records reaches standard output, whatever libraries print or write to descriptor 1.
+    """
+    if sys.stdout is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    return own
 
 
 def _open_log(path: str) -> int:

@@ -11,8 +11,8 @@ from twisted.python.usage import Options, UsageError
 from svc import __version__
 from svc.errors import SvcError
 from svc.process.checking import Check, run_checks
+from svc.process.log import open_standard_descriptors
 from svc.settings import ConfigInvalid
-from svc.telemetry.log_writer import open_standard_descriptors
 from svc.transport.reactor import install
 
 _SettingsT = TypeVar("_SettingsT")

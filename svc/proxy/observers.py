@@ -21,7 +21,6 @@ from svc.policy import Denied
 from svc.proxy.config import ProxySettings
 from svc.proxy.http.summary import ExchangeSummary
 from svc.store.interface import Entity, Operation
-from svc.telemetry.children import ListenerMetrics
 from svc.telemetry.connections import (
     ConnectionLog,
     HandshakeError,
@@ -33,7 +32,7 @@ from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import DenialLimiter, FailureStreak
 from svc.telemetry.logs import emit
-from svc.telemetry.metrics import ProxyMetrics
+from svc.telemetry.metrics import ListenerMetrics, ProxyMetrics
 from svc.telemetry.records import Value
 from svc.transport.errors import PeerCredentialsEnded, TransportError
 from svc.transport.evidence import PeerEvidence

@@ -1,7 +1,7 @@
 """
-What an operator sees of a running process: metrics, health, log records.
+What operators see of a running process: metrics, health and log records.
 
-``metrics`` and ``labels`` own the metric families, ``resources`` their page, ``health`` the named conditions, ``admin``
-the operator's pages, ``server`` the listeners for both; ``events`` is the registry of event names, ``records`` builds
-log records of schema ``svc.log/1``, ``logs`` writes them and ``denials`` keeps repeated ones apart.
+``metrics`` owns the metric families and ``labels`` the values of their labels, ``health`` the conditions of readiness.
+``events`` is the registry of event names, ``records`` builds log records of schema ``svc.log/1``, ``logs`` emits them,
+``log_limits`` limits their rate and ``log_writer`` writes them; ``audit`` verifies the chain of audit records.
 """

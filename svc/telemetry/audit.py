@@ -1,8 +1,8 @@
 """
-Proves that no audit record of a log was changed, removed or put in another place.
+Verifies that no audit record of a log was changed, removed or moved.
 
-Each audit record names the SHA-256 of the one before it, from the start of the process on. What is taken away at the
-end of a log cannot be seen in it: keep the last digest elsewhere. Owns the rule of the chain.
+Each audit record contains the SHA-256 of the one before it, from the start of the process on. Records removed at the
+end of a log are not detected: store the last digest elsewhere.
 
     python -m svc.telemetry.audit proxy.log
 """
@@ -38,9 +38,9 @@ class AuditChain:
     What a log proves.
 
     Attributes:
-        records: how many audit records it holds.
-        starts: how many processes they are of, one after the other.
-        last: the digest of the last one; the next record of the same process names it. None where there is none.
+        records: the number of audit records.
+        starts: the number of processes that wrote them, one after the other.
+        last: the digest of the last record, which the next record of the same process contains; None without records.
     """
 
     records: int
@@ -50,17 +50,14 @@ class AuditChain:
 
 def verify_audit_chain(lines: Iterable[bytes]) -> AuditChain:
     """
-    Follow the chain through a log.
+    Verify the chain of a log.
 
     Args:
-        lines: of the log of one process after the other, as they were written, with or without their line feeds; what
-            is no audit record is passed over.
-
-    Returns:
-        What the log proves.
+        lines: of the log of one process after the other, as they were written, with or without their line feeds; lines
+            that are no audit records are skipped.
 
     Raises:
-        AuditChainBroken: a record is not the next one.
+        AuditChainBroken: a record does not follow the one before it.
     """
     records = starts = number = unwritten = 0
     last: str | None = None
@@ -74,8 +71,8 @@ def verify_audit_chain(lines: Iterable[bytes]) -> AuditChain:
         if sequence == 1 and before is None:
             starts += 1
         elif sequence != number + 1:
-            told = f"; in between the process says that it could not write {unwritten} lines" if unwritten else ""
-            raise AuditChainBroken(line=line, defect=f"record {sequence} follows record {number}{told}")
+            gap = f"; in between the process says that it could not write {unwritten} lines" if unwritten else ""
+            raise AuditChainBroken(line=line, defect=f"record {sequence} follows record {number}{gap}")
         elif before != last:
             raise AuditChainBroken(line=line, defect=f"record {number} before it is not the one that was written")
         records, number, unwritten = records + 1, sequence, 0
@@ -84,7 +81,7 @@ def verify_audit_chain(lines: Iterable[bytes]) -> AuditChain:
 
 
 def _unwritten(data: bytes) -> int:
-    """Read how many lines a process says that it could not write; 0 for every other line."""
+    """How many lines a process reports as not written; 0 for every other line."""
     if _UNWRITTEN.encode() not in data:
         return 0
     try:
@@ -98,13 +95,13 @@ def _unwritten(data: bytes) -> int:
 
 
 def _link(data: bytes, line: int) -> tuple[int, str | None] | None:
-    """Read the place of a record in the chain; None for what is no audit record."""
+    """The sequence number of a record and the digest it contains; None for a line that is no audit record."""
     try:
-        # Numbers with fractions occur in records, which the strict reader of signed artefacts refuses.
+        # Records contain fractions, which the strict reader of signed artifacts refuses.
         record = json.loads(data)
     except ValueError as error:
         if b'"audit"' in data:
-            raise AuditChainBroken(line=line, defect="it is no JSON") from error
+            raise AuditChainBroken(line=line, defect="it is not JSON") from error
         return None
     if not isinstance(record, dict):
         return None
@@ -112,24 +109,15 @@ def _link(data: bytes, line: int) -> tuple[int, str | None] | None:
     if audit is None and not (isinstance(event, dict) and event.get("category") == "audit"):
         return None
     if not isinstance(audit, dict):
-        raise AuditChainBroken(line=line, defect="it has no place in the chain")
+        raise AuditChainBroken(line=line, defect="it has no sequence number")
     sequence, before = audit.get("seq"), audit.get("prev")
     if type(sequence) is not int or not (before is None or isinstance(before, str)):
-        raise AuditChainBroken(line=line, defect="its place in the chain cannot be read")
+        raise AuditChainBroken(line=line, defect="its sequence number or digest is invalid")
     return sequence, before
 
 
 def main(arguments: Sequence[str], out: IO[str]) -> int:
-    """
-    Verify logs given as files, or standard input.
-
-    Args:
-        arguments: paths.
-        out: where the result is written.
-
-    Returns:
-        0 where every file holds audit records in a whole chain, else 1.
-    """
+    """Verify files, or standard input; 0 where every file holds audit records in an unbroken chain, else 1."""
     status = 0
     for path in arguments or ["/dev/stdin"]:
         try:

@@ -1,8 +1,7 @@
 """
-The log of connections that are refused: what the transport reports, one record a second for each reason and source.
+The log of refused connections: at most one record a second for each reason and source.
 
-Owns which event and which words a refused handshake gets, for every process that listens. Counts nothing; the errors of
-the transport are known here by their attributes alone.
+Owns the event and the words for a refused handshake, for every process that listens.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from svc.telemetry.labels import Role
 from svc.telemetry.log_limits import DenialLimiter, source_fields
 from svc.telemetry.logs import emit
 
-#: The metric's word for a handshake that failed for who the peer is; other reasons are no decision about an identity.
+#: The metric's reason for a handshake that failed because of the peer's identity.
 _DENIALS: Final = {"svid_invalid": "svid_invalid", "identity_unexpected": "policy_deny", "policy_deny": "policy_deny"}
 _REASON: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
 class HandshakeError(Structural):
-    """What a record needs of a :class:`svc.transport.errors.TransportError`."""
+    """What is logged of a :class:`svc.transport.errors.TransportError`; the transport is not imported here."""
 
     @property
     def reason(self) -> str:
@@ -32,7 +31,7 @@ class HandshakeError(Structural):
 
     @property
     def detail(self) -> str:
-        """The precise reason below it, or OpenSSL's words."""
+        """The precise reason below it, or OpenSSL's text."""
 
     @property
     def alert(self) -> str:
@@ -52,30 +51,12 @@ class HandshakeError(Structural):
 
 
 def precise_reason(error: HandshakeError) -> str:
-    """
-    Give the precise reason below the reason of an error.
-
-    Args:
-        error: why a handshake failed.
-
-    Returns:
-        The word; empty where there is none, as OpenSSL's sentences are no reasons.
-    """
+    """The precise reason below the reason of an error; empty where ``detail`` is a text of OpenSSL."""
     return error.detail if _REASON.match(error.detail) else ""
 
 
 def handshake_record(role: Role, error: HandshakeError, address: str) -> tuple[Event, dict[str, Any]]:
-    """
-    Say how a failed handshake is logged.
-
-    Args:
-        role: of this side.
-        error: why it failed.
-        address: the peer's.
-
-    Returns:
-        The event, and what :func:`svc.telemetry.logs.emit` takes with it.
-    """
+    """The event of a failed handshake, and the arguments for :func:`svc.telemetry.logs.emit`."""
     word, peer, precise = _DENIALS.get(error.reason), error.peer_spiffe_id, precise_reason(error)
     attributes = {"source.address": address, "role": role, "tls.alert": error.alert}
     if error.expected_spiffe_id:
@@ -91,12 +72,7 @@ def handshake_record(role: Role, error: HandshakeError, address: str) -> tuple[E
 
 
 class ConnectionLog:
-    """
-    Logs refused connections; a :class:`svc.transport.observer.ConnectionObserver`.
-
-    Args:
-        limiter: decides what is logged and reports what is not.
-    """
+    """Logs refused connections; a :class:`svc.transport.observer.ConnectionObserver`."""
 
     log = Logger()
 
@@ -104,43 +80,33 @@ class ConnectionLog:
         self._limiter = limiter
 
     def close(self) -> None:
-        """Log how many records were left out, and stop the timer."""
+        """Log how many records were omitted, and stop the timer."""
         self._limiter.close()
 
     def handshake_started(self, role: Role) -> None:
-        """Log nothing."""
+        """Not logged."""
 
     def handshake_done(self, role: Role, seconds: float, evidence: object) -> None:
-        """Log nothing: a fleet that reconnects must not flood the log."""
+        """Not logged: a fleet that reconnects must not flood the log."""
 
     def handshake_failed(self, role: Role, error: HandshakeError, address: str) -> None:
-        """Log who was refused where that is the cause, and what is known of the peer."""
+        """Log the refused handshake, with the identity of the peer where it was verified."""
         if self._limiter.admit(precise_reason(error) or error.reason, address):
             event, fields = handshake_record(role, error, address)
             emit(self.log, event, **fields)
 
     def connection_refused(self, reason: str, address: str) -> None:
-        """Log that a limit closed a connection."""
         if self._limiter.admit(reason, "*"):
             emit(self.log, Event.CONNECTION_REFUSED, detail_reason=reason, attributes={"source.address": address})
 
     def connection_aborted(self, reason: str, address: str) -> None:
-        """Log that an established connection was closed for what its peer did to TLS."""
+        """Log an established connection that was closed because its peer exceeded a limit of TLS."""
         if self._limiter.admit(reason, address):
             emit(self.log, Event.CONNECTION_ABORTED, detail_reason=reason, attributes={"source.address": address})
 
 
 def log_suppressed(log: Logger, event: Event, reason: str, source: str, count: int) -> None:
-    """
-    Log how many denials were not logged one by one.
-
-    Args:
-        log: the emitting class's logger.
-        event: the event that counts them.
-        reason: the precise reason that they share.
-        source: where they came from.
-        count: how many.
-    """
+    """Log how many denials of one precise reason and source were not logged one by one."""
     identity, address = source_fields(source)
     attributes: dict[str, str | int | float | bool | None] = {"source.address": address, "suppressed": count}
     emit(log, event, detail_reason=reason, peer_spiffe_id=identity, attributes=attributes)

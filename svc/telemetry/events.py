@@ -1,9 +1,8 @@
 """
 The registry of event names.
 
-Every log record carries one of these names in ``event.name``; an operator filters and alerts on them, so a name is
-never reused for something else. Owns name, category, usual severity, usual outcome and the sentence; must not know who
-emits what.
+Every log record has one of these names in ``event.name``. Operators filter and alert on them, so a name is never reused
+for another event.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 from enum import Enum, IntEnum, unique
 from typing import Final, Literal
 
-Outcome = Literal["success", "failure", "unknown"]
+EventOutcome = Literal["success", "failure", "unknown"]
 
 
 class Category(Enum):
-    """What kind of reader a record is for."""
+    """The audience of a record."""
 
     SECURITY = "security"
     OPERATIONAL = "operational"
@@ -46,7 +45,7 @@ class Event(Enum):
     """
     One kind of event; the value is (name, category, severity, outcome, message).
 
-    Lines of libraries become ``RUNTIME_MESSAGE`` and ``RUNTIME_FAILURE``.
+    Log events of libraries become ``RUNTIME_MESSAGE`` and ``RUNTIME_FAILURE``.
     """
 
     RUNTIME_MESSAGE = ("svc.runtime.message", _OPERATIONAL, _INFO, "unknown", "a message of the runtime")
@@ -60,7 +59,7 @@ class Event(Enum):
     CONFIG_LOADED = ("svc.config.loaded", _AUDIT, _INFO, "success", "configuration loaded")
     CONFIG_REJECTED = ("svc.config.rejected", _AUDIT, _ERROR, "failure", "configuration rejected, the old one stays")
     CONFIG_RELOADED = ("svc.config.reloaded", _OPERATIONAL, _INFO, "success", "configuration reloaded")
-    CONFIG_WARNING = ("svc.config.warning", _OPERATIONAL, _WARN, "unknown", "the configuration deserves a second look")
+    CONFIG_WARNING = ("svc.config.warning", _OPERATIONAL, _WARN, "unknown", "the configuration is valid but risky")
     HEALTH_CHANGED = ("svc.health.changed", _OPERATIONAL, _INFO, "unknown", "readiness changed")
     ADMIN_DRAIN = ("svc.admin.drain", _AUDIT, _INFO, "success", "drain requested")
 
@@ -86,7 +85,7 @@ class Event(Enum):
         _SECURITY,
         _WARN,
         "failure",
-        "open connection closed, its peer would now be refused or credentials have ended",
+        "open connection closed, its peer is no longer allowed or credentials have ended",
     )
     CONNECTION_ABORTED = (
         "svc.proxy.connection.aborted",
@@ -121,7 +120,7 @@ class Event(Enum):
         _SECURITY,
         _WARN,
         "unknown",
-        "every verified identity of the trust domain is let in",
+        "every verified identity of the trust domain is allowed",
     )
     POLICY_LOADED = ("svc.proxy.policy.loaded", _AUDIT, _INFO, "success", "policy loaded")
     UPSTREAM_FAILED = ("svc.proxy.upstream.failed", _OPERATIONAL, _WARN, "failure", "upstream failed")
@@ -130,27 +129,45 @@ class Event(Enum):
     DRAIN_FINISHED = ("svc.proxy.drain.finished", _OPERATIONAL, _INFO, "success", "drained")
 
     GENERATION_ISSUED = ("svc.notary.generation.issued", _OPERATIONAL, _INFO, "success", "new credentials in use")
-    IDENTITY_ENDED = ("svc.notary.identity.ended", _SECURITY, _ERROR, "failure", "the identity and its use have ended")
+    IDENTITY_ENDED = (
+        "svc.notary.identity.ended",
+        _SECURITY,
+        _ERROR,
+        "failure",
+        "the identity has expired or was withdrawn and is no longer used",
+    )
     GENERATION_FAILED = ("svc.notary.generation.failed", _OPERATIONAL, _ERROR, "failure", "no new credentials")
     RECORD_FAILED = ("svc.notary.record.failed", _OPERATIONAL, _ERROR, "failure", "record not written")
-    NOTARY_OVERLOADED = ("svc.notary.overloaded", _OPERATIONAL, _WARN, "failure", "notary refused work")
+    NOTARY_OVERLOADED = (
+        "svc.notary.overloaded",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "notary refused records, its limits are reached",
+    )
     PROFILE_WEAK = ("svc.notary.profile.weak", _SECURITY, _WARN, "unknown", "signatures are not quantum-safe")
 
     STORE_OPENED = ("svc.store.opened", _OPERATIONAL, _INFO, "success", "notary database opened")
     STORE_CLOSED = ("svc.store.closed", _OPERATIONAL, _INFO, "success", "notary database closed")
     STORE_FAILED = ("svc.store.failed", _OPERATIONAL, _ERROR, "failure", "notary database failed")
-    STORE_READ_ONLY = ("svc.store.read_only", _OPERATIONAL, _ERROR, "failure", "notary database takes no new records")
-    STORE_WRITABLE = ("svc.store.writable", _OPERATIONAL, _INFO, "success", "notary database takes records again")
+    STORE_READ_ONLY = (
+        "svc.store.read_only",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "notary database is read-only, no new records",
+    )
+    STORE_WRITABLE = ("svc.store.writable", _OPERATIONAL, _INFO, "success", "notary database is writable again")
     STORE_DAMAGED = ("svc.store.damaged", _OPERATIONAL, _ERROR, "failure", "notary database is damaged")
-    STORE_SET_ASIDE = ("svc.store.set_aside", _AUDIT, _ERROR, "failure", "damaged notary database set aside")
+    STORE_SET_ASIDE = ("svc.store.set_aside", _AUDIT, _ERROR, "failure", "damaged notary database quarantined")
     STORE_LIES_ASIDE = (
         "svc.store.lies_aside",
         _OPERATIONAL,
         _WARN,
         "unknown",
-        "older records are in databases that were set aside",
+        "older records are in quarantined databases",
     )
-    STORE_PRUNED = ("svc.store.pruned", _OPERATIONAL, _INFO, "success", "old records forgotten")
+    STORE_PRUNED = ("svc.store.pruned", _OPERATIONAL, _INFO, "success", "old records deleted")
 
     SOURCE_CONNECTED = ("svc.workload.source.connected", _OPERATIONAL, _INFO, "success", "Workload API connected")
     SOURCE_STALE = ("svc.workload.source.stale", _OPERATIONAL, _WARN, "failure", "Workload API not reachable")
@@ -160,7 +177,7 @@ class Event(Enum):
         _SECURITY,
         _WARN,
         "failure",
-        "the identity was withdrawn and has ended",
+        "the identity was withdrawn and is no longer used",
     )
     IDENTITY_CHANGED = ("svc.workload.identity.changed", _SECURITY, _WARN, "unknown", "another identity than before")
     BUNDLE_UPDATED = ("svc.workload.bundle.updated", _SECURITY, _INFO, "success", "new trust bundle")
@@ -191,7 +208,7 @@ class Event(Enum):
 
     BROKER_CLIENT_REFUSED = ("svc.broker.client.refused", _SECURITY, _WARN, "failure", "client not admitted")
     BROKER_CLIENT_BROKEN = ("svc.broker.client.broken", _SECURITY, _WARN, "failure", "connection of a client ended")
-    BROKER_ACCESS_DENIED = ("svc.broker.access.denied", _SECURITY, _WARN, "failure", "no rule of access allows it")
+    BROKER_ACCESS_DENIED = ("svc.broker.access.denied", _SECURITY, _WARN, "failure", "no access rule allows it")
     BROKER_CERTIFICATE_RENEWED = (
         "svc.broker.certificate.renewed",
         _SECURITY,
@@ -213,7 +230,7 @@ class Event(Enum):
         _OPERATIONAL,
         _ERROR,
         "failure",
-        "ended before everything was durable",
+        "stopped before everything was durable",
     )
     BROKER_STORE_FAILED = ("svc.broker.store.failed", _OPERATIONAL, _ERROR, "failure", "broker's database failed")
     BROKER_STORE_REFUSES = (
@@ -221,33 +238,39 @@ class Event(Enum):
         _OPERATIONAL,
         _ERROR,
         "failure",
-        "nothing new is taken that must last",
+        "messages and sessions that must be stored are refused",
     )
-    BROKER_STORE_ACCEPTS = ("svc.broker.store.accepts", _OPERATIONAL, _INFO, "success", "what must last is taken again")
+    BROKER_STORE_ACCEPTS = (
+        "svc.broker.store.accepts",
+        _OPERATIONAL,
+        _INFO,
+        "success",
+        "messages and sessions are stored again",
+    )
     BROKER_STORE_DAMAGED = ("svc.broker.store.damaged", _OPERATIONAL, _ERROR, "failure", "broker's database is damaged")
     BROKER_STORE_SET_ASIDE = (
         "svc.broker.store.set_aside",
         _AUDIT,
         _ERROR,
         "failure",
-        "damaged database of the broker set aside",
+        "damaged database of the broker quarantined",
     )
     BROKER_STORE_LIES_ASIDE = (
         "svc.broker.store.lies_aside",
         _OPERATIONAL,
         _WARN,
         "unknown",
-        "older sessions are in databases that were set aside",
+        "older sessions are in quarantined databases",
     )
 
     AUTHORITY_STARTED = ("svc.authority.started", _OPERATIONAL, _INFO, "success", "authority serves")
-    AUTHORITY_KEYS_LOADED = ("svc.authority.keys.loaded", _AUDIT, _INFO, "success", "keys of before are used again")
+    AUTHORITY_KEYS_LOADED = ("svc.authority.keys.loaded", _AUDIT, _INFO, "success", "existing keys loaded")
     AUTHORITY_KEYS_BEGUN = (
         "svc.authority.keys.begun",
         _AUDIT,
         _WARN,
         "success",
-        "there were no keys: new ones are made",
+        "no keys found, new keys generated",
     )
     AUTHORITY_SVID_ISSUED = ("svc.authority.svid.issued", _AUDIT, _INFO, "success", "SVID issued")
     AUTHORITY_PQ_LEAF_ISSUED = ("svc.authority.pq_leaf.issued", _AUDIT, _INFO, "success", "post-quantum leaf issued")
@@ -259,7 +282,9 @@ class Event(Enum):
     AUTHORITY_ROTATED = ("svc.authority.rotated", _AUDIT, _INFO, "success", "signing keys rotated")
     AUTHORITY_FEDERATED = ("svc.authority.federated", _AUDIT, _INFO, "success", "foreign trust bundle loaded")
 
-    def __init__(self, event_name: str, category: Category, severity: Severity, outcome: Outcome, message: str) -> None:
+    def __init__(
+        self, event_name: str, category: Category, severity: Severity, outcome: EventOutcome, message: str
+    ) -> None:
         self.event_name = event_name
         self.category = category
         self.severity = severity

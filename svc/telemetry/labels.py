@@ -1,8 +1,8 @@
 """
-The values that metric labels can take.
+The values of metric labels.
 
-Every label of a metric has a closed set of values, whatever a peer sends: this module owns these sets, and
-docs/telemetry.md names the event behind each value. What is outside of its set is counted as ``other``.
+Every label has a closed set of values, whatever a peer sends; other values are counted as ``other``.
+docs/telemetry.md names the event behind each value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Level = Literal["workload", "logRequest", "signRequest"]
 LEVELS: Final[tuple[Level, ...]] = ("workload", "logRequest", "signRequest")
 OTHER: Final = "other"
 
-#: What ends a connection of a client.
+#: What closed a connection of a client.
 Cause = Literal[
     "client",
     "application",
@@ -48,7 +48,7 @@ Cause = Literal[
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
-#: Why the proxy itself ends a connection to a peer that it could keep.
+#: Why the proxy closes an open connection to a peer.
 UpstreamCause = Literal["peer_expired", "credentials_expired", "reauthorization", "identity_withdrawn"]
 UPSTREAM_CAUSES: Final[tuple[UpstreamCause, ...]] = get_args(UpstreamCause)
 
@@ -65,7 +65,7 @@ TLS_GROUPS: Final = {
     "secp384r1": False,
 }
 
-#: What can be wrong with the SVID of a peer; the words of ``svc.identity.errors``.
+#: Reasons for which the SVID of a peer is invalid, as in ``svc.identity.errors``.
 SVID_REASONS: Final = frozenset(
     (
         "svid_malformed",
@@ -101,7 +101,7 @@ HANDSHAKE_REASONS: Final[dict[Role, frozenset[str]]] = {
     "client": SVID_REASONS | _TLS_REASONS | {"identity_unexpected", "credentials_expired", "own_svid_refused"},
 }
 
-#: What the notary database can refuse: (operation, entity).
+#: Failed operations of the notary database: (operation, entity).
 DB_ERRORS: Final = (
     ("init", "db"),
     ("put", "certificate_blob"),
@@ -115,7 +115,7 @@ DB_ERRORS: Final = (
     ("close", "db"),
 )
 
-#: Whose fault a denial was that is counted but not logged by itself.
+#: The kinds of denials that are counted but not logged one by one.
 DENIALS: Final = ("svid_invalid", "policy_deny", "handshake", "limit", "request", "upstream", "notary")
 _LIMITS: Final = frozenset(
     (
@@ -134,45 +134,15 @@ _LIMITS: Final = frozenset(
 )
 _HANDSHAKE: Final = frozenset().union(*HANDSHAKE_REASONS.values()) - SVID_REASONS - _LIMITS
 _GROUPS_BY_FOLDED: Final = {name.lower(): name for name in TLS_GROUPS}
-_METHODS_BY_OCTETS: Final = {name.encode("ascii"): name for name in HTTP_METHODS}
 
 
 def tls_group(name: str) -> str:
-    """
-    Bound the name of a key exchange group.
-
-    Args:
-        name: as the TLS library reports it, in any case.
-
-    Returns:
-        The name in the spelling of :data:`TLS_GROUPS`, or ``other``.
-    """
+    """The group in the spelling of :data:`TLS_GROUPS`, or ``other``; ``name`` may be in any case."""
     return _GROUPS_BY_FOLDED.get(name.lower(), OTHER)
 
 
-def http_method(method: bytes) -> str:
-    """
-    Bound the method of a request.
-
-    Args:
-        method: as it stands on the wire; methods are case-sensitive (RFC 9110, section 9.1).
-
-    Returns:
-        The method, or ``other``.
-    """
-    return _METHODS_BY_OCTETS.get(method, OTHER)
-
-
 def denial(reason: str) -> str:
-    """
-    Bound the reason of a denial to whose fault it was.
-
-    Args:
-        reason: the precise reason, as the log has it.
-
-    Returns:
-        One of :data:`DENIALS`; what is nobody else's is the request's.
-    """
+    """The one of :data:`DENIALS` that a precise reason belongs to; unknown reasons belong to the request."""
     if reason in SVID_REASONS or reason in ("svid_invalid", "certificate_missing"):
         return "svid_invalid"
     if reason in ("policy_deny", "identity_unexpected"):

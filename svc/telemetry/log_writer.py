@@ -1,43 +1,40 @@
 """
-The way of log lines out of the process, which never holds the process up.
+Writes log lines in a thread, so that the process never waits for a reader of its log or for a disk.
 
-A reader that stops reading, a terminal that is paused and a disk that is full stop a thread and nothing else: what
-waits is bounded, what does not fit is counted, and one line says how many are missing as soon as lines can be written
-again. No line is ever cut in two. Owns the thread and the bound; must not know what a line says.
+Waiting lines are bounded; lines beyond the bound are counted, and one line reports how many are missing as soon as
+lines can be written again. No line is ever cut in two.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-#: Octets of lines that may wait: a thousand long records, or some minutes of an access log.
+#: Octets of waiting lines: a thousand long records, or some minutes of an access log.
 MAX_WAITING: Final = 1024 * 1024
-#: Seconds between two attempts to write to what takes nothing.
+#: Seconds between two attempts to write to a descriptor that accepts nothing.
 RETRY_SECONDS: Final = 0.5
-#: Seconds that the end of the process waits for lines to be written.
+#: Seconds that the exit of the process waits for lines to be written.
 FLUSH_SECONDS: Final = 2.0
 _BATCH: Final = 64 * 1024
 
 
 class LogWriter:
     """
-    Writes lines to a descriptor in the order in which they came.
+    Writes lines to a descriptor in order.
 
-    Until :meth:`start` the caller's own thread writes, since ``twistd`` forks in between.
+    Until :meth:`start` the calling thread writes, since ``twistd`` forks in between.
 
     Args:
-        descriptor: where lines go; stays open.
-        missing: makes the line that says how many are missing.
-        limit: the most octets of lines that wait.
-        retry: seconds between two attempts to write to what takes nothing.
+        descriptor: stays open.
+        missing: makes the line that reports how many lines are missing.
+        limit: octets of waiting lines.
+        retry: seconds between two attempts to write to a descriptor that accepts nothing.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class LogWriter:
         self._changed = threading.Condition()
         self._lines: deque[bytes] = deque()
         self._waiting = 0
-        #: What is left of lines whose writing has begun.
+        #: The unwritten part of lines whose writing has begun.
         self._rest: memoryview = memoryview(b"")
         self._dropped = 0
         self._idle = True
@@ -64,7 +61,7 @@ class LogWriter:
 
     @property
     def dropped(self) -> int:
-        """How many lines were dropped and not told of yet."""
+        """How many lines were dropped and are not reported yet."""
         return self._dropped
 
     def start(self) -> None:
@@ -74,13 +71,7 @@ class LogWriter:
             self._thread.start()
 
     def write(self, line: bytes) -> None:
-        """
-        Take a line.
-
-        Args:
-            line: a whole one; dropped and counted where too much waits, or where the number of those that were dropped
-                before has not been told yet.
-        """
+        """Write a whole line, or drop it where too much waits or earlier dropped lines are not reported yet."""
         with self._changed:
             if self._dropped or self._waiting + len(line) > self._limit:
                 self._dropped += 1
@@ -93,15 +84,7 @@ class LogWriter:
             self._drain()
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
-        """
-        Wait until everything is written.
-
-        Args:
-            seconds: the longest wait.
-
-        Returns:
-            Whether it is.
-        """
+        """Wait until everything is written; False if it is not after ``seconds``."""
         if self._thread is None:
             return self._drain()
         with self._changed:
@@ -115,8 +98,8 @@ class LogWriter:
                 self._pause()
 
     def _drain(self) -> bool:
-        """Write what waits; tells whether nothing is left."""
-        # A collected object may log in the middle of a line: its line comes after it.
+        """Write what waits; False if something is left."""
+        # The destructor of a collected object may log while a line is written: that line is written after it.
         if not self._draining.acquire(blocking=False):
             return False
         try:
@@ -132,7 +115,7 @@ class LogWriter:
             self._draining.release()
 
     def _next(self) -> memoryview:
-        """Take what is to be written next: the rest of what was begun, further lines, or how many are missing."""
+        """What to write next: the rest of what was begun, waiting lines, or the report of missing ones."""
         if self._rest:
             data, self._rest = self._rest, memoryview(b"")
             return data
@@ -151,7 +134,7 @@ class LogWriter:
         return memoryview(self._missing(missing) if missing else b"".join(batch))
 
     def _pause(self) -> None:
-        """Wait until another attempt is worth it; a descriptor that would have blocked tells when."""
+        """Wait until another attempt may succeed: until a blocking descriptor is writable, at most ``retry``."""
         poll = select.poll()
         try:
             poll.register(self._descriptor, select.POLLOUT)
@@ -159,38 +142,5 @@ class LogWriter:
         except OSError:
             ready = []
         if ready:
-            # Writable and yet refused: the disk is full, or nobody reads any more.
+            # Writable and yet refused: the disk is full, or the reader has closed the pipe.
             time.sleep(self._retry)
-
-
-def open_standard_descriptors() -> None:
-    """
-    Give ``/dev/null`` to standard descriptors that are closed; called before anything else opens a file.
-
-    Otherwise a socket or a database could get the number 1, and what is meant for standard output would be written to
-    it.
-    """
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            # The lowest number that is free: those below it are open by now.
-            os.open(os.devnull, os.O_RDWR)
-
-
-def take_standard_output() -> int:
-    """
-    Keep standard output for records alone.
-
-    Whatever writes to descriptor 1 past Python's ``sys.stdout``, and whatever is printed before the log begins, goes to
-    standard error from then on.
-
-    Returns:
-        A descriptor of the true standard output that nobody else knows.
-    """
-    if sys.stdout is not None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-    own = os.dup(1)
-    os.dup2(2, 1)
-    return own

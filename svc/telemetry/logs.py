@@ -1,11 +1,8 @@
 """
-Where log records are emitted and written.
+Emits and writes log records.
 
-``emit`` is how our code says that something happened; an observer turns it, and every line of Twisted and the
-libraries, into one line of JSON or text. Under ``twistd`` the service at the top of the application is a
-:class:`LoggedService`, so that nothing but records reaches standard output.
-
-Packages below this one do not import it: they log through Twisted's logger with the keywords ``svc_event`` (a
+``emit`` logs a registered event; :class:`RecordObserver` turns it, and every log event of Twisted and the libraries,
+into one line of JSON or text. Packages below this one log through Twisted's logger with the keywords ``svc_event`` (a
 registered name), ``svc_fields`` and ``svc_attributes``.
 """
 
@@ -22,7 +19,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError, printable
-from svc.telemetry.events import Event, Outcome, Severity
+from svc.telemetry.events import Event, EventOutcome, Severity
+from svc.telemetry.log_limits import EventLimiter
 from svc.telemetry.records import (
     FORMAT,
     KEY_ATTRIBUTES,
@@ -36,9 +34,8 @@ from svc.telemetry.records import (
     Record,
     RecordBuilder,
     Value,
-    told,
+    scalar_text,
 )
-from svc.telemetry.repeats import EventLimiter
 
 LogFormat = Literal["json", "text"]
 
@@ -57,7 +54,7 @@ def emit(
     event: Event,
     *,
     severity: Severity | None = None,
-    outcome: Outcome | None = None,
+    outcome: EventOutcome | None = None,
     message: str | None = None,
     reason: str | None = None,
     detail_reason: str | None = None,
@@ -73,25 +70,19 @@ def emit(
     attributes: Mapping[str, Value] | None = None,
 ) -> None:
     """
-    Say that something happened.
+    Log an event.
 
     Args:
-        log: the emitting class's or module's logger.
-        event: what happened.
         severity: where it differs from the event's usual one.
         outcome: where it differs from the event's usual one.
-        message: a sentence in place of the event's own.
-        reason: the word that the metric of this event has as label value.
+        message: replaces the event's own sentence.
+        reason: the reason as the metric of this event has it.
         detail_reason: the precise reason, ``SvcError.reason``.
         detail: the sentence of the error.
         spiffe_id: own identity, where it is not the process's.
-        peer_spiffe_id: identity of the other side.
-        claimed_spiffe_id: what a certificate of the other side names that was not verified.
+        claimed_spiffe_id: the identity in a certificate of the peer that was not verified.
         namespace: where it is not the process's.
-        user: who tried what an audit record tells of: the verified identity of a caller.
-        trace_id: W3C trace id.
-        span_id: W3C span id.
-        failure: what was raised.
+        user: the verified identity whose action an audit record reports.
         attributes: further facts, at most 32; never header values, bodies, tokens or keys.
     """
     given = {
@@ -124,7 +115,7 @@ def emit(
 
 
 class _Sentence:
-    """An event as a line of a program's own log, put together only where somebody reads it."""
+    """An event as a line of text, formatted only when it is read."""
 
     __slots__ = ("_event", "_facts", "_fields")
 
@@ -136,23 +127,20 @@ class _Sentence:
     def __str__(self) -> str:
         shown = {name: self._fields[name] for name in _SHOWN if name in self._fields} | dict(self._facts)
         head = printable(self._fields.get("message") or self._event.message, MAX_MESSAGE)
-        texts = ((name, value if isinstance(value, str) else told(value)) for name, value in shown.items())
+        texts = ((name, value if isinstance(value, str) else scalar_text(value)) for name, value in shown.items())
         return " ".join([head, *(f"{name}={_quoted(printable(text, MAX_VALUE))}" for name, text in texts)])
 
 
 @implementer(ILogObserver)
 class RecordObserver:
     """
-    Writes one line for each log event that is severe enough.
+    Writes one line for each log event of at least the severity ``minimum``.
 
     Args:
-        line: makes a line of a log event.
-        builder: judges severities.
         write: takes a whole line; raises OSError where it cannot be written.
-        minimum: the least severity that is written.
 
     Attributes:
-        dropped: how many lines could not be written since one could.
+        dropped: lines that could not be written since the last one that could.
     """
 
     def __init__(
@@ -171,21 +159,10 @@ class RecordObserver:
         self.dropped = 0
 
     def describe(self, origin: Origin) -> None:
-        """
-        Say more of where the records come from, once it is known.
-
-        Args:
-            origin: what the records tell from now on.
-        """
+        """Replace the origin of the records, once more of it is available."""
         self._builder.origin = origin
 
     def __call__(self, event: LogEvent) -> None:
-        """
-        Write the event's line.
-
-        Args:
-            event: a log event of Twisted's logger.
-        """
         if self._builder.severity(event) < self._minimum:
             return
         admitted = self._limiter.admit(event)
@@ -198,7 +175,7 @@ class RecordObserver:
                 self.dropped = 0
             self._write(self._line(admitted))
         except OSError:
-            # A log that cannot be written must not stop what it tells of; the next line says how many are missing.
+            # A log that cannot be written must not stop the process; the next line reports how many are missing.
             self.dropped += 1
 
 
@@ -212,18 +189,11 @@ def log_observer(
     random: Callable[[int], bytes] = os.urandom,
 ) -> RecordObserver:
     """
-    Make the observer of a process.
+    Make the observer of a process, which writes to ``stream``, or to standard output as it is now.
 
     Args:
-        origin: where the records come from.
         log_format: ``json`` for schema svc.log/1, ``text`` for people.
-        stream: where lines go; standard output as it is now where None is given.
-        minimum: the least severity that is written.
-        stacktraces: whether failures carry their traceback.
         random: gives random octets for event ids.
-
-    Returns:
-        The observer.
     """
     builder = RecordBuilder(origin, random=random, stacktraces=stacktraces)
     line = builder.line if log_format == "json" else lambda event: text_line(builder.build(event))
@@ -232,13 +202,7 @@ def log_observer(
 
 def text_line(record: Record) -> bytes:
     """
-    Write a record for people.
-
-    Args:
-        record: as :meth:`svc.telemetry.records.RecordBuilder.build` gives it.
-
-    Returns:
-        One line of UTF-8: time, severity, message, then ``name=value``; lines of a traceback follow indented.
+    A record as one line of UTF-8 for people: time, severity, message, ``name=value``; a traceback follows indented.
     """
     attributes = record.get("attributes")
     shown: dict[str, object] = {name: record[name] for name in _SHOWN if name in record}
@@ -262,15 +226,7 @@ def _quoted(value: object) -> str:
 
 
 def missing_event(count: int) -> LogEvent:
-    """
-    Make the event that says that lines are missing.
-
-    Args:
-        count: how many.
-
-    Returns:
-        A log event of Twisted's logger.
-    """
+    """The log event that reports how many lines are missing."""
     return {
         KEY_EVENT: Event.LOGS_DROPPED,
         KEY_SEVERITY: Event.LOGS_DROPPED.severity,
@@ -287,27 +243,18 @@ def _whole_lines(stream: BinaryIO) -> Callable[[bytes], None]:
     return write
 
 
-def log_reload(log: Logger, event: Event, **said: Any) -> None:
+def log_reload(log: Logger, event: Event, **fields: Any) -> None:
     """
     Log a reload twice: as an administrative action in the audit chain, and as an operational event.
 
-    Args:
-        log: the emitting class's logger.
-        event: ``CONFIG_LOADED`` or ``CONFIG_REJECTED``.
-        said: more that :func:`emit` takes; a ``failure`` is in the audit record alone.
+    ``fields`` are passed to :func:`emit`; a ``failure`` is in the audit record only.
     """
-    emit(log, event, **said)
-    said.pop("failure", None)
-    emit(log, Event.CONFIG_RELOADED, severity=event.severity, outcome=event.outcome, message=event.message, **said)
+    emit(log, event, **fields)
+    fields.pop("failure", None)
+    emit(log, Event.CONFIG_RELOADED, severity=event.severity, outcome=event.outcome, message=event.message, **fields)
 
 
 def log_reload_refused(log: Logger, error: SvcError) -> None:
-    """
-    Log a reload that was refused, with every problem of the configuration.
-
-    Args:
-        log: the emitting class's logger.
-        error: why; with ``problems`` where there are several.
-    """
+    """Log a reload that was refused, with every problem of the configuration."""
     problems = "; ".join(str(each) for each in getattr(error, "problems", ())) or str(error)
     log_reload(log, Event.CONFIG_REJECTED, detail_reason=error.reason, detail=problems)

@@ -1,102 +1,214 @@
 """
 The metrics of the proxy.
 
-Hands out children that are resolved once: :meth:`ProxyMetrics.listener` gives an object for a listener whose attributes
-are counters ready to move. Also observes the store, whose errors and commits it counts.
+The children of each family are resolved once, for a listener or a notary, so that no request looks up labels. All
+series exist from the start, at zero: a rate includes its first event, and nothing that a peer sends adds a series.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Final
+from typing import Protocol as Structural
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from svc.telemetry.children import ListenerMetrics, NotaryMetrics
-from svc.telemetry.families import ConnectionFamilies, NotaryFamilies, TlsFamilies, WorkloadFamilies
-from svc.telemetry.labels import DB_ERRORS, DENIALS, Direction, NotaryProtocol, Protocol, denial
+from svc.telemetry.labels import (
+    CAUSES,
+    DB_ERRORS,
+    DENIALS,
+    HANDSHAKE_REASONS,
+    HTTP_METHODS,
+    LEVELS,
+    OTHER,
+    TLS_GROUPS,
+    UPSTREAM_CAUSES,
+    Cause,
+    Direction,
+    Level,
+    NotaryProtocol,
+    Protocol,
+    Role,
+    UpstreamCause,
+    denial,
+    tls_group,
+)
+from svc.telemetry.unlocked import UnlockedCount, UnlockedCounter, UnlockedDurations, UnlockedHistogram
 
-#: SPIFFE IDs and the instants at which their SVIDs expire, read at each scrape.
+_HANDSHAKE_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_REQUEST_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_COMMIT_BUCKETS: Final = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+#: Reasons for which a listener's configuration refuses a verified peer.
+_UNWANTED: Final = frozenset(("identity_unexpected", "policy_deny"))
+
+
+class HandshakeEvidence(Structural):
+    """The part of :class:`svc.transport.evidence.PeerEvidence` that is counted; the transport is not imported here."""
+
+    @property
+    def group(self) -> str:
+        """The key exchange group, as the TLS library spells it."""
+
+
+class NotaryMetrics:
+    """
+    The counters of one protocol's notary.
+
+    Attributes:
+        records_failed: includes those refused because the notary cannot write.
+        lookups: durations of requests for statements and receipts.
+    """
+
+    def __init__(self, families: _NotaryFamilies, protocol: NotaryProtocol) -> None:
+        self.records_written: Final[Counter] = families.records.labels("success", protocol)
+        self.records_failed: Final[Counter] = families.records.labels("error", protocol)
+        self.level: Final[dict[Level, UnlockedCount]] = {level: families.levels.labels(level) for level in LEVELS}
+        self.lookups: Final[UnlockedDurations] = families.lookups.labels()
+
+
+class ListenerMetrics:
+    """
+    The counters of one listener.
+
+    Each connection is counted once as ``succeeded``, ``auth_failed`` or ``failed``: here for handshakes, limits and
+    unreachable peers, else by the listener.
+
+    Attributes:
+        role: the TLS role of this side: ``server`` inbound, ``client`` outbound.
+        auth_failed: connections refused for the identity of their peer.
+        bytes_received: application octets from clients.
+        bytes_sent: application octets to backends.
+        auth_allowed: allowed requests inbound, verified peers outbound.
+    """
+
+    def __init__(
+        self, connections: _ConnectionFamilies, tls: _TlsFamilies, protocol: Protocol, direction: Direction
+    ) -> None:
+        self.protocol: Final = protocol
+        self.direction: Final = direction
+        self.role: Final[Role] = "server" if direction == "inbound" else "client"
+        self.active: Final[Gauge] = connections.active.labels(protocol, direction)
+        self.succeeded: Final[Counter] = connections.connections.labels(protocol, direction, "success")
+        self.auth_failed: Final[Counter] = connections.connections.labels(protocol, direction, "auth_failed")
+        self.failed: Final[Counter] = connections.connections.labels(protocol, direction, "error")
+        self.bytes_received: Final[Counter] = connections.received.labels(protocol)
+        self.bytes_sent: Final[Counter] = connections.sent.labels(protocol)
+        decisions = connections.decisions
+        self.auth_allowed: Final[UnlockedCount] = decisions.labels("allowed", "ok", protocol, self.role)
+        self.denied_svid: Final[UnlockedCount] = decisions.labels("denied", "svid_invalid", protocol, self.role)
+        self.denied_policy: Final[UnlockedCount] = decisions.labels("denied", "policy_deny", protocol, self.role)
+        self._handshake: Histogram = tls.handshakes.labels(protocol, self.role)
+        self._groups = {
+            name: tls.tls_connections.labels(protocol, self.role, name, "true" if post_quantum else "false")
+            for name, post_quantum in (*TLS_GROUPS.items(), (OTHER, False))
+        }
+        self._failures = {
+            reason: tls.handshake_failures.labels(self.role, reason) for reason in HANDSHAKE_REASONS[self.role]
+        }
+        self._closed: dict[str, Counter] = {cause: connections.closed.labels(protocol, cause) for cause in CAUSES}
+        self._upstream_closed = {
+            cause: connections.upstream_closed.labels(protocol, cause) for cause in UPSTREAM_CAUSES
+        }
+        self._other_methods: UnlockedDurations = connections.requests.labels(protocol, OTHER)
+        self._methods: dict[bytes, UnlockedDurations] = {
+            name.encode("ascii"): connections.requests.labels(protocol, name) for name in HTTP_METHODS
+        }
+
+    def request_duration(self, method: bytes) -> UnlockedDurations:
+        """The histogram of a method as it is on the wire; unregistered methods share one."""
+        return self._methods.get(method, self._other_methods)
+
+    def closed(self, cause: Cause) -> None:
+        """Count a connection of a client that was closed."""
+        self._closed[cause].inc()
+
+    def upstream_closed(self, cause: UpstreamCause) -> None:
+        """Count a connection to a peer that was closed for the credentials of one side."""
+        self._upstream_closed[cause].inc()
+
+    def upstream_unreachable(self) -> None:
+        """Count a peer that could not be reached; an application behind an inbound listener is not counted."""
+        if self.direction == "outbound":
+            self.failed.inc()
+
+    def upstream_accepted(self) -> None:
+        """Count a connection whose peer accepted the SVID of this side."""
+        self.succeeded.inc()
+
+    def handshake_done(self, role: Role, seconds: float, evidence: HandshakeEvidence) -> None:
+        """Observe a finished handshake; ``seconds`` includes the verification of the SVID."""
+        self._handshake.observe(seconds)
+        self._groups[tls_group(evidence.group)].inc()
+        if self.role == "client":
+            # Inbound the decision is made for each request.
+            self.auth_allowed.inc()
+
+    def handshake_failed(self, role: Role, reason: str, detail: str, address: str, alert: str) -> None:
+        """
+        Count a failed handshake, its connection and, where the peer's identity was refused, the decision.
+
+        ``detail`` is the precise reason below ``reason``, or empty.
+        """
+        word = detail if reason == "svid_invalid" else reason
+        (self._failures.get(word) or self._failures[OTHER]).inc()
+        if reason == "svid_invalid":
+            self.auth_failed.inc()
+            self.denied_svid.inc()
+        elif reason in _UNWANTED:
+            self.auth_failed.inc()
+            self.denied_policy.inc()
+        else:
+            self.failed.inc()
+        if self.role == "server":
+            self.closed("handshake")
+
+    def connection_refused(self, reason: str, address: str) -> None:
+        """Count a connection that was closed before its handshake by the limit ``reason``."""
+        self.failed.inc()
+        (self._closed.get(reason) or self._closed[OTHER]).inc()
+
+
+#: SPIFFE IDs and the times at which their SVIDs expire, read at each scrape.
 SvidExpiries = Callable[[], Iterable[tuple[str, datetime]]]
 
 
 class ProxyMetrics:
-    """
-    All families of the proxy in one registry.
-
-    Every series is there from the start, at zero: a rate sees its first event, and nothing that a peer sends adds one.
-
-    Args:
-        registry: where the families are registered; a process has one, a test makes its own.
-        notary: whether there is a notary; without one its families are not shown, so that nobody is alerted by them.
-    """
+    """All families of the proxy; without ``notary`` its families are not shown, so that no alert matches them."""
 
     def __init__(self, registry: CollectorRegistry, *, notary: bool = True) -> None:
         self._registry = registry
-        self._connections = ConnectionFamilies(registry)
-        self._tls = TlsFamilies(registry)
-        self._notary = NotaryFamilies(registry if notary else CollectorRegistry())
-        self._workload = WorkloadFamilies(registry)
+        self._connections = _ConnectionFamilies(registry)
+        self._tls = _TlsFamilies(registry)
+        self._notary = _NotaryFamilies(registry if notary else CollectorRegistry())
+        self._workload = _WorkloadFamilies(registry)
         self._db_errors = {pair: self._notary.db_errors.labels(*pair) for pair in DB_ERRORS}
         self._suppressed = {word: self._connections.suppressed.labels(word) for word in DENIALS}
         self._expiries: _SvidExpiryCollector | None = None
 
     def listener(self, protocol: Protocol, direction: Direction) -> ListenerMetrics:
-        """
-        Resolve what a listener moves.
-
-        Args:
-            protocol: what the listener speaks.
-            direction: ``inbound`` makes the TLS role ``server``, ``outbound`` makes it ``client``.
-
-        Returns:
-            The resolved children; listeners of one protocol and direction share their series.
-        """
+        """The children of a listener; listeners of one protocol and direction share their series."""
         return ListenerMetrics(self._connections, self._tls, protocol, direction)
 
     def notary(self, protocol: NotaryProtocol) -> NotaryMetrics:
-        """
-        Resolve what the notary of a protocol moves.
-
-        Args:
-            protocol: a protocol whose exchanges can be recorded.
-
-        Returns:
-            The resolved children.
-        """
         return NotaryMetrics(self._notary, protocol)
 
     def denial_suppressed(self, reason: str, count: int) -> None:
-        """
-        Count denials that were not logged one by one.
-
-        Args:
-            reason: the precise reason that they share.
-            count: how many.
-        """
+        """Count denials of one precise reason that were not logged one by one."""
         self._suppressed[denial(reason)].inc(count)
 
     def watch_svids(self, expiries: SvidExpiries) -> None:
-        """
-        Show when the current SVIDs expire, read anew at each scrape.
-
-        Args:
-            expiries: gives SPIFFE IDs with the ends of their SVIDs; called at each scrape.
-        """
+        """Show when the current SVIDs expire; replaces an earlier source."""
         if self._expiries is not None:
             self._registry.unregister(self._expiries)
         self._expiries = _SvidExpiryCollector(expiries)
         self._registry.register(self._expiries)
 
     def watch_workload_api(self, last_contact: Callable[[], datetime | None]) -> None:
-        """
-        Show when the Workload API was last there, read anew at each scrape.
-
-        Args:
-            last_contact: gives the instant, None for never; called at each scrape.
-        """
+        """Show when the Workload API was last connected; ``last_contact`` is called at each scrape."""
 
         def seconds() -> float:
             instant = last_contact()
@@ -104,36 +216,144 @@ class ProxyMetrics:
 
         self._workload.last_contact.set_function(seconds)
 
-    # What a store reports: svc.store.interface.StoreObserver.
+    # svc.store.interface.StoreObserver
 
     def db_error(self, op: str, entity: str) -> None:
-        """
-        Count an error of the notary database.
-
-        Args:
-            op: ``put``, ``get``, ``init`` or ``close``.
-            entity: ``certificate_blob``, ``workload_statement``, ``receipt`` or ``db``.
-        """
         (self._db_errors.get((op, entity)) or self._db_errors[op, "db"]).inc()
 
     def committed(self, count: int, seconds: float) -> None:
-        """
-        Observe a group commit.
-
-        Args:
-            count: records in the group.
-            seconds: how long the commit took.
-        """
         self._notary.commit_seconds.observe(seconds)
 
     def writable_changed(self, writable: bool) -> None:
-        """
-        Show whether the store takes new records.
-
-        Args:
-            writable: as the store says.
-        """
         self._notary.writable.set(1 if writable else 0)
+
+
+class _ConnectionFamilies:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connections: Final = Counter(
+            "svc_proxy_connections",
+            "Connections by how they ended up.",
+            ("protocol", "direction", "result"),
+            registry=registry,
+        )
+        self.active: Final = Gauge(
+            "svc_proxy_active_connections", "Open connections.", ("protocol", "direction"), registry=registry
+        )
+        self.received: Final = Counter(
+            "svc_proxy_bytes_received",
+            "Application octets received from clients.",
+            ("protocol",),
+            registry=registry,
+        )
+        self.sent: Final = Counter(
+            "svc_proxy_bytes_sent",
+            "Application octets forwarded to backends.",
+            ("protocol",),
+            registry=registry,
+        )
+        self.closed: Final = Counter(
+            "svc_proxy_connections_closed",
+            "Connections closed, by what ended them.",
+            ("protocol", "cause"),
+            registry=registry,
+        )
+        self.upstream_closed: Final = Counter(
+            "svc_proxy_upstream_connections_closed",
+            "Connections to peers that the proxy closed for the credentials of one side.",
+            ("protocol", "cause"),
+            registry=registry,
+        )
+        self.requests: Final = UnlockedHistogram(
+            "svc_proxy_request_duration_seconds",
+            "Time from the head of a request to the last octet of its response.",
+            ("protocol", "http_method"),
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self.decisions: Final = UnlockedCounter(
+            "svc_proxy_auth_decisions",
+            "Authorization decisions.",
+            ("result", "reason", "protocol", "role"),
+            registry=registry,
+        )
+        self.suppressed: Final = Counter(
+            "svc_proxy_denial_logs_suppressed",
+            "Denials counted but not logged one by one.",
+            ("reason",),
+            registry=registry,
+        )
+
+
+class _TlsFamilies:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.handshakes: Final = Histogram(
+            "svc_proxy_tls_handshake_duration_seconds",
+            "Time of mTLS handshakes, validation of the SVID included.",
+            ("protocol", "role"),
+            buckets=_HANDSHAKE_BUCKETS,
+            registry=registry,
+        )
+        self.handshake_failures: Final = Counter(
+            "svc_proxy_tls_handshake_failures",
+            "mTLS handshakes that failed, by the precise reason.",
+            ("role", "reason"),
+            registry=registry,
+        )
+        self.tls_connections: Final = Counter(
+            "svc_proxy_tls_connections",
+            "Finished mTLS handshakes by key exchange group.",
+            ("protocol", "role", "group", "post_quantum"),
+            registry=registry,
+        )
+
+
+class _WorkloadFamilies:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.last_contact: Final = Gauge(
+            "svc_proxy_workload_api_last_contact_timestamp_seconds",
+            "When the Workload API was last there, in seconds since 1970-01-01 UTC; 0 for never.",
+            registry=registry,
+        )
+
+
+class _NotaryFamilies:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.records: Final = Counter(
+            "svc_proxy_notary_records",
+            "Records written by the notary.",
+            ("result", "protocol"),
+            registry=registry,
+        )
+        self.lookups: Final = UnlockedHistogram(
+            "svc_proxy_notary_lookup_duration_seconds",
+            "Time of requests for statements and receipts, which the notary answers itself.",
+            (),
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self.levels: Final = UnlockedCounter(
+            "svc_proxy_notary_level",
+            "Exchanges by the notarization level in force.",
+            ("level",),
+            registry=registry,
+        )
+        self.db_errors: Final = Counter(
+            "svc_proxy_notary_db_errors",
+            "Errors of the notary database.",
+            ("op", "entity"),
+            registry=registry,
+        )
+        self.commit_seconds: Final = Histogram(
+            "svc_proxy_notary_commit_duration_seconds",
+            "Time of durable group commits of the notary database.",
+            buckets=_COMMIT_BUCKETS,
+            registry=registry,
+        )
+        self.writable: Final = Gauge(
+            "svc_proxy_notary_writable",
+            "1 while new records can be promised a place, else 0.",
+            registry=registry,
+        )
 
 
 class _SvidExpiryCollector(Collector):

@@ -1,8 +1,8 @@
 """
-Log records of schema ``svc.log/1``.
+Log records of schema ``svc.log/1`` (``docs/schemas/svc.log.1.json``).
 
-Turns a Twisted log event into one record and a record into one line. Owns the members, their limits and the escaping;
-must not know where lines go. The schema stands in ``docs/schemas/svc.log.1.json``.
+Converts a log event of Twisted into one record, and a record into one line. Owns the members, their limits and the
+escaping.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEY_FIELDS: Final = "svc_fields"
 KEY_ATTRIBUTES: Final = "svc_attributes"
 KEY_SENTENCE: Final = "svc_sentence"
 FORMAT: Final = "{svc_sentence}"
-"""What our events are for other observers than ours; the record is made of the event itself."""
+#: The format of our events for other observers; records are built from the event itself.
 KEY_SEVERITY: Final = "svc_severity"
 
 Value = str | int | float | bool | None
@@ -56,11 +56,11 @@ _TEXT_FIELDS: Final = (
 )
 _STACK: Final = "exception.stacktrace"
 _RUNTIME: Final = (Event.RUNTIME_MESSAGE, Event.RUNTIME_FAILURE)
-#: What Twisted says for each connection of a client, at level info.
-_CHATTER: Final = ("Starting factory {factory!r}", "Stopping factory {factory!r}")
+#: Formats that Twisted logs for each connection of a client, at level info.
+_DEBUG_FORMATS: Final = ("Starting factory {factory!r}", "Stopping factory {factory!r}")
 #: What Twisted logs for each port, by the name of a class; ``svc.proxy.listener.opened`` names listener and address.
-_PORT_CHATTER: Final = re.compile(r"\S+(?: \(\w+\))? starting on \S+|\([A-Z]+ Port \S+ Closed\)")
-#: Last parts of attribute names that would hold what a log must never hold.
+_PORT_MESSAGE: Final = re.compile(r"\S+(?: \(\w+\))? starting on \S+|\([A-Z]+ Port \S+ Closed\)")
+#: Last parts of the names of attributes whose values are never logged.
 _NEVER: Final = frozenset(
     (
         "authorization",
@@ -80,7 +80,7 @@ _SEVERITIES: Final = (
     (LogLevel.debug, Severity.DEBUG),
     (LogLevel.warn, Severity.WARN),
     (LogLevel.error, Severity.ERROR),
-    # Twisted's word for any failure that nobody awaited; the process goes on.
+    # Twisted's level for unhandled failures, after which the process continues.
     (LogLevel.critical, Severity.ERROR),
 )
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -89,15 +89,14 @@ _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 @dataclass(frozen=True)
 class Origin:
     """
-    Where records come from.
+    What emits the records.
 
-    Args:
+    Attributes:
         component: ``proxy``, ``authority``, ``broker``, ``svc``.
-        version: the version of the program.
-        namespace: Kubernetes namespace of the process.
-        pod: Kubernetes pod of the process.
-        node: Kubernetes node of the process.
-        spiffe_id: gives the current SPIFFE ID of the process, or None while it has none.
+        namespace: the Kubernetes namespace of the process.
+        pod: the Kubernetes pod of the process.
+        node: the Kubernetes node of the process.
+        spiffe_id: gives the current SPIFFE ID of the process; None while it has none.
     """
 
     component: str
@@ -110,12 +109,14 @@ class Origin:
 
 class RecordBuilder:
     """
-    Builds records and, for the category audit, chains them: each carries a counter and the hash of the line before.
+    Builds records, and chains those of the category audit: each has a counter and the hash of the one before it.
 
     Args:
-        origin: where the records come from; can be replaced when more of it is known.
-        random: gives that many random octets; for event ids.
-        stacktraces: whether failures carry their traceback.
+        random: gives that many random octets, for event ids.
+        stacktraces: whether failures include their traceback.
+
+    Attributes:
+        origin: can be replaced when more of it is available.
     """
 
     def __init__(self, origin: Origin, *, random: Callable[[int], bytes], stacktraces: bool = False) -> None:
@@ -126,40 +127,27 @@ class RecordBuilder:
         self._audit_hash: str | None = None
 
     def severity(self, event: LogEvent) -> Severity:
-        """
-        Judge the severity of a log event without building its record.
-
-        Args:
-            event: a log event of Twisted's logger.
-
-        Returns:
-            The severity that the record will carry.
-        """
+        """The severity that the record of an event will have."""
         given = event.get(KEY_SEVERITY)
         if isinstance(given, Severity):
             return given
         kind = _kind(event)
         if kind not in _RUNTIME:
             return kind.severity
-        said = event.get("log_format")
-        if type(said) is str and (said in _CHATTER or _is_port_chatter(said, event)):
+        format_ = event.get("log_format")
+        if type(format_) is str and (format_ in _DEBUG_FORMATS or _is_port_message(format_, event)):
             return Severity.DEBUG
-        said = event.get("log_level")
-        level = next((severity for each, severity in _SEVERITIES if each is said), Severity.INFO)
+        given = event.get("log_level")
+        level = next((severity for each, severity in _SEVERITIES if each is given), Severity.INFO)
         if _is_error(event) and level < Severity.ERROR:
             return Severity.ERROR
         return level
 
     def build(self, event: LogEvent) -> Record:
         """
-        Build the record of a log event.
+        Build the record of a log event; each text in it is safe to print and within its limit.
 
-        Args:
-            event: a log event of Twisted's logger; one of our own has an :class:`Event` under ``svc_event``.
-
-        Returns:
-            The record, each text in it safe to print and within its limit. An event that no record can be made of gives
-            one that says so: what a log line holds must not decide whether there is one.
+        An event that cannot be converted, because of the objects in it, gives a record that reports this.
         """
         try:
             return self._built(event)
@@ -186,7 +174,9 @@ class RecordBuilder:
                 "outcome": fields.get("outcome") or kind.outcome,
                 "id": ulid(seconds, self._random(10)),
             },
-            "message": cut.text(fields.get("message") or (kind.message if ours else _spoken(event)), MAX_MESSAGE),
+            "message": cut.text(
+                fields.get("message") or (kind.message if ours else _library_message(event)), MAX_MESSAGE
+            ),
         }
         self._add_context(record, fields, cut)
         attributes = self._attributes(event, ours, cut)
@@ -198,13 +188,8 @@ class RecordBuilder:
 
     def line(self, event: LogEvent) -> bytes:
         """
-        Build the record of a log event as one line of JSON; links an audit record into the chain.
-
-        Args:
-            event: a log event of Twisted's logger.
-
-        Returns:
-            ASCII octets that end with the only line feed in them, at most :data:`MAX_RECORD`.
+        The record of a log event as one line of ASCII JSON, at most :data:`MAX_RECORD` octets; audit records are
+        chained.
         """
         record = self.build(event)
         if record["event"]["category"] != Category.AUDIT.value:  # type: ignore[index]
@@ -256,13 +241,9 @@ class RecordBuilder:
 
 def encode(record: Record) -> bytes:
     """
-    Write a record as JSON in ASCII, so that no character can end a line or move a cursor.
+    Encode a record as ASCII JSON without a line feed, shorter than :data:`MAX_RECORD`.
 
-    Args:
-        record: as :meth:`RecordBuilder.build` gives it.
-
-    Returns:
-        At most :data:`MAX_RECORD` - 1 octets without a line feed; what was too long is cut and marked ``truncated``.
+    What is too long is cut and marked ``truncated``. ASCII, so that no character can end a line or move a cursor.
     """
     data = _dump(record)
     for limit in (512, 128, 32):
@@ -276,14 +257,7 @@ def encode(record: Record) -> bytes:
 
 def ulid(seconds: float, random: bytes) -> str:
     """
-    Make an event id that sorts by time.
-
-    Args:
-        seconds: since 1970-01-01 UTC.
-        random: ten octets.
-
-    Returns:
-        26 characters of Crockford's base 32: 48 bits of milliseconds, 80 random bits.
+    An event id that sorts by time: 26 characters of Crockford's base 32 for 48 bits of milliseconds, 80 random bits.
     """
     milliseconds = max(0, round(seconds * 1_000_000)) // 1000 & (2**48 - 1)
     number = milliseconds << 80 | int.from_bytes(random[:10], "big")
@@ -291,39 +265,30 @@ def ulid(seconds: float, random: bytes) -> str:
 
 
 class _Cutter:
-    """Makes texts printable and remembers whether any had to be cut."""
+    """Makes texts printable and notes whether any was cut."""
 
     def __init__(self) -> None:
         self.happened = False
 
     def text(self, value: object, limit: int) -> str:
-        raw = value if isinstance(value, str) else told(value)
+        raw = value if isinstance(value, str) else scalar_text(value)
         if len(raw) > limit:
             self.happened = True
         return printable(raw, limit)
 
 
-def told(value: object) -> str:
-    """
-    Spell a value out for a log.
-
-    Args:
-        value: whatever was given as a fact.
-
-    Returns:
-        The text of a scalar. Of any other object, octets above all, the name of its type: its text may hold what no log
-        may hold.
-    """
+def scalar_text(value: object) -> str:
+    """The text of a scalar; of any other object the name of its type, since its text may be secret or unsafe."""
     scalar = _scalar(value)
     return f"<{type(value).__name__}>" if scalar is None else str(scalar)
 
 
 def _scalar(value: object) -> bool | int | float | str | None:
-    """Read a number as readers of JSON can hold it; None for what is none."""
+    """A bool or number that readers of JSON can represent; None for other objects."""
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):
-        # Of the type itself: a class of its own may say something else of itself.
+        # Not str(): a subclass may override it.
         number = int.__index__(value)
         return number if number.bit_length() < 64 else f"<integer of {number.bit_length()} bits>"
     if isinstance(value, float):
@@ -340,7 +305,7 @@ def _attribute(name: str, value: object, cut: _Cutter) -> Value:
 
 
 def _seconds(event: LogEvent) -> float:
-    """The time of an event; what is no time between 1970 and 9999 is the beginning of it."""
+    """The time of an event; 0 for what is not a time between 1970 and 9999."""
     given = event.get("log_time")
     return float(given) if isinstance(given, int | float) and 0 <= given < 253402300800 else 0.0
 
@@ -353,10 +318,10 @@ def _unbuildable(event: LogEvent, error: Exception) -> LogEvent:
     return {
         KEY_EVENT: Event.RUNTIME_FAILURE,
         KEY_SEVERITY: Event.RUNTIME_FAILURE.severity,
-        KEY_FIELDS: {"message": "an event that no record can be made of"},
+        KEY_FIELDS: {"message": "a log event could not be converted to a record"},
         KEY_ATTRIBUTES: attributes,
         "log_time": event.get("log_time"),
-        "log_text": "an event that no record can be made of",
+        "log_text": "a log event could not be converted to a record",
     }
 
 
@@ -369,9 +334,9 @@ def _kind(event: LogEvent) -> Event:
     return Event.RUNTIME_FAILURE if failed else Event.RUNTIME_MESSAGE
 
 
-def _is_port_chatter(format_: str, event: LogEvent) -> bool:
+def _is_port_message(format_: str, event: LogEvent) -> bool:
     text = event.get("log_text")
-    return format_ == "{log_text}" and type(text) is str and _PORT_CHATTER.fullmatch(text) is not None
+    return format_ == "{log_text}" and type(text) is str and _PORT_MESSAGE.fullmatch(text) is not None
 
 
 def _is_error(event: LogEvent) -> bool:
@@ -387,7 +352,7 @@ def _fields(event: LogEvent, ours: bool) -> Mapping[str, object]:
     return {**fields, "detail": formatEvent(event)}
 
 
-def _spoken(event: LogEvent) -> str:
+def _library_message(event: LogEvent) -> str:
     failure = _failure(event)
     if failure is not None and "log_text" in event:
         # The legacy logger has put the whole traceback into the text.

@@ -1,8 +1,8 @@
 """
-Families for what moves with every request: plain numbers, moved and read on the reactor's thread.
+Counters and histograms without locks, for what changes with every request.
 
-The client library guards each number with a lock and asks several questions before it moves one, which costs more than
-a request's parsing. These say the same to a scrape. Owns how the numbers are kept; knows no names and no labels.
+The counters of the client library take a lock for each change, which costs more than parsing a request. These give the
+same text to a scrape; they are changed and read on the reactor's thread only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 
 
 class UnlockedCount:
-    """One counter."""
+    """The counter of one combination of label values."""
 
     __slots__ = ("value",)
 
@@ -26,25 +26,11 @@ class UnlockedCount:
         self.value = 0
 
     def inc(self, amount: int = 1) -> None:
-        """
-        Count.
-
-        Args:
-            amount: how many; never negative.
-        """
         self.value += amount
 
 
 class UnlockedCounter(Collector):
-    """
-    A family of counters.
-
-    Args:
-        name: without ``_total``.
-        documentation: the help text.
-        labels: the names of the labels.
-        registry: where it is registered.
-    """
+    """A family of counters; ``name`` is without ``_total``."""
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], *, registry: CollectorRegistry) -> None:
         self._name: Final = name
@@ -54,23 +40,13 @@ class UnlockedCounter(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> UnlockedCount:
-        """
-        Find a counter.
-
-        Args:
-            values: of the labels, in order.
-
-        Returns:
-            The counter; always the same for the same values.
-        """
+        """The counter of these label values, the same object each time."""
         return self._children.setdefault(values, UnlockedCount())
 
     def describe(self) -> Iterable[Metric]:
-        """See the client library's ``Collector``."""
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
-        """See the client library's ``Collector``."""
         family = self._family()
         for values, child in self._children.items():
             family.add_metric(values, child.value)
@@ -81,43 +57,23 @@ class UnlockedCounter(Collector):
 
 
 class UnlockedDurations:
-    """
-    One histogram.
-
-    Args:
-        bounds: the upper bounds of its buckets, rising, without infinity.
-    """
+    """The histogram of one combination of label values."""
 
     __slots__ = ("_bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
-        #: Observations by bucket, the last being beyond all bounds.
+        #: Observations for each bucket; the last bucket has no upper bound.
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        """
-        Take an observation.
-
-        Args:
-            seconds: what was measured.
-        """
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.total += seconds
 
 
 class UnlockedHistogram(Collector):
-    """
-    A family of histograms.
-
-    Args:
-        name: of the family.
-        documentation: the help text.
-        labels: the names of the labels.
-        buckets: the upper bounds in seconds, rising, without infinity.
-        registry: where it is registered.
-    """
+    """A family of histograms; ``buckets`` are the upper bounds in seconds, ascending, without infinity."""
 
     def __init__(
         self,
@@ -136,23 +92,13 @@ class UnlockedHistogram(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> UnlockedDurations:
-        """
-        Find a histogram.
-
-        Args:
-            values: of the labels, in order.
-
-        Returns:
-            The histogram; always the same for the same values.
-        """
+        """The histogram of these label values, the same object each time."""
         return self._children.setdefault(values, UnlockedDurations(self._bounds))
 
     def describe(self) -> Iterable[Metric]:
-        """See the client library's ``Collector``."""
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
-        """See the client library's ``Collector``."""
         family = self._family()
         names = [*map(floatToGoString, self._bounds), "+Inf"]
         for values, child in self._children.items():

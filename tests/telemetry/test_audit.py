@@ -102,22 +102,22 @@ class ChainTests(SynchronousTestCase):
         self.assertEqual("the audit chain is broken in line 3: record 3 follows record 1", str(error))
         unchained = PAGE[2].replace(b'"audit":{', b'"other":{')
         error = self.assertRaises(AuditChainBroken, verify_audit_chain, [unchained])
-        self.assertIn("it has no place in the chain", str(error))
+        self.assertIn("it has no sequence number", str(error))
         odd = PAGE[0].replace(b'"seq":1', b'"seq":"1"')
         self.assertRaises(AuditChainBroken, verify_audit_chain, [odd])
 
     def test_unwritten(self) -> None:
-        """A gap that the process tells of is broken too, and the error says what it told of it, of this gap alone."""
-        told = log_of(Event.LOGS_DROPPED)[0].replace(b'"event"', b'"attributes":{"count":2},"event"')
+        """A gap that the process reports is an error too, which contains the reported count of this gap only."""
+        dropped = log_of(Event.LOGS_DROPPED)[0].replace(b'"event"', b'"attributes":{"count":2},"event"')
         words = "record 4 follows record 1; in between the process says that it could not write 4 lines"
-        for page in ([PAGE[0], told, told, PAGE[5]], [told, PAGE[0], told, b"{}\n", told, PAGE[5]]):
+        for page in ([PAGE[0], dropped, dropped, PAGE[5]], [dropped, PAGE[0], dropped, b"{}\n", dropped, PAGE[5]]):
             error = self.assertRaises(AuditChainBroken, verify_audit_chain, page)
             self.assertIn(words, str(error))
-        error = self.assertRaises(AuditChainBroken, verify_audit_chain, [told, PAGE[0], PAGE[5]])
+        error = self.assertRaises(AuditChainBroken, verify_audit_chain, [dropped, PAGE[0], PAGE[5]])
         self.assertTrue(str(error).endswith("record 4 follows record 1"), error)
 
     def test_odd_lines(self) -> None:
-        """What only resembles such a record tells of nothing, whatever it is."""
+        """A line that only resembles such a record is not counted."""
         name = b'"svc.runtime.logs_dropped"'
         for odd in (
             name,

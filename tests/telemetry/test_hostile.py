@@ -120,8 +120,8 @@ class HostileTests(SynchronousTestCase):
         event.pop(KEY_SEVERITY, None)
         self.written(event)
 
-    def test_it_is_told(self) -> None:
-        """An event that no record can be made of is not lost in silence: its kind and the trouble are named."""
+    def test_conversion_failure_is_reported(self) -> None:
+        """An event that cannot be converted gives a record with its kind and the exception."""
         fields = cast(Any, {"message": Hostile(), Hostile.__name__: 1})
         event = {KEY_EVENT: Event.LISTENER_FAILED, KEY_FIELDS: {"outcome": Hostile(), **fields}, "log_time": 1.0}
         record = json.loads(self.written(event))

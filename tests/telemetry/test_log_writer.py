@@ -1,4 +1,4 @@
-"""The way of lines out of the process: in order, whole, and never in the way of the process."""
+"""The log writer: lines are whole and in order, and the process never waits."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LogWriterTests(SynchronousTestCase):
         self.assertEqual([b"%d" % number for number in range(50)], self.read(50))
 
     def test_reader_stops(self) -> None:
-        """A pipe that is full holds nobody up; what does not fit is counted, told in its place, and all goes on."""
+        """A full pipe does not block the caller; lines that do not fit are counted and reported in their place."""
         os.write(self.writer, b"-" * (PIPE - 1) + b"\n")
         log_writer = self.log_writer(limit=1000)
         log_writer.start()
@@ -132,11 +132,11 @@ class LogWriterTests(SynchronousTestCase):
         """What is logged while a line is being written, as by an object that is collected then, comes after it."""
         inner: list[bytes] = [b"inner\n"]
 
-        def telling(count: int) -> bytes:
+        def report(count: int) -> bytes:
             while inner:
                 log_writer.write(inner.pop())
             return missing(count)
 
-        log_writer = LogWriter(self.writer, telling, limit=20)
+        log_writer = LogWriter(self.writer, report, limit=20)
         log_writer.write(b"x" * 30 + b"\n")
         self.assertEqual([b"missing 1", b"inner"], self.read(2))

@@ -183,13 +183,13 @@ class RecordTests(LogCase):
 
     def test_other_observers(self) -> None:
         """In a program's own log of Twisted an event is a sentence with its facts, each safe to print."""
-        told: list[str] = []
-        own = Logger(namespace="svc.test", observer=LogPublisher(lambda event: told.append(formatEvent(event))))
+        texts: list[str] = []
+        own = Logger(namespace="svc.test", observer=LogPublisher(lambda event: texts.append(formatEvent(event))))
         facts: dict[str, Any] = {"socket": "/run/x", "what": b"secret"}
         emit(own, Event.SOURCE_STALE, detail_reason="gone", detail="no {such}\nfile", attributes=facts)
         emit(own, Event.SOURCE_STALE, message="a sentence of its own")
         shown = r'Workload API not reachable detail_reason=gone detail="no {such}\x0afile" socket=/run/x what=<bytes>'
-        self.assertEqual([shown, "a sentence of its own"], told)
+        self.assertEqual([shown, "a sentence of its own"], texts)
 
     def test_own_record_without_the_sentence(self) -> None:
         """The sentence for other observers is no detail of the record."""
@@ -202,7 +202,7 @@ class RecordTests(LogCase):
         self.assertEqual("svc.runtime.message", self.record()["event"]["name"])
 
     def test_failure_without_traceback(self) -> None:
-        """A failure is told by type and message; its traceback only where that is configured."""
+        """A failure is logged by type and message; its traceback only where that is configured."""
         self.log.failure("it broke", Failure(ValueError("no\nway")))
         record = self.record()
         self.assertEqual(("svc.runtime.failure", "it broke"), (record["event"]["name"], record["message"]))

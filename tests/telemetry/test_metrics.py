@@ -23,7 +23,6 @@ from svc.telemetry.labels import (
     TLS_GROUPS,
     Role,
     denial,
-    http_method,
     tls_group,
 )
 from svc.telemetry.metrics import ProxyMetrics
@@ -228,6 +227,15 @@ class ListenerTests(MetricsCase):
         ):
             self.assertEqual(count, self.value(name, **labels), name)
 
+    def test_methods(self) -> None:
+        """Registered methods are counted under their names, case-sensitively; all others under ``other``."""
+        listener = self.metrics.listener("http", "inbound")
+        for octets in (*(name.encode() for name in HTTP_METHODS), b"", b"get", b"PROPFIND", b"\xff", b"GET "):
+            listener.request_duration(octets).observe(0.1)
+        for name, count in (*((name, 1) for name in HTTP_METHODS), (OTHER, 5)):
+            found = self.value("svc_proxy_request_duration_seconds_count", protocol="http", http_method=name)
+            self.assertEqual(count, found, name)
+
     def test_refused_connections(self) -> None:
         """A connection beyond a limit is an error closed by that limit."""
         self.metrics.listener("tcp", "inbound").connection_refused("connection_limit", "192.0.2.1:1")
@@ -282,13 +290,6 @@ class NotaryTests(MetricsCase):
 class LabelTests(SynchronousTestCase):
     """Closed sets, and the code that their words come from."""
 
-    def test_methods(self) -> None:
-        """Registered methods are themselves, case and all; everything else is other."""
-        for name in HTTP_METHODS:
-            self.assertEqual(name, http_method(name.encode()))
-        for octets in (b"", b"get", b"PROPFIND", b"\xff", b"GET "):
-            self.assertEqual(OTHER, http_method(octets))
-
     def test_groups(self) -> None:
         """Groups are those that a context agrees to, with their verdict, whatever case the library spells them in."""
         known = {iana_name(name): is_hybrid(name) for name in (*HYBRID_GROUPS, *CLASSICAL_GROUPS)}
@@ -322,7 +323,7 @@ class LabelTests(SynchronousTestCase):
         self.assertEqual(limits - words, set())
 
     def test_database(self) -> None:
-        """Every operation and every entity of a store can be told, and only those."""
+        """Every operation and every entity of a store has a label value, and only those."""
         self.assertEqual({op for op, _ in DB_ERRORS}, set(Operation.__args__))  # type: ignore[attr-defined]
         self.assertEqual({entity for _, entity in DB_ERRORS}, set(Entity.__args__))  # type: ignore[attr-defined]
 

@@ -27,7 +27,7 @@ from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
     from svc.proxy.notarizer import Ticket
-    from svc.telemetry.children import ListenerMetrics
+    from svc.telemetry.metrics import ListenerMetrics
 
 
 class VerifiedCaller:

@@ -23,7 +23,7 @@ from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.steps import StepObserver, unobserved
-from svc.telemetry.children import ListenerMetrics, NotaryMetrics
+from svc.telemetry.metrics import ListenerMetrics, NotaryMetrics
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import MessageLimits, RequestHead
 
