@@ -1,7 +1,7 @@
 """
-``bin/quickstart``: starts everything, makes one verified request, shows the result and removes what it made.
+``bin/quickstart``: starts everything, sends one verified request, shows the result and removes what it made.
 
-Owns what a person sees. An error is one line and a hint.
+Owns the output. An error is one line and a hint.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final
 
 from svc.errors import SvcError
 from svc.quickstart.processes import (
+    QuickstartError,
     Running,
     State,
     answers_tcp,
@@ -69,48 +70,14 @@ examples:
   bin/quickstart --keep; bin/quickstart --stop"""
 
 
-class PortTaken(SvcError):
-    """the port {port} on 127.0.0.1 is taken"""
-
-    reason = "port_taken"
-    hint = "give another one with --port, or stop what runs: bin/quickstart --stop"
-
-
-class UpstreamAbsent(SvcError):
-    """nothing answers at {upstream}"""
-
-    reason = "upstream_absent"
-    hint = "start your application first, or leave --upstream out to use the built-in one"
-
-
-class IdentityUnavailable(SvcError):
-    """the SPIRE agent at {socket} gives this user no identity: {what}"""
-
-    reason = "identity_unavailable"
-    hint = "is that the path of a running agent? then make a registration entry for uid {uid}"
-
-
-class RequestFailed(SvcError):
-    """svc curl ended with status {status}"""
-
-    reason = "request_failed"
-    hint = "what it wrote is above, and in {folder}"
-
-
 class Quickstart:
-    """
-    One run.
-
-    Args:
-        options: the parsed command line.
-        checkout: the folder of the project.
-    """
+    """One run, in the folder of the project."""
 
     def __init__(self, options: argparse.Namespace, checkout: Path) -> None:
         self._options = options
         self._state = State(checkout / _STATE)
         self._reports = checkout / _REPORTS
-        # Made by run(), inside what removes it.
+        # Created by run(), which removes it on every path.
         self._folder = Path(tempfile.gettempdir()).absolute() / f"svc-quickstart-{secrets.token_hex(4)}"
         self._pq_bundle = self._folder / "pq-bundle.json"
         self._processes: list[Running] = []
@@ -122,24 +89,18 @@ class Quickstart:
         self._admin = 0
 
     def run(self) -> None:
-        """
-        Do everything.
-
-        Raises:
-            SvcError: with what went wrong.
-        """
         keep = self._options.keep
         try:
             self._folder.mkdir(mode=0o700)
             self._demonstrate()
             if keep:
                 self._state.keep(self._folder, self._processes)
-                self._say(f"everything keeps running; configuration, logs and reports: {self._folder}")
-                self._say("end it with: bin/quickstart --stop (the folder stays until you remove it)")
+                self._report(f"everything keeps running; configuration, logs and reports: {self._folder}")
+                self._report("end it with: bin/quickstart --stop (the folder stays until you remove it)")
                 return
             self._reports.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(self._folder / _REPORTS.name, self._reports)
-            self._say(f"the whole reports: {self._reports}")
+            self._report(f"the whole reports: {self._reports}")
         except KeyboardInterrupt:
             self._end(remove=not keep)
             raise
@@ -147,10 +108,10 @@ class Quickstart:
             self._end(remove=False)
             raise
         self._end(remove=True)
-        self._say("stopped; --keep leaves everything running")
+        self._report("stopped; --keep leaves everything running")
 
     def _end(self, *, remove: bool) -> None:
-        """End the processes; remove the folder, or name it where something is in it."""
+        """Stop the processes; remove the folder, or name it if it is not empty."""
         with uninterrupted():
             for each in reversed(self._processes):
                 each.end()
@@ -160,12 +121,12 @@ class Quickstart:
             with contextlib.suppress(OSError):
                 self._folder.rmdir()
             if self._folder.exists():
-                self._say(f"stopped; logs and configuration are kept in {self._folder}")
+                self._report(f"stopped; logs and configuration are kept in {self._folder}")
 
     def _demonstrate(self) -> None:
         options = self._options
         if answers_tcp(options.port):
-            raise PortTaken(port=options.port)
+            raise QuickstartError("port_taken", port=options.port)
         if options.spire_socket is not None:
             # Before anything is started: without an identity nothing else can work.
             self._spire = Path(options.spire_socket.removeprefix("unix://")).absolute()
@@ -179,8 +140,8 @@ class Quickstart:
         if self._options.upstream is not None:
             address = HostPort.parse(self._options.upstream)
             if address.host in ("127.0.0.1", "localhost") and not answers_tcp(address.port):
-                raise UpstreamAbsent(upstream=address)
-            self._say(f"application: yours at {address}")
+                raise QuickstartError("upstream_absent", upstream=address)
+            self._report(f"application: yours at {address}")
             return str(address)
         files = self._folder / "www"
         files.mkdir()
@@ -193,11 +154,11 @@ class Quickstart:
             f"--path={files}",
         ]
         self._start("application", command).wait_until(lambda: answers_tcp(port), 20.0)
-        self._say(f"application: twisted.web serves {files} at 127.0.0.1:{port}, plain HTTP")
+        self._report(f"application: twisted.web serves {files} at 127.0.0.1:{port}, plain HTTP")
         return f"127.0.0.1:{port}"
 
     def _identities(self) -> str:
-        """Start an authority, or beside a SPIRE that is there only its post-quantum issuer."""
+        """Start the authority, or only its post-quantum issuer beside an existing SPIRE."""
         pq_socket = self._folder / "pq.sock"
         socket = self._folder / "agent.sock"
         settings: dict[str, object] = {"pqIssuer": {"socket": f"unix://{pq_socket}"}}
@@ -206,7 +167,7 @@ class Quickstart:
             socket = spire
             settings["trustDomain"] = self._trust_domain
             settings["workloadApi"] = f"unix://{socket}"
-            # The folder of SPIRE's socket is SPIRE's: the roots of the issuer lie beside its own socket.
+            # Not in the folder of SPIRE's socket, which belongs to SPIRE.
             settings["pqIssuer"] = {"socket": f"unix://{pq_socket}", "bundleFile": str(self._pq_bundle)}
         else:
             settings["trustDomain"] = self._trust_domain
@@ -216,7 +177,7 @@ class Quickstart:
         authority = self._start("authority", [*_twistd(), "svc-authority", "--config", str(config)])
         authority.wait_until(lambda: answers_unix(pq_socket) and answers_unix(socket), 30.0)
         what = "the SPIRE that is there, with a post-quantum issuer beside it" if spire else "svc-authority"
-        self._say(f"identities: trust domain {self._trust_domain} by {what}")
+        self._report(f"identities: trust domain {self._trust_domain} by {what}")
         return f"unix://{socket}"
 
     def _proxy(self, upstream: str, socket: str) -> None:
@@ -250,7 +211,7 @@ class Quickstart:
         )
         proxy = self._start("proxy", [*_twistd(), "svc-proxy", "--config", str(config)])
         proxy.wait_until(self._ready, 30.0)
-        self._say(f"proxy: svc-proxy terminates SPIFFE mTLS at 127.0.0.1:{options.port}")
+        self._report(f"proxy: svc-proxy terminates SPIFFE mTLS at 127.0.0.1:{options.port}")
 
     def _ready(self) -> bool:
         try:
@@ -265,7 +226,7 @@ class Quickstart:
         if self._spire is not None:
             command += ["--pq-bundle", str(self._pq_bundle)]
         command += [f"https://127.0.0.1:{self._options.port}/"]
-        self._say(f"request: bin/{' '.join(command)}\n")
+        self._report(f"request: bin/{' '.join(command)}\n")
         path = self._folder / _REPORTS.name
         # It may hold parts of headers and bodies.
         path.touch(mode=0o600)
@@ -274,9 +235,9 @@ class Quickstart:
         reports = path.read_text(errors="replace")
         if status != 0:
             print(reports, file=sys.stderr, flush=True)
-            raise RequestFailed(status=status, folder=self._folder)
+            raise QuickstartError("request_failed", status=status, folder=self._folder)
         print(f"\n{shortened(reports)}", file=sys.stderr, flush=True)
-        self._say("verified: the workload's statement and the receipt of this very request")
+        self._report("verified: the workload's statement and the receipt of this very request")
 
     def _start(self, name: str, command: list[str]) -> Running:
         with uninterrupted():
@@ -289,7 +250,7 @@ class Quickstart:
         path.write_text(json.dumps(settings, indent=2) + "\n")
         return path
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         print(f"quickstart {time.monotonic() - self._began:4.1f} s  {text}", file=sys.stderr, flush=True)
 
 
@@ -298,32 +259,24 @@ def _twistd() -> list[str]:
 
 
 def shortened(reports: str) -> str:
-    """
-    Keep the lines of the reports of ``svc curl`` that a first look needs.
-
-    Args:
-        reports: all that it wrote to standard error.
-
-    Returns:
-        Notices, titles and the chosen fields.
-    """
+    """The notices, titles and most important fields of the reports of ``svc curl``."""
     lines = reports.splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith(" ") or line.startswith(_SHOWN))
 
 
 def _own_identity(socket: Path) -> tuple[str, str]:
-    """Ask a running Workload API for the SPIFFE ID and the trust domain of this user."""
+    """Request the SPIFFE ID and the trust domain of this user from a running Workload API."""
     from spiffe import WorkloadApiClient
     from spiffe.errors import PySpiffeError
 
     if not answers_unix(socket):
         what = "nobody answers there" if socket.exists() else "no such file"
-        raise IdentityUnavailable(socket=socket, what=what, uid=os.geteuid())
+        raise QuickstartError("identity_unavailable", socket=socket, what=what, uid=os.geteuid())
     try:
         with WorkloadApiClient(f"unix://{socket}") as client:
             spiffe_id = client.fetch_x509_svid(timeout=10.0).spiffe_id
     except (PySpiffeError, OSError, ValueError) as error:
-        raise IdentityUnavailable(socket=socket, what=error, uid=os.geteuid()) from error
+        raise QuickstartError("identity_unavailable", socket=socket, what=error, uid=os.geteuid()) from error
     return str(spiffe_id), str(spiffe_id.trust_domain)
 
 
@@ -354,22 +307,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Run the quickstart.
-
-    Args:
-        arguments: the command line without the program.
-
-    Returns:
-        The exit status.
-    """
     options = _options(arguments)
     checkout = Path(os.environ.get("SVC_CHECKOUT", ".")).absolute()
     try:
         if options.stop:
             ended = State(checkout / _STATE).stop()
-            said = f"stopped {', '.join(ended)}" if ended else "nothing was running"
-            print(f"quickstart: {said}", file=sys.stderr)
+            result = f"stopped {', '.join(ended)}" if ended else "nothing was running"
+            print(f"quickstart: {result}", file=sys.stderr)
         else:
             raise_interrupts()
             Quickstart(options, checkout).run()

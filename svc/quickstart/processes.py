@@ -1,7 +1,7 @@
 """
-Processes that the quickstart starts, watches and ends.
+Processes that the quickstart starts, watches and stops.
 
-Owns their logs, and the file that remembers what is still running for ``--stop``.
+Owns their logs, and the file with what is still running for ``--stop``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,43 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final, TypedDict
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
 
 _END_SECONDS: Final = 10.0
 #: Above those of well-known services, below those that Linux gives to outgoing connections.
 _PORTS: Final = range(20_000, 32_000)
-_GIVEN: Final[set[int]] = set()
+_CHOSEN: Final[set[int]] = set()
 _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class QuickstartError(SvcError):
+    """the quickstart failed"""
+
+    reasons = {
+        "port_taken": Reason(
+            "the port {port} on 127.0.0.1 is taken",
+            "give another one with --port, or stop what runs: bin/quickstart --stop",
+        ),
+        "upstream_absent": Reason(
+            "nothing answers at {upstream}",
+            "start your application first, or leave --upstream out to use the built-in one",
+        ),
+        "identity_unavailable": Reason(
+            "the SPIRE agent at {socket} gives this user no identity: {what}",
+            "is that the path of a running agent? then make a registration entry for uid {uid}",
+        ),
+        "request_failed": Reason("svc curl ended with status {status}", "what it wrote is above, and in {folder}"),
+        "process_ended": Reason("{name} ended with status {status}: {last}", "the whole log is in {log}"),
+        "not_ready": Reason("{name} was not ready within {seconds} s: {last}", "the whole log is in {log}"),
+        "state_unreadable": Reason(
+            "the file {path} does not say what an earlier run left", "end the processes yourself and remove it"
+        ),
+    }
 
 
 def raise_interrupts() -> None:
     """Let SIGTERM and SIGHUP raise ``KeyboardInterrupt`` as SIGINT does; what is ignored (``nohup``) stays ignored."""
-    for number in _heeded():
+    for number in _not_ignored():
         signal.signal(number, signal.default_int_handler)
 
 
@@ -37,7 +62,7 @@ def raise_interrupts() -> None:
 def uninterrupted() -> Iterator[None]:
     """Hold interrupts back inside the block; one that arrived raises ``KeyboardInterrupt`` at its end."""
     arrived: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: arrived.append(number)) for number in _heeded()}
+    before = {number: signal.signal(number, lambda number, _frame: arrived.append(number)) for number in _not_ignored()}
     try:
         yield
     finally:
@@ -50,47 +75,19 @@ def uninterrupted() -> Iterator[None]:
 def run(command: Sequence[str], stderr: IO[bytes]) -> int:
     """Run a command without input and return its status; an interrupt at any moment kills it."""
     with contextlib.ExitStack() as stack:
-        # An interrupt inside Popen would leave a started process that nobody can end.
+        # An interrupt inside Popen would leave a started process without a reference to kill it by.
         with uninterrupted():
             process = stack.enter_context(subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stderr=stderr))
             stack.callback(process.kill)
         return process.wait()
 
 
-def _heeded() -> list[signal.Signals]:
+def _not_ignored() -> list[signal.Signals]:
     return [number for number in _INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-class ProcessEnded(SvcError):
-    """{name} ended with status {status}: {last}"""
-
-    reason = "process_ended"
-    hint = "the whole log is in {log}"
-
-
-class NotReady(SvcError):
-    """{name} was not ready within {seconds} s: {last}"""
-
-    reason = "not_ready"
-    hint = "the whole log is in {log}"
-
-
-class StateUnreadable(SvcError):
-    """the file {path} does not say what an earlier run left"""
-
-    reason = "state_unreadable"
-    hint = "end the processes yourself and remove it"
-
-
 class Running:
-    """
-    One started process.
-
-    Args:
-        name: what messages call it.
-        process: the process.
-        log: where it writes.
-    """
+    """One started process; messages name it ``name``."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
@@ -100,17 +97,7 @@ class Running:
 
     @classmethod
     def start(cls, name: str, command: Sequence[str], folder: Path) -> Running:
-        """
-        Start a process with its log in a folder.
-
-        Args:
-            name: what messages call it; also the name of the log.
-            command: the argument list.
-            folder: where it runs.
-
-        Returns:
-            The process.
-        """
+        """Start a process whose log is in ``folder``."""
         log = folder / f"{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -125,27 +112,23 @@ class Running:
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """
-        Wait for readiness.
-
-        Args:
-            ready: asks it.
-            seconds: the longest wait.
-
-        Raises:
-            ProcessEnded: it ended meanwhile.
-            NotReady: the time is over.
+        Wait until ``ready``; raises :class:`QuickstartError` if the process ends first or ``seconds`` have passed.
         """
         deadline = time.monotonic() + seconds
         while not ready():
             status = self._process.poll()
             if status is not None:
-                raise ProcessEnded(name=self.name, status=status, last=self._last_line(), log=self._log)
+                raise QuickstartError(
+                    "process_ended", name=self.name, status=status, last=self._last_line(), log=self._log
+                )
             if time.monotonic() > deadline:
-                raise NotReady(name=self.name, seconds=seconds, last=self._last_line(), log=self._log)
+                raise QuickstartError(
+                    "not_ready", name=self.name, seconds=seconds, last=self._last_line(), log=self._log
+                )
             time.sleep(0.05)
 
     def end(self) -> None:
-        """End it in order; by force after ten seconds."""
+        """Terminate the process; kill it after ten seconds."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -167,42 +150,21 @@ class Running:
 
 
 def answers_tcp(port: int) -> bool:
-    """
-    Ask whether something listens on a loopback port.
-
-    Args:
-        port: the port.
-
-    Returns:
-        True where a connection is accepted.
-    """
+    """Whether a loopback port accepts connections."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def answers_unix(path: Path) -> bool:
-    """
-    Ask whether something listens on a Unix socket.
-
-    Args:
-        path: the socket.
-
-    Returns:
-        True where a connection is accepted.
-    """
+    """Whether a Unix socket accepts connections."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(str(path)) == 0
 
 
 def free_port() -> int:
-    """
-    Find a loopback port that nobody uses and that the kernel gives to no outgoing connection.
-
-    Returns:
-        The port, which this process is given only once: whoever got it may not listen there yet.
-    """
+    """An unused loopback port that the kernel assigns to no outgoing connection; never the same one twice."""
     while True:
         port = secrets.choice(_PORTS)
         with socket.socket() as probe:
@@ -210,26 +172,20 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in _GIVEN:
-            _GIVEN.add(port)
+        if port not in _CHOSEN:
+            _CHOSEN.add(port)
             return port
 
 
 class Machine:
-    """The processes of this machine, as far as :class:`State` needs them."""
+    """Access to the processes of this machine; replaced in tests."""
 
-    #: Seconds that a process may take to end in order.
+    #: Seconds that a process may take to stop after SIGTERM.
     patience = _END_SECONDS
 
     def started(self, pid: int) -> str | None:
         """
-        Ask when a process started, which tells it from a later one with the same number.
-
-        Args:
-            pid: its number.
-
-        Returns:
-            The time as the kernel counts it; None where it is gone.
+        The start time of a process, which distinguishes it from a later one with the same number; None if it is gone.
         """
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -238,55 +194,26 @@ class Machine:
         return None if fields[0] == "Z" else fields[19]
 
     def signal(self, pid: int, number: signal.Signals) -> None:
-        """
-        Send a signal.
-
-        Args:
-            pid: the process; it may have ended a moment ago.
-            number: the signal.
-        """
+        """Send a signal to a process that may have ended already."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 class State:
-    """
-    Remembers what runs on after the quickstart.
-
-    Args:
-        path: the file.
-        machine: the processes of this machine.
-    """
+    """The file with the processes that keep running after the quickstart."""
 
     def __init__(self, path: Path, machine: Machine | None = None) -> None:
         self._path = path
         self._machine = machine or Machine()
 
     def keep(self, folder: Path, processes: Sequence[Running]) -> None:
-        """
-        Write down what runs, beside what an earlier run left.
-
-        Args:
-            folder: where its files are.
-            processes: the processes.
-
-        Raises:
-            StateUnreadable: the file of an earlier run cannot be understood.
-        """
+        """Add running processes to those of earlier runs."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         now = [{"name": each.name, "pid": each.pid, "started": self._machine.started(each.pid)} for each in processes]
         self._path.write_text(json.dumps({"folder": str(folder), "processes": [*self._alive(), *now]}))
 
     def stop(self) -> list[str]:
-        """
-        End what was written down, the last first.
-
-        Returns:
-            The names of the processes that were ended.
-
-        Raises:
-            StateUnreadable: the file cannot be understood.
-        """
+        """Stop the processes, the last one first; returns their names."""
         alive = self._alive()[::-1]
         for each in alive:
             self._machine.signal(each["pid"], signal.SIGTERM)
@@ -308,10 +235,10 @@ class State:
             kept: list[_Kept] = json.loads(text)["processes"]
             return [each for each in kept if self._runs(each)]
         except (ValueError, KeyError, TypeError) as error:
-            raise StateUnreadable(path=self._path) from error
+            raise QuickstartError("state_unreadable", path=self._path) from error
 
     def _runs(self, kept: _Kept) -> bool:
-        """Whether it is still this process, and not a later one with its number."""
+        """Whether the process runs, and not a later one with the same number."""
         return kept["started"] is not None and self._machine.started(kept["pid"]) == kept["started"]
 
 

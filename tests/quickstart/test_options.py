@@ -13,18 +13,18 @@ from svc.quickstart.__main__ import _options, main, shortened
 
 
 class OptionsTests(SynchronousTestCase):
-    """What is taken and what is refused."""
+    """Valid and invalid command lines."""
 
     def refused(self, *arguments: str) -> str:
-        """Assert that the command line is refused with status 2; the last line that is said."""
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
+        """Assert that the command line is refused with status 2; returns the last line of the output."""
+        output = io.StringIO()
+        with contextlib.redirect_stderr(output):
             error = self.assertRaises(SystemExit, _options, list(arguments))
         self.assertEqual(error.code, 2)
-        return said.getvalue().splitlines()[-1]
+        return output.getvalue().splitlines()[-1]
 
     def test_defaults(self) -> None:
-        """Without a word everything is built in, and ends."""
+        """Without options everything is built in, and is stopped at the end."""
         options = _options([])
         self.assertEqual(
             (options.upstream, options.spire_socket, options.port, options.keep, options.stop),
@@ -32,7 +32,7 @@ class OptionsTests(SynchronousTestCase):
         )
 
     def test_all(self) -> None:
-        """Each option has its place."""
+        """Each option is parsed."""
         options = _options(["--upstream", "[::1]:80", "--spire-socket", "/a.sock", "--port", "1", "--keep"])
         self.assertEqual(
             (options.upstream, options.spire_socket, options.port, options.keep), ("[::1]:80", "/a.sock", 1, True)
@@ -40,28 +40,30 @@ class OptionsTests(SynchronousTestCase):
 
     def test_upstream(self) -> None:
         """An application has a host and a port."""
-        said = self.refused("--upstream", "8080")
-        self.assertTrue(said.startswith("bin/quickstart: error: --upstream 8080: expected an address host:port"), said)
+        output = self.refused("--upstream", "8080")
+        self.assertTrue(
+            output.startswith("bin/quickstart: error: --upstream 8080: expected an address host:port"), output
+        )
         for text in (":8080", "web:0"):
-            said = self.refused("--upstream", text)
-            self.assertEqual(said, f"bin/quickstart: error: --upstream {text}: expected a host and a port above 0")
+            output = self.refused("--upstream", text)
+            self.assertEqual(output, f"bin/quickstart: error: --upstream {text}: expected a host and a port above 0")
 
     def test_port(self) -> None:
         """A port is a number that can be listened at."""
         for text in ("0", "65536", "-1"):
-            said = self.refused(f"--port={text}")
-            self.assertEqual(said, f"bin/quickstart: error: --port {text}: expected 1 to 65535")
+            output = self.refused(f"--port={text}")
+            self.assertEqual(output, f"bin/quickstart: error: --port {text}: expected 1 to 65535")
         self.assertIn("invalid int value", self.refused("--port", "https"))
 
     def test_unknown(self) -> None:
-        """A word that means nothing is refused, half a word too."""
+        """Unknown and abbreviated options are refused."""
         for word in ("--nothing", "--sto", "--upstrea=a:1"):
             self.assertTrue(self.refused(word).endswith(f"unrecognized arguments: {word}"))
 
     def test_help(self) -> None:
-        """The help says what stays behind, and fits a terminal."""
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
+        """The help names what is left behind, and fits a terminal."""
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
             error = self.assertRaises(SystemExit, _options, ["--help"])
         self.assertEqual(error.code, 0)
         for words in (
@@ -70,8 +72,8 @@ class OptionsTests(SynchronousTestCase):
             "the folder stays and is named",
             "8443",
         ):
-            self.assertIn(words, said.getvalue())
-        self.assertLessEqual(max(map(len, said.getvalue().splitlines())), 120)
+            self.assertIn(words, output.getvalue())
+        self.assertLessEqual(max(map(len, output.getvalue().splitlines())), 120)
 
 
 class ShortenedTests(SynchronousTestCase):
@@ -108,18 +110,18 @@ class StopTests(SynchronousTestCase):
         os.environ["SVC_CHECKOUT"] = str(self.checkout)
 
     def stop(self) -> tuple[int, str]:
-        """Status and what was said."""
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
+        """Status and what was output."""
+        output = io.StringIO()
+        with contextlib.redirect_stderr(output):
             status = main(["--stop"])
-        return status, said.getvalue()
+        return status, output.getvalue()
 
     def test_nothing_runs(self) -> None:
-        """Where nothing runs that is no failure."""
+        """That nothing runs is no failure."""
         self.assertEqual(self.stop(), (0, "quickstart: nothing was running\n"))
 
-    def test_only_strangers(self) -> None:
-        """A number of ours that belongs to another process by now is left alone."""
+    def test_number_reused(self) -> None:
+        """A process that now has the number of one of ours is not stopped."""
         folder = self.checkout / ".quickstart"
         folder.mkdir()
         (folder / "state.json").write_text(
@@ -128,15 +130,15 @@ class StopTests(SynchronousTestCase):
         self.assertEqual(self.stop(), (0, "quickstart: nothing was running\n"))
         self.assertFalse((folder / "state.json").exists())
 
-    def test_file_that_says_nothing(self) -> None:
-        """A file that cannot be understood is one line and a hint."""
+    def test_malformed_file(self) -> None:
+        """A malformed state file is one line and a hint."""
         folder = self.checkout / ".quickstart"
         folder.mkdir()
         (folder / "state.json").write_text("{")
-        status, said = self.stop()
+        status, output = self.stop()
         self.assertEqual(status, 1)
         self.assertEqual(
-            said,
+            output,
             f"quickstart: the file {folder / 'state.json'} does not say what an earlier run left\n"
             "            end the processes yourself and remove it\n",
         )

@@ -1,4 +1,4 @@
-"""What the quickstart remembers of processes that run on, and what it says of those that do not."""
+"""The state file of the quickstart, and its errors about processes that do not start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.quickstart.processes import Machine, NotReady, ProcessEnded, Running, State, StateUnreadable
+from svc.errors import SvcError
+from svc.quickstart.processes import Machine, Running, State
+from tests.refusals import assert_refused
 
 
 class FakeMachine(Machine):
@@ -115,13 +117,13 @@ class StateTests(SynchronousTestCase):
         self.assertEqual(self.state.stop(), ["proxy", "proxy"])
         self.assertEqual(self.machine.sent, [(12, signal.SIGTERM), (11, signal.SIGTERM)])
 
-    def test_file_that_says_nothing(self) -> None:
-        """A file that is none of ours ends nothing and is left alone."""
+    def test_malformed_file(self) -> None:
+        """A file of another format is an error; it stays unchanged and no process is stopped."""
         self.path.parent.mkdir(parents=True)
         for text in ("", "{", "[]", "{}", '{"processes": 1}', '{"processes": [{"pid": 10}]}', '{"processes": [1]}'):
             self.path.write_text(text)
-            self.assertRaises(StateUnreadable, self.state.stop)
-            self.assertRaises(StateUnreadable, self.keep, ("proxy", 11))
+            assert_refused(self, "state_unreadable", self.state.stop)
+            assert_refused(self, "state_unreadable", self.keep, ("proxy", 11))
             self.assertEqual((self.machine.sent, self.path.read_text()), ([], text))
 
 
@@ -129,7 +131,7 @@ class MachineTests(SynchronousTestCase):
     """The processes of this machine."""
 
     def test_started(self) -> None:
-        """A living process has one time of start; a number that nobody has, has none."""
+        """A running process has one start time; an unused number has none."""
         machine = Machine()
         own = machine.started(os.getpid())
         assert own is not None
@@ -138,7 +140,7 @@ class MachineTests(SynchronousTestCase):
         self.assertIsNone(machine.started(2**22 + 1))
 
     def test_signal(self) -> None:
-        """A living process gets its signal; one that ended a moment ago needs none, and that is no error."""
+        """A running process receives the signal; a process that has ended is no error."""
         got: list[int] = []
         self.addCleanup(
             signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, lambda number, _: got.append(number))
@@ -157,15 +159,14 @@ class RunningTests(SynchronousTestCase):
         self.log = Path(self.mktemp())
         self.log.write_text("")
 
-    def ended(self, *lines: str) -> ProcessEnded:
-        """Let a process end that wrote these lines."""
+    def ended(self, *lines: str) -> SvcError:
+        """The error of a process that wrote these lines and ended."""
         self.log.write_text("\n".join(lines))
-        error = self.assertRaises(ProcessEnded, running("proxy", 1, self.log, status=1).wait_until, lambda: False, 10.0)
-        assert isinstance(error, ProcessEnded)
-        return error
+        process = running("proxy", 1, self.log, status=1)
+        return assert_refused(self, "process_ended", process.wait_until, lambda: False, 10.0)
 
     def test_ready(self) -> None:
-        """Who is ready is asked once, and neither whether it ended nor whether the time is over."""
+        """A ready process is checked once, whether or not it has ended or the time has passed."""
         for process, seconds in (
             (running("proxy", 1, self.log, status=1), 10.0),
             (running("proxy", 1, self.log), -1.0),
@@ -175,15 +176,15 @@ class RunningTests(SynchronousTestCase):
             self.assertEqual([], answers)
 
     def test_ended(self) -> None:
-        """An end says name, status and the last word of the log; the hint says where the rest is."""
+        """The error contains name, status and the last line of the log; the hint names the log."""
         error = self.ended("first", "Traceback", "ValueError: no")
         self.assertEqual(str(error), "proxy ended with status 1: ValueError: no")
         self.assertEqual(error.advice(), f"the whole log is in {self.log}")
 
     def test_not_ready(self) -> None:
-        """A process that runs and is not ready in time is told as that."""
+        """A process that runs and is not ready in time is an error of its own."""
         process = running("proxy", 1, self.log)
-        error = self.assertRaises(NotReady, process.wait_until, lambda: False, -1.0)
+        error = assert_refused(self, "not_ready", process.wait_until, lambda: False, -1.0)
         self.assertEqual(str(error), "proxy was not ready within -1.0 s: it wrote nothing")
 
     def test_last_error_of_a_record(self) -> None:
@@ -199,16 +200,15 @@ class RunningTests(SynchronousTestCase):
         )
 
     def test_records_without_an_error(self) -> None:
-        """Without an error the last line is told as it is, bounded."""
+        """Without an error record the last line is shown, truncated."""
         line = json.dumps({"severity": "INFO", "message": "x" * 400})
         self.assertEqual(self.ended(line, "").evidence["last"], line[:300])
         self.assertEqual(self.ended("[1]").evidence["last"], "[1]")
         self.assertEqual(self.ended("", "  ").evidence["last"], "it wrote nothing")
 
     def test_no_text(self) -> None:
-        """A log that is no UTF-8 is told all the same."""
+        """A log that is not UTF-8 is shown with replacement characters."""
         self.log.write_bytes(b"caf\xe9")
-        error = self.assertRaises(
-            ProcessEnded, running("proxy", 1, self.log, status=-9).wait_until, lambda: False, 10.0
-        )
+        process = running("proxy", 1, self.log, status=-9)
+        error = assert_refused(self, "process_ended", process.wait_until, lambda: False, 10.0)
         self.assertEqual(str(error), "proxy ended with status -9: caf\ufffd")
