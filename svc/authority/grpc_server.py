@@ -58,7 +58,7 @@ class _AttestedProtocol(H2Protocol):
             process.close()
 
 
-class ConnectionLimits:
+class CallerLimits:
     """Limits open connections in ``total``, each of which costs a descriptor or two, and for each user."""
 
     def __init__(self, total: int = 2048, for_one_user: int = 512) -> None:
@@ -83,7 +83,7 @@ class ConnectionLimits:
 class AttestedServer(grpclib.server.Server):
     """The server; to be made while the event loop runs."""
 
-    def __init__(self, handlers: Collection[Any], limits: ConnectionLimits) -> None:
+    def __init__(self, handlers: Collection[Any], limits: CallerLimits) -> None:
         super().__init__(handlers)
         self.limits = limits
         self.transports: set[asyncio.BaseTransport] = set()

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.internet.unix import Port as UnixPort
 
 from svc.authority.domain import LocalDomain
-from svc.authority.grpc_server import AttestedServer, ConnectionLimits
+from svc.authority.grpc_server import AttestedServer, CallerLimits
 from svc.authority.socketfile import SocketFile, listen
 from svc.authority.workload_api import WorkloadApi
 from svc.identity.bundle import BundleSet
@@ -69,7 +69,7 @@ class WorkloadApiListener(Service):
 
     def _serve(self) -> None:
         if self._file is not None:
-            self._server = AttestedServer([self._api], ConnectionLimits())
+            self._server = AttestedServer([self._api], CallerLimits())
             asyncio.ensure_future(self._server.start(sock=self._file.socket))  # noqa: RUF006 - done within one turn
 
 

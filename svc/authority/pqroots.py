@@ -21,7 +21,7 @@ from svc.notary.pqissuer import PqIssuer
 LOST_ROOT_LIFETIME: Final = timedelta(hours=24)
 
 
-class PqRoots:
+class PqRootRing:
     """
     The PQ roots of one trust domain, and the PQ bundle with the roots of federated domains.
 

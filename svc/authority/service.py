@@ -22,7 +22,7 @@ from svc.authority.federation import WatchedFile, read_foreign, read_foreign_pq
 from svc.authority.keystore import KeyStore, StoredKeys
 from svc.authority.listeners import OwnIdentity, TlsListener, UnixListener, WorkloadApiListener
 from svc.authority.pqendpoint import Attest, PqService, TlsCaller, UnixCaller, listed, pq_site, registered
-from svc.authority.pqroots import PqRoots
+from svc.authority.pqroots import PqRootRing
 from svc.authority.publication import Publication
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
 from svc.authority.socketfile import check_free
@@ -70,7 +70,7 @@ class Authority(MultiService):
         self._registry = settings.registry
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
-        self._pq: PqRoots | None = None
+        self._pq: PqRootRing | None = None
         self._keys = None if settings.dataDir is None else KeyStore(settings.dataDir, settings.trustDomain)
         self._keys_loaded = False
         pq_path = settings.pq_bundle_path if self._has_pq else None
@@ -225,7 +225,7 @@ class Authority(MultiService):
         source.setServiceParent(self)
         return source
 
-    def _make_pq_roots(self) -> PqRoots | None:
+    def _make_pq_roots(self) -> PqRootRing | None:
         if not self._has_pq:
             return None
         settings, pq = self._settings, self._settings.pqIssuer or PqSettings()
@@ -233,7 +233,7 @@ class Authority(MultiService):
             before = read_pq_bundles(settings.pq_bundle_path)
         except PqFileMissing:
             before = PqBundles()
-        roots = PqRoots(
+        roots = PqRootRing(
             settings.trustDomain,
             before,
             ttl=timedelta(seconds=pq.rootTtl),

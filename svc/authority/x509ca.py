@@ -15,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from svc.authority.rotation import BACKDATE, KeyRing
 from svc.identity.algorithms import SvidPrivateKey, SvidPublicKey, key_algorithm
 from svc.identity.bundle import X509Bundle
+from svc.identity.rules import key_usage
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.svid import X509Svid
 
@@ -99,7 +100,7 @@ class X509Authority:
             .not_valid_before(now - BACKDATE)
             .not_valid_after(expires)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(key_usage(signs_certificates=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
             # X.509-SVID 3.2: the certificate of an authority should carry the trust domain itself, without a path.
             .add_extension(_uri_name(str(self.trust_domain.id)), critical=False)
@@ -121,7 +122,7 @@ def _leaf(
         .not_valid_before(not_before)
         .not_valid_after(not_after)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .add_extension(
@@ -145,17 +146,3 @@ def signing_hash(private_key: SvidPrivateKey) -> hashes.SHA256 | hashes.SHA384 |
 
 def _uri_name(uri: str) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )

@@ -112,7 +112,7 @@ class TlsSettings(Settings):
         return self
 
 
-class ListenerSettings(Settings):
+class BrokerListenerSettings(Settings):
     """One address to which clients connect."""
 
     name: ListenerName
@@ -152,7 +152,7 @@ class ListenerSettings(Settings):
         return self
 
 
-class LimitSettings(Settings):
+class BrokerLimitSettings(Settings):
     """The limits of packets, sessions, connections and the broker."""
 
     packet: Annotated[Size, Field(ge=1024, le=268_435_455)] = 1024 * 1024
@@ -220,11 +220,11 @@ class BrokerSettings(Settings):
     """`/metrics`; `"0"` or `""` disables."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_BROKER_ADMIN)
     """`/livez`, `/readyz`, `/config`; `"0"` or `""` disables. There is no authentication: keep it on loopback."""
-    limits: LimitSettings = Field(default_factory=LimitSettings)
+    limits: BrokerLimitSettings = Field(default_factory=BrokerLimitSettings)
     """Limits."""
     persistence: PersistenceSettings | None = None
     """Durable state; without it nothing survives a restart, retained messages and sessions included."""
-    listeners: Annotated[Items[ListenerSettings], Field(json_schema_extra={"minItems": 1})]
+    listeners: Annotated[Items[BrokerListenerSettings], Field(json_schema_extra={"minItems": 1})]
     """At least one. *Together*: names differ, addresses differ."""
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from svc.broker.message import Message
 from svc.wire.mqtt import QoS, Subscription, Version, Will
 
 
-class Stage(IntEnum):
+class DeliveryStage(IntEnum):
     """The stage of a delivery with QoS 1 or 2 (sections 4.3.2 and 4.3.3)."""
 
     #: Not sent yet.
@@ -36,7 +36,7 @@ class Delivery:
     retain: bool
     #: Those of the session's matching subscriptions.
     identifiers: tuple[int, ...] = ()
-    stage: Stage = Stage.QUEUED
+    stage: DeliveryStage = DeliveryStage.QUEUED
     #: Set from the stage ``SENT`` on.
     packet_id: int = 0
     #: Its row in the journal; 0 while it has none.

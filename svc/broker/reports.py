@@ -113,7 +113,7 @@ def _where(principal: Principal, client_id: str) -> dict[str, str | int | float 
     return found
 
 
-class StoreReports:
+class BrokerStoreReports:
     """
     Reports of the broker's database; a :class:`svc.broker.persistence.groups.JournalObserver`.
 
@@ -234,7 +234,7 @@ class BrokerMetrics(Collector):
     def __init__(
         self,
         hub: Hub,
-        store: StoreReports | None = None,
+        store: BrokerStoreReports | None = None,
         certificates: Callable[[], Sequence[tuple[str, datetime]]] = tuple,
         refusals: Counter[str] | None = None,
         last_contact: Callable[[], datetime | None] | None = None,
@@ -305,7 +305,7 @@ class BrokerMetrics(Collector):
             yield from _of_store(self._store)
 
 
-def _of_store(store: StoreReports) -> Iterable[Metric]:
+def _of_store(store: BrokerStoreReports) -> Iterable[Metric]:
     yield GaugeMetricFamily(
         "svc_broker_store_accepting", "1 while durable state is accepted, 0 while it is refused.", value=store.accepting
     )

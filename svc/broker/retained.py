@@ -18,8 +18,8 @@ NODE: Final = 250
 
 
 @dataclass(slots=True)
-class _Node:
-    children: dict[str, _Node] = field(default_factory=dict)
+class _TopicLevel:
+    children: dict[str, _TopicLevel] = field(default_factory=dict)
     message: Message | None = None
     number: int = 0
 
@@ -28,7 +28,7 @@ class RetainedMessages:
     """Retained messages by topic, at most ``limit`` of them and ``octets`` of memory."""
 
     def __init__(self, limit: int, octets: int) -> None:
-        self._root = _Node()
+        self._root = _TopicLevel()
         self._limit = limit
         self._octets_limit = octets
         self._count = 0
@@ -62,7 +62,7 @@ class RetainedMessages:
         if self._octets + more > self._octets_limit or (old is None and self._count >= self._limit):
             return False
         for level in missing:
-            child = node.children[level] = _Node()
+            child = node.children[level] = _TopicLevel()
             node = child
         self._stored += 1
         node.message, node.number = message, self._stored
@@ -72,7 +72,7 @@ class RetainedMessages:
 
     def get(self, topic: str) -> Message | None:
         """Return the message of a topic, or None."""
-        node: _Node | None = self._root
+        node: _TopicLevel | None = self._root
         for level in topic.split("/"):
             node = node.children.get(level) if node is not None else None
         return node.message if node is not None else None
@@ -128,7 +128,7 @@ class RetainedMessages:
             if level is not None:
                 steps.append((iter(self._children(node, level)), depth if level == "#" else depth + 1))
 
-    def _children(self, node: _Node, level: str) -> list[_Node]:
+    def _children(self, node: _TopicLevel, level: str) -> list[_TopicLevel]:
         if level not in ("+", "#"):
             child = node.children.get(level)
             return [] if child is None else [child]

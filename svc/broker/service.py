@@ -23,14 +23,14 @@ from twisted.python.failure import Failure
 from svc.broker.access import AllowAll, Guard, ListenerGuard, Rule, Rules
 from svc.broker.broker import Broker, anonymous, verified
 from svc.broker.certificates import CertificateRenewal
-from svc.broker.config import ANONYMOUS, BrokerSettings, LimitSettings, ListenerSettings, changed_rules
+from svc.broker.config import ANONYMOUS, BrokerLimitSettings, BrokerListenerSettings, BrokerSettings, changed_rules
 from svc.broker.connection import ConnectionLimits
 from svc.broker.hub import HubLimits
 from svc.broker.journal import RecoveredState
 from svc.broker.persistence.errors import PersistenceStuck
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
-from svc.broker.reports import BrokerMetrics, BrokerReports, StoreReports
+from svc.broker.reports import BrokerMetrics, BrokerReports, BrokerStoreReports
 from svc.broker.session import SessionLimits
 from svc.errors import SvcError
 from svc.identity import TrustDomain
@@ -67,7 +67,7 @@ STORE: Final = ("store",)
 SWEEP_EVERY: Final = 1.0
 
 
-def rules_of(settings: ListenerSettings) -> Guard:
+def rules_of(settings: BrokerListenerSettings) -> Guard:
     """Make the rules of a listener; without ``acl``, which only a plain loopback listener may omit, all is allowed."""
     if settings.acl is None:
         return AllowAll()
@@ -84,7 +84,7 @@ def rules_by_listener(settings: BrokerSettings) -> dict[str, Guard]:
     return {each.name: rules_of(each) for each in settings.listeners}
 
 
-def hub_limits(limits: LimitSettings) -> HubLimits:
+def hub_limits(limits: BrokerLimitSettings) -> HubLimits:
     """Make the limits of the core."""
     session = SessionLimits(limits.queued, limits.queuedOctets, limits.received, limits.subscriptions, limits.aliases)
     return HubLimits(
@@ -97,7 +97,7 @@ def hub_limits(limits: LimitSettings) -> HubLimits:
     )
 
 
-def connection_limits(limits: LimitSettings) -> ConnectionLimits:
+def connection_limits(limits: BrokerLimitSettings) -> ConnectionLimits:
     """Make the limits of connections."""
     packet = PacketLimits(limits.packet, limits.properties, limits.levels, limits.filters)
     return ConnectionLimits(packet, limits.connect, min(65_535, int(limits.keepAlive)))
@@ -143,7 +143,7 @@ class BrokerService(Service):
             *(STORE if persistence is not None else ()),
         )
         self._health = Health(shown, optional=(WORKLOAD_API, *STORE), now=utc_now)
-        self._store = None if persistence is None else StoreReports(self._health, persistence.path)
+        self._store = None if persistence is None else BrokerStoreReports(self._health, persistence.path)
         self._pages = MultiService()
         self._certificates = CertificateRenewal(reactor)
         self._certificates.setServiceParent(self._pages)
@@ -294,7 +294,7 @@ class BrokerService(Service):
         self._pages.startService()
         return registry
 
-    async def _open(self, broker: Broker, settings: ListenerSettings) -> None:
+    async def _open(self, broker: Broker, settings: BrokerListenerSettings) -> None:
         endpoint = self._endpoint(settings)
         who = verified if _is_spiffe(settings) else anonymous
         try:
@@ -308,7 +308,7 @@ class BrokerService(Service):
         attributes = {"listener": settings.name, "address": address_text(port.getHost())}
         emit(self.log, Event.LISTENER_OPENED, attributes=attributes)
 
-    def _endpoint(self, settings: ListenerSettings) -> IStreamServerEndpoint:
+    def _endpoint(self, settings: BrokerListenerSettings) -> IStreamServerEndpoint:
         address = TcpAddress(settings.listen.host, settings.listen.port)
         options: dict[str, Any] = {"connections": connection_limit(settings.connections), "observer": self._reports}
         tls = settings.tls
@@ -399,5 +399,5 @@ class BrokerService(Service):
         self.log.failure("a part of the broker could not be stopped in order", failure)
 
 
-def _is_spiffe(settings: ListenerSettings) -> bool:
+def _is_spiffe(settings: BrokerListenerSettings) -> bool:
     return settings.tls is not None and settings.tls.spiffe

@@ -39,7 +39,7 @@ from typing import Final
 from svc.broker.aliases import TopicAliases
 from svc.broker.client_sink import ClientSink, ConnectParameters
 from svc.broker.filters import SessionSubscriptions
-from svc.broker.journal import Delivery, Journal, SessionRecord, Stage
+from svc.broker.journal import Delivery, DeliveryStage, Journal, SessionRecord
 from svc.broker.message import Message
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SubscriptionTree
@@ -56,7 +56,7 @@ _DEFAULTS: Final = ConnectParameters(Version.V5)
 #: Access to a member of an enumeration is a function call each time, which is measurable for each message.
 _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
-_SENT: Final = Stage.SENT
+_SENT: Final = DeliveryStage.SENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +189,12 @@ class Session:
     def resume(self, now: float) -> None:
         """Send again what was not acknowledged, in order and with its identifiers [MQTT-4.4.0-1], then the queue."""
         unacknowledged = list(self._inflight.values())
-        released = sum(delivery.stage is Stage.RELEASED for delivery in unacknowledged)
+        released = sum(delivery.stage is DeliveryStage.RELEASED for delivery in unacknowledged)
         # The new connection may have a smaller Receive Maximum than the old one [MQTT-3.3.4-9].
         self._quota = self._parameters.receive_maximum - released
         self._resend = {}
         for delivery in unacknowledged:
-            if delivery.stage is Stage.RELEASED:
+            if delivery.stage is DeliveryStage.RELEASED:
                 self._acknowledge(PacketType.PUBREL, delivery.packet_id)
             else:
                 self._resend[delivery.packet_id] = delivery
@@ -413,7 +413,7 @@ class Session:
         """Send a QoS 2 message that is durable, unless its connection ended or the delivery is complete by now."""
         if sink is not self._sink or self._inflight.get(delivery.packet_id) is not delivery:
             return
-        if delivery.stage is not Stage.SENT:
+        if delivery.stage is not DeliveryStage.SENT:
             # The client acknowledged a packet identifier that it guessed; for it the delivery is complete.
             return
         now = self._now()
@@ -516,7 +516,7 @@ class Session:
                 self._acknowledge(PacketType.PUBREL, packet.packet_id, NOT_FOUND)
             return
         expected = _EXPECTED[delivery.qos, delivery.stage]
-        if packet.type is _PUBREC and delivery.stage is Stage.RELEASED:
+        if packet.type is _PUBREC and delivery.stage is DeliveryStage.RELEASED:
             # The client did not receive our PUBREL; it is sent again, no sooner than the first one.
             self._release_when_durable(packet.packet_id)
             return
@@ -526,7 +526,7 @@ class Session:
             # It acknowledges what an earlier connection sent, which need not be sent again.
             self._quota -= 1
         if packet.type is _PUBREC and packet.code < 0x80:
-            delivery.stage = Stage.RELEASED
+            delivery.stage = DeliveryStage.RELEASED
             if not delivery.number:
                 self._acknowledge(PacketType.PUBREL, delivery.packet_id)
                 return
@@ -555,7 +555,7 @@ class Session:
         self._received = set(received) or None
         for delivery in deliveries:
             self._octets += delivery.message.size
-            if delivery.stage is Stage.QUEUED:
+            if delivery.stage is DeliveryStage.QUEUED:
                 self._queue(delivery)
             else:
                 self._inflight[delivery.packet_id] = delivery
@@ -577,10 +577,10 @@ class Session:
         self._octets = 0
 
 
-_EXPECTED: Final[dict[tuple[QoS, Stage], PacketType]] = {
-    (1, Stage.SENT): PacketType.PUBACK,
-    (2, Stage.SENT): PacketType.PUBREC,
-    (2, Stage.RELEASED): PacketType.PUBCOMP,
+_EXPECTED: Final[dict[tuple[QoS, DeliveryStage], PacketType]] = {
+    (1, DeliveryStage.SENT): PacketType.PUBACK,
+    (2, DeliveryStage.SENT): PacketType.PUBREC,
+    (2, DeliveryStage.RELEASED): PacketType.PUBCOMP,
 }
 #: The fixed header of an acknowledgement without reason code.
 _FIXED_HEADER: Final = {

@@ -152,7 +152,7 @@ class _OneConnection:
             self._transport.abortConnection()
 
 
-class _Reader(Protocol):
+class _BodyReader(Protocol):
     """Collects a bounded body."""
 
     def __init__(self, limit: int) -> None:
@@ -178,6 +178,6 @@ class _Reader(Protocol):
 
 
 def _body(response: IResponse, limit: int) -> Deferred[bytes]:
-    reader = _Reader(limit)
+    reader = _BodyReader(limit)
     response.deliverBody(reader)
     return reader.whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from svc.identity.algorithms import certificate_key_algorithm, check_signature_algorithm
@@ -56,6 +57,21 @@ def check_signing(facts: CertificateFacts, trust_domain: TrustDomain, *, anchor:
         check_signature_algorithm(facts.certificate)
         if ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE not in (facts.extended_key_usage or ()):
             check_extended_key_usage(facts)
+
+
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """The key usage of a new signing certificate or leaf that these rules accept (X.509-SVID 4.3)."""
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def check_extended_key_usage(facts: CertificateFacts) -> None:

@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from svc.identity.binding import binding_extension
 from svc.identity.bundle import BundleSet
+from svc.identity.rules import key_usage
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.verification import SvidEvidence, verify_svid
 from svc.notary.errors import NotaryError
@@ -159,7 +160,7 @@ class PqIssuer:
         builder = _builder(name, name, public_key, serial, _whole_second(now) - BACKDATED, _whole_second(now + ttl))
         builder = (
             builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
+            .add_extension(key_usage(signs_certificates=True), critical=True)
             .add_extension(_names(trust_domain.id), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         )
@@ -197,7 +198,7 @@ class PqIssuer:
         builder = _builder(x509.Name([]), self.certificate.subject, public_key, _serial(random), start, svid.not_after)
         builder = (
             builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(key_usage(signs_certificates=False), critical=True)
             .add_extension(_names(svid.spiffe_id), critical=True)
             .add_extension(_authority_key(self.certificate), critical=False)
             .add_extension(binding_extension(svid.spki_sha256), critical=False)
@@ -273,17 +274,3 @@ def _names(spiffe_id: SpiffeID) -> x509.SubjectAlternativeName:
 def _authority_key(root: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     identifier = root.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )

@@ -55,7 +55,7 @@ class HttpService(Service):
         self._key = key
         self._reactor = reactor
         site = QuietSite(root, requestFactory=_PageRequest, timeout=IDLE_SECONDS, reactor=reactor)
-        self._factory = _LimitedFactory(site, reactor)
+        self._factory = _PageFactory(site, reactor)
         self._port: IListeningPort | None = None
 
     @property
@@ -117,7 +117,7 @@ class _PageRequest(Request):
 class _LimitedConnection(ProtocolWrapper):
     """A connection that is closed at the end of its lifetime, even while it is active."""
 
-    factory: _LimitedFactory
+    factory: _PageFactory
     _end: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
@@ -135,7 +135,7 @@ class _LimitedConnection(ProtocolWrapper):
         self.abortConnection()
 
 
-class _LimitedFactory(WrappingFactory[_LimitedConnection]):
+class _PageFactory(WrappingFactory[_LimitedConnection]):
     """Limits the number and the lifetime of connections."""
 
     protocol = _LimitedConnection

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 _IPV6_PREFIX: Final = 64
 
 
-class Evictable(Protocol):
+class LimitedConnection(Protocol):
     """A connection that holds a slot."""
 
     def evicted(self, error: TransportError) -> None:
@@ -66,9 +66,9 @@ class FairLimiter:
         self._error = error
         self._grace = grace
         #: Source and time of each connection, oldest first.
-        self._held: dict[Evictable, tuple[str, float]] = {}
+        self._held: dict[LimitedConnection, tuple[str, float]] = {}
         #: The connections of each source, oldest first.
-        self._sources: dict[str, dict[Evictable, None]] = {}
+        self._sources: dict[str, dict[LimitedConnection, None]] = {}
         #: The sources by the number of slots that they hold, and the largest such number.
         self._sizes: dict[int, dict[str, None]] = {}
         self._largest = 0
@@ -78,7 +78,7 @@ class FairLimiter:
         """How many slots are taken."""
         return len(self._held)
 
-    def acquire(self, connection: Evictable, source: str, now: float) -> None:
+    def acquire(self, connection: LimitedConnection, source: str, now: float) -> None:
         """
         Take a slot at a monotonic time; at the limit another connection is evicted.
 
@@ -95,7 +95,7 @@ class FairLimiter:
         self._add(connection, source, now)
         candidate.evicted(self._error(limit=self.maximum))
 
-    def release(self, connection: Evictable) -> None:
+    def release(self, connection: LimitedConnection) -> None:
         """Free the slot of a connection; without effect where it holds none, since it may have been evicted."""
         found = self._held.pop(connection, None)
         if found is None:
@@ -127,7 +127,7 @@ class FairLimiter:
         oldest.evicted(self._error(limit=self.maximum))
         return True
 
-    def _add(self, connection: Evictable, source: str, now: float) -> None:
+    def _add(self, connection: LimitedConnection, source: str, now: float) -> None:
         self._held[connection] = (source, now)
         connections = self._sources.setdefault(source, {})
         connections[connection] = None
@@ -147,10 +147,10 @@ class FairLimiter:
             # It was the only source with the largest number, and now holds one slot less.
             self._largest = after
 
-    def _oldest_of_largest_source(self) -> Evictable:
+    def _oldest_of_largest_source(self) -> LimitedConnection:
         return _first(self._sources[_first(self._sizes[self._largest])])
 
-    def _eviction_candidate(self, source: str, now: float) -> Evictable | None:
+    def _eviction_candidate(self, source: str, now: float) -> LimitedConnection | None:
         own = self._sources.get(source, {})
         if self._largest > len(own) + 1:
             return self._oldest_of_largest_source()

@@ -143,7 +143,7 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         self.dataReceived(data)
 
     def evicted(self, error: TransportError) -> None:
-        """See :class:`svc.transport.fair_limiter.Evictable`."""
+        """See :class:`svc.transport.fair_limiter.LimitedConnection`."""
         release_slot(self.transport)
         self._refuse(error)
 

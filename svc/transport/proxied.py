@@ -57,7 +57,7 @@ class ProxiedConnection(Protocol):
             factory.waiting.acquire(self, source_network(self.transport.getPeer()), factory.clock.seconds())  # type: ignore[union-attr]
 
     def evicted(self, error: TransportError) -> None:
-        """See :class:`svc.transport.fair_limiter.Evictable`."""
+        """See :class:`svc.transport.fair_limiter.LimitedConnection`."""
         release_slot(self.transport)
         self._end(error.reason)
 

@@ -21,7 +21,7 @@ from svc.authority.jwtsvid import validate
 from svc.authority.keyfile import MAX_FILE, KeyFile, KeysNotStored, KeysRefused
 from svc.authority.keystore import _TIMES as TIMES
 from svc.authority.keystore import MAX_KEYS, KeyStore, StoredKeys, _digest
-from svc.authority.pqroots import PqRoots
+from svc.authority.pqroots import PqRootRing
 from svc.authority.registration import Entry, Selectors
 from svc.authority.rotation import BACKDATE
 from svc.identity import SpiffeID, TrustDomain, verify_svid
@@ -45,7 +45,7 @@ class Instance:
         self.kept: StoredKeys = self.store.open(now)
         keys = {"algorithm": algorithm, "leaf_algorithm": "ECDSA-P256"}
         self.domain: LocalDomain = make_domain(domain, ttl=24 * HOUR, random=os.urandom, **keys)
-        self.pq = PqRoots(domain, PqBundles(), ttl=720 * HOUR, algorithm="ML-DSA-65", random=os.urandom)
+        self.pq = PqRootRing(domain, PqBundles(), ttl=720 * HOUR, algorithm="ML-DSA-65", random=os.urandom)
         self.store.keep("x509", self.domain.x509.ring, self.kept.x509)
         self.store.keep("jwt", self.domain.jwt.ring, self.kept.jwt)
         self.store.keep("pq", self.pq.ring, self.kept.pq)

@@ -16,7 +16,7 @@ from svc.authority.federation import (
     read_foreign,
     read_foreign_pq,
 )
-from svc.authority.pqroots import LOST_ROOT_LIFETIME, PqRoots
+from svc.authority.pqroots import LOST_ROOT_LIFETIME, PqRootRing
 from svc.authority.publication import Publication, PublicationFailed
 from svc.errors import SvcError
 from svc.identity import BundleSet, TrustDomain, verify_svid
@@ -32,12 +32,12 @@ DAY = timedelta(days=1)
 FOREIGN_PQ = TestAuthority("foreign.example", now=NOW, algorithm="ML-DSA-65")
 
 
-def roots(before: PqBundles | None = None) -> PqRoots:
+def roots(before: PqBundles | None = None) -> PqRootRing:
     """Roots with a lifetime of 30 days."""
-    return PqRoots(DOMAIN, before or PqBundles(), ttl=30 * DAY, algorithm="ML-DSA-65", random=os.urandom)
+    return PqRootRing(DOMAIN, before or PqBundles(), ttl=30 * DAY, algorithm="ML-DSA-65", random=os.urandom)
 
 
-class PqRootsTests(SynchronousTestCase):
+class PqRootRingTests(SynchronousTestCase):
     """Rotation and announcement of PQ roots."""
 
     def test_issued_leaf_verifies(self) -> None:

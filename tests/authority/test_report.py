@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.attestation import Caller
 from svc.authority.domain import Changes
-from svc.authority.grpc_server import MAX_REQUEST, ConnectionLimits, calling_process, receive
+from svc.authority.grpc_server import MAX_REQUEST, CallerLimits, calling_process, receive
 from svc.authority.pqendpoint import CallerRefused
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
 from svc.identity import SpiffeID
@@ -146,12 +146,12 @@ class ChangesTests(SynchronousTestCase):
         self.assertEqual(changes._waiting, set())
 
 
-class ConnectionLimitsTests(SynchronousTestCase):
+class CallerLimitsTests(SynchronousTestCase):
     """How many connections may be open."""
 
     def test_limits(self) -> None:
         """Both limits are exact, and a closed connection releases its slot."""
-        limits = ConnectionLimits(total=3, for_one_user=2)
+        limits = CallerLimits(total=3, for_one_user=2)
         self.assertEqual([limits.enter(1) for _ in range(3)], [True, True, False])
         self.assertEqual([limits.enter(2) for _ in range(2)], [True, False])
         limits.leave(1)

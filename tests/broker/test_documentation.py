@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from prometheus_client.core import Metric
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.reports import BrokerMetrics, StoreReports
+from svc.broker.reports import BrokerMetrics, BrokerStoreReports
 from svc.telemetry.health import Health
 from tests.broker.rig import Rig
 from tests.integration.agreement.differences import broken_table, scenes_table
@@ -33,7 +33,7 @@ class MetricsTests(SynchronousTestCase):
         rig = Rig()
         for counted in (rig.hub.statistics.drops, rig.hub.statistics.refused, rig.hub.statistics.denied):
             counted["x"] = 1
-        store = StoreReports(Health(("store",), now=lambda: datetime.now(UTC)), "broker.db")
+        store = BrokerStoreReports(Health(("store",), now=lambda: datetime.now(UTC)), "broker.db")
         certificates = [("x", datetime.now(UTC))]
         found = BrokerMetrics(rig.hub, store, lambda: certificates, last_contact=lambda: None).collect()
         return {f"{each.name}_total" if each.type == "counter" else each.name: each for each in found}

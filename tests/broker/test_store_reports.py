@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.config import BrokerSettings
 from svc.broker.persistence.errors import PersistenceBusy, PersistenceUnavailable
-from svc.broker.reports import BrokerMetrics, StoreReports
+from svc.broker.reports import BrokerMetrics, BrokerStoreReports
 from svc.settings import ConfigInvalid, parse
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -32,7 +32,7 @@ class StoreReportsTests(SynchronousTestCase):
         self.events = events
         self.health = Health(("listeners", "store"), optional=("store",), now=lambda: datetime(2030, 1, 1, tzinfo=UTC))
         self.health.holds("listeners")
-        self.store = StoreReports(self.health, "broker.db")
+        self.store = BrokerStoreReports(self.health, "broker.db")
 
     def logged(self) -> list[Event]:
         """The events so far."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from svc.broker.journal import Delivery, RecoveredSession, RecoveredState, SessionRecord, Stage
+from svc.broker.journal import Delivery, DeliveryStage, RecoveredSession, RecoveredState, SessionRecord
 from svc.broker.message import Message
 from svc.errors import SvcError
 from svc.wire.mqtt import Properties, Subscription, Version, Will
@@ -19,7 +19,7 @@ PROPERTIES: Final = 100_000
 #: Rows between two looks at whether anybody still waits.
 SLICE: Final = 1000
 
-_STAGES: Final = {int(each): each for each in Stage}
+_STAGES: Final = {int(each): each for each in DeliveryStage}
 #: The properties of most messages.
 _NOTHING: Final = b"\x00"
 
