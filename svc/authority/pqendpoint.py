@@ -12,7 +12,6 @@ from datetime import datetime
 from io import BytesIO
 from typing import Any, Final, Protocol
 
-from cryptography import x509
 from twisted.internet.protocol import connectionDone
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
@@ -23,6 +22,7 @@ from twisted.web.server import Request, Site
 from svc import naming
 from svc.authority.attestation import CallerNotAttested, CallingProcess
 from svc.authority.registration import Registry
+from svc.authority.report import AuthorityLog
 from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.certificate import CertificateFacts
@@ -53,16 +53,6 @@ class CallerRefused(SvcError):
 
     reason = "caller_refused"
     http_status = 403
-
-
-class PqObserver(Protocol):
-    """Receives the results of requests to the PQ issuer."""
-
-    def leaf_issued(self, leaf: x509.Certificate) -> None:
-        pass
-
-    def leaf_refused(self, error: SvcError, caller: SpiffeID | int | None) -> None:
-        """A request for a challenge or a leaf was refused; ``caller`` is None if not even its user is known."""
 
 
 class PqCaller(Protocol):
@@ -166,7 +156,7 @@ class PqService:
         audience: Callable[[], SpiffeID],
         now: Callable[[], datetime],
         random: Callable[[int], bytes],
-        observer: PqObserver,
+        observer: AuthorityLog,
     ) -> None:
         self._issuer = issuer
         self._bundles = bundles
@@ -295,7 +285,7 @@ class _Connection(ProtocolWrapper):
         super().connectionLost(reason)
 
     def evicted(self, error: TransportError) -> None:
-        """Close at once; see :class:`~svc.transport.fair_limiter.Evictable`."""
+        """Close at once; see :class:`~svc.transport.fair_limiter.LimitedConnection`."""
         self.abortConnection()
 
 

@@ -29,7 +29,7 @@ _REFUSED: Final = frozenset({PeerDenied.reason, PeerSvidInvalid.reason})
 
 class AuthorityLog:
     """
-    Writes records; implements the observers of the Workload API and of the PQ issuer.
+    Writes the log records of the Workload API and of the PQ issuer.
 
     ``seconds`` is the monotonic clock of the limit on refusals.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from grpclib.const import Cardinality, Handler, Status
@@ -18,6 +18,7 @@ from svc.authority.domain import IssuedSvid, LocalDomain
 from svc.authority.grpc_server import calling_process, receive
 from svc.authority.jwtsvid import JwtSvidInvalid, validate
 from svc.authority.registration import Entry, Registry
+from svc.authority.report import AuthorityLog
 from svc.errors import printable
 from svc.identity.bundle import X509Bundle
 from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed
@@ -29,16 +30,6 @@ MIN_SLEEP: Final = 0.1
 MAX_AUDIENCES: Final = 32
 MAX_AUDIENCE: Final = 1024
 NO_IDENTITY: Final = "no identity issued"
-
-
-class WorkloadApiObserver(Protocol):
-    """Receives the results of calls."""
-
-    def granted(self, caller: Caller, call: str, identities: tuple[SpiffeID, ...]) -> None:
-        pass
-
-    def refused(self, caller: Caller | None, call: str, status: Status, detail: str) -> None:
-        pass
 
 
 class WorkloadApi:
@@ -53,7 +44,7 @@ class WorkloadApi:
         domain: LocalDomain,
         registry: Callable[[], Registry],
         now: Callable[[], datetime],
-        observer: WorkloadApiObserver,
+        observer: AuthorityLog,
         *,
         open_bundles: bool = False,
     ) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail, succeed
@@ -79,19 +79,6 @@ _OUTAGES: Final[dict[Cause, str]] = {
 }
 
 
-class Watch(Protocol):
-    """The thread that receives messages, as the source uses it."""
-
-    def start(self) -> None:
-        pass
-
-    def reopen(self) -> None:
-        """Make the call again."""
-
-    def stop(self) -> Deferred[None]:
-        """End; fires when the listener will not be called any more."""
-
-
 class WorkloadSource(Service):
     """
     The current SVID and bundles of this process; implements ``CredentialSource``.
@@ -128,7 +115,7 @@ class WorkloadSource(Service):
         hint: str | None = None,
         withdrawal_grace: float = WITHDRAWAL_GRACE_SECONDS,
         now: Callable[[], datetime] = utc_now,
-        make_watch: Callable[[StreamListener], Watch] | None = None,
+        make_watch: Callable[[StreamListener], WatchThread] | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.socket = socket
@@ -140,7 +127,7 @@ class WorkloadSource(Service):
         self._withdrawal_grace = withdrawal_grace
         self._now = now
         self._make_watch = make_watch or self._make_thread
-        self._watch: Watch | None = None
+        self._watch: WatchThread | None = None
         self._update: Update | None = None
         self._svid: X509Svid | None = None
         self._changed = changed
@@ -509,7 +496,7 @@ class WorkloadSource(Service):
             raise CredentialsMissing(socket=self.socket)
         return self._update
 
-    def _make_thread(self, listener: StreamListener) -> Watch:
+    def _make_thread(self, listener: StreamListener) -> WatchThread:
         random = secrets.SystemRandom().random
         return WatchThread(lambda: open_x509_stream(self._path), listener, self._reactor, random=random)
 
