@@ -143,7 +143,7 @@ class EntrySettings(Settings):
     jwtTtl: Duration = 300.0
     """The life of JWT-SVIDs, with the same bounds."""
     hint: str = Field(default="", max_length=1024)
-    """Tells several identities of one caller apart."""
+    """Distinguishes several identities of one caller."""
 
     @field_validator("executableSha256")
     @classmethod
@@ -313,7 +313,7 @@ class AuthoritySettings(Settings):
             rules.append((foreign, f"{key}.spiffeID", str(entry.spiffeID), f"an identity of trust domain {own}"))
             anybody = entry.uid is None and entry.gid is None
             alone = next((name for name in ("executable", "executableSha256") if getattr(entry, name)), "uid")
-            expected = f"uid or gid as well, of whom {entry.spiffeID} is for: every local user can run a program"
+            expected = f"uid or gid as well, of the user of {entry.spiffeID}: every local user can run a program"
             rules.append((anybody, f"{key}.{alone}", getattr(entry, alone), expected))
             for name, ttl in (("ttl", entry.ttl), ("jwtTtl", entry.jwtTtl)):
                 expected = f"a quarter of keys.caTtl at most: {longest:g}s"
@@ -350,7 +350,7 @@ class AuthoritySettings(Settings):
         ]
 
 
-#: Whether a rule is broken, the key, what stands there, what was expected.
+#: Whether a rule is broken, the key, its value, what was expected.
 _Rule = tuple[bool, str, str | None, str]
 
 

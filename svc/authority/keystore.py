@@ -42,7 +42,7 @@ _KeyT = TypeVar("_KeyT")
 
 @dataclass(frozen=True)
 class StoredKeys:
-    """The keys that an earlier process stored; ``found`` tells whether there was a file."""
+    """The keys that an earlier process stored; ``found`` is whether there was a file."""
 
     x509: tuple[Slot[Root], ...] = ()
     jwt: tuple[Slot[JwtKey], ...] = ()

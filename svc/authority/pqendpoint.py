@@ -69,7 +69,7 @@ class PqCaller(Protocol):
         """
         Attest the caller now and return the identities it may get leaves for.
 
-        None stands for that of any SVID whose key it proves to have. Raises ``SvcError`` if it may get none.
+        None is that of any SVID whose key it proves to have. Raises ``SvcError`` if it may get none.
         """
 
     def close(self) -> None:
@@ -275,11 +275,11 @@ class _Connection(ProtocolWrapper):
             self.factory.service.refused(error, None)
             transport.abortConnection()
         else:
-            self.factory.places.acquire(self, str(self.caller.share), self.factory.seconds())
+            self.factory.limiter.acquire(self, str(self.caller.share), self.factory.seconds())
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         caller, self.caller = self.caller, None
-        self.factory.places.release(self)
+        self.factory.limiter.release(self)
         if caller is not None:
             caller.close()
         super().connectionLost(reason)
@@ -300,7 +300,7 @@ class _Connections(WrappingFactory):
         self.service = service
         self.identify = identify
         self.seconds = reactor.seconds
-        self.places = FairLimiter(limit, ConnectionLimitReached)
+        self.limiter = FairLimiter(limit, ConnectionLimitReached)
 
 
 def pq_site(

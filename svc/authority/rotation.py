@@ -1,9 +1,10 @@
 """
 The rotation of signing keys: X.509 roots, JWT keys and PQ roots follow the same rule.
 
-A key lives ``ttl``. At half of its lifetime its successor is made and announced in the bundles; at two thirds the
-successor starts to sign, so every consumer had a sixth of the lifetime to fetch the new bundle; at its end the old key
-is removed from the bundles. What a key signs lives at most a quarter of ``ttl``, so nothing signed outlives its key.
+A key is valid for ``ttl``. At half of its lifetime its successor is made and announced in the bundles; at two thirds
+the successor starts to sign, so every consumer had a sixth of the lifetime to fetch the new bundle; at its end the old
+key is removed from the bundles. What a key signs is valid for at most a quarter of ``ttl``, so nothing signed outlives
+its key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors of the broker, with what MQTT tells the client about each."""
+"""Errors of the broker, with the reason codes that MQTT clients receive."""
 
 from __future__ import annotations
 

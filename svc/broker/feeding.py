@@ -2,7 +2,7 @@
 Retained messages for new subscriptions, in bounded turns (section 3.3.1.3).
 
 A subscription may match all retained messages. So each session gets them as fast as its client reads, some in a turn,
-and sessions take turns: nobody waits long because another client subscribed to everything, and nothing is dropped
+and sessions take turns: no session waits long because another client subscribed to everything, and nothing is dropped
 because it exceeds a queue. Messages published meanwhile are delivered as to any subscriber.
 
 Pure: the next turn begins when the ``call_soon`` of the broker calls it.

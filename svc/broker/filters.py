@@ -1,7 +1,7 @@
 """
 The subscriptions of one session and their limits: number, memory, and how much of a topic tree one message may visit.
 
-Must not know other sessions.
+Does not depend on other sessions.
 """
 
 from __future__ import annotations

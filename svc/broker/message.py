@@ -1,7 +1,7 @@
 """
 One application message and its encoded PUBLISH packets.
 
-A packet that is the same for many receivers is encoded once and shared. Must not know the receivers.
+A packet that is the same for many receivers is encoded once and shared. Does not depend on the receivers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 The retained message of each topic (section 3.3.1.3).
 
 A tree of topic levels, so that a new subscription finds what its filter matches without visiting every topic. Number
-and octets are limited, those of the tree included. Must not know sessions.
+and octets are limited, those of the tree included. Does not depend on sessions.
 """
 
 from __future__ import annotations

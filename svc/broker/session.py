@@ -1,7 +1,7 @@
 """
 One client's session: its subscriptions, the messages to it and the QoS 1 and 2 messages from it (section 4.1).
 
-Pure: writes to a sink, records in a journal, is passed the time. Must not know other sessions.
+Pure: writes to a sink, records in a journal, is passed the time. Does not depend on other sessions.
 
 **To the client** it owns the order of deliveries, packet identifiers and the send quota. A delivery has these stages;
 any other input is a protocol error of the client::

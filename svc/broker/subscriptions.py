@@ -2,7 +2,7 @@
 The subscriptions of all clients.
 
 A tree of topic levels, so that a topic is compared with those filters only that can match it. The routes of a topic are
-cached until a subscription changes. Must not know what is done with a message.
+cached until a subscription changes. Does not depend on the use of a message.
 """
 
 from __future__ import annotations

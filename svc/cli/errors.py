@@ -40,7 +40,7 @@ class CliError(SvcError):
             "the level {asked} was asked for, but the proxy answered {answer}: {code}", "{advice_text}"
         ),
         "receipt_missing": Reason(
-            "the answer names {location} as the place of its receipt, which is not at the notary",
+            "the answer names {location} as the location of its receipt, which is not at the notary",
             "only paths below /.well-known/svc-notary are followed",
         ),
     }
@@ -106,7 +106,7 @@ class NetworkError(CliError):
         ),
         "handshake_failed": Reason(
             "the TLS handshake with {address} failed: {detail}",
-            "{server} must speak mutual TLS 1.3 with SPIFFE identities, and accept ours",
+            "{server} must use mutual TLS 1.3 with SPIFFE identities, and accept ours",
         ),
         "svid_invalid": Reason(
             "the SVID of {address} is not valid: {cause}",

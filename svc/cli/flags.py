@@ -28,7 +28,7 @@ class Flag(click.Option):
 
     #: Whether every command takes the flag.
     shared = False
-    #: The default that the help text names where click does not know it.
+    #: The default that the help text names where click has none.
     shown_default = ""
     #: The end of the hint where the value is missing or refused.
     advice = ""

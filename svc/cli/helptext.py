@@ -1,4 +1,4 @@
-"""The layout of help texts, as users of kubectl know it; every word comes from the command and its flags."""
+"""The layout of help texts, as in kubectl; every word comes from the command and its flags."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 GET over HTTPS, with the response's workload statement fetched over the same connection and verified.
 
-Knows nothing of receipts; ``svc curl`` verifies those.
+Does not depend on receipts; ``svc curl`` verifies those.
 """
 
 from __future__ import annotations

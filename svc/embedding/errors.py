@@ -18,7 +18,7 @@ class EmbeddingError(SvcError):
         "url_unsupported": Reason("{url} is no https:// address in ASCII"),
         "notary_unavailable": Reason(
             "no statement of this workload within {seconds} s: {what}",
-            hint="does the post-quantum issuer run, and does it know this workload?",
+            hint="does the post-quantum issuer run, and does it have an entry for this workload?",
         ),
         "statement_missing": Reason(
             "this workload issues no statements: it was opened without pq_issuer",

@@ -54,7 +54,7 @@ class _CredentialLog:
 
 
 class _NoStore:
-    """Stands in for the database: statements of an embedding program are not stored."""
+    """Replaces the database: statements of an embedding program are not stored."""
 
     def put_statement(self, statement: Statement) -> Deferred[None]:
         return succeed(None)

@@ -135,7 +135,7 @@ def certificate_key_algorithm(certificate: x509.Certificate) -> KeyAlgorithm:
 
 
 def check_signature_algorithm(certificate: x509.Certificate) -> None:
-    """Refuse a certificate that is signed with a weak or unlisted algorithm, whoever signed it."""
+    """Refuse a certificate that is signed with a weak or unlisted algorithm."""
     oid = certificate.signature_algorithm_oid
     if oid in _ALLOWED_SIGNATURES:
         return

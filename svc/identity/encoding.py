@@ -2,8 +2,8 @@
 The DER encoding of a certificate, checked for size before the library decodes its parts (RFC 5280, section 4.1; X.690).
 
 Owns the limits on names and extensions, and the encoded names and keys by which chains are built: comparing octets is
-cheap, while the cost of comparing the library's objects is chosen by whoever wrote the certificate. Must not know the
-meaning of an extension.
+cheap, while the cost of comparing the library's objects is chosen by the author of the certificate. Does not depend on
+the meaning of an extension.
 """
 
 from __future__ import annotations

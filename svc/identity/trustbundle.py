@@ -58,7 +58,7 @@ def parse_bundle_file(data: bytes, trust_domain: TrustDomain | None) -> BundleSe
             raise BundleNeedsTrustDomain(defect="no trust domain")
         return BundleSet.of(_spiffe_bundle(document, trust_domain))
     if "trustDomains" in document:
-        raise BundleMalformed(defect="it is a post-quantum bundle, which never takes the place of a SPIFFE bundle")
+        raise BundleMalformed(defect="it is a post-quantum bundle, which is never used as a SPIFFE bundle")
     raise BundleMalformed(defect="it has neither keys nor trust_domains")
 
 

@@ -1,8 +1,8 @@
 """
 The rules of the notary's HTTP endpoints: what a path names, who may read what, and how responses and errors look.
 
-Owns the reserved prefix, the paths below it, the access rule and the documents that are not artifacts. Knows nothing of
-connections, stores or signatures.
+Owns the reserved prefix, the paths below it, the access rule and the documents that are not artifacts. Does not depend
+on connections, stores or signatures.
 """
 
 from __future__ import annotations

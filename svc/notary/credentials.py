@@ -1,7 +1,7 @@
 """
 A credential set: SVID, post-quantum leaf and statement that belong together and are replaced together.
 
-Owns which keys sign under a profile and when the connections of a credential set have to end. Knows nothing of
+Owns which keys sign under a profile and when the connections of a credential set have to end. Does not depend on
 connections or of where SVIDs come from; the time is an argument.
 """
 

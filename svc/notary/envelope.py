@@ -128,7 +128,7 @@ def check_headers(headers: Sequence[ProtectedHeader], typ: str) -> None:
         if header.crit != (_SET,):
             raise NotaryError("critical_unknown", found=", ".join(header.crit) or "none")
         if header.alg not in CLASSICAL_ALGORITHMS and header.alg not in POST_QUANTUM_ALGORITHMS:
-            raise NotaryError("alg_not_allowed", alg=header.alg, detail="the format does not know it")
+            raise NotaryError("alg_not_allowed", alg=header.alg, detail="the format does not define it")
 
 
 def check_set(headers: Sequence[ProtectedHeader]) -> None:

@@ -35,7 +35,7 @@ class NotaryError(SvcError):
         ),
         "critical_unknown": Reason(
             "the critical header members are {found}, only svc-set is understood",
-            "the sender uses an extension that this version does not know; upgrade the verifier",
+            "the sender uses an extension that this version does not support; upgrade the verifier",
         ),
         "alg_not_allowed": Reason(
             "the signature algorithm {alg} is not allowed here: {detail}",
@@ -51,7 +51,7 @@ class NotaryError(SvcError):
         ),
         "unsupported_version": Reason(
             "the payload has version {found}, supported is {supported}",
-            "upgrade the verifier, or ask the sender for a version that both know",
+            "upgrade the verifier, or ask the sender for a version that both support",
         ),
         "issuer_mismatch": Reason(
             "the certificate behind the {alg} signature names {found}, the payload claims {issuer}",

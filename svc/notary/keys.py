@@ -1,7 +1,7 @@
 """
 Signing keys: which algorithm a key signs with, and the raw signature over given octets.
 
-Owns the algorithm table (RFC 7518, RFC 9864, RFC 9964), thumbprints, and the :class:`Signer`. Knows nothing of
+Owns the algorithm table (RFC 7518, RFC 9864, RFC 9964), thumbprints, and the :class:`Signer`. Does not depend on
 envelopes.
 """
 

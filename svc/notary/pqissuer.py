@@ -38,7 +38,7 @@ class Challenges:
     The challenges that were issued and not yet used, shared between callers.
 
     Only the caller that a challenge was issued to can use it, once. When the limit is reached, the oldest challenge of
-    the caller that holds most is evicted, the new one counted: nobody loses one to a caller that holds more.
+    the caller that holds most is evicted, the new one counted: no caller loses one to a caller that holds more.
 
     Args:
         random: returns that many unpredictable octets.
@@ -224,7 +224,7 @@ class PqIssuer:
             request: the request.
             bundles: the SPIFFE bundles that verify the SVID.
             challenges: the outstanding challenges.
-            caller: whom its challenge was issued to.
+            caller: the one that its challenge was issued to.
             audience: the issuer's own SPIFFE ID.
             peers: the identities that the transport attests: the TLS peer, or those of the process at the socket.
             now: the time, aware.

@@ -236,7 +236,7 @@ def _read_value(value: object, claims: Claims, name: str) -> ClaimedValue:
     if isinstance(value, str):
         return ClaimedValue(value, None)
     if not isinstance(value, dict) or value.get("redacted") != "sha-256":
-        raise claims.mistyped(name, "a text or a digest in its place")
+        raise claims.mistyped(name, "a text, or a digest instead")
     return ClaimedValue(None, Claims(value, f"{claims.where}.{name}").digest("digest"))
 
 

@@ -69,7 +69,7 @@ class StatementEvidence:
         id: its identifier, computed from the payload.
         subject: the workload.
         issuer: who signed it.
-        self_issued: whether the workload issued it for itself; then nobody else confirms its pod facts.
+        self_issued: whether the workload issued it for itself; then no other party confirms its pod facts.
         bound: whether it was tied to the current TLS connection.
         post_quantum: whether its signatures resist a quantum computer under the local profile.
         spki_sha256: base64url of the digest of the workload's public key.

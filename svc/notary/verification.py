@@ -3,12 +3,12 @@ Verifies signed envelopes: the one verifier of proxy and command line.
 
 Owns the order of checks of the format, in which the first failure wins: size, JSON, shape, each protected header, set,
 profile, certificates, payload and version, issuer, trust domain, chain A, chain B, binding, leaf times, signatures. The
-time is an argument. Of an artifact it knows type and version only; statements and receipts are checked by their own
+time is an argument. Of an artifact it reads type and version only; statements and receipts are checked by their own
 modules, on the evidence returned here.
 
 Chain A is the X.509-SVID under the SPIFFE bundle of its own trust domain, chain B an ML-DSA leaf with the same SPIFFE
 ID under the post-quantum bundle, bound to the key of chain A. An ML-DSA *SVID* signs alone, under the SPIFFE bundle;
-the binding extension, which only a chain B leaf has, tells the two apart.
+the binding extension, which only a chain B leaf has, distinguishes the two.
 """
 
 from __future__ import annotations

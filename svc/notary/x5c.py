@@ -22,7 +22,7 @@ from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed
 from svc.identity.svid import is_self_signed
 from svc.notary.errors import Malformed
 
-#: A workload's chain has two or three certificates; more only cost whoever verifies.
+#: A workload's chain has two or three certificates; more only cost the verifier.
 MAX_CERTIFICATES: Final = 8
 
 #: What the certificate library raises for a certificate or extension that it cannot read.

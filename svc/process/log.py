@@ -1,4 +1,4 @@
-"""The log of a daemon under ``twistd``: its destination, its format, and its place in the application."""
+"""The log of a daemon under ``twistd``: its destination, its format, and how the application uses it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 X.509 certificates for tests, valid or invalid, down to forms that the cryptography library refuses to write.
 
-Knows nothing of trust domains and SPIFFE IDs; names are given as text or octets.
+Does not depend on trust domains and SPIFFE IDs; names are given as text or octets.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def rebuilt(certificate: x509.Certificate, fields: dict[int, bytes]) -> bytes:
             6 subjectPublicKeyInfo, 7 extensions.
     """
     parts = list(_elements(_content(certificate.tbs_certificate_bytes)))
-    for place, field in fields.items():
-        parts[place] = field
+    for position, field in fields.items():
+        parts[position] = field
     _whole, algorithm, signature = _elements(_content(certificate.public_bytes(Encoding.DER)))
     return der(0x30, der(0x30, b"".join(parts)) + algorithm + signature)
 

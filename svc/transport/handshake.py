@@ -68,7 +68,7 @@ def address_text(address: object) -> str:
 
 
 def _discard(data: object) -> None:
-    """Stands in for ``dataReceived`` or ``write`` after that direction was closed."""
+    """Replaces ``dataReceived`` or ``write`` after that direction was closed."""
 
 
 def _value(failure: Failure) -> BaseException:
@@ -295,7 +295,7 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         """
         Send close_notify and go on receiving; see ``ITCPTransport.loseWriteConnection``.
 
-        The peer can tell this from a truncated stream. Data written later is discarded.
+        The peer can distinguish this from a truncated stream. Data written later is discarded.
         """
         if not self._handshakeDone or self._write_closed or self.disconnecting or self._lostTLSConnection:
             return

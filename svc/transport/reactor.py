@@ -2,8 +2,8 @@
 An epoll reactor that sets no log context for each event, and says when a round of events ends.
 
 Twisted's reactors enter a logging context around every read and write, a sixth of the cost of a small request. Nothing
-here logs by that context: records carry their own. Everything else is Twisted's reactor. Knows of transports only that
-those which answer within a round may wait for its end.
+here logs by that context: records carry their own. Everything else is Twisted's reactor. Of transports it uses only
+that those which answer within a round may wait for its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 TCP ports and connectors whose connections are counted, and use the fast transports where these are selected.
 
-Owns the connection limit at accept, dual-stack listening and when producers are paused. Knows nothing of TLS.
+Owns the connection limit at accept, dual-stack listening and when producers are paused. Does not depend on TLS.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ class FileRefused(SvcError):
 
 def read_trusted(path: str | Path, *, own_uid: int | None = None, max_bytes: int = MAX_FILE) -> bytes:
     """
-    Read a file that decides whom to trust.
+    Read a file that contains roots of trust.
 
     The file, its folder and, behind a symbolic link, the folder of the link must belong to root or the own user and
-    must not be writable by group or others: whoever can write one of them could add a root of trust.
+    must not be writable by group or others: a user who can write one of them could add a root.
 
     Args:
         path: the file.

@@ -389,7 +389,7 @@ class WorkloadSource(Service):
         """
         Withdraw the identity if answers without one have persisted for the grace.
 
-        A single answer may come from a server that has just started and does not know its entries yet.
+        A single answer may come from a server that has just started and has not loaded its entries yet.
         """
         if self._svid is None or self._withdrawn is not None:
             return

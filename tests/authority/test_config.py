@@ -125,7 +125,11 @@ class BadTests(ConfigCase):
             ({"uid": 1}, "entries[0].spiffeID", "missing"),
             ({"spiffeID": "spiffe://example.org/a"}, "entries[0].uid", "uid or gid as well"),
             ({**PROGRAM, "executable": "/bin/sh"}, "entries[0].executable", "/bin/sh: expected uid or gid as well"),
-            ({**PROGRAM, "executable": "/bin/sh"}, "entries[0].executable", "of whom spiffe://example.org/a is for"),
+            (
+                {**PROGRAM, "executable": "/bin/sh"},
+                "entries[0].executable",
+                "of the user of spiffe://example.org/a:",
+            ),
             ({**PROGRAM, "executableSha256": "0" * 64}, "entries[0].executableSha256", f"{'0' * 64}: expected uid or"),
             ({**ENTRY, "spiffeID": "spiffe://example.org"}, "entries[0].spiffeID", "with a path"),
             ({**ENTRY, "spiffeID": "example.org/a"}, "entries[0].spiffeID", "SPIFFE ID"),

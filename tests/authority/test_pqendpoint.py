@@ -199,7 +199,7 @@ class PqEndpointTests(SynchronousTestCase):
         self.site = pq_site(self.service, unknown, self.clock)
         self.assertTrue(self.connect(1000).disconnecting)
         self.assertEqual((self.observer.refused, self.observer.callers), (["caller_unknown"], [None]))
-        self.assertEqual(self.site.places.held, 0)
+        self.assertEqual(self.site.limiter.held, 0)
 
     def test_foreign_svid(self) -> None:
         """An SVID of an unknown trust domain and an expired one are refused."""
@@ -288,7 +288,7 @@ class PqEndpointTests(SynchronousTestCase):
         """A connection that ends releases its slot."""
         self.site = pq_site(self.service, self.identify, self.clock, connections=1)
         self.connect(1000).abortConnection()
-        self.assertEqual(self.site.places.held, 0)
+        self.assertEqual(self.site.limiter.held, 0)
         self.assertEqual([guest.closed for guest in self.guests], [1])
 
     def test_idle(self) -> None:

@@ -35,7 +35,7 @@ from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, Response
 if TYPE_CHECKING:
     from svc.transport.evidence import PeerEvidence
 
-_PERHAPS_TLS: Final = "does it speak TLS at this port? then use https://; else look at the log of the server"
+_PERHAPS_TLS: Final = "does it serve TLS on this port? then use https://; else look at the log of the server"
 
 
 @dataclass(frozen=True, slots=True)

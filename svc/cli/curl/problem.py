@@ -1,5 +1,5 @@
 """
-Problem documents (RFC 9457): why a proxy answered in place of its application.
+Problem documents (RFC 9457): why a proxy answered instead of its application.
 
 Owns which documents are accepted as one, and what a user can do about each code. A problem document is an unsigned
 claim of the peer that TLS verified: it explains a failure and never decides one.
@@ -133,7 +133,7 @@ def read_problem(head: ResponseHead, body: bytes) -> Problem | None:
 
 def find_problem(result: ExchangeResult, body: bytes) -> Problem | None:
     """
-    Find out whether a proxy answered in its application's place, and why.
+    Whether a proxy answered instead of its application, and why.
 
     Args:
         body: the body of the response; of one beyond :data:`MAX_PROBLEM` at least one octet more than that.
