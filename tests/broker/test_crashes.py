@@ -23,7 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.wire.mqtt import Subscription, Version, Will
 from tests.broker.keeping import Kept, Quick, broken
 from tests.broker.rig import Peer, Rig
-from tests.peers.honest import HonestClient
+from tests.peers.conforming_client import ConformingClient
 
 PUBLISHERS = {"p5": Version.V5, "p3": Version.V311}
 #: Client identifier to protocol level and the quality of service that it subscribes with.
@@ -33,7 +33,7 @@ SUBSCRIBERS = {"s2": (Version.V5, 2), "s1": (Version.V5, 1), "old2": (Version.V3
 class Link:
     """A client with the connection that it has at the moment."""
 
-    def __init__(self, client: HonestClient) -> None:
+    def __init__(self, client: ConformingClient) -> None:
         self.client = client
         self.peer: Peer | None = None
 
@@ -89,8 +89,8 @@ class Machine(RuleBasedStateMachine):
         self.folder = tempfile.mkdtemp()
         self.kept = Kept(self.folder)
         self.rig = self.kept.rig()
-        self.publishers = {name: Link(HonestClient(name, version)) for name, version in PUBLISHERS.items()}
-        self.subscribers = {name: Link(HonestClient(name, version)) for name, (version, _) in SUBSCRIBERS.items()}
+        self.publishers = {name: Link(ConformingClient(name, version)) for name, version in PUBLISHERS.items()}
+        self.subscribers = {name: Link(ConformingClient(name, version)) for name, (version, _) in SUBSCRIBERS.items()}
         self.links = {**self.publishers, **self.subscribers}
         #: Payload to its quality of service and the subscribers that must get it once it is acknowledged.
         self.sent: dict[bytes, tuple[int, list[str]]] = {}
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         self.count = 0
 
     def teardown(self) -> None:
-        """Judge, then clean up."""
+        """ReceiptVerifier, then clean up."""
         try:
             self.judge()
         finally:

@@ -18,12 +18,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.peers import nasty, webapp
+from tests.peers import misbehaving_application, webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.partner import DOMAIN, Partner, PeerServer
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import PATIENCE, NotInTime, Shared, eventually, free_port
 
 Series = tuple[str, frozenset[tuple[str, str]]]
@@ -234,7 +234,7 @@ def _make(stack: ExitStack) -> Any:
         inbound("quiet", application, limits={"waiting": 1}),
         inbound("pq", application, keyExchange="require"),
         inbound("balanced", application, proxyProtocol="v2", timeouts=short),
-        inbound("nasty", nasty.start(stack)),
+        inbound("misbehaving", misbehaving_application.start(stack)),
         inbound("absent", free_port()),
         inbound("counting", found.counting.port),
         inbound("leaving", found.leaving.port),

@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.identity import X509Svid
 from svc.testing.ca import TestAuthority, chain_pem, key_pem
 from tests.peers.broker import RunningBroker
-from tests.peers.crowd import HALF_HELLO, Silent
+from tests.peers.connection_churn import HALF_HELLO, SilentConnections
 from tests.peers.folders import short_folder
 from tests.peers.keyupdates import key_update
 from tests.peers.mqttclient import RawClient
@@ -94,13 +94,13 @@ class StrangersTests(CertificateCase):
     def test_silence(self) -> None:
         """More silent connections than the listener takes keep nobody out, from elsewhere or from their own address."""
         for source in ("127.0.0.2", "127.0.0.1"):
-            with Silent(self.broker.port, 100, source=source):
+            with SilentConnections(self.broker.port, 100, source=source):
                 self.assert_served()
         self.assertEqual(self.told("svc.proxy.connection.refused"), {"waiting_limit"})
 
     def test_stalled_handshakes(self) -> None:
         """Who takes all places for handshakes and stops gives way to an address that has none."""
-        with Silent(self.broker.port, 20, source="127.0.0.2", first=HALF_HELLO):
+        with SilentConnections(self.broker.port, 20, source="127.0.0.2", first=HALF_HELLO):
             self.assert_served()
         self.assertEqual(self.told("svc.proxy.connection.refused"), {"handshake_limit"})
 

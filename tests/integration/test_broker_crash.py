@@ -22,11 +22,11 @@ from svc.wire.mqtt import (
     Version,
 )
 from tests.peers.broker import RunningBroker
-from tests.peers.faulty import fill, memory_disk
+from tests.peers.conforming_client import ConformingClient
+from tests.peers.faulty_disk import fill, memory_disk
 from tests.peers.folders import short_folder
-from tests.peers.honest import HonestClient
 from tests.peers.mqttclient import RawClient
-from tests.peers.swarm import Swarm
+from tests.peers.reconnecting_clients import ReconnectingClients
 from tests.peers.waiting import eventually, rounds
 
 KILLS = rounds(6, 50)
@@ -60,10 +60,10 @@ class KillTests(Case):
     def setUp(self) -> None:
         """Publishers and subscribers."""
         super().setUp()
-        clients = [HonestClient(name, version) for name, version in PUBLISHERS.items()]
-        clients += [HonestClient(name, version) for name, (version, _qos) in SUBSCRIBERS.items()]
+        clients = [ConformingClient(name, version) for name, version in PUBLISHERS.items()]
+        clients += [ConformingClient(name, version) for name, (version, _qos) in SUBSCRIBERS.items()]
         self.running = self.broker(metricsAddr="", adminAddr="")
-        self.swarm = Swarm(self.running.port, clients)
+        self.swarm = ReconnectingClients(self.running.port, clients)
         self.stack.callback(self.swarm.close)
         self.random = random.Random(7)
         self.sent: dict[bytes, int] = {}
@@ -191,7 +191,7 @@ class FullDiskTests(Case):
         broker = self.broker(disk).start()
         with RawClient(broker.port) as away:
             away.connect("s", **LASTING)
-            away.send(HonestClient("s").subscribe(Subscription("t", 1)))
+            away.send(ConformingClient("s").subscribe(Subscription("t", 1)))
             away.receive()
         publisher = self.stack.enter_context(RawClient(broker.port))
         publisher.connect("p")

@@ -20,8 +20,8 @@ from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.daemon import environment
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials
 from tests.peers.programs import find, run
-from tests.peers.strangers import Credentials
 from tests.peers.waiting import TOP, Shared, answers, end_process, eventually, free_port
 
 PAGE = (TOP / "docs" / "broker.md").read_text()

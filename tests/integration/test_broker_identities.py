@@ -28,9 +28,9 @@ from svc.wire.mqtt import (
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials
 from tests.peers.mqttclient import RawClient
 from tests.peers.programs import find, run
-from tests.peers.strangers import Credentials
 from tests.peers.waiting import Shared, eventually
 
 ACL = [

@@ -119,7 +119,7 @@ class SoakTests(SynchronousTestCase):
         client.send(*(Publish(f"kept/{names[index]}", each, 0, retain=True) for each in (b"x", b"")))
 
     def _hear(self, client: RawClient, came: list[Packet], names: list[str], index: int) -> None:
-        """Judge what came; every other client leaves it unacknowledged."""
+        """ReceiptVerifier what came; every other client leaves it unacknowledged."""
         messages = [each for each in came if isinstance(each, Publish) and each.topic == f"to/{names[index]}/x"]
         self.assertEqual([each.qos for each in messages], [0, 1, 2])
         if index % 2:

@@ -26,9 +26,9 @@ from svc.telemetry.events import EVENTS
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, Ended, RawConnection
 from tests.peers.programs import other_python
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, Ended, RawConnection
 from tests.peers.waiting import PATIENCE, Shared, eventually, free_port
 
 _TestT = TypeVar("_TestT", bound=Callable[..., None])
@@ -39,9 +39,9 @@ ELSEWHERE = {
     "svc.runtime.logs_dropped": "integration/test_log_writer.py",
     "svc.runtime.clock_stepped": "integration/test_proxy_clock.py",
     "svc.proxy.connection.aborted": "integration/test_proxy_handshake_costs.py",
-    "svc.store.damaged": "integration/test_proxy_damage.py",
-    "svc.store.set_aside": "integration/test_proxy_damage.py",
-    "svc.store.lies_aside": "integration/test_proxy_damage.py",
+    "svc.store.damaged": "integration/test_proxy_damaged_database.py",
+    "svc.store.set_aside": "integration/test_proxy_damaged_database.py",
+    "svc.store.lies_aside": "integration/test_proxy_damaged_database.py",
     # A proxy forgets ten minutes after its start at the earliest.
     "svc.store.pruned": "proxy/test_observers.py",
     # Neither process has this source; applications embed it.

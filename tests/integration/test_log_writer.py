@@ -19,8 +19,8 @@ from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.daemon import environment, twistd
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import Shared, eventually, runs
 from tests.telemetry.schema import log_defects
 
@@ -92,7 +92,7 @@ class LogWriterTests(SynchronousTestCase):
         return slowest
 
     def records(self, data: bytes) -> list[dict[str, Any]]:
-        """Judge what was written; gives the records."""
+        """ReceiptVerifier what was written; gives the records."""
         self.assertEqual([], log_defects(data))
         return [json.loads(line) for line in data.splitlines()]
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 from svc.testing.ca import TestAuthority
 from tests.integration.metrics_rig import SOON, EventCase, Series, moves, page, series, world
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.partner import attempt
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import eventually
 
 STATEMENT = b"GET /.well-known/svc-notary/v1/statements/current HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -134,7 +134,7 @@ class CauseTests(EventCase):
     @moves(closed("server_aborted"))
     def test_server_aborted(self) -> None:
         """The application breaks its answer off, so the client's is broken off too."""
-        with self.connect("nasty") as connection:
+        with self.connect("misbehaving") as connection:
             connection.send(b"GET /half/1000 HTTP/1.1\r\nHost: a\r\nX-Request-Id: a\r\n\r\n")
             self.assertIn(b" 200 ", connection.rest())
 

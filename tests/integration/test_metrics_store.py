@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.ids import new_nonce
 from tests.integration.metrics_rig import Series, moves, page, series, world
 from tests.peers import webapp
+from tests.peers.independent_clients import Credentials, Ended, RawConnection
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, Ended, RawConnection
 from tests.peers.waiting import Shared, eventually, free_port
 
 NOTARY = "/.well-known/svc-notary/v1"

@@ -11,7 +11,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers.daemon import FOREGROUND, environment, twistd
-from tests.peers.faulty import memory_disk
+from tests.peers.faulty_disk import memory_disk
 from tests.peers.waiting import eventually, free_port
 
 _PLUGIN = """

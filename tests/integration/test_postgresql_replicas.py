@@ -17,10 +17,10 @@ from tests.integration.test_store_postgresql import EMPTY
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
-from tests.peers.judge import Judge, says
+from tests.peers.independent_clients import Credentials, Ended, RawConnection, Response
 from tests.peers.postgresql import RunningPostgres
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, Ended, RawConnection, Response
+from tests.peers.receipt_verifier import ReceiptVerifier, says
 from tests.peers.waiting import Shared, eventually, rounds
 
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
@@ -35,14 +35,14 @@ class World:
     authority: RunningAuthority
     application: int
     credentials: Credentials
-    judge: Judge
+    judge: ReceiptVerifier
 
 
 def _world(stack: ExitStack) -> World:
     server = RunningPostgres(stack)
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
     credentials = Credentials.fetch(authority, short_folder(stack))
-    return World(server, authority, webapp.start(stack), credentials, Judge(authority))
+    return World(server, authority, webapp.start(stack), credentials, ReceiptVerifier(authority))
 
 
 WORLD = Shared(_world)

@@ -13,10 +13,10 @@ from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.folders import short_folder
-from tests.peers.hanging import HangingDisk
+from tests.peers.hanging_disk import HangingDisk
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.mqttclient import RawClient
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 
 
 class PowerCutTests(SynchronousTestCase):

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.metrics_rig import SHARED, page
+from tests.peers.independent_clients import RawConnection
 from tests.peers.partner import attempt
 from tests.peers.programs import find
 from tests.peers.prometheus import RunningPrometheus, promtool
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import RawConnection
 from tests.peers.waiting import TOP, eventually
 
 RULES = TOP / "docs" / "examples" / "alerts.yaml"

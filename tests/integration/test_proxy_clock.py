@@ -19,8 +19,8 @@ from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.clock import SetClock
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, Ended, RawConnection
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, Ended, RawConnection
 from tests.peers.waiting import eventually
 
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"

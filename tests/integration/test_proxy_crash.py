@@ -27,9 +27,9 @@ from svc.proxy.steps import Step
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
-from tests.peers.judge import Judge, says
+from tests.peers.independent_clients import Credentials, Ended, RawConnection, Response
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, Ended, RawConnection, Response
+from tests.peers.receipt_verifier import ReceiptVerifier, says
 from tests.peers.waiting import PATIENCE, NotInTime, Shared, eventually, rounds
 
 #: How often each test kills a proxy: 1,180 times together in the whole form.
@@ -130,13 +130,13 @@ class World:
     authority: RunningAuthority
     application: int
     credentials: Credentials
-    judge: Judge
+    judge: ReceiptVerifier
 
 
 def _world(stack: ExitStack) -> World:
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
     credentials = Credentials.fetch(authority, short_folder(stack))
-    return World(authority, webapp.start(stack), credentials, Judge(authority))
+    return World(authority, webapp.start(stack), credentials, ReceiptVerifier(authority))
 
 
 WORLD = Shared(_world)
@@ -198,7 +198,9 @@ class KillTestCase(SynchronousTestCase):
         self.past += unjudged
 
     def close_the_books(self, *, kills: int, least: int) -> None:
-        """Judge the last round, then the database as a whole; so often it was killed, so much was seen complete."""
+        """
+        ReceiptVerifier the last round, then the database as a whole; so often it was killed, so much was seen complete.
+        """
         self.assertEqual(kills, self.kills)
         self.start()
         with self.connect() as connection:

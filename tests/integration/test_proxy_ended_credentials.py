@@ -13,9 +13,9 @@ from svc.identity import X509Svid
 from tests.integration.metrics_rig import outbound, port_of, world
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.partner import DOMAIN, Partner, PeerServer
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import eventually
 
 CLOSED = "svc_proxy_upstream_connections_closed_total"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.peers.faulty import Breakable, fill, later, memory_disk, mounted
+from tests.peers.faulty_disk import Breakable, fill, later, memory_disk, mounted
 from tests.peers.folders import short_folder
-from tests.peers.strangers import Ended, Response
+from tests.peers.independent_clients import Ended, Response
 from tests.peers.waiting import eventually
 
 

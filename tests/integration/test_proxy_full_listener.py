@@ -14,9 +14,9 @@ from tests.integration.metrics_rig import inbound, port_of
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.partner import DOMAIN, Partner
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import Shared, eventually, rounds
 
 FULL = 40

@@ -25,9 +25,9 @@ from svc.testing.certificates import der, rebuilt
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.keyupdates import key_update
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import Shared, eventually
 
 STRANGERS = 60

@@ -20,8 +20,8 @@ from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.daemon import environment
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection, Response
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection, Response
 from tests.peers.waiting import Shared, eventually
 from tests.telemetry.schema import defects
 

@@ -14,8 +14,8 @@ from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.daemon import MonitoredDaemon
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials
 from tests.peers.waiting import eventually
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"

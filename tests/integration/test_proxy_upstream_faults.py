@@ -16,9 +16,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, Ended, RawConnection, Response
 from tests.peers.proxy import RunningProxy
 from tests.peers.stalling import StallingServer
-from tests.peers.strangers import Credentials, Ended, RawConnection, Response
 from tests.peers.waiting import Shared, eventually, free_port
 
 ID = "spiffe://example.org/ns/shop/sa/api"

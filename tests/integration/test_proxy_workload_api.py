@@ -19,9 +19,9 @@ from svc.identity import X509Svid
 from svc.testing.ca import TestAuthority, key_der
 from tests.peers import webapp
 from tests.peers.folders import short_folder
-from tests.peers.liar import Liar, bundle_der
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
+from tests.peers.scripted_workload_api import ScriptedWorkloadApi, bundle_der
 from tests.peers.waiting import eventually
 
 PATH = "/ns/shop/sa/api"
@@ -34,9 +34,9 @@ class _Case(SynchronousTestCase):
         self.folder = short_folder(self.stack)
         self.liar = self.start_liar()
 
-    def start_liar(self, authority: TestAuthority | None = None) -> Liar:
+    def start_liar(self, authority: TestAuthority | None = None) -> ScriptedWorkloadApi:
         """Start a Workload API, in place of the one that is there."""
-        return Liar(self.stack, self.folder / "api.sock", authority)
+        return ScriptedWorkloadApi(self.stack, self.folder / "api.sock", authority)
 
     def svid(self, *, life: timedelta = timedelta(hours=1), path: str = PATH) -> X509Svid:
         """Make an SVID."""

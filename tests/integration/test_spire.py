@@ -43,10 +43,10 @@ from tests.peers.authority import RunningAuthority
 from tests.peers.authority import entry as authority_entry
 from tests.peers.daemon import FOREGROUND, twistd
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.programs import run, svc
 from tests.peers.proxy import RunningProxy
 from tests.peers.spire import RunningSpire, entry, programs
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import PATIENCE, TOP, Shared, eventually, free_port
 
 API = "/ns/shop/sa/api"

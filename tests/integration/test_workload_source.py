@@ -286,7 +286,7 @@ class UnavailableTests(SourceCase):
             await self.error(f"unix://{path}", WorkloadApiSilent)
 
 
-class Liar(workload_pb2_grpc.SpiffeWorkloadAPIServicer):
+class ScriptedWorkloadApi(workload_pb2_grpc.SpiffeWorkloadAPIServicer):
     """A Workload API that sends what a test wants."""
 
     def __init__(self, folder: Path) -> None:
@@ -337,7 +337,7 @@ class LiarTests(SourceCase):
 
     def setUp(self) -> None:
         """Start it."""
-        self.liar = Liar(self.folder())
+        self.liar = ScriptedWorkloadApi(self.folder())
         self.addCleanup(self.liar.stop)
 
     async def test_empty_update(self) -> None:

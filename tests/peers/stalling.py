@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
-from tests.peers.strangers import Credentials
+from tests.peers.independent_clients import Credentials
 
 _PIECE = 256 * 1024
 _OK = b"HTTP/1.1 200 OK\r\n"

@@ -10,10 +10,16 @@ from pathlib import Path
 import grimp
 
 TOP = Path(__file__).resolve().parents[2]
-#: Begun first, so that no process is left alone with one of them at the end: each waits for lives and timeouts to end.
+#: Begun first, so that none of them runs alone at the end: each waits for lifetimes and timeouts to end.
 _LONGEST = tuple(
     f"tests.integration.{name}"
-    for name in ("test_spire", "test_proxy_rotation", "test_proxy_clock", "test_broker_hanging", "test_workload_source")
+    for name in (
+        "test_spire",
+        "test_proxy_rotation",
+        "test_proxy_clock",
+        "test_broker_hanging_disk",
+        "test_workload_source",
+    )
 )
 #: Packages that a module reaches by running a program, which no import shows.
 _PROGRAMS = {

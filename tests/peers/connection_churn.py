@@ -1,10 +1,10 @@
 """
 Many connections that come and go, in processes of their own.
 
-``python -m tests.peers.crowd PORT COUNT CHAIN KEY ROOTS`` makes so many connections to 127.0.0.1, a few at once, and
-prints how they ended as JSON. Seven of ten ask one question and close; the others leave in the handshake: by a reset in
-the middle of their ClientHello, by an end without a word, and by a reset right after it. A silence that lasts is
-``Silent``, in the process of the test.
+``python -m tests.peers.connection_churn PORT COUNT CHAIN KEY ROOTS`` makes so many connections to 127.0.0.1, a few at
+once, and prints how they ended as JSON. Seven of ten ask one question and close; the others leave in the handshake: by
+a reset in the middle of their ClientHello, by an end without a word, and by a reset right after it. A silence that
+lasts is ``SilentConnections``, in the process of the test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from tests.peers.daemon import environment
-from tests.peers.strangers import Credentials
+from tests.peers.independent_clients import Credentials
 from tests.peers.waiting import TOP
 
 _AT_ONCE = 8
@@ -55,7 +55,7 @@ def crowd(port: int, credentials: Credentials, count: int, processes: int = 2) -
         How many ended in which way.
     """
     arguments = [str(port), str(count // processes), credentials.certificate, credentials.key, credentials.roots]
-    command = [sys.executable, "-m", "tests.peers.crowd", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.peers.connection_churn", *map(str, arguments)]
     running = [subprocess.Popen(command, cwd=TOP, env=environment(), stdout=subprocess.PIPE) for _ in range(processes)]
     found: Counter[str] = Counter()
     for each in running:
@@ -64,7 +64,7 @@ def crowd(port: int, credentials: Credentials, count: int, processes: int = 2) -
     return found
 
 
-class Silent:
+class SilentConnections:
     """
     Connections that say nothing, or the same few octets.
 
@@ -82,7 +82,7 @@ class Silent:
         self._first = first
         self._sockets: list[socket.socket] = []
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> SilentConnections:
         for _number in range(self._count):
             plain = socket.create_connection(self._address, timeout=60, source_address=(self._source, 0))
             self._sockets.append(plain)

@@ -23,10 +23,10 @@ from svc.workload.source import WorkloadSource
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
-from tests.peers.imposter import BODY, Imposter, Request
+from tests.peers.impersonator import BODY, Impersonator, Request
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.programs import other_python, svc
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 
 VICTIM = SpiffeID.parse("spiffe://example.org/ns/shop/sa/victim")
 NEIGHBOUR = SpiffeID.parse("spiffe://example.org/ns/shop/sa/neighbour")
@@ -61,9 +61,9 @@ class NeighbourTests(TestCase):
         await self.source.when_ready()
         self.folder: Path = folder
 
-    async def _imposter(self, spiffe_id: SpiffeID) -> Imposter:
+    async def _imposter(self, spiffe_id: SpiffeID) -> Impersonator:
         svid = next(each for each in self.source.svids if each.spiffe_id == spiffe_id)
-        imposter = await Imposter.make(reactor, self.source, svid, self.authority.pq_address)
+        imposter = await Impersonator.make(reactor, self.source, svid, self.authority.pq_address)
         port = await imposter.listen()
         self.addCleanup(port.stopListening)
         self.url = f"https://127.0.0.1:{port.getHost().port}/page?x=1"
@@ -149,7 +149,7 @@ class NeighbourTests(TestCase):
         await self._refused("key_mismatch", 3, level="signRequest")
 
 
-def _lying(imposter: Imposter, lie: dict[str, Any]) -> Any:
+def _lying(imposter: Impersonator, lie: dict[str, Any]) -> Any:
     def receipt(request: Request) -> Deferred[bytes]:
         return deferToThread(imposter.signed_receipt, request, **lie)
 

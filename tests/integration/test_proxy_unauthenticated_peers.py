@@ -17,9 +17,9 @@ from svc.testing.ca import TestAuthority
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.programs import find, run
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection
 from tests.peers.waiting import Shared, eventually, free_port
 
 NONCE = "AAECAwQFBgcICQoLDA0ODw"

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.peers import nasty
+from tests.peers import misbehaving_application
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, Ended, RawConnection, Response
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, Ended, RawConnection, Response
 from tests.peers.waiting import PATIENCE, eventually, free_port, rounds
 
 SEED = int(os.environ.get("SVC_TEST_SEED", "20261121"))
@@ -181,7 +181,7 @@ class Hunter:
         # Outbound, a nonce is looked up first: a request that is aborted meanwhile is counted, and has no record.
         level = choose.choice(LEVELS if self._tls else LEVELS[:4])
         fields = f"X-Request-Id: {name}\r\n" + (f"Svc-Notarization-Level: {level}\r\n" if level else "")
-        body = nasty.content(name, choose.choice((0, 1, 400))) if method in ("POST", "PUT") else b""
+        body = misbehaving_application.content(name, choose.choice((0, 1, 400))) if method in ("POST", "PUT") else b""
         if body and choose.random() < 0.5:
             fields += "Transfer-Encoding: chunked\r\n"
             body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
@@ -200,7 +200,7 @@ class Hunter:
                 self.bag.wrong.append(f"{what} needed no help: {answer.status} {answer.body!r}")
             self.bag.proxys += 1
             return
-        wanted = b"" if planned.method == "HEAD" else nasty.content(planned.name, planned.lines)
+        wanted = b"" if planned.method == "HEAD" else misbehaving_application.content(planned.name, planned.lines)
         if name != planned.name or answer.body != wanted:
             self.bag.wrong.append(f"{what} got the answer of {name}: {answer.status} {answer.body[:80]!r}")
         self.bag.own += 1
@@ -226,7 +226,7 @@ class HuntTests(SynchronousTestCase):
         """No answer ever belongs to another request; afterwards nothing is left open and nothing is broken."""
         with ExitStack() as stack:
             authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
-            upstream, outbound = f"127.0.0.1:{nasty.start(stack)}", free_port()
+            upstream, outbound = f"127.0.0.1:{misbehaving_application.start(stack)}", free_port()
             timeouts = {"response": "5s", "stream": "20s", "idleUpstream": "2s"}
             proxy = RunningProxy(authority, upstream, listener={"timeouts": timeouts, "notarization": "none"})
             proxy.config["listeners"].append(
@@ -274,17 +274,19 @@ class HuntTests(SynchronousTestCase):
         )
         with RawConnection(proxy.port, credentials) as connection:
             answer = connection.request("/normal/3", fields="X-Request-Id: last\r\n")
-        self.assertEqual((200, nasty.content("last", 3)), (answer.status, answer.body))
+        self.assertEqual((200, misbehaving_application.content("last", 3)), (answer.status, answer.body))
 
     def test_unasked_answer(self) -> None:
         """What an application says on a connection that waits in the pool reaches nobody."""
         with ExitStack() as stack:
             authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
-            proxy = stack.enter_context(RunningProxy(authority, f"127.0.0.1:{nasty.start(stack)}"))
+            proxy = stack.enter_context(RunningProxy(authority, f"127.0.0.1:{misbehaving_application.start(stack)}"))
             credentials = Credentials.fetch(authority, short_folder(stack))
             with RawConnection(proxy.port, credentials) as connection:
                 for turn, manner in enumerate(("unasked", "normal", "excess", "normal", "unasked", "normal")):
                     answer = connection.request(f"/{manner}/2", fields=f"X-Request-Id: r{turn}\r\n")
-                    self.assertEqual((200, nasty.content(f"r{turn}", 2)), (answer.status, answer.body))
+                    self.assertEqual(
+                        (200, misbehaving_application.content(f"r{turn}", 2)), (answer.status, answer.body)
+                    )
                     if manner == "unasked":
                         time.sleep(3.0)  # The application speaks after 0.2 s, a busy one later.

@@ -17,12 +17,12 @@ from svc.notary.receiptcheck import ReceiptClaims, verify_receipt
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from tests.peers.authority import RunningAuthority
-from tests.peers.strangers import RawConnection
+from tests.peers.independent_clients import RawConnection
 
 NOTARY = "/.well-known/svc-notary/v1"
 
 
-class Judge:
+class ReceiptVerifier:
     """
     Holds what a verifier trusts.
 

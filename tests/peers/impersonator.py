@@ -92,7 +92,7 @@ class Request:
         return next((value.decode("latin-1") for each, value in self.raw if each.decode().lower() == name), "")
 
 
-class Imposter:
+class Impersonator:
     """
     The neighbour.
 
@@ -117,7 +117,7 @@ class Imposter:
         self.requests: dict[str, Request] = {}
 
     @classmethod
-    async def make(cls, reactor: Any, source: WorkloadSource, svid: X509Svid, pq_address: str) -> Imposter:
+    async def make(cls, reactor: Any, source: WorkloadSource, svid: X509Svid, pq_address: str) -> Impersonator:
         """
         Make one with honest credentials.
 
@@ -230,7 +230,7 @@ class Imposter:
 class _Connection(Protocol):
     """One client; its requests come one after the other."""
 
-    def __init__(self, imposter: Imposter) -> None:
+    def __init__(self, imposter: Impersonator) -> None:
         self._imposter = imposter
         self._buffer = b""
 

@@ -13,10 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
-from tests.peers.crowd import HALF_HELLO, Silent, crowd
+from tests.peers.connection_churn import HALF_HELLO, SilentConnections, crowd
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials
 from tests.peers.waiting import Shared, eventually, rounds
 
 WARM, MANY = 2_000, rounds(4_000, 10_000)
@@ -70,7 +70,7 @@ class SilenceTests(_Case):
     def test_silent_connections(self) -> None:
         """Beside 2,000 that say nothing a client is served at once, from elsewhere and from their own address."""
         before = self.proxy.descriptors()
-        with Silent(self.proxy.port, 2000):
+        with SilentConnections(self.proxy.port, 2000):
             for source in ("127.0.0.2", "127.0.0.1"):
                 self.assertLess(self.seconds_of(source), AT_ONCE)
             self.assertLess(self.proxy.descriptors(), before + 1024 + 50)
@@ -81,7 +81,7 @@ class SilenceTests(_Case):
     def test_stalled_handshakes(self) -> None:
         """Beside 2,000 that stop in the middle of their ClientHello a client from elsewhere is served at once."""
         before = self.proxy.descriptors()
-        with Silent(self.proxy.port, 2000, first=HALF_HELLO):
+        with SilentConnections(self.proxy.port, 2000, first=HALF_HELLO):
             self.assertLess(self.seconds_of("127.0.0.2"), AT_ONCE)
         self.assertGreater(self.closed("handshake_limit"), 0)
         self.assert_nothing_left(before)
@@ -93,11 +93,11 @@ class SilenceTests(_Case):
         self.proxy.write_config()
         self.addCleanup(self._restore)
         self._reload()
-        with Silent(self.proxy.port, 60):
+        with SilentConnections(self.proxy.port, 60):
             for source in ("127.0.0.2", "127.0.0.1", "127.0.0.2"):
                 self.assertLess(self.seconds_of(source), AT_ONCE)
         eventually(lambda: not self.proxy.metric("svc_proxy_active_connections"), what="no connection")
-        with Silent(self.proxy.port, 60, first=HALF_HELLO):
+        with SilentConnections(self.proxy.port, 60, first=HALF_HELLO):
             # So long a handshake keeps its slot.
             time.sleep(1.5)
             self.assertLess(self.seconds_of("127.0.0.2"), AT_ONCE)

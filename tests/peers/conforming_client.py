@@ -1,9 +1,9 @@
 """
 A client that keeps its side of the standard over any number of connections, without a socket.
 
-Whoever uses it carries packets: :meth:`HonestClient.connect` gives the first one of a connection, :meth:`hears` takes
-what the broker sends and gives what is answered. It notes what was acknowledged to it and what was delivered to its
-application, so that a test can compare.
+Whoever uses it carries packets: :meth:`ConformingClient.connect` gives the first one of a connection, :meth:`hears`
+takes what the broker sends and gives what is answered. It notes what was acknowledged to it and what was delivered to
+its application, so that a test can compare.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from svc.wire.mqtt import (
 LAST_IDENTIFIER: Final = 65_535
 
 
-class HonestClient:
+class ConformingClient:
     """
     One client with a session that lasts.
 

@@ -19,9 +19,9 @@ from twisted.trial.unittest import SkipTest
 from svc.notary.ids import new_nonce
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
-from tests.peers.judge import Judge, says
+from tests.peers.independent_clients import Credentials, RawConnection, Response
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection, Response
+from tests.peers.receipt_verifier import ReceiptVerifier, says
 from tests.peers.waiting import Shared, eventually
 
 BODY = b"from the application\n"
@@ -70,7 +70,7 @@ class Ground:
     def __init__(self, stack: ExitStack) -> None:
         self.authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
         self.tls = Credentials.fetch(self.authority, short_folder(stack)).context()
-        self.judge = Judge(self.authority)
+        self.judge = ReceiptVerifier(self.authority)
 
 
 GROUND = Shared(Ground)

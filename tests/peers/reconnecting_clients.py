@@ -3,7 +3,7 @@ Honest clients on real sockets, all in one thread, that connect again whenever t
 
 ::
 
-    swarm = Swarm(port, [HonestClient("p"), HonestClient("s")])
+    swarm = ReconnectingClients(port, [ConformingClient("p"), ConformingClient("s")])
     swarm.go_on(0.2)                 # 0.2 s of whatever packets come and are answered
     swarm.says("p", swarm["p"].publish("t", b"m", 2))
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from svc.wire.mqtt import Decoder, Packet, PacketRefused, encode
-from tests.peers.honest import HonestClient
+from tests.peers.conforming_client import ConformingClient
 
 #: Seconds between two attempts to connect.
 AGAIN = 0.01
@@ -26,7 +26,7 @@ AGAIN = 0.01
 class _Wire:
     """One connection of one client."""
 
-    def __init__(self, client: HonestClient, port: int) -> None:
+    def __init__(self, client: ConformingClient, port: int) -> None:
         self.client = client
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -56,7 +56,7 @@ class _Wire:
         return bool(data)
 
 
-class Swarm:
+class ReconnectingClients:
     """
     Some clients of one broker.
 
@@ -65,14 +65,14 @@ class Swarm:
         clients: who they are.
     """
 
-    def __init__(self, port: int, clients: Iterable[HonestClient]) -> None:
+    def __init__(self, port: int, clients: Iterable[ConformingClient]) -> None:
         self.clients = {each.client_id: each for each in clients}
         self._port = port
         self._wires: dict[str, _Wire] = {}
         self._selector = selectors.DefaultSelector()
         self._next = 0.0
 
-    def __getitem__(self, client_id: str) -> HonestClient:
+    def __getitem__(self, client_id: str) -> ConformingClient:
         return self.clients[client_id]
 
     def says(self, client_id: str, *packets: Packet) -> None:

@@ -17,10 +17,10 @@ from svc.notary.ids import new_nonce
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection, Response
 from tests.peers.nginx import RunningNginx
 from tests.peers.programs import find, run
 from tests.peers.proxy import RunningProxy
-from tests.peers.strangers import Credentials, RawConnection, Response
 from tests.peers.waiting import Shared, eventually, free_port
 
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"

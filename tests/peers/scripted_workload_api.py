@@ -36,7 +36,7 @@ def bundle_der(bundle: X509Bundle) -> bytes:
     return b"".join(each.certificate.public_bytes(Encoding.DER) for each in bundle.anchors)
 
 
-class Liar:
+class ScriptedWorkloadApi:
     """
     The Workload API.
 

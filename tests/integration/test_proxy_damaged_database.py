@@ -11,8 +11,8 @@ from contextlib import ExitStack, closing
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.peers.faulty import Breakable, later, seconds_of
-from tests.peers.strangers import Ended
+from tests.peers.faulty_disk import Breakable, later, seconds_of
+from tests.peers.independent_clients import Ended
 from tests.peers.waiting import eventually
 
 

@@ -15,7 +15,7 @@ from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, Subs
 from tests.peers.broker import RunningBroker
 from tests.peers.daemon import environment
 from tests.peers.folders import short_folder
-from tests.peers.hanging import HangingDisk
+from tests.peers.hanging_disk import HangingDisk
 from tests.peers.mqttclient import RawClient
 from tests.peers.waiting import eventually
 

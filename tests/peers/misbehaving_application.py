@@ -1,9 +1,9 @@
 """
 An application that breaks every rule it can, on request; a process of its own.
 
-``python -m tests.peers.nasty PORT``. The first word of the path names what it does, ``X-Request-Id`` the request; every
-octet of a body belongs to that name, so that a reader can tell whose it is. What nobody asked for carries another name,
-which begins with ``nobody``.
+``python -m tests.peers.misbehaving_application PORT``. The first word of the path names what it does, ``X-Request-Id``
+the request; every octet of a body belongs to that name, so that a reader can tell whose it is. What nobody asked for
+carries another name, which begins with ``nobody``.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def start(stack: ExitStack) -> int:
         Its port.
     """
     port = free_port()
-    serve(stack, [sys.executable, "-m", "tests.peers.nasty", str(port)], port)
+    serve(stack, [sys.executable, "-m", "tests.peers.misbehaving_application", str(port)], port)
     return port
 
 
