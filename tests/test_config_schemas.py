@@ -150,7 +150,7 @@ def _keyword(name: str, part: dict[str, Any], value: Any, root: dict[str, Any]) 
             return True
         others = [each for key, each in value.items() if key not in part.get("properties", {})]
         return not others if wanted is False else all(accepts(wanted, each, root) for each in others)
-    raise AssertionError(f"the schema uses {name}, which this test does not know")
+    raise AssertionError(f"the schema uses {name}, which this test does not support")
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -159,13 +159,13 @@ def schema(name: str) -> dict[str, Any]:
     return found
 
 
-def changed(whole: dict[str, Any], place: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+def changed(whole: dict[str, Any], keys: tuple[str | int, ...], value: Any) -> dict[str, Any]:
     """Change one value of a whole configuration."""
     document: Any = copy.deepcopy(whole)
     here = document
-    for step in place[:-1]:
+    for step in keys[:-1]:
         here = here[step]
-    here[place[-1]] = value
+    here[keys[-1]] = value
     return document  # type: ignore[no-any-return]
 
 
@@ -175,10 +175,10 @@ class SchemaTests(SynchronousTestCase):
     def test_same_values(self) -> None:
         """For each key the schema accepts the same values as the validator."""
         for file, whole, changes in (("proxy", PROXY, CHANGES), ("broker", BROKER, BROKER_CHANGES)):
-            for place, value, good in [((), whole, True), *changes]:
-                document = changed(whole, place, value) if place else whole
-                self.assertEqual(self.valid(file, document), good, f"validator: {place} {value!r}")
-                self.assertEqual(accepts(schema(file), document, schema(file)), good, f"schema: {place} {value!r}")
+            for keys, value, good in [((), whole, True), *changes]:
+                document = changed(whole, keys, value) if keys else whole
+                self.assertEqual(self.valid(file, document), good, f"validator: {keys} {value!r}")
+                self.assertEqual(accepts(schema(file), document, schema(file)), good, f"schema: {keys} {value!r}")
 
     def valid(self, file: str, document: dict[str, Any]) -> bool:
         """Whether the validator accepts a document."""
@@ -190,13 +190,13 @@ class SchemaTests(SynchronousTestCase):
 
     def test_examples_of_the_pages_pass(self) -> None:
         """The complete examples of the documentation are valid by the schema."""
-        judged = []
+        checked = []
         for path in PAGES:
             for text in yaml_blocks(path.read_text()):
                 if name := file_of(text):
                     self.assertTrue(accepts(schema(name), strictyaml.loads(text), schema(name)), f"{path.name}: {text}")
-                    judged.append(name)
-        self.assertEqual(set(judged), set(FILES))
+                    checked.append(name)
+        self.assertEqual(set(checked), set(FILES))
 
     def test_defaults_are_written_as_in_the_file(self) -> None:
         """A default of the schema is valid and equals the default of the model."""

@@ -72,7 +72,7 @@ class GeneratedTests(SynchronousTestCase):
         found = stale()
         self.assertEqual(found, [], f"refresh the documentation and commit it: {COMMAND}")
 
-    def test_a_part_that_nobody_makes_is_an_error(self) -> None:
+    def test_a_part_without_a_generator_is_an_error(self) -> None:
         """A page cannot hold a part that is never refreshed, and no part can lose one of its comments."""
         for text, words in (
             ("<!-- generated: x -->\n<!-- end: x -->\n", "nobody makes"),
@@ -209,7 +209,7 @@ class ArchitectureTests(SynchronousTestCase):
     """docs/architecture.md against the contract that import-linter enforces."""
 
     def test_every_package_has_its_row(self) -> None:
-        """The packages of each layer stand in the table, with the number of their line, and no others do."""
+        """The packages of each layer are in the table, with the number of their line, and no others do."""
         setup = ConfigParser()
         setup.read(ROOT / "setup.cfg")
         layers = setup["importlinter:contract:layers"]["layers"].strip().split("\n")

@@ -1,5 +1,5 @@
 """
-The programs of docs/examples, as they stand: real processes with identities of a real authority.
+The programs of docs/examples, unchanged: real processes with identities of a real authority.
 
 What they are made of is tested in ``tests.embedding``.
 """
@@ -169,11 +169,11 @@ class OwnProtocolTests(SynchronousTestCase):
         self.agent, self.pq = self.programs.authority.address, self.programs.authority.pq_address
 
     def test_the_statement_of_a_guest_is_verified(self) -> None:
-        """The guest's statement goes over the connection and is believed, post-quantum signature and all."""
+        """The guest's statement is fetched over the connection and verified, with its post-quantum signature."""
         found = run("guest.py", self.agent, self.pq, self.programs.greeter, OWN)
         self.assertEqual((found.returncode, found.stdout), (0, f"welcome, {OWN}, post-quantum: True\n"), found.stderr)
 
-    def test_another_greeter_is_not_spoken_to(self) -> None:
+    def test_another_greeter_is_refused(self) -> None:
         """A server with another identity than the expected one sees no statement."""
         found = run("guest.py", self.agent, self.pq, self.programs.greeter, f"{OWN}-2")
         self.assertEqual((found.returncode, found.stdout), (1, ""))
@@ -200,7 +200,7 @@ class NotarizedTests(SynchronousTestCase):
         """Ask as people do."""
         return svc("curl", "--spiffe-socket-path", self.agent, "--expect-id", OWN, *arguments)
 
-    def test_a_client_program_believes_it(self) -> None:
+    def test_a_client_program_verifies_it(self) -> None:
         """The client example verifies the statement of the site."""
         found = run("statement.py", self.agent, self.url, ANYBODY)
         self.assertRegex(
@@ -214,16 +214,16 @@ class NotarizedTests(SynchronousTestCase):
         self.assertEqual(found.returncode, 0, found.stderr)
         document = json.loads(found.stdout)
         self.assertEqual((document["verification"]["ok"], document["verification"]["postQuantum"]), (True, True))
-        judged = run("evidence.py", evidence, self.programs.authority.archive_path)
-        self.assertIn(f"consistent, time asserted: {OWN}, receipt ", judged.stdout, judged.stderr)
-        self.assertIn(", complete\n", judged.stdout)
+        verified = run("evidence.py", evidence, self.programs.authority.archive_path)
+        self.assertIn(f"consistent, time asserted: {OWN}, receipt ", verified.stdout, verified.stderr)
+        self.assertIn(", complete\n", verified.stdout)
 
     def test_the_reserved_path_is_the_notarys(self) -> None:
         """The site never sees it, though its resource answers every path."""
         found = self.curl("--validate=false", f"{self.url}.well-known/svc-notary")
         self.assertEqual(json.loads(found.stdout)["issuer"], OWN)
 
-    def test_a_forged_caller_is_not_believed(self) -> None:
+    def test_a_forged_caller_is_refused(self) -> None:
         """What a client writes into the field that names callers never reaches the site."""
         asked = subprocess.run(
             [sys.executable, "-c", FORGER, self.agent, self.programs.site, ANYBODY],
@@ -237,7 +237,7 @@ class NotarizedTests(SynchronousTestCase):
         self.assertTrue(asked.stdout.endswith(f"\n\nhello, {OWN}\n"), asked.stdout)
 
     def test_who_is_not_allowed_is_refused(self) -> None:
-        """A verified caller that ``allow`` does not name gets 403 of the notary, and the site never hears of it."""
+        """A verified caller that ``allow`` does not name gets 403 from the notary, and the site gets no request."""
         address = f"127.0.0.1:{free_port()}"
         issuer, database = self.programs.authority.pq_address, self.programs.folder / "choosy.db"
         choosy = self.programs.start("-c", CHOOSY, self.agent, issuer, address, database)
@@ -248,7 +248,9 @@ class NotarizedTests(SynchronousTestCase):
         self.assertIn(b'"code":"policy_deny"', found.stdout)
 
     def test_it_ends_in_order(self) -> None:
-        """SIGTERM ends the program with status 0, its database closed; a port that is taken is told by its reason."""
+        """
+        SIGTERM ends the program with status 0, its database closed; a port that is taken is reported with its reason.
+        """
         second = run("notarized.py", self.agent, self.programs.authority.pq_address, self.programs.site, "other.db")
         self.assertEqual(second.returncode, 1)
         self.assertIn("(listen_failed)", second.stderr)
@@ -259,7 +261,7 @@ class NotarizedTests(SynchronousTestCase):
 
 
 class EvidenceTests(SynchronousTestCase):
-    """Judging evidence offline."""
+    """Verifying evidence offline."""
 
     def archive(self) -> bytes:
         """What the authority keeps beside its socket."""

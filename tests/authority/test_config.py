@@ -15,7 +15,7 @@ from svc.settings import ConfigInvalid, ConfigUnreadable
 
 MINIMAL: Mapping[str, Any] = {"trustDomain": "example.org", "socket": "unix:///run/svc/agent.sock"}
 ENTRY: Mapping[str, Any] = {"spiffeID": "spiffe://example.org/a", "uid": 1000}
-#: An entry that says what runs and not as whom.
+#: An entry with an executable and without a user.
 PROGRAM: Mapping[str, Any] = {"spiffeID": "spiffe://example.org/a"}
 PQ: Mapping[str, Any] = {"socket": "unix:///run/svc/pq.sock"}
 
@@ -115,8 +115,8 @@ class BadTests(ConfigCase):
         for key, value, expected in cases:
             found = self.problems(**{key: value})
             self.assertEqual(len(found), 1, (key, value, found))
-            ((place, text),) = found.items()
-            self.assertTrue(place.startswith(key), place)
+            ((shown_key, text),) = found.items()
+            self.assertTrue(shown_key.startswith(key), shown_key)
             self.assertIn(expected, text)
 
     def test_entries(self) -> None:

@@ -92,8 +92,8 @@ class RoundTripTests(KeysCase):
             self.assertEqual(after.pq.bundles.bundle_set(), before.pq.bundles.bundle_set())
             old = before.domain.own_svid(ENTRY.spiffe_id, HOUR, NOW)
             new = after.domain.own_svid(ENTRY.spiffe_id, HOUR, NOW)
-            for svid, judge in ((old, after), (new, before)):
-                verify_svid(svid.chain, judge.domain.bundles(), NOW)
+            for svid, verifier in ((old, after), (new, before)):
+                verify_svid(svid.chain, verifier.domain.bundles(), NOW)
             token = before.domain.issue_jwt(ENTRY, ("us",), NOW)
             validate(token, "us", after.domain.jwt_bundles(), NOW)
             # Nothing changed, so nothing was written.
@@ -175,12 +175,12 @@ class RefusedTests(KeysCase):
         if not self.file.exists():
             self.first()
             self.whole = self.file.read_bytes()
-        place = data.draw(st.integers(0, len(self.whole) - 1))
+        position = data.draw(st.integers(0, len(self.whole) - 1))
         if data.draw(st.booleans()):
-            damaged = self.whole[:place]
+            damaged = self.whole[:position]
         else:
-            octet = data.draw(st.integers(0, 255).filter(lambda found: found != self.whole[place]))
-            damaged = self.whole[:place] + bytes([octet]) + self.whole[place + 1 :]
+            octet = data.draw(st.integers(0, 255).filter(lambda found: found != self.whole[position]))
+            damaged = self.whole[:position] + bytes([octet]) + self.whole[position + 1 :]
         self.file.write_bytes(damaged)
         self.refused()
 

@@ -103,8 +103,8 @@ class PqEndpointTests(SynchronousTestCase):
         transport.abortConnection = transport.loseConnection  # type: ignore[method-assign]
         channel = self.site.buildProtocol(UNIXAddress("/a"))
         channel.makeConnection(transport)
-        for place in range(0, len(data), 8192):
-            channel.dataReceived(data[place : place + 8192])
+        for position in range(0, len(data), 8192):
+            channel.dataReceived(data[position : position + 8192])
         if b"\r\n\r\n" in transport.value():
             channel.connectionLost(Failure(ConnectionDone()))
         return transport

@@ -120,7 +120,7 @@ class RegistryTests(SynchronousTestCase):
             asked.append(1)
             return "aa"
 
-        entries = [entry(f"/{place}", Selectors(uid=1000, sha256="aa")) for place in range(3)]
+        entries = [entry(f"/{position}", Selectors(uid=1000, sha256="aa")) for position in range(3)]
         Registry([entry("/x", Selectors(uid=1, sha256="aa"))]).match(CALLER, digest)
         self.assertEqual(asked, [])
         self.assertEqual(len(Registry(entries).match(CALLER, digest)), 3)

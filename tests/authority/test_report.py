@@ -69,7 +69,7 @@ class AuthorityLogTests(SynchronousTestCase):
         self.assertEqual(len(self.records(lambda: self.refuse(1001))), 1)
 
     def test_refusals_of_many_users(self) -> None:
-        """The memory of refusals is bounded: after 1024 other users the first one is forgotten."""
+        """The memory of refusals is bounded: after 1024 other users the first one is evicted."""
         self.assertEqual(len(self.records(lambda: self.refuse(0))), 1)
         for uid in range(1, 1024):
             self.refuse(uid)

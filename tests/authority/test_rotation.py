@@ -158,7 +158,7 @@ class KeyRingTests(SynchronousTestCase):
 
     @given(st.lists(st.integers(1, 3600), min_size=1, max_size=80))
     def test_signed_things_end_before_their_key(self, steps: list[int]) -> None:
-        """With a steady clock, what lives a quarter of a key's lifetime never outlives the key that signs it."""
+        """With a steady clock, what is valid for a quarter of a key's lifetime never outlives the key that signs it."""
         keys, now = ring(), NOW
         for step in steps:
             keys.advance(now)

@@ -114,11 +114,11 @@ class ListenTests(SynchronousTestCase):
         self.assertIn(self.path, str(assert_refused(self, "socket_in_use", listen, self.path)))
         self.connect()
 
-    def test_live_stranger(self) -> None:
+    def test_served_by_another_process(self) -> None:
         """So is one of a program that does not use our lock."""
-        with socket.socket(socket.AF_UNIX) as stranger:
-            stranger.bind(self.path)
-            stranger.listen()
+        with socket.socket(socket.AF_UNIX) as foreign:
+            foreign.bind(self.path)
+            foreign.listen()
             assert_refused(self, "socket_in_use", listen, self.path)
             self.connect()
 

@@ -13,7 +13,7 @@ from svc.authority.tap import Options
 
 TOP = Path(__file__).parents[2]
 RIGHT = "trustDomain: prod.example\nsocket: unix:///run/svc/agent.sock\n"
-#: Parses options as twistd does, and tells which reactor that installed.
+#: Parses options as twistd does, and prints which reactor that installed.
 PROGRAM = """
 import sys
 from svc.authority.tap import Options

@@ -40,7 +40,7 @@ class Clock:
         self.now = start
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """The current time."""
         return self.now
 
 

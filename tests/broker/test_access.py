@@ -112,7 +112,7 @@ class RulesTests(SynchronousTestCase):
             self.assertFalse(Rules(()).may_subscribe(who, "a"))
 
     def test_rules_are_found_once(self) -> None:
-        """Whom the rules are about is asked once for each identity, and for all of them not without bound."""
+        """The rules of an identity are looked up once and cached, for a bounded number of identities."""
         asked: list[SpiffeID] = []
 
         class Counting:

@@ -61,7 +61,7 @@ class MayConnectTests(SynchronousTestCase):
 
     @given(st.lists(st.sampled_from([DEVICE, OTHER, FEDERATED, None, "spiffe://example.org/*"]), max_size=3))
     def test_never_refused_with_a_right(self, matchers: list[str | None]) -> None:
-        """Whoever may publish or subscribe to anything may connect."""
+        """A client that may publish or subscribe to anything may connect."""
         guard = rules(*matchers)
         for who in (DEVICE, OTHER, FEDERATED, None):
             each = principal(who)
@@ -109,7 +109,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertIsNone(client.closed)
         self.assertIn("c", rig.hub.sessions)
 
-    def test_session_that_nobody_may_resume(self) -> None:
+    def test_session_without_permission(self) -> None:
         """Where no rule applies to the owner any more, its attempt to resume ends the session and its connection."""
         rig = Rig(guard := Changing(rules(DEVICE, OTHER, None)))
         watcher = rig.connect("watcher")

@@ -1,5 +1,5 @@
 """
-Two clients that live the same life, one of which takes topic aliases (MQTT 5.0, section 3.3.2.3.4).
+Two clients that receive the same, one of which accepts topic aliases (MQTT 5.0, section 3.3.2.3.4).
 
 With its aliases resolved, the one gets what the other gets. There is one exception: without its topic a message may be
 small enough for a client where it was too large with it.
@@ -45,7 +45,7 @@ STEP = st.one_of(
 
 
 @dataclass
-class Life:
+class AliasClient:
     """
     One client.
 
@@ -140,14 +140,14 @@ class Stage:
     def __init__(self, identifier: int | None) -> None:
         self.rig = Rig(limits=HubLimits(session=SessionLimits(aliases=LIMIT)))
         self.publisher = self.rig.connect("publisher")
-        self.lives = [Life("aliased", True), Life("plain", False)]
+        self.clients = [AliasClient("aliased", True), AliasClient("plain", False)]
         self.count = 0
-        for life in self.lives:
-            life.connects(self.rig, 65_535, None)
-            assert life.peer is not None
+        for each_client in self.clients:
+            each_client.connects(self.rig, 65_535, None)
+            assert each_client.peer is not None
             identifiers = () if identifier is None else (identifier,)
             wanted = Subscription("#", 2, retain_as_published=True)
-            life.peer.sends(Subscribe(1, [wanted], Properties(subscription_identifiers=identifiers)))
+            each_client.peer.sends(Subscribe(1, [wanted], Properties(subscription_identifiers=identifiers)))
 
     def plays(self, steps: Iterable[tuple[Any, ...]]) -> None:
         """Do what is asked to both at the same moment."""
@@ -156,19 +156,19 @@ class Stage:
                 self.publishes(*how)
             elif what == "time":
                 self.rig.passes(2)
-            for life in self.lives:
-                self.happens(life, what, how)
-                life.reads()
+            for each_client in self.clients:
+                self.happens(each_client, what, how)
+                each_client.reads()
 
-    def happens(self, life: Life, what: str, how: list[Any]) -> None:
+    def happens(self, each_client: AliasClient, what: str, how: list[Any]) -> None:
         """Do what concerns one client."""
-        peer = life.peer
+        peer = each_client.peer
         if what == "connect":
-            life.connects(self.rig, *how)
+            each_client.connects(self.rig, *how)
         elif what == "leave":
-            life.leaves()
+            each_client.leaves()
         elif what == "acknowledge":
-            life.acknowledges()
+            each_client.acknowledges()
         elif peer is not None and what in ("stop reading", "read on"):
             peer.congested = what == "stop reading"
             if peer.client is not None and not peer.congested:
@@ -195,19 +195,21 @@ class TwinTests(SynchronousTestCase):
         """
         stage = Stage(identifier)
         stage.plays([*steps, ("connect", 2, None), ("read on",), ("acknowledge",)])
-        aliased, plain = stage.lives
+        aliased, plain = stage.clients
         self.assertEqual(self.compared(aliased), self.compared(plain))
         self.assertEqual(plain.extra, set())
 
-    def compared(self, life: Life) -> list[tuple[Any, ...]]:
+    def compared(self, each_client: AliasClient) -> list[tuple[Any, ...]]:
         """Give what must be the same of what a client saw."""
-        return [(each.topic, each.payload, each.qos, each.retain, each.dup, each.properties) for each in life.seen]
+        return [
+            (each.topic, each.payload, each.qos, each.retain, each.dup, each.properties) for each in each_client.seen
+        ]
 
     def test_the_test_sees_aliases(self) -> None:
         """What the other test compares is not two clients without aliases."""
         stage = Stage(None)
         stage.plays([("publish", TOPIC_NAMES[number % 4], 10, number % 3, False, {}) for number in range(40)])
-        aliased, plain = stage.lives
+        aliased, plain = stage.clients
         self.assertGreater(aliased.introduced, LIMIT)
         self.assertEqual(plain.introduced, 0)
         self.assertEqual(self.compared(aliased), self.compared(plain))

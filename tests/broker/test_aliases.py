@@ -168,7 +168,7 @@ class StandardTests(AliasCase):
 
 
 class OnlyWhatWasSentTests(AliasCase):
-    """An alias stands for its topic from the packet on that was written with both, and not before."""
+    """An alias replaces its topic after the packet with both was written, and not before."""
 
     def test_too_large(self) -> None:
         """A message that is too large for the client introduces no alias; the next one that fits does."""
@@ -337,7 +337,7 @@ class ChoiceTests(SynchronousTestCase):
         self.assertEqual(self.sends(longest, longest + "b", longest + "b", longest), [-1, 0, 0, 1])
 
     def test_longest_silent_goes(self) -> None:
-        """Where no number is left, a topic that comes again takes that of the one that was silent for longest."""
+        """Where no number is left, a topic that comes again takes that of the one that was not used for longest."""
         self.assertEqual(self.sends("first", "second", "first"), [-1, -2, 1])
         self.assertEqual(self.sends("third", "third", "third"), [0, -2, 2])
         self.assertEqual(self.sends("first", "second", "second"), [1, 0, -2])

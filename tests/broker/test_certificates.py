@@ -29,7 +29,7 @@ class Scripted:
         self.looks = 0
 
     def renew(self) -> bool:
-        """Tell the outcome; a text is what is wrong."""
+        """Record the result; a text is an error."""
         self.looks += 1
         if isinstance(self.outcome, str):
             raise CertificateUnusable(certificate="c.pem", key="k.pem", what=self.outcome)

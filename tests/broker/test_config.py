@@ -37,7 +37,7 @@ class AcceptedTests(SynchronousTestCase):
             self.assertFalse(rules.may_publish(nobody, topic))
 
     def test_identities(self) -> None:
-        """Rules by identity allow what they name, to whom they name, and nothing else."""
+        """Rules by identity allow exactly what they name to the identities that they name."""
         (listener,) = parse(SPIFFE, BrokerSettings).listeners
         rules = rules_of(listener)
         device = Principal(SpiffeID.parse("spiffe://prod.example.org/device/7"))
@@ -98,7 +98,7 @@ class RefusedTests(SynchronousTestCase):
         self.refused(plain, "listeners[0]", "who: anonymous")
 
     def test_proxy_protocol(self) -> None:
-        """The header stands before TLS, by identity or by certificate, and not before plain MQTT."""
+        """The header is allowed before TLS, by identity or by certificate, and not before plain MQTT."""
         for tls, who in (("spiffe: true", "'spiffe://a.b/*'"), ("certificate: /c, key: /k", "anonymous")):
             keys = f"listen: ':1', proxyProtocol: v2, tls: {{{tls}}}, acl: [{{who: {who}}}]"
             (listener,) = parse(f"trustDomain: a.b\nlisteners: [{{name: a, {keys}}}]", BrokerSettings).listeners

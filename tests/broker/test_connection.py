@@ -263,7 +263,7 @@ class EndTests(ConnectionCase):
     """How connections end."""
 
     def watcher(self) -> Wire:
-        """A client that sees wills."""
+        """A client that receives wills."""
         wire = Wire(self.broker)
         wire.sends(Connect("watcher"), Subscribe(1, [Subscription("will")]))
         return wire
@@ -297,7 +297,7 @@ class EndTests(ConnectionCase):
         assert isinstance(answer, Connack)
         self.assertIsNone(answer.properties.server_keep_alive)
 
-    def test_goodbye(self) -> None:
+    def test_disconnect(self) -> None:
         """DISCONNECT with reason 0 takes the will with it; with reason 4 the will is published."""
         for code, wills in ((0, 0), (4, 1)):
             watcher, wire = self.watcher(), self.client()
@@ -405,7 +405,7 @@ class CongestionTests(ConnectionCase):
         self.slow.protocol.resumeProducing()
         self.assertEqual(self.payloads(), [b"1"])
 
-    def test_is_heard(self) -> None:
+    def test_is_processed(self) -> None:
         """A client that reads slowly is read all the same: it stays connected as long as it sends PINGREQ."""
         for _ in range(5):
             self.passes(10)
@@ -429,7 +429,7 @@ class CongestionTests(ConnectionCase):
 class TlsTests(ConnectionCase):
     """A client that uses TLS at a plain listener."""
 
-    def test_told(self) -> None:
+    def test_is_logged(self) -> None:
         """It is reported as that, and closed."""
         wire = Wire(self.broker)
         self.assertEqual(wire.octets(b"\x16\x03\x01\x02\x00\x01"), [])
@@ -467,7 +467,7 @@ class ProgressTests(ConnectionCase):
     """Packets that take longer than a keep alive."""
 
     def test_large_and_slow(self) -> None:
-        """A client is alive as long as enough of its packet comes; it is not by single octets."""
+        """Keep alive is extended while enough of a packet arrives, and not by single octets."""
         wire = Wire(self.broker)
         wire.sends(Connect("c", keep_alive=10))
         whole = encode(Publish("t", b"x" * 10_000, 1, packet_id=1), Version.V5, "client")
@@ -570,7 +570,7 @@ class ReceiveMaximumTests(ConnectionCase):
         self.assertEqual(self.broker.hub.statistics.refused, {})
 
     def test_311(self) -> None:
-        """So is MQTT 3.1.1, and what had been read when reading was paused keeps its place."""
+        """So is MQTT 3.1.1, and what had been read when reading was paused keeps its order."""
         wire = self.client(Version.V311)
         wire.sends(*self.burst(3))
         wire.sends(Pingreq())

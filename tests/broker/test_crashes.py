@@ -74,7 +74,7 @@ class Link:
         received = False
         while self.peer is not None and self.peer.got and most:
             received, most = True, most - 1
-            for answer in self.client.hears(self.peer.got.pop(0)):
+            for answer in self.client.receive(self.peer.got.pop(0)):
                 self.sends(answer)
         if self.peer is not None and self.peer.closed is not None:
             self.gone()
@@ -102,7 +102,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """ReceiptVerifier, then clean up."""
         try:
-            self.judge()
+            self.verify()
         finally:
             Quick.error, Quick.after = None, False
             self.kept.crash()
@@ -110,7 +110,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Everybody is there, and subscribed."""
+        """All clients are connected and subscribed."""
         for link in self.links.values():
             link.connect(self.rig)
         self.commit()
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 2**32))
     def walk(self, seed: int) -> None:
-        """A stretch of all that, messages and commits more often than troubles."""
+        """A stretch of all that, messages and commits more often than failures."""
         chosen = Random(seed)
         everybody = sorted(self.links)
         steps: dict[Any, tuple[int, Callable[[], dict[str, Any]]]] = {
@@ -241,9 +241,9 @@ class Machine(RuleBasedStateMachine):
         for step in chosen.choices(names, [steps[each][0] for each in names], k=60):
             step(**steps[step][1]())
 
-    # The judgement.
+    # The verification.
 
-    def judge(self) -> None:
+    def verify(self) -> None:
         """Let everything come to its end, and compare."""
         self.finish()
         for name, link in self.links.items():
@@ -283,7 +283,7 @@ class Machine(RuleBasedStateMachine):
             assert sent.index(message.payload) >= known[-1], (topic, message.payload, "is not the last one")
 
     def finish(self) -> None:
-        """Mend the disk, connect everybody, and go on until nothing is on its way."""
+        """Mend the disk, connect all clients, and continue until nothing is in flight."""
         Quick.error = None
         for _turn in range(400):
             for link in self.links.values():

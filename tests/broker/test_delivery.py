@@ -247,7 +247,7 @@ class ReconnectTests(SynchronousTestCase):
         self.assertEqual(len(second.take()), 1)
 
     def test_session_ends(self) -> None:
-        """A session lives exactly as long after its connection as was agreed."""
+        """A session is kept after its connection exactly for its expiry interval."""
         rig, publisher, subscriber = self.reconnected(Version.V5)
         subscriber.loses()
         publisher.publishes("t", b"m", 1)
@@ -262,7 +262,7 @@ class SubackTests(SynchronousTestCase):
     """Section 3.9."""
 
     def test_granted(self) -> None:
-        """Each filter is answered in its place."""
+        """The reason codes are in the order of the filters."""
         rig = Rig()
         client = rig.connect("c")
         answer = client.subscribes(Subscription("a", 0), Subscription("b", 1), Subscription("c", 2), packet_id=77)
@@ -313,7 +313,7 @@ class SmallerLimitsTests(SynchronousTestCase):
             self.setUp()
 
     def test_answers_to_the_old_connection(self) -> None:
-        """What is acknowledged before it was sent again is not sent again, and frees no place that it had not."""
+        """What is acknowledged before it was sent again is not sent again, and frees no slot that it did not use."""
         client = self.back(2)
         self.assertEqual([each.payload for each in client.messages], [b"0"])
         client.take()
@@ -367,7 +367,7 @@ class RetainedTests(SynchronousTestCase):
     """Section 3.3.1.3."""
 
     def test_no_local(self) -> None:
-        """With No Local a client gets no retained message of its own, and everybody else does [MQTT-3.8.3-3]."""
+        """With No Local a client gets no retained message of its own, and all others do [MQTT-3.8.3-3]."""
         rig = Rig()
         client, other = rig.connect("c"), rig.connect("o")
         client.publishes("t", b"m", 0, retain=True)

@@ -39,7 +39,7 @@ class MetricsTests(SynchronousTestCase):
         return {f"{each.name}_total" if each.type == "counter" else each.name: each for each in found}
 
     def test_every_family_has_its_row(self) -> None:
-        """Each family stands there with its type and labels, and no other does."""
+        """Each family is there with its type and labels, and no other."""
         page = (TOP / "docs" / "broker.md").read_text()
         shown = {
             name: (kind, set(re.findall(r"`(\w+)`", labels)))

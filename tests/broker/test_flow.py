@@ -322,7 +322,7 @@ class GroupTests(SynchronousTestCase):
             self.publisher.publishes("t")
         self.assertEqual([0, 4], self.counts())
 
-    def test_nobody(self) -> None:
+    def test_no_subscriber(self) -> None:
         """Where no member has room it is dropped once, and counted."""
         for _ in range(7):
             self.publisher.publishes("t", b"m", 1)

@@ -1,4 +1,4 @@
-"""What hostile clients may make a broker hold, and what they may make everybody else wait for."""
+"""What hostile clients may make a broker hold, and how long they may delay other clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.broker.test_connection import Wire
 
 
 class FullQueueTests(SynchronousTestCase):
-    """What a full queue costs everybody else."""
+    """What a full queue costs other clients."""
 
     def test_looked_at_where_something_may_have_expired(self) -> None:
         """A message that finds no room is no reason to look through a queue in which nothing expires by now."""
@@ -79,7 +79,7 @@ class DueTests(SynchronousTestCase):
         self.assertEqual((len(watcher.messages), len(rig.hub.sessions)), (self.MANY, 1))
 
     def test_retained(self) -> None:
-        """Retained messages are forgotten in parts."""
+        """Retained messages are deleted in parts."""
         rig = Rig()
         publisher = rig.connect()
         for number in range(self.MANY):
@@ -152,7 +152,7 @@ class Turns(Clock):
 
 
 class TurnTests(SynchronousTestCase):
-    """Whoever sends much at once does not hold up others."""
+    """A client that sends much at once does not delay others."""
 
     MANY = [Publish(f"t/{number}", b"x", 0) for number in range(50)]
 
@@ -201,23 +201,23 @@ class TurnTests(SynchronousTestCase):
             wire.protocol.check_timeouts(self.clock.seconds())
         self.assertFalse(wire.ended)
 
-    def test_goodbye_behind_much(self) -> None:
+    def test_disconnect_behind_much(self) -> None:
         """What a client sent before DISCONNECT is processed, although the connection is lost before its turn."""
         for expiry, stays, will in ((None, True, False), (0, False, False), (5, True, False)):
-            self.says_much_and_goes(Properties(session_expiry=10), Properties(session_expiry=expiry))
+            self.sends_much_and_disconnects(Properties(session_expiry=10), Properties(session_expiry=expiry))
             self.assertEqual("passing" in self.hub.sessions, stays)
             self.assertEqual("will" in self.topics(), will)
         self.assertEqual(self.hub.sessions["passing"].expiry, 5)
         # A DISCONNECT that breaks the protocol is ignored.
-        self.says_much_and_goes(Properties(), Properties(session_expiry=5))
+        self.sends_much_and_disconnects(Properties(), Properties(session_expiry=5))
         self.assertIn("will", self.topics())
         self.assertEqual(self.hub.statistics.connected, 2)
 
-    def says_much_and_goes(self, connect: Properties, goodbye: Properties) -> None:
+    def sends_much_and_disconnects(self, connect: Properties, disconnect: Properties) -> None:
         """Connect, send many packets and DISCONNECT at once, and lose the connection before all were processed."""
         wire = Wire(self.broker)
         wire.sends(Connect("passing", will=Will("will", b"gone"), properties=connect))
-        wire.sends(*self.MANY, Disconnect(0, goodbye))
+        wire.sends(*self.MANY, Disconnect(0, disconnect))
         wire.protocol.connectionLost()
         self.turns()
 

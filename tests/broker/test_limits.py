@@ -237,7 +237,7 @@ class ConnectionLimitTests(ConnectionCase):
         self.assertEqual(answer.properties.maximum_packet_size, limits.get("packet", 1024 * 1024))
         return wire
 
-    def judged(self, wire: Wire, good: Any, bad: Any, code: int) -> None:
+    def assert_limit(self, wire: Wire, good: Any, bad: Any, code: int) -> None:
         """Send what is allowed, and what is one too much."""
         self.assertIn(Pingresp(), wire.sends(good, Pingreq()))
         self.assertEqual(wire.sends(bad), [Disconnect(code)])
@@ -246,7 +246,7 @@ class ConnectionLimitTests(ConnectionCase):
     def test_packet(self) -> None:
         """A packet of as many octets as announced, and one octet more."""
         good, bad = Publish("t", bytes(100 - 6)), Publish("t", bytes(100 - 5))
-        self.judged(self.wire(packet=100), good, bad, ReasonCode.PACKET_TOO_LARGE)
+        self.assert_limit(self.wire(packet=100), good, bad, ReasonCode.PACKET_TOO_LARGE)
 
     def test_properties(self) -> None:
         """Properties of a packet, user properties included."""
@@ -254,11 +254,11 @@ class ConnectionLimitTests(ConnectionCase):
         def message(count: int) -> Publish:
             return Publish("t", b"", properties=Properties(content_type="x", user=(("a", "b"),) * (count - 1)))
 
-        self.judged(self.wire(properties=5), message(5), message(6), ReasonCode.QUOTA_EXCEEDED)
+        self.assert_limit(self.wire(properties=5), message(5), message(6), ReasonCode.QUOTA_EXCEEDED)
 
     def test_levels(self) -> None:
         """Levels of a topic."""
-        self.judged(self.wire(levels=3), Publish("a/b/c", b""), Publish("a/b/c/", b""), ReasonCode.QUOTA_EXCEEDED)
+        self.assert_limit(self.wire(levels=3), Publish("a/b/c", b""), Publish("a/b/c/", b""), ReasonCode.QUOTA_EXCEEDED)
 
     def test_filters(self) -> None:
         """Filters of a packet."""
@@ -266,7 +266,7 @@ class ConnectionLimitTests(ConnectionCase):
         def packet(count: int) -> Subscribe:
             return Subscribe(1, [Subscription(str(each)) for each in range(count)])
 
-        self.judged(self.wire(filters=3), packet(3), packet(4), ReasonCode.QUOTA_EXCEEDED)
+        self.assert_limit(self.wire(filters=3), packet(3), packet(4), ReasonCode.QUOTA_EXCEEDED)
 
     def test_connect(self) -> None:
         """The time until CONNECT, for whole seconds of a configured bound."""

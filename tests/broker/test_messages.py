@@ -62,7 +62,7 @@ class SharedOctetsTests(SynchronousTestCase):
             self.assertIs(message.encoded(version, 0, retain=retain), first)
 
     def test_nothing_is_held_of_what_stays(self) -> None:
-        """A message that is retained or queued has one copy of its payload, whoever got it before and afterwards."""
+        """A message that is retained or queued has one copy of its payload, whichever clients receive it."""
         rig = Rig()
         for version in VERSIONS:
             rig.connect(f"c{version}", version).subscribes("t")

@@ -94,7 +94,7 @@ class StoredTests(SynchronousTestCase):
     """Sessions without a connection."""
 
     def setUp(self) -> None:
-        """Everybody may do everything, at first."""
+        """All clients may do everything, at first."""
         self.guard = Changing(rules(DEVICE, OTHER, None))
         self.rig = Rig(self.guard)
         self.hub = self.rig.hub
@@ -208,7 +208,7 @@ class ConnectedTests(ConnectionCase):
         self.guard.rules = new
         self.broker.rules_changed()
 
-    def test_nobody_names_it(self) -> None:
+    def test_not_named_by_a_rule(self) -> None:
         """A client that no rule names is closed with 0x87, an older one without a word; the session ends."""
         clients = [Wire(self.broker), Wire(self.broker, Version.V311)]
         clients[0].sends(Connect("new", **LASTING))
@@ -222,7 +222,7 @@ class ConnectedTests(ConnectionCase):
         self.assertEqual([Connack(code=ReasonCode.NOT_AUTHORIZED)], waiting.sends(Connect("late")))
 
     def test_subscriptions(self) -> None:
-        """A client stays whom a rule names; what it may not receive any more ends."""
+        """A client that a rule still names stays; subscriptions that are no longer allowed end."""
         client = Wire(self.broker)
         client.sends(Connect("c"), Subscribe(1, [Subscription("a/1", 0), Subscription("b/1", 0)]))
         self.change(ONLY_A)

@@ -21,15 +21,15 @@ class Changing:
         self.rules = first
 
     def may_connect(self, principal: Principal) -> bool:
-        """Ask the rules of the moment."""
+        """Evaluate the current rules."""
         return self.rules.may_connect(principal)
 
     def may_publish(self, principal: Principal, topic: str) -> bool:
-        """Ask the rules of the moment."""
+        """Evaluate the current rules."""
         return self.rules.may_publish(principal, topic)
 
     def may_subscribe(self, principal: Principal, topic_filter: str) -> bool:
-        """Ask the rules of the moment."""
+        """Evaluate the current rules."""
         return self.rules.may_subscribe(principal, topic_filter)
 
 
@@ -37,7 +37,7 @@ class ResumingTests(SynchronousTestCase):
     """Sessions that last, and rules that changed meanwhile."""
 
     def setUp(self) -> None:
-        """Everybody may do everything, at first."""
+        """All clients may do everything, at first."""
         self.guard = Changing()
         self.rig = Rig(self.guard)
 

@@ -45,7 +45,7 @@ class TreeTests(SynchronousTestCase):
 
     @given(st.lists(TOPICS, unique=True, max_size=20))
     def test_nothing_is_left(self, topics: list[str]) -> None:
-        """What was forgotten leaves nothing behind."""
+        """A deleted message leaves nothing behind."""
         kept = RetainedMessages(1000, 1 << 20)
         for topic in topics:
             kept.store(Message(topic, b"m"))

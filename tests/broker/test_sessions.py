@@ -88,7 +88,7 @@ class TakeoverTests(SessionCase):
         self.assertFalse(answer.session_present)
         self.assertEqual(len(self.rig.hub.subscriptions), 0)
 
-    def test_by_somebody_else(self) -> None:
+    def test_by_another_identity(self) -> None:
         """A session belongs to the identity that created it: no other takes it over or ends it."""
         self.rig = Rig(AllowAll())
         client = self.rig.connect("c", who=None)
@@ -103,8 +103,8 @@ class TakeoverTests(SessionCase):
         """Clients without an identity share sessions with those of their listener only."""
         persistent = Properties(session_expiry=100)
         self.rig.connect("c", listener="local", clean_start=False, properties=persistent).loses()
-        stranger = self.rig.connect("c", listener="displays")
-        self.assertEqual(stranger.reason, "mqtt_session_owned")
+        foreign = self.rig.connect("c", listener="displays")
+        self.assertEqual(foreign.reason, "mqtt_session_owned")
         again = self.rig.connect("c", listener="local", read_answer=False, clean_start=False, properties=persistent)
         (answer,) = again.got
         assert isinstance(answer, Connack)
@@ -188,7 +188,7 @@ class ExpiryTests(SessionCase):
         self.assertEqual(message.properties.message_expiry, 0)  # type: ignore[union-attr]
 
     def test_retained(self) -> None:
-        """A retained message is of use to its last second, and then forgotten."""
+        """A retained message is delivered until it expires, and then deleted."""
         self.publisher.publishes("r", b"m", 0, retain=True, properties=Properties(message_expiry=5))
         self.rig.passes(4)
         (_, message) = self.rig.connect("late").subscribes("r")

@@ -162,7 +162,7 @@ class SubscriberTests(SlowCase):
         self.assertEqual(back.messages, [Publish("t", b"2", 2, dup=True, packet_id=1)])
 
     def test_expired_meanwhile(self) -> None:
-        """A message that expired while it waited is not shown, and its place is free again."""
+        """A message that expired while it waited is not delivered, and its slot is free again."""
         self.publisher.publishes("t", b"2", 2, 5, properties=Properties(message_expiry=10))
         self.rig.passes(10)
         self.journal.commit_all()
@@ -266,7 +266,7 @@ class WaitingConnectionTests(SlowCase):
         self.assertEqual(self.rig.hub.sessions["c"].subscriptions, {})
 
     def test_fleeting_clients_wait_for_nothing(self) -> None:
-        """While the disk stands still, clients of which nothing is recorded connect, subscribe, publish and release."""
+        """While the disk stalls, clients of which nothing is recorded connect, subscribe, publish and release."""
         self.rig.connect("waits", **LASTING)
         client = self.rig.connect("c", read_answer=False)
         self.assertEqual([each.type for each in client.take()], [PacketType.CONNACK])
@@ -329,7 +329,7 @@ class RestoreTests(SlowCase):
     """What is done at a start."""
 
     def test_due_meanwhile(self) -> None:
-        """Sessions that expired while nothing ran are gone before anybody connects, and their wills are out."""
+        """Sessions that expired while nothing ran are gone before any client connects, and their wills are out."""
         now = self.rig.clock()
         old = SessionRecord("old", "anonymous ", Version.V5, 10, now - 11, Will("will", b"old", retain=True), now - 1)
         young = SessionRecord("young", "anonymous ", Version.V5, 10, now - 9)
@@ -353,7 +353,7 @@ class RestoreTests(SlowCase):
         self.rig.passes(5)
         self.assertNotIn("c", self.rig.hub.sessions)
 
-    def test_retained_that_find_no_place(self) -> None:
+    def test_retained_beyond_the_queue(self) -> None:
         """A retained message that expired, or is beyond a limit that was lowered, is taken out."""
         rig = Rig(journal=self.journal, limits=HubLimits(retained=1))
         expired = Message("e", b"x", retain=True, expires=rig.clock() - 1)
@@ -418,7 +418,7 @@ class RefusingTests(SlowCase):
 
     def test_connect(self) -> None:
         """A session that would last is refused with "server unavailable", one that would not is served."""
-        standing = self.persistent("c")
+        persistent_client = self.persistent("c")
         self.refusing()
         for version, code in (
             (Version.V5, ReasonCode.SERVER_UNAVAILABLE),
@@ -427,7 +427,7 @@ class RefusingTests(SlowCase):
             more = LASTING if version is Version.V5 else {"clean_start": False}
             refused = self.rig.connect("c", version, read_answer=False, **more)
             self.assertEqual(refused.take(), [Connack(False, code)])
-        self.assertIsNone(standing.closed)
+        self.assertIsNone(persistent_client.closed)
         self.assertIsNotNone(self.rig.connect("fleeting").client)
 
     def test_subscribe(self) -> None:

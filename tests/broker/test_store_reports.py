@@ -18,7 +18,7 @@ from svc.telemetry.health import Health
 from tests.broker.rig import Rig
 
 PLAIN = "listeners: [{name: local, listen: '127.0.0.1:1883'}]\n"
-TROUBLE = PersistenceUnavailable(path="/b.db", detail="database or disk is full")
+FAILURE = PersistenceUnavailable(path="/b.db", detail="database or disk is full")
 
 
 class StoreReportsTests(SynchronousTestCase):
@@ -44,11 +44,11 @@ class StoreReportsTests(SynchronousTestCase):
         registry.register(BrokerMetrics(Rig().hub, self.store))
         return registry.get_sample_value(name, labels)
 
-    def test_trouble(self) -> None:
-        """Trouble is logged with its reason and hint, shown in readiness, and its end is logged."""
+    def test_failure(self) -> None:
+        """A failure is logged with its reason and hint and shown in readiness, and its end is logged."""
         self.store.accepting_changed(None)
         self.assertEqual((self.logged(), self.value("svc_broker_store_accepting")), ([], 1))
-        self.store.accepting_changed(TROUBLE)
+        self.store.accepting_changed(FAILURE)
         condition = self.health.condition("store")
         self.assertEqual((condition.holds, condition.reason), (False, "mqtt_store_unavailable"))
         self.assertTrue(self.health.ready)

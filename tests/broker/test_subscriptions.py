@@ -100,7 +100,7 @@ class TreeTests(SynchronousTestCase):
         self.assertEqual((len(tree), tree.routes(topic)), (0, ((), ())))
         self.assertTrue(tree._root.empty)
 
-    def test_remembered_routes_are_bounded(self) -> None:
+    def test_cached_routes_are_bounded(self) -> None:
         """Topics without end do not fill the memory."""
         tree: SubscriptionTree[str] = SubscriptionTree(topics=10)
         tree.add("x", Subscription("#"), None)
@@ -108,7 +108,7 @@ class TreeTests(SynchronousTestCase):
             self.assertEqual(len(tree.routes(str(number)).direct), 1)
             self.assertLessEqual(len(tree._cache), 10)
 
-    def test_long_topics_are_not_remembered(self) -> None:
+    def test_long_topics_are_not_cached(self) -> None:
         """What is remembered is bounded in octets too: a topic may have 65,535."""
         tree: SubscriptionTree[str] = SubscriptionTree()
         tree.add("x", Subscription("#"), None)

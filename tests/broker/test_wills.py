@@ -16,7 +16,7 @@ def will(payload: bytes = b"gone", **properties: Any) -> Will:
 
 
 class WillTests(SynchronousTestCase):
-    """A watcher sees wills."""
+    """A client that receives wills."""
 
     def setUp(self) -> None:
         """It watches all of them."""
@@ -43,7 +43,7 @@ class WillTests(SynchronousTestCase):
         self.rig.passes(1000)
         self.assertEqual(self.seen(), [])
 
-    def test_goodbye(self) -> None:
+    def test_disconnect(self) -> None:
         """DISCONNECT with reason 0 takes the will with it, for ever [MQTT-3.14.4-3]."""
         self.persistent(will()).sends(Disconnect(0))
         self.rig.passes(1000)

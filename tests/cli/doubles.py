@@ -92,7 +92,7 @@ class World:
 
     @property
     def anchors(self) -> Anchors:
-        """Whom the client trusts."""
+        """The trust of the client."""
         return Anchors(self.bundles, self.pq_authority.bundles())
 
     @cached_property

@@ -136,15 +136,15 @@ class StreamTests(SynchronousTestCase):
         for label in ("SPIFFE ID", "Issuer", "Server"):
             self.assertEqual(curl("--expect-id", printed(label)).status, 0)
         self.assertEqual(curl("--issuer", printed("Issuer")).status, 0)
-        for label, place in (
+        for label, path_of in (
             ("Workload Identity Statement", statement_path),
             ("Workload Statement ID", statement_path),
             ("Signed Request Receipt", receipt_path),
         ):
-            curl(f"https://api.test{place(printed(label))}", *PINNED, server=server)
-            asked = [head.target.decode() for head in server.seen if head.target.startswith(place("").encode())][-1]
-            self.assertEqual(asked, place(parse_artifact_id(asked.removeprefix(place("")))))
-            self.assertEqual(printed_id(asked.removeprefix(place(""))), printed(label))
+            curl(f"https://api.test{path_of(printed(label))}", *PINNED, server=server)
+            asked = [head.target.decode() for head in server.seen if head.target.startswith(path_of("").encode())][-1]
+            self.assertEqual(asked, path_of(parse_artifact_id(asked.removeprefix(path_of("")))))
+            self.assertEqual(printed_id(asked.removeprefix(path_of(""))), printed(label))
 
     def test_plain_http(self) -> None:
         """Over plain http the statement is marked as not bound."""
@@ -466,7 +466,7 @@ class JsonTests(SynchronousTestCase):
         found = json.loads(curl("-so", "json").stdout)
         self.assertEqual(set(found["response"]["body"]), {"size", "sha-256"})
 
-    def test_body_that_looks_like_the_place(self) -> None:
+    def test_body_that_looks_like_the_location(self) -> None:
         """A body, header or claim cannot imitate the placeholder of the body."""
         server = NotaryServer(default_world(), body=b'\x00body\x00","x":"', fields=[(b"X-Place", b"u0000body")])
         found = json.loads(curl("-o", "json", server=server).stdout)

@@ -242,8 +242,8 @@ class StatementTests(SynchronousTestCase):
     def test_changed(self) -> None:
         """A changed statement is refused."""
         envelope = bytearray(self.client.statement(self.at_client.transport))
-        place = envelope.index(b'"payload"') + 20
-        envelope[place] = ord("A") if envelope[place] != ord("A") else ord("B")
+        position = envelope.index(b'"payload"') + 20
+        envelope[position] = ord("A") if envelope[position] != ord("A") else ord("B")
         with self.assertRaises(NotaryError):
             self.server.verify_statement(bytes(envelope), self.at_server.transport)
 
@@ -389,7 +389,7 @@ class GetTests(SynchronousTestCase):
             isLeaf = True
 
             def render_GET(self, request: Request) -> int:
-                """Say nothing."""
+                """Log nothing."""
                 return NOT_DONE_YET
 
         getting = self.get(made, Silent())

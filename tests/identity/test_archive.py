@@ -30,9 +30,9 @@ PQ = TestAuthority(now=NOW, algorithm="ML-DSA-65")
 DOMAIN = ROOTS[0].trust_domain
 
 
-def bundles_of(*places: int) -> BundleSet:
+def bundles_of(*positions: int) -> BundleSet:
     """A bundle set with these roots."""
-    return BundleSet.of(X509Bundle.from_certificates(DOMAIN, [ROOTS[place].certificate for place in places]))
+    return BundleSet.of(X509Bundle.from_certificates(DOMAIN, [ROOTS[position].certificate for position in positions]))
 
 
 def windows(archive: BundleArchive) -> list[tuple[int, Any, Any]]:
@@ -116,15 +116,15 @@ class ObserveTests(SynchronousTestCase):
     def test_any_history(self, history: list[tuple[set[int], int]]) -> None:
         """After any history, at a time within each step exactly the roots in the bundle at that step are trusted."""
         archive, now, steps = BundleArchive(), NOW, []
-        for places, seconds in history:
-            archive = archive.observe(bundles_of(*sorted(places)), now)
+        for positions, seconds in history:
+            archive = archive.observe(bundles_of(*sorted(positions)), now)
             archive = BundleArchive.parse(archive.serialize())
-            steps.append((now, places))
+            steps.append((now, positions))
             now += timedelta(seconds=seconds + 4)
-        for start, places in steps:
+        for start, positions in steps:
             anchors = archive.spiffe.bundle_for(DOMAIN).anchors
             counting = {a.certificate for a in anchors if a.trusted_at(start + timedelta(seconds=2))}
-            self.assertEqual(counting, {ROOTS[place].certificate for place in places})
+            self.assertEqual(counting, {ROOTS[position].certificate for position in positions})
 
 
 class FormatTests(SynchronousTestCase):

@@ -251,8 +251,8 @@ class PathLengthTests(SynchronousTestCase):
     def accepts(self, *lengths: int | None, self_issued: bool = False) -> bool:
         """Whether a chain is accepted whose authorities have these path lengths, root first."""
         root = authority = TestAuthority(now=NOW, path_length=lengths[0])
-        for place, length in enumerate(lengths[1:]):
-            name = "example.org root" if self_issued else f"level {place}"
+        for position, length in enumerate(lengths[1:]):
+            name = "example.org root" if self_issued else f"level {position}"
             authority = authority.intermediate(name, path_length=length)
         try:
             verify_svid(authority.svid().chain, root.bundles(), NOW)

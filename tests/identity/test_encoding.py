@@ -78,8 +78,8 @@ class NameTests(SynchronousTestCase):
 
     def refused(self, field: bytes) -> str:
         defects = set()
-        for place in (SUBJECT, ISSUER):
-            error = refusal(rebuilt(LEAF, {place: field}))
+        for position in (SUBJECT, ISSUER):
+            error = refusal(rebuilt(LEAF, {position: field}))
             self.assertIsInstance(error, SvidMalformed)
             defects.add(str(error).replace("issuer", "subject"))
         [defect] = defects
@@ -163,12 +163,12 @@ class NameTests(SynchronousTestCase):
         ),
         st.sampled_from([SUBJECT, ISSUER, EXTENSIONS]),
     )
-    def test_any_name(self, attributes: list[tuple[bytes, int, bytes]], place: int) -> None:
+    def test_any_name(self, attributes: list[tuple[bytes, int, bytes]], position: int) -> None:
         """A name of any types, values and attributes is read, or refused with a typed error and without a warning."""
         field = name(*(attribute(*each) for each in attributes))
-        if place == EXTENSIONS:
+        if position == EXTENSIONS:
             field = extensions(extension(bytes.fromhex("0603551d12"), der(0x30, der(0xA4, field))))
-        self.assertIsInstance(refusal(rebuilt(LEAF, {place: field})), SvidInvalid)
+        self.assertIsInstance(refusal(rebuilt(LEAF, {position: field})), SvidInvalid)
 
 
 class CertificateTests(SynchronousTestCase):
@@ -287,9 +287,9 @@ class CertificateTests(SynchronousTestCase):
 
     @settings(max_examples=200, deadline=None)
     @given(st.sampled_from(range(8)), st.binary(max_size=40), st.integers(0, 255))
-    def test_any_field(self, place: int, content: bytes, tag: int) -> None:
+    def test_any_field(self, position: int, content: bytes, tag: int) -> None:
         """A certificate with any field replaced by any element is refused with a typed error and without a warning."""
-        self.assertIsInstance(refusal(rebuilt(LEAF, {place: der(tag, content)})), SvidInvalid)
+        self.assertIsInstance(refusal(rebuilt(LEAF, {position: der(tag, content)})), SvidInvalid)
 
     @settings(max_examples=200, deadline=None)
     @given(

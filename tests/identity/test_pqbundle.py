@@ -120,10 +120,10 @@ class FormatTests(SynchronousTestCase):
         self.assertRaises(BundleMalformed, PqBundles().with_bundle(classical.bundle()).serialize)
 
     @given(st.integers(0, len(DATA) - 1), st.binary(max_size=3))
-    def test_any_octets_are_read_or_refused(self, place: int, noise: bytes) -> None:
+    def test_any_octets_are_read_or_refused(self, position: int, noise: bytes) -> None:
         """A damaged file is read or refused with a typed error."""
         try:
-            PqBundles.parse(DATA[:place] + noise + DATA[place + 1 :])
+            PqBundles.parse(DATA[:position] + noise + DATA[position + 1 :])
         except BundleMalformed as error:
             self.assertTrue(error.defect)
 

@@ -104,9 +104,9 @@ class ParseTests(SynchronousTestCase):
         self.assertRaises(SvidMalformed, X509Svid.parse, at_limit + issuer, KEY)
 
     @given(st.binary(max_size=100), st.integers(0, len(CHAIN)), st.integers(0, 20))
-    def test_any_change(self, noise: bytes, place: int, cut: int) -> None:
+    def test_any_change(self, noise: bytes, position: int, cut: int) -> None:
         """A chain with replaced octets is read, or refused with a typed error."""
-        damaged = CHAIN[:place] + noise + CHAIN[place + cut :]
+        damaged = CHAIN[:position] + noise + CHAIN[position + cut :]
         try:
             found = X509Svid.parse(damaged, KEY)
         except SvidInvalid as error:

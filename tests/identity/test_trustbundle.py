@@ -49,7 +49,7 @@ def encoded(document: object) -> bytes:
 
 
 class FormTests(SynchronousTestCase):
-    """Telling the forms apart."""
+    """Distinguishing the forms."""
 
     def test_pem(self) -> None:
         """PEM certificates, with other text around them, are the roots of the given trust domain."""

@@ -37,7 +37,7 @@ def series(name: str, **labels: str) -> Series:
     Name a series.
 
     Args:
-        name: of the family, without ``svc_proxy_``; a histogram stands for all its samples.
+        name: of the family, without ``svc_proxy_``; a histogram includes all its samples.
         labels: its labels.
 
     Returns:
@@ -80,7 +80,7 @@ def moves(*claimed: Series, by: float | None = 1.0) -> Callable[[Callable[[Any],
 
     def decorate(test: Callable[[Any], None]) -> Callable[[Any], None]:
         @functools.wraps(test)
-        def judged(self: Any) -> None:
+        def wrapper(self: Any) -> None:
             before = page(self.scraped)
             test(self)
 
@@ -93,8 +93,8 @@ def moves(*claimed: Series, by: float | None = 1.0) -> Callable[[Callable[[Any],
                 eventually(lambda: not wrong(), SOON)
             self.assertEqual({}, wrong(), f"each should have moved by {by}")
 
-        judged.__dict__["claims"] = frozenset(claimed) | getattr(test, "claims", frozenset())
-        return judged
+        wrapper.__dict__["claims"] = frozenset(claimed) | getattr(test, "claims", frozenset())
+        return wrapper
 
     return decorate
 
@@ -187,7 +187,7 @@ def outbound(name: str, upstream: int, **keys: Any) -> dict[str, Any]:
 
 def port_of(listener: Mapping[str, Any]) -> int:
     """
-    Tell where a listener is.
+    The port of a listener.
 
     Args:
         listener: its configuration.
@@ -242,7 +242,7 @@ def _make(stack: ExitStack) -> Any:
         outbound("out", found.peer.port),
         outbound("outpq", found.peer.port, keyExchange="require"),
         outbound("gone", free_port()),
-        outbound("stranger", found.peer.port, peer=f"spiffe://{DOMAIN}/somebody-else"),
+        outbound("foreign", found.peer.port, peer=f"spiffe://{DOMAIN}/somebody-else"),
     ]
     found.ports = {each["name"]: port_of(each) for each in listeners}
     rate = {"receiptsPerSecond": 1, "receiptsBurst": 2}
@@ -268,7 +268,7 @@ class EventCase(SynchronousTestCase):
 
     def connect(self, listener: str) -> RawConnection:
         """Connect to a listener: as a workload of the own trust domain, plainly where it is outbound."""
-        plain = listener in ("out", "outpq", "gone", "stranger")
+        plain = listener in ("out", "outpq", "gone", "foreign")
         connection = RawConnection(self.found.ports[listener], None if plain else self.found.web)
         self.addCleanup(connection.close)
         return connection
@@ -279,7 +279,7 @@ class EventCase(SynchronousTestCase):
         return Credentials.of(self.found.partner.svid(path, **knobs), folder, self.found.web.roots).context()
 
     def plain(self, listener: str, data: bytes = b"") -> socket.socket:
-        """Connect without TLS and say something."""
+        """Connect without TLS and send something."""
         connection = socket.create_connection(("127.0.0.1", self.found.ports[listener]), timeout=SOON)
         self.addCleanup(connection.close)
         if data:

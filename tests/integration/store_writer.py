@@ -97,7 +97,7 @@ async def limited(path: str) -> dict[str, Any]:
 
 
 async def ending(path: str) -> None:
-    """End while somebody else holds the lock of the database."""
+    """End while another process holds the lock of the database."""
     # The first record may take its time.
     first = make_store(path, RecordingObserver())
     await first.put_receipt(receipt("r1", nonce="r1", filler="x" * 4096))

@@ -38,7 +38,7 @@ class _Case(SynchronousTestCase):
 
 
 class AuditTests(_Case):
-    """A proxy that audits every access attempt, and serves nobody but one identity."""
+    """A proxy that audits every access attempt, and serves one identity only."""
 
     settings: Mapping[str, Any] = {"auditLog": "all", "policy": {"default": "deny", "allow": [ID]}}
 
@@ -68,7 +68,7 @@ class AuditTests(_Case):
         self.reload(policy={"default": "deny"}, auditLog="denials")
         with RawConnection(self.proxy.port, self.credentials) as connection:
             for _turn in range(5):
-                self.assertEqual(403, connection.request("/secret/door?token=hunter2").status)
+                self.assertEqual(403, connection.request("/secret/path?token=hunter2").status)
         self.reload(auditLog="off")
         with RawConnection(self.proxy.port, self.credentials) as connection:
             self.assertEqual(403, connection.request("/unwatched").status)
@@ -79,7 +79,7 @@ class AuditTests(_Case):
         refused, *denied = self.audited("svc.proxy.access.denied")
         self.assertEqual("handshake_failed", refused["detail_reason"])
         self.assertNotIn("user", refused)
-        self.assertEqual({(ID, "/secret/door", 403)}, {self.attempt(each) for each in denied})
+        self.assertEqual({(ID, "/secret/path", 403)}, {self.attempt(each) for each in denied})
         suppressed = sum(each["attributes"]["suppressed"] for each in self.audited("svc.proxy.access.suppressed"))
         self.assertEqual(5, len(denied) + suppressed)
         loaded = [each["attributes"]["changed"] for each in self.audited("svc.config.loaded")]
@@ -122,8 +122,8 @@ class AccessLogTests(_Case):
         connection = RawConnection(self.proxy.port, self.credentials)
         self.addCleanup(connection.close)
         head = f"POST {ANSWER}?token=hunter2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
-        wish = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {new_nonce(bytes([number]) * 16)}\r\n\r\n"
-        connection.send(f"{head}{wish}".encode())
+        fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {new_nonce(bytes([number]) * 16)}\r\n\r\n"
+        connection.send(f"{head}{fields}".encode())
         for _piece in range(3):
             connection.send(b"5\r\nhello\r\n")
         connection.send(b"0\r\n\r\n")
@@ -133,7 +133,7 @@ class AccessLogTests(_Case):
         """Each is one record of the log and one duration, complete as its receipt says, and names it."""
         database = closing(sqlite3.connect(self.proxy.config["notary"]["path"], timeout=60, isolation_level=None))
         with database as locked:
-            # While somebody else writes no record becomes durable, and no response is released.
+            # While another process writes, no record becomes durable, and no response is released.
             locked.execute("BEGIN IMMEDIATE")
             for number in range(COUNT):
                 connection = self.post(number)

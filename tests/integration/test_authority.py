@@ -65,7 +65,7 @@ class AuthorityCase(SynchronousTestCase):
         return workload_pb2_grpc.SpiffeWorkloadAPIStub(channel)
 
     def first(self, authority: RunningAuthority) -> Update:
-        """Fetch one update and judge it as the source does."""
+        """Fetch one update and verify it as the source does."""
         call = self.stub(authority).FetchX509SVID(workload_pb2.X509SVIDRequest(), metadata=HEADER, timeout=60)
         return read_update(next(call), datetime.now(UTC))
 
@@ -137,7 +137,7 @@ class WorkloadApiTests(AuthorityCase):
         self.assertEqual(JwtSvid.parse_and_validate(svid.token, bundle, {"us"}).spiffe_id, svid.spiffe_id)
 
     def test_jwt_of_one_identity(self) -> None:
-        """A named identity is given to those entitled to it and to nobody else."""
+        """A named identity is given to those entitled to it and to no other."""
         stub = self.stub(self.running(entries=[entry("/a"), entry("/b"), entry("/c", uid=4711)]))
 
         def fetch(spiffe_id: str, *audience: str) -> Any:
@@ -339,12 +339,12 @@ class ProcessTests(AuthorityCase):
         self.assertIn(f"entries[2].executableSha256: {digest}: expected uid or gid as well", second)
 
     def test_rules_between_keys(self) -> None:
-        """Contradicting keys are told the same way."""
+        """Contradicting keys are reported the same way."""
         ended = self.ended(self.built(settings={"socketMode": "0660", "pqIssuer": {}}))
         self.assertEqual((ended.returncode, len(ended.stderr.splitlines())), (1, 2))
 
     def test_check_config(self) -> None:
-        """A good configuration is judged without anything being opened."""
+        """A good configuration is checked without anything being opened."""
         authority = self.built()
         ended = self.ended(authority, "--check-config", "--offline")
         said = f"{authority.config_path} is valid\n"
@@ -383,7 +383,9 @@ class ProcessTests(AuthorityCase):
         self.assertTrue(_works(self.client(authority)))
 
     def test_second_instance(self) -> None:
-        """A live socket is refused with a clear line; the first instance goes on, and its files stay what they were."""
+        """
+        A socket in use is refused with a clear line; the first instance goes on, and its files stay what they were.
+        """
         authority = self.running()
         paths = (authority.bundle_path, authority.pq_bundle_path, authority.archive_path)
         before = [path.read_bytes() for path in paths]
@@ -393,9 +395,9 @@ class ProcessTests(AuthorityCase):
         sentence = f"the socket {authority.socket_path} is served by another process"
         self.assertIn(f"svc: {sentence}", ended.stderr)
         records = [json.loads(line) for line in ended.stdout.splitlines()]
-        [told] = [record for record in records if record["event"]["name"] == "svc.process.start_failed"]
-        self.assertEqual(f"could not start: {sentence}", told["message"])
-        self.assertEqual("stop the other process, or give this one another socket", told["detail"])
+        [logged] = [record for record in records if record["event"]["name"] == "svc.process.start_failed"]
+        self.assertEqual(f"could not start: {sentence}", logged["message"])
+        self.assertEqual("stop the other process, or give this one another socket", logged["detail"])
         self.assertNotIn("Traceback", ended.stderr)
         self.assertTrue(_works(self.client(authority)))
 
@@ -608,17 +610,17 @@ class FederationTests(AuthorityCase):
         copy.chmod(0o644)
         self.until(lambda: len(self.first(one).bundles) == 2)
 
-    def _across(self, judge: RunningAuthority, other: RunningAuthority) -> bool:
+    def _across(self, verifier: RunningAuthority, other: RunningAuthority) -> bool:
         svid: X509Svid = self.first(other).svids[0].svid
         try:
-            verify_svid(svid.chain, self.first(judge).bundles, datetime.now(UTC))
+            verify_svid(svid.chain, self.first(verifier).bundles, datetime.now(UTC))
         except SvidInvalid:
             return False
         return True
 
-    def _valid(self, judge: RunningAuthority, token: str) -> bool:
+    def _valid(self, verifier: RunningAuthority, token: str) -> bool:
         try:
-            return self.client(judge).validate_jwt_svid(token, "us") is not None
+            return self.client(verifier).validate_jwt_svid(token, "us") is not None
         except PySpiffeError:
             return False
 

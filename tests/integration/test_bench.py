@@ -59,7 +59,7 @@ def _missing() -> list[str]:
 
 
 class BenchTests(SynchronousTestCase):
-    """``bin/bench --quick``. No time is judged here: the machine of a test may be busy."""
+    """``bin/bench --quick``. No time is checked here: the machine of a test may be busy."""
 
     def setUp(self) -> None:
         """Skip where a peer is absent."""

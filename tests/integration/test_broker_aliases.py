@@ -19,7 +19,7 @@ TOPICS = [f"site/line-{number}/sensor" for number in range(6)]
 MOST = 4
 
 
-class Place:
+class Site:
     """
     A broker.
 
@@ -31,7 +31,7 @@ class Place:
         self.broker = stack.enter_context(RunningBroker(limits={"queued": 10_000}))
 
 
-PLACE = Shared(Place)
+SITE = Shared(Site)
 
 
 def resolved(packets: list[Packet], known: dict[int, str]) -> list[tuple[str, bytes]]:
@@ -51,13 +51,13 @@ class AliasCase(SynchronousTestCase):
     """Clients of one broker."""
 
     def setUp(self) -> None:
-        """Have a place for clients."""
+        """A broker for the clients."""
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
-        self.port = PLACE.get().broker.port
+        self.port = SITE.get().broker.port
 
     def client(self, name: str, most: int | None = None) -> RawClient:
-        """Connect a client that knows its own mind."""
+        """Connect a client with its own options."""
         raw = self.stack.enter_context(RawClient(self.port, seconds=30))
         answer = raw.connect(f"{self.id()}-{name}", properties=Properties(topic_alias_maximum=most))
         self.assertEqual(answer.code, 0)
@@ -84,7 +84,7 @@ class RawTests(AliasCase):
     """Clients that resolve what they are sent."""
 
     def test_the_same_in_fewer_octets(self) -> None:
-        """With aliases a client is told the same, and is sent less."""
+        """With aliases a client receives the same messages in fewer octets."""
         publisher = self.client("p")
         subscribers = [self.subscriber(MOST), self.subscriber(None)]
         sent = [self.publishes(publisher, number, b"%d" % number) for number in range(600)]
@@ -101,9 +101,9 @@ class RawTests(AliasCase):
         self.assertLess(aliased, plain * 0.6)
 
     def test_a_client_that_stops_reading(self) -> None:
-        """What is dropped and held back meanwhile leaves no alias behind that the client does not know."""
+        """What is dropped and held back meanwhile leaves no alias behind that was not sent to the client."""
         publisher, subscriber = self.client("p"), self.subscriber(MOST)
-        broker = PLACE.get().broker
+        broker = SITE.get().broker
         sent, number = [], 0
         while not broker.metric("svc_broker_messages_dropped_total", reason="congested"):
             for _ in range(30):

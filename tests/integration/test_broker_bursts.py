@@ -145,7 +145,7 @@ class BurstTests(SynchronousTestCase):
         folder = f"{short_folder(self.stack)}/"
         broker = RunningMosquitto(self.stack, {"persistence": "true", "persistence_location": folder}).start()
         crowd = Crowd(self.stack, broker, [each for each in KINDS if each[1] == 1])
-        # It writes what it knows at its end only.
+        # It writes its output at its end only.
         broker.stop()
         crowd.publish_offline()
         broker.start()

@@ -1,4 +1,4 @@
-"""The broker behind a certificate of its own: strangers at the door, and a certificate that is renewed."""
+"""The broker with a certificate of its own: unauthenticated connections, and a certificate that is renewed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(folder: Path, svid: X509Svid, key: X509Svid | None = None) -> None:
 
 
 class CertificateCase(SynchronousTestCase):
-    """A broker with one listener that has a certificate, and few places."""
+    """A broker with one listener that has a certificate and low connection limits."""
 
     listener: dict[str, Any] = {}
     connect = 60
@@ -61,7 +61,7 @@ class CertificateCase(SynchronousTestCase):
         self.stack = stack
 
     def client(self, before: bytes = b"") -> tuple[RawClient, bytes]:
-        """Open a connection, after octets that stand before TLS; give it with the certificate that it was shown."""
+        """Open a connection, after octets before TLS; returns it with the certificate that it received."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         shown: list[bytes] = []
@@ -76,33 +76,35 @@ class CertificateCase(SynchronousTestCase):
         return raw, shown[0]
 
     def assert_served(self) -> None:
-        """A client gets its CONNACK long before anybody's time is over."""
+        """A client gets its CONNACK long before any timeout."""
         began = time.monotonic()
         raw, _ = self.client()
         self.assertEqual(raw.connect("guest").code, 0)
         self.assertLess(time.monotonic() - began, self.connect / 2)
 
-    def told(self, event: str) -> set[str]:
+    def logged(self, event: str) -> set[str]:
         """The precise reasons of records, once there is one."""
         records = eventually(lambda: self.broker.records(event), what=f"a record of {event}")
         return {each["detail_reason"] for each in records}
 
 
 class StrangersTests(CertificateCase):
-    """Who takes places and gives nothing."""
+    """Clients that use slots and send nothing."""
 
     def test_silence(self) -> None:
-        """More silent connections than the listener takes keep nobody out, from elsewhere or from their own address."""
+        """
+        More silent connections than the listener takes keep no client out, from elsewhere or from their own address.
+        """
         for source in ("127.0.0.2", "127.0.0.1"):
             with SilentConnections(self.broker.port, 100, source=source):
                 self.assert_served()
-        self.assertEqual(self.told("svc.proxy.connection.refused"), {"waiting_limit"})
+        self.assertEqual(self.logged("svc.proxy.connection.refused"), {"waiting_limit"})
 
     def test_stalled_handshakes(self) -> None:
-        """Who takes all places for handshakes and stops gives way to an address that has none."""
+        """A client that holds all handshake slots is evicted for an address that has none."""
         with SilentConnections(self.broker.port, 20, source="127.0.0.2", first=HALF_HELLO):
             self.assert_served()
-        self.assertEqual(self.told("svc.proxy.connection.refused"), {"handshake_limit"})
+        self.assertEqual(self.logged("svc.proxy.connection.refused"), {"handshake_limit"})
 
     def test_key_updates(self) -> None:
         """A client with more KeyUpdates than the limit is closed, counted and logged; others are served."""
@@ -111,7 +113,7 @@ class StrangersTests(CertificateCase):
         with contextlib.suppress(OSError):
             for _ in range(500):
                 key_update(raw._socket)
-        self.assertEqual(self.told("svc.proxy.connection.aborted"), {"key_update_limit"})
+        self.assertEqual(self.logged("svc.proxy.connection.aborted"), {"key_update_limit"})
         refused = {"reason": "key_update_limit"}
         eventually(
             lambda: self.broker.metric("svc_broker_refusals_total", **refused) == 1, what="one closed connection"
@@ -120,12 +122,12 @@ class StrangersTests(CertificateCase):
 
 
 class SlowTests(CertificateCase):
-    """Who takes no place from anybody, and does not come to an end either."""
+    """Clients that evict no others and never finish."""
 
     connect = 3
 
     def ended_after(self, say: Callable[[socket.socket], None]) -> float:
-        """Say something each half second until the broker ends the connection; give the seconds that it took."""
+        """Send something each half second until the broker ends the connection; give the seconds that it took."""
         with socket.create_connection(("127.0.0.1", self.broker.port), timeout=0.5) as plain:
             began = time.monotonic()
             while time.monotonic() - began < 60:
@@ -146,7 +148,7 @@ class SlowTests(CertificateCase):
             seconds = self.ended_after(say)
             self.assertGreater(seconds, self.connect - 0.5)
             self.assertLess(seconds, 30)
-        self.assertEqual(self.told("svc.proxy.handshake.failed"), {"handshake_timeout"})
+        self.assertEqual(self.logged("svc.proxy.handshake.failed"), {"handshake_timeout"})
 
 
 class RenewalTests(CertificateCase):
@@ -163,11 +165,11 @@ class RenewalTests(CertificateCase):
         return certificate
 
     def records(self, kind: str) -> list[dict[str, Any]]:
-        """What was told of certificates."""
+        """The log records about certificates."""
         return self.broker.records(f"svc.broker.certificate.{kind}")
 
     def test_renewal(self) -> None:
-        """A pair that does not match is told once and not taken; the right one is, on SIGHUP; clients stay."""
+        """A pair that does not match is logged once and not used; the right one is, on SIGHUP; clients stay."""
         stays, certificate = self.client()
         self.assertEqual(stays.connect("stays").code, 0)
         self.assertEqual(certificate, self.first.leaf.public_bytes(Encoding.DER))
@@ -187,7 +189,7 @@ class RenewalTests(CertificateCase):
         self.assertEqual(self.end(), second.not_after.timestamp())
         self.assertEqual((stays.sync(), stays.ended), ([], False))
 
-    def test_nobody_says_a_word(self) -> None:
+    def test_silent_clients(self) -> None:
         """Files that are replaced are found without a signal."""
         second = AUTHORITY.svid("/second")
         write(self.folder, second)

@@ -42,7 +42,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     return files
 
 
-class Place:
+class Site:
     """
     A broker with a plain listener and one with a certificate.
 
@@ -59,13 +59,13 @@ class Place:
         self.broker = stack.enter_context(RunningBroker(listeners=[secured]))
 
     def context(self, version: ssl.TLSVersion) -> ssl.SSLContext:
-        """Make TLS settings of one version that judge the broker's name."""
+        """TLS settings of one version that verify the broker's name."""
         context = ssl.create_default_context(cafile=str(self.roots))
         context.minimum_version = context.maximum_version = version
         return context
 
 
-PLACE = Shared(Place)
+SITE = Shared(Site)
 
 
 class Paho:
@@ -76,7 +76,7 @@ class Paho:
         stack: ends it.
         port: the broker's.
         callbacks: which form of callbacks it uses.
-        version: which MQTT it speaks.
+        version: the version of MQTT.
         name: its identifier.
         tls: TLS settings.
         will: topic and payload.
@@ -147,7 +147,7 @@ class Paho:
         return [(each.payload, each.qos, bool(each.retain)) for each in came]
 
     def ends(self) -> None:
-        """Say goodbye."""
+        """Send DISCONNECT."""
         self.client.disconnect()
         self.client.loop_stop()
 
@@ -163,15 +163,15 @@ class PahoTests(SynchronousTestCase):
     """paho-mqtt with both forms of callbacks and both versions of MQTT."""
 
     def setUp(self) -> None:
-        """Everybody uses the same broker."""
-        self.place: Place = PLACE.get()
+        """All tests use the same broker."""
+        self.site: Site = SITE.get()
         stack = ExitStack()
         self.stack = stack
         self.addCleanup(stack.close)
 
     def client(self, callbacks: paho.CallbackAPIVersion, version: int, name: str, **more: Any) -> Paho:
         """Connect a client."""
-        port = self.place.tls_port if "tls" in more else self.place.broker.port
+        port = self.site.tls_port if "tls" in more else self.site.broker.port
         return Paho(self.stack, port, callbacks, version, f"{name}-{callbacks.value}-{version}", **more)
 
     def test_messages(self) -> None:
@@ -224,10 +224,10 @@ class PahoTests(SynchronousTestCase):
             self.assertEqual(client.receives(1), [(b"only this", 1, False)])
 
     def test_tls(self) -> None:
-        """TLS 1.2 and 1.3 with the broker's certificate, whose name is judged."""
+        """TLS 1.2 and 1.3 with the broker's certificate, whose name is verified."""
         for tls in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             for version in VERSIONS:
-                client = self.client(CALLBACKS[1], version, f"tls{tls.value}", tls=self.place.context(tls))
+                client = self.client(CALLBACKS[1], version, f"tls{tls.value}", tls=self.site.context(tls))
                 topic = f"tls/{tls.value}/{version}"
                 client.subscribes(topic, 2)
                 client.publishes(topic, bytes(200_000), 2)
@@ -235,9 +235,9 @@ class PahoTests(SynchronousTestCase):
                 self.assertEqual(client.client.socket().version(), f"TLSv1.{tls.value - 0x301}")  # type: ignore[union-attr]
 
     def test_older_tls(self) -> None:
-        """TLS 1.1 is not spoken."""
+        """TLS 1.1 is not supported."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(str(self.place.roots))
+        context.load_verify_locations(str(self.site.roots))
         context.set_ciphers("ALL:@SECLEVEL=0")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -252,8 +252,8 @@ class MosquittoTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Find them, and the broker."""
         self.publisher, self.subscriber = find("mosquitto_pub"), find("mosquitto_sub")
-        self.place: Place = PLACE.get()
-        self.plain = ["-h", "localhost", "-p", str(self.place.broker.port)]
+        self.site: Site = SITE.get()
+        self.plain = ["-h", "localhost", "-p", str(self.site.broker.port)]
 
     def publish(self, *arguments: str, at: list[str] | None = None) -> None:
         """Publish; it must succeed and say nothing."""
@@ -262,7 +262,7 @@ class MosquittoTests(SynchronousTestCase):
 
     def watching(self, *arguments: str, at: list[str] | None = None) -> subprocess.Popen[bytes]:
         """Start a subscriber of one more subscription, and wait until the broker has it."""
-        before = self.place.broker.metric("svc_broker_subscriptions")
+        before = self.site.broker.metric("svc_broker_subscriptions")
         process = subprocess.Popen(
             [self.subscriber, *(at or self.plain), "-W", "60", *arguments],
             env=environment(),
@@ -271,7 +271,7 @@ class MosquittoTests(SynchronousTestCase):
         )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
-        eventually(lambda: self.place.broker.metric("svc_broker_subscriptions") > before, what="a subscription")
+        eventually(lambda: self.site.broker.metric("svc_broker_subscriptions") > before, what="a subscription")
         return process
 
     def printed(self, process: subprocess.Popen[bytes]) -> bytes:
@@ -321,11 +321,9 @@ class MosquittoTests(SynchronousTestCase):
         with ExitStack() as stack:
             others, _ = certificate(short_folder(stack), "others")
             for version in ("tlsv1.2", "tlsv1.3"):
-                at = ["-h", "localhost", "-p", str(self.place.tls_port), "--tls-version", version]
-                watcher = self.watching(
-                    "-t", version, "-C", "1", "-q", "2", at=[*at, "--cafile", str(self.place.roots)]
-                )
-                self.publish("-t", version, "-m", "m", "-q", "2", at=[*at, "--cafile", str(self.place.roots)])
+                at = ["-h", "localhost", "-p", str(self.site.tls_port), "--tls-version", version]
+                watcher = self.watching("-t", version, "-C", "1", "-q", "2", at=[*at, "--cafile", str(self.site.roots)])
+                self.publish("-t", version, "-m", "m", "-q", "2", at=[*at, "--cafile", str(self.site.roots)])
                 self.assertEqual(self.printed(watcher), b"m\n")
                 refused = run([self.publisher, *at, "--cafile", str(others), "-t", version, "-m", "m"])
                 self.assertNotEqual(refused.returncode, 0)
@@ -355,9 +353,9 @@ class StartTests(SynchronousTestCase):
             brokers = []
             for number, (first, second) in enumerate(pairs):
                 tls = {"certificate": str(first), "key": str(second)}
-                place = folder / str(number)
-                place.mkdir()
-                brokers.append(RunningBroker(listener={"tls": tls, "acl": EVERYTHING}, folder=place).launch())
+                site = folder / str(number)
+                site.mkdir()
+                brokers.append(RunningBroker(listener={"tls": tls, "acl": EVERYTHING}, folder=site).launch())
             for broker, ((first, second), what) in zip(brokers, pairs.items(), strict=True):
                 self.assertEqual(broker.wait(60), 1)
                 (record,) = broker.records("svc.process.start_failed")

@@ -39,7 +39,7 @@ LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(sessio
 
 
 class Case(SynchronousTestCase):
-    """A broker that keeps what it is told."""
+    """A broker with persistence."""
 
     def setUp(self) -> None:
         """Make what is ended at the end."""
@@ -84,7 +84,7 @@ class KillTests(Case):
             self.running.launch()
         self.finish()
         self.assertGreater(acknowledged, KILLS * 20)
-        self.judge()
+        self.verify()
 
     def subscribe(self) -> None:
         """Subscribe, and wait until it is granted."""
@@ -111,7 +111,7 @@ class KillTests(Case):
                 self.swarm.says(name, client.publish(f"t/{name}", payload, qos))  # type: ignore[arg-type]
 
     def acknowledged(self) -> int:
-        """Count what the publishers were told is safe."""
+        """Count the messages that were acknowledged to publishers."""
         return sum(len(self.swarm[name].acknowledged) for name in PUBLISHERS)
 
     def finish(self) -> None:
@@ -126,7 +126,7 @@ class KillTests(Case):
         # Whatever comes twice has come by now.
         self.swarm.go_on(1.0)
 
-    def judge(self) -> None:
+    def verify(self) -> None:
         """Compare what was acknowledged with what arrived."""
         safe = {payload for name in PUBLISHERS for payload in self.swarm[name].acknowledged}
         self.assertEqual(safe, set(self.sent))
@@ -203,9 +203,9 @@ class FullDiskTests(Case):
         self.assertFalse(broker.readiness()["store"]["ok"])
         self.assertEqual(broker.readiness()["store"]["reason"], "mqtt_store_unavailable")
         self.assertTrue(broker.is_ready())
-        told = (*broker.records("svc.broker.store.refuses"), *broker.records("svc.broker.store.failed"))
-        self.assertGreaterEqual(len(told), 2)
-        for each in told:
+        logged = (*broker.records("svc.broker.store.refuses"), *broker.records("svc.broker.store.failed"))
+        self.assertGreaterEqual(len(logged), 2)
+        for each in logged:
             self.assertEqual(str(disk / "kept" / "broker.db"), each["attributes"]["path"])
             self.assertRegex(each["detail"], r"disk full, \d+ octets free on its file system")
         self.assertGreater(broker.metric("svc_broker_store_errors_total"), 0)
@@ -222,11 +222,11 @@ class FullDiskTests(Case):
         more, refused = self.publish(publisher, 10)
         self.assertEqual((len(more), refused), (10, 0))
 
-        def told() -> list[str]:
+        def logged() -> list[str]:
             return [each["event"]["name"] for each in broker.records() if "broker.store" in each["event"]["name"]]
 
-        eventually(lambda: told()[-1] == "svc.broker.store.accepts", what="that it is told")
-        names = told()
+        eventually(lambda: logged()[-1] == "svc.broker.store.accepts", what="the record of it")
+        names = logged()
         self.assertEqual(names[0], "svc.broker.store.opened")
         self.assertLessEqual({"svc.broker.store.failed", "svc.broker.store.refuses"}, set(names))
         broker.kill()

@@ -121,18 +121,18 @@ class EmbeddedTests(SynchronousTestCase):
     def test_without_identity(self) -> None:
         """This machine may not publish, nor subscribe to everything; without an SVID there is no TLS connection."""
         port = str(self.program.local)
-        told = run([find("mosquitto_pub"), "-p", port, "-V", "5", "-q", "1", "-t", "time", "-m", "x"])
-        self.assertIn(b"Not authorized", told.stderr + told.stdout)
+        ran = run([find("mosquitto_pub"), "-p", port, "-V", "5", "-q", "1", "-t", "time", "-m", "x"])
+        self.assertIn(b"Not authorized", ran.stderr + ran.stdout)
         everything = run([find("mosquitto_sub"), "-p", port, "-t", "#", "-W", "60"])
         self.assertIn(b"All subscription requests were denied", everything.stderr + everything.stdout)
         roots = self.program.credentials.roots
-        stranger = run(
+        foreign = run(
             [
                 *(find("mosquitto_pub"), "-p", str(self.program.tls), "--cafile", roots, "--insecure"),
                 *("-q", "1", "-t", "devices/7/state", "-m", "x"),
             ]
         )
-        self.assertNotEqual(stranger.returncode, 0)
+        self.assertNotEqual(foreign.returncode, 0)
 
     def test_it_ends_in_order(self) -> None:
         """SIGTERM ends the program with status 0."""
@@ -161,7 +161,7 @@ class StartTests(SynchronousTestCase):
             found = run(["/bin/sh", "-c", command])
             self.assertEqual((found.returncode, found.stdout.decode()), (0, f"{third[2]}\n"), found.stderr)
             self.assertEqual(broker.page("/livez")[0], 200)
-            # There is nothing to drain: a page that says so and does nothing would be believed.
+            # There is nothing to drain: a page that confirms a drain and does nothing would mislead.
             with self.assertRaises(HTTPError) as refused:
                 urlopen(f"http://127.0.0.1:{broker.admin_port}/drain", data=b"", timeout=60)
             self.assertEqual(refused.exception.code, 404)

@@ -168,7 +168,7 @@ class StartTests(HangingCase):
         broker.start()
 
     def test_well_again(self) -> None:
-        """A disk that was slow and no more is no trouble: the broker starts."""
+        """A disk that was only slow is no failure: the broker starts."""
         broker = self.launched()
         broker.disk.go_on()
         eventually(broker.is_ready, 60, "a broker that is ready")

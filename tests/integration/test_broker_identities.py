@@ -42,7 +42,7 @@ ACL = [
     {"who": "spiffe://example.org/control", "publish": ["commands/#"], "subscribe": ["devices/#"]},
 ]
 REFUSED = ReasonCode.NOT_AUTHORIZED
-#: Seconds for an end that waits for nobody: the broker cuts after five where a goodbye is not answered.
+#: Seconds for a close without waiting: the broker aborts after five where a TLS close is not answered.
 AT_ONCE = 4.0
 
 
@@ -62,10 +62,10 @@ class Site:
 
     Args:
         stack: ends everything.
-        lives: how long the SVIDs of some paths live.
+        ttls: the lifetimes of the SVIDs of some paths.
     """
 
-    def __init__(self, stack: ExitStack, **lives: str) -> None:
+    def __init__(self, stack: ExitStack, **ttls: str) -> None:
         self.stack = stack
         self.folder = short_folder(stack)
         paths = {
@@ -75,7 +75,7 @@ class Site:
             "control": "/control",
             "guest": "/guest",
         }
-        entries = [entry(path, ttl=lives.get(name, "1h")) for name, path in paths.items()]
+        entries = [entry(path, ttl=ttls.get(name, "1h")) for name, path in paths.items()]
         self.authority = stack.enter_context(RunningAuthority(entries=entries))
         self.broker = make_broker(stack, self.authority)
         self._paths = paths
@@ -104,7 +104,7 @@ class AccessTests(SynchronousTestCase):
     """Rules by identity."""
 
     def setUp(self) -> None:
-        """Everybody uses the same broker."""
+        """All tests use the same broker."""
         self.site: Site = SITE.get()
 
     def test_publish(self) -> None:
@@ -137,13 +137,13 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual(self.site.broker.metric("svc_broker_denied_total", action="publish"), before + 4)
         mine = ("spiffe://example.org/device/7", "policy_deny", "mqtt_not_authorized", "no rule lets it publish")
 
-        def told() -> bool:
+        def reported() -> bool:
             denied = self.site.broker.records("svc.broker.access.denied")
             return mine in {
                 (each["peer_spiffe_id"], each["reason"], each["detail_reason"], each["detail"]) for each in denied
             }
 
-        eventually(told, what="a record of it")
+        eventually(reported, what="a record of it")
 
     def test_publish_311(self) -> None:
         """MQTT 3.1.1 has no code for it: QoS 0 is dropped, above it the connection ends [MQTT-3.3.5-2]."""
@@ -163,7 +163,7 @@ class AccessTests(SynchronousTestCase):
             self.assertEqual(client.sync(), [Suback(9, [1 if each else code for each in allowed])])
 
     def test_nothing_leaks(self) -> None:
-        """Whoever was refused a subscription gets nothing by it."""
+        """A client whose subscription was refused receives nothing by it."""
         device, control = self.site.client("device"), self.site.client("control")
         device.send(Subscribe(1, [Subscription("#", 0), Subscription("commands/7", 0)]))
         device.sync()
@@ -199,7 +199,7 @@ class AccessTests(SynchronousTestCase):
             self.assertEqual((raw.until_end(AT_ONCE), raw.ended), ([Connack(False, code)], True))
 
     def test_session_of_another(self) -> None:
-        """A client identifier belongs to the identity that has its session; nobody else gets or ends it."""
+        """A client identifier belongs to the identity that has its session; no other client gets or ends it."""
         for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
             name = f"mine-{version.name}"
             keep = {"clean_start": False}
@@ -207,27 +207,27 @@ class AccessTests(SynchronousTestCase):
                 keep["properties"] = Properties(session_expiry=100)  # type: ignore[assignment]
             owner = self.site.client("device", name, version, **keep)
             for clean in (True, False):
-                thief = self.site.open("other", version)
-                thief.send(Connect(name, version, clean_start=clean))
-                self.assertEqual(thief.until_end(AT_ONCE), [Connack(False, code)])
+                other_client = self.site.open("other", version)
+                other_client.send(Connect(name, version, clean_start=clean))
+                self.assertEqual(other_client.until_end(AT_ONCE), [Connack(False, code)])
             self.assertEqual((owner.sync(), owner.ended), ([], False))
             owner.close()
             again = self.site.open("device", version)
             self.assertTrue(again.connect(name, **keep).session_present)
 
-    def test_goodbye(self) -> None:
-        """A client that says goodbye is let go at once."""
-        client = self.site.client("device", "goodbye")
+    def test_disconnect(self) -> None:
+        """A client that sends DISCONNECT is closed at once."""
+        client = self.site.client("device", "closing")
         client.send(Disconnect())
         self.assertEqual((client.until_end(AT_ONCE), client.ended), ([], True))
 
-    def test_strangers(self) -> None:
+    def test_unauthenticated_peers(self) -> None:
         """A client of another authority, and one without an SVID, do not get through TLS."""
         folder = short_folder(self.site.stack)
         with RunningAuthority(entries=[entry("/device/7")], folder=folder) as authority:
-            stranger = Credentials.fetch(authority, folder / "id")
+            foreign = Credentials.fetch(authority, folder / "id")
         roots = self.site.credentials("device").roots
-        context = Credentials(stranger.certificate, stranger.key, roots, stranger.spiffe_id).context()
+        context = Credentials(foreign.certificate, foreign.key, roots, foreign.spiffe_id).context()
         bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         bare.check_hostname = False
         bare.load_verify_locations(str(roots))
@@ -237,7 +237,7 @@ class AccessTests(SynchronousTestCase):
                 self.assertEqual((client.until_end(), client.ended), ([], True))
 
     def test_mosquitto_clients(self) -> None:
-        """Debian's mosquitto_pub and mosquitto_sub come with an SVID in files; what is refused is told."""
+        """Debian's mosquitto_pub and mosquitto_sub work with an SVID in files; what is refused is reported."""
         files = self.site.credentials("control")
         common = ["-h", "127.0.0.1", "-p", str(self.site.broker.port), "--cafile", str(files.roots), "--insecure"]
         common += ["--cert", str(files.certificate), "--key", str(files.key), "-V", "5", "-q", "1"]
@@ -249,8 +249,8 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual([each.payload for each in device.sync() if isinstance(each, Publish)], [b"go"])
         refused = run([find("mosquitto_pub"), *common, "-t", "devices/7/state", "-m", "go"])
         self.assertIn(b"Not authorized", refused.stdout + refused.stderr)
-        told = run([find("mosquitto_sub"), *common, "-t", "commands/#", "-W", "60"])
-        self.assertIn(b"All subscription requests were denied", told.stdout + told.stderr)
+        reported = run([find("mosquitto_sub"), *common, "-t", "commands/#", "-W", "60"])
+        self.assertIn(b"All subscription requests were denied", reported.stdout + reported.stderr)
 
 
 class StayingTests(SynchronousTestCase):
@@ -269,7 +269,10 @@ class StayingTests(SynchronousTestCase):
             return str(kept[0].getpeercert()["serialNumber"])
 
     def test_rotation_and_end(self) -> None:
-        """New connections get the broker's new SVID, old ones stay; a client goes with its own SVID, told why."""
+        """
+        New connections get the broker's new SVID, old ones stay; a client is closed when its own SVID ends, with the
+        reason.
+        """
         with ExitStack() as stack:
             site = Site(stack, broker="16s", device="16s")
             stays = site.client("control")
@@ -314,7 +317,7 @@ class StayingTests(SynchronousTestCase):
             site = Site(stack)
             client = site.client("device")
             config = site.authority.config["entries"]
-            # An authority that knows this user no more: everything else of it is as before.
+            # An authority without an entry for this user: everything else of it is as before.
             site.authority.config["entries"] = [{**each, "uid": os.geteuid() + 1} for each in config]
             site.authority.kill()
             site.authority.start()

@@ -1,4 +1,4 @@
-"""SIGHUP to a real broker: its rules of access change as a whole or not at all, and whoever is there is judged anew."""
+"""SIGHUP to a real broker: its access rules change as a whole or not at all, and connected clients are reauthorized."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RELOADS = "svc_broker_config_reloads_total"
 
 
 def rules(*filters: str) -> list[dict[str, Any]]:
-    """A rule for everybody."""
+    """A rule for all clients."""
     return [{"who": "anonymous", "publish": ["#"], "subscribe": list(filters)}]
 
 
@@ -57,17 +57,17 @@ class ReloadTests(SynchronousTestCase):
     def reload(self, change: Callable[[dict[str, Any]], object] | str) -> dict[str, Any]:
         """Change the file and reload; gives the record of what came of it."""
 
-        def told() -> list[dict[str, Any]]:
+        def logged() -> list[dict[str, Any]]:
             return [each for each in self.broker.records() if each["event"]["name"].startswith("svc.config.")]
 
-        before = len(told())
+        before = len(logged())
         if isinstance(change, str):
             self.broker.config_path.write_text(change)
         else:
             change(self.broker.config)
             self.broker.write_config()
         self.broker.signal(signal.SIGHUP)
-        found: list[dict[str, Any]] = eventually(lambda: told()[before:], 60, "the end of the reload")
+        found: list[dict[str, Any]] = eventually(lambda: logged()[before:], 60, "the end of the reload")
         return found[0]
 
     def narrow(self, *filters: str) -> Callable[[dict[str, Any]], object]:
@@ -104,8 +104,8 @@ class ReloadTests(SynchronousTestCase):
         self.assertEqual(1, self.broker.metric("svc_broker_messages_dropped_total", reason="not_authorized"))
         self.assertEqual(1, self.broker.metric(RELOADS, result="success"))
 
-    def test_nobody(self) -> None:
-        """Where no rule names a client any more it is told so and closed, and its session ends; others stay."""
+    def test_client_without_a_rule(self) -> None:
+        """A client that no rule names any more is closed with the reason, and its session ends; others stay."""
         new, old = self.client("new"), self.client("old", version=Version.V311)
         self.client("away").close()
         elsewhere = self.client("elsewhere", self.second)

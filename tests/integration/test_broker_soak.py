@@ -78,7 +78,7 @@ class SoakTests(SynchronousTestCase):
         self.assertLess(grown / clients, LEFT_OCTETS, f"{grown:.0f} octets after {clients} clients")
 
     def _round(self) -> int:
-        """Let a crowd come, say something, and go; tell how many they were."""
+        """Connect many clients, exchange messages and close; returns how many they were."""
         names = [f"soak-{next(self._numbers)}" for _ in range(CROWD)]
         with ExitStack() as stack:
             crowd = [self._come(stack, name, index) for index, name in enumerate(names)]
@@ -86,9 +86,9 @@ class SoakTests(SynchronousTestCase):
             earlier = [client.sync() for client in crowd]
             for index, client in enumerate(crowd):
                 self._say(client, names, index)
-            heard = [[*first, *client.sync()] for first, client in zip(earlier, crowd, strict=True)]
+            received = [[*first, *client.sync()] for first, client in zip(earlier, crowd, strict=True)]
             for index, client in enumerate(crowd):
-                self._hear(client, [*heard[index], *client.sync()], names, index)
+                self._receive(client, [*received[index], *client.sync()], names, index)
                 self._go(client, index)
         return CROWD
 
@@ -112,13 +112,13 @@ class SoakTests(SynchronousTestCase):
         return client
 
     def _say(self, client: RawClient, names: list[str], index: int) -> None:
-        """Publish to a neighbour with each quality of service, and something retained that is taken away again."""
+        """Publish to another client with each quality of service, and something retained that is taken away again."""
         to = f"to/{names[(index + 1) % CROWD]}/x"
         levels: tuple[QoS, ...] = (0, 1, 2)
         client.send(*(Publish(to, b"x" * 500, qos, packet_id=qos and qos + 10) for qos in levels))
         client.send(*(Publish(f"kept/{names[index]}", each, 0, retain=True) for each in (b"x", b"")))
 
-    def _hear(self, client: RawClient, came: list[Packet], names: list[str], index: int) -> None:
+    def _receive(self, client: RawClient, came: list[Packet], names: list[str], index: int) -> None:
         """ReceiptVerifier what came; every other client leaves it unacknowledged."""
         messages = [each for each in came if isinstance(each, Publish) and each.topic == f"to/{names[index]}/x"]
         self.assertEqual([each.qos for each in messages], [0, 1, 2])

@@ -45,7 +45,7 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual([f"{daemon.config_path} is valid", *(f"ok  {each}" for each in things)], out)
 
     def assert_problems(self, daemon: RunningDaemon, *problems: tuple[str, str]) -> None:
-        """These things cannot be opened, each told as a sentence with such words and a hint."""
+        """Each of these cannot be opened, and is reported in a sentence with these words and a hint."""
         status, out, errors = self.check(daemon)
         self.assertEqual(1, status)
         self.assertEqual([f"no  {what}" for what, _words in problems], [each for each in out if each[:2] == "no"])

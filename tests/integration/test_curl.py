@@ -197,8 +197,8 @@ class LevelTests(_Case):
         report = self.curl("-s", "-n", "signRequest", "--print-receipt", f"{self.proxy.url}/bytes/1").stderr.decode()
         [receipt] = re.findall(r"Signed Request Receipt (\S{44})\n", report)
         [statement] = re.findall(r"Workload Statement ID: (\S{44})\n", report)
-        for place in (f"/receipts/{receipt}", f"/statements/{statement}"):
-            self.assertIn("signatures", json.loads(self.curl(f"{path}{place}").stdout), place)
+        for suffix in (f"/receipts/{receipt}", f"/statements/{statement}"):
+            self.assertIn("signatures", json.loads(self.curl(f"{path}{suffix}").stdout), suffix)
 
     def test_level_not_given(self) -> None:
         """A listener that gives less than was asked for is refused."""
@@ -307,7 +307,7 @@ class RefusalTests(_Case):
         self.assertEqual(webapp.octets(9), ran.stdout)
 
     def test_network(self) -> None:
-        """Refused ports, wrong protocols and wrong sockets are told apart."""
+        """Refused ports, wrong protocols and wrong sockets are distinguished."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             said = self.refused("connection_refused", f"https://127.0.0.1:{taken.getsockname()[1]}/")

@@ -1,6 +1,6 @@
 """
-Every event happens for real: processes are driven until each has told it, and each condition of readiness has failed
-and come back. What was said is judged by the published schema when the processes end, see ``tests.peers``.
+Every event happens for real: processes are driven until one has logged it, and each condition of readiness has failed
+and recovered. The logs are validated by the published schema when the processes end, see ``tests.peers``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ELSEWHERE = {
     "svc.store.damaged": "integration/test_proxy_damaged_database.py",
     "svc.store.set_aside": "integration/test_proxy_damaged_database.py",
     "svc.store.lies_aside": "integration/test_proxy_damaged_database.py",
-    # A proxy forgets ten minutes after its start at the earliest.
+    # A proxy prunes ten minutes after its start at the earliest.
     "svc.store.pruned": "proxy/test_observers.py",
     # Neither process has this source; applications embed it.
     "svc.pq.bundle.updated": "workload/test_pqfile.py",
@@ -56,11 +56,11 @@ ELSEWHERE = {
 }
 
 
-def tells(*names: str) -> Callable[[_TestT], _TestT]:
+def emits(*names: str) -> Callable[[_TestT], _TestT]:
     """Name the events that a test makes happen; ``assert_told`` looks for them."""
 
     def named(test: _TestT) -> _TestT:
-        test.tells = {f"svc.{name}" for name in names}  # type: ignore[attr-defined]
+        test.emits = {f"svc.{name}" for name in names}  # type: ignore[attr-defined]
         return test
 
     return named
@@ -69,9 +69,9 @@ def tells(*names: str) -> Callable[[_TestT], _TestT]:
 class _Case(SynchronousTestCase):
     stack: ExitStack
 
-    def assert_told(self, *processes: RunningProxy | RunningAuthority, seconds: float = PATIENCE) -> None:
-        """Each event of the test stands in the log of one of the processes."""
-        wanted: Set[str] = getattr(self, self._testMethodName).tells
+    def assert_logged(self, *processes: RunningProxy | RunningAuthority, seconds: float = PATIENCE) -> None:
+        """Each event of the test is in the log of one of the processes."""
+        wanted: Set[str] = getattr(self, self._testMethodName).emits
 
         def missing() -> Set[str]:
             return wanted - {each["event"]["name"] for process in processes for each in process.records()}
@@ -94,18 +94,18 @@ class RegistryTests(SynchronousTestCase):
     """These tests against the registry."""
 
     def test_complete(self) -> None:
-        """Each event of proxy and authority is told by a test below, or by one that is named here and looks for it."""
+        """Each event of proxy and authority is emitted in a test below, or in one named here that looks for it."""
         own: set[str] = set()
         for case in (TrafficTests, StartTests, CredentialTests, AuthorityTests):
             for name in filter(lambda each: each.startswith("test_"), dir(case)):
-                own |= getattr(getattr(case, name), "tells", set())
+                own |= getattr(getattr(case, name), "emits", set())
         self.assertEqual(set(), own & set(ELSEWHERE))
         events = {name for name in EVENTS if not name.startswith("svc.broker.")}
         self.assertEqual(events, own | set(ELSEWHERE))
-        for name, place in ELSEWHERE.items():
-            text = (Path(__file__).parents[1] / place).read_text()
-            spoken = name in text or f"Event.{EVENTS[name].name}" in text
-            self.assertTrue(spoken, f"{place} does not speak of {name}")
+        for name, module in ELSEWHERE.items():
+            text = (Path(__file__).parents[1] / module).read_text()
+            emitted_names = name in text or f"Event.{EVENTS[name].name}" in text
+            self.assertTrue(emitted_names, f"{module} does not contain {name}")
 
 
 class Canned:
@@ -186,15 +186,15 @@ class TrafficTests(_Case):
             connection.send(data)
             connection.rest()
 
-    @tells(
+    @emits(
         "proxy.handshake.failed",
         "proxy.auth.denied",
         "proxy.denials.suppressed",
         "proxy.access.denied",
         "proxy.access.suppressed",
     )
-    def test_strangers(self) -> None:
-        """Who does not speak TLS, and who has no identity."""
+    def test_unauthenticated_peers(self) -> None:
+        """Clients without TLS, and clients without an identity."""
         self.plainly(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         nobody = self.credentials.context()
         anonymous = type(nobody)(nobody.protocol)
@@ -202,12 +202,12 @@ class TrafficTests(_Case):
         for _number in range(3):
             with contextlib.suppress(OSError), RawConnection(self.proxy.port, anonymous) as connection:
                 connection.rest()
-        self.assert_told(self.proxy)
+        self.assert_logged(self.proxy)
         denied = self.proxy.records("svc.proxy.auth.denied")[-1]
         self.assertEqual(("svid_invalid", "certificate_missing"), (denied["reason"], denied["detail_reason"]))
         self.assertEqual(("shop", "spiffe://example.org/ns/shop/sa/api"), (denied["namespace"], denied["spiffe_id"]))
 
-    @tells(
+    @emits(
         "proxy.request.served",
         "proxy.access.recorded",
         "proxy.request.rejected",
@@ -236,11 +236,11 @@ class TrafficTests(_Case):
         # Another identity has its own budget, so that the other tests keep theirs.
         with RawConnection(self.proxy.port, SHARED.get().batch) as asking:
             eventually(lambda: asking.request("/bytes/1", fields=SIGN).status == 429, 60, "a refusal for the rate")
-        self.assert_told(self.proxy)
+        self.assert_logged(self.proxy)
 
-    @tells("store.failed", "store.read_only", "store.writable", "notary.record.failed")
+    @emits("store.failed", "store.read_only", "store.writable", "notary.record.failed")
     def test_store(self) -> None:
-        """The disk is full, and has room again; who needs records decides what that means for readiness."""
+        """The disk is full, and has room again; whether records are required decides about readiness."""
         connection = self.connect()
         for _number in range(30):
             connection.request("/bytes/1", fields="Svc-Notarization-Level: logRequest\r\n")
@@ -252,7 +252,7 @@ class TrafficTests(_Case):
             self.assertEqual(200, connection.request("/bytes/1").status)
             self.assertEqual(503, self.connect("strict").request("/bytes/1").status)
         self.assert_condition(self.proxy, "store", None, ready=True)
-        self.assert_told(self.proxy)
+        self.assert_logged(self.proxy)
 
     def refused(self) -> bool:
         """A request that needs a record is refused; one that was under way may break off."""
@@ -289,35 +289,38 @@ class TrafficTests(_Case):
         return self.reloaded()
 
     def reloaded(self) -> dict[str, Any]:
-        """Reload what stands in the file; gives the record of what came of it."""
+        """Reload the file; returns the record of the result."""
 
-        def told() -> list[dict[str, Any]]:
+        def logged() -> list[dict[str, Any]]:
             return [each for each in self.proxy.records() if each["event"]["name"].startswith("svc.config.")]
 
-        before = len(told())
+        before = len(logged())
         self.proxy.write_config()
         self.proxy.signal(signal.SIGHUP)
-        found: list[dict[str, Any]] = eventually(lambda: told()[before:], 60, "the end of the reload")
+        found: list[dict[str, Any]] = eventually(lambda: logged()[before:], 60, "the end of the reload")
         return found[0]
 
-    @tells("config.loaded", "config.reloaded", "proxy.policy.loaded", "proxy.request.denied")
+    @emits("config.loaded", "config.reloaded", "proxy.policy.loaded", "proxy.request.denied")
     def test_policy(self) -> None:
-        """Another policy is taken over and told, and denies."""
+        """Another policy is loaded and logged, and denies."""
         done = self.reload(lambda config: config.update(policy={"default": "deny"}))
         self.assertEqual("svc.config.loaded", done["event"]["name"])
         self.assertEqual(403, self.connect().request("/bytes/1").status)
-        self.assert_told(self.proxy)
+        self.assert_logged(self.proxy)
         self.assertEqual("deny", self.proxy.records("svc.proxy.policy.loaded")[-1]["attributes"]["default"])
 
-    @tells("config.rejected", "proxy.listener.closed", "proxy.listener.failed", "health.changed")
+    @emits("config.rejected", "proxy.listener.closed", "proxy.listener.failed", "health.changed")
     def test_listeners(self) -> None:
-        """A reload fails, and somebody took the old port meanwhile: the listener is missing until a reload finds it."""
+        """
+        A reload fails, and another process took the old port meanwhile: the listener is missing until a reload finds
+        it.
+        """
         ports, taken = [free_port() for _number in range(25)], socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
         tight = self.ports["tight"]
 
         def change(config: dict[str, Any]) -> None:
-            # Many listeners that open well give the thief the time that it needs.
+            # Many listeners that open without error give the other client the time to take the port.
             *others, strict = config["listeners"][1:]
             tight_settings = next(each for each in others if each["name"] == "tight")
             tight_settings["limits"]["connections"] = 2
@@ -325,26 +328,26 @@ class TrafficTests(_Case):
             last = {**others[0], "name": "last", "listen": f"127.0.0.1:{taken.getsockname()[1]}"}
             config["listeners"] = [config["listeners"][0], *others[:-1], *more, last, tight_settings, strict]
 
-        thief = Thief(tight)
-        self.addCleanup(thief.stop)
+        other_client = PortTaker(tight)
+        self.addCleanup(other_client.stop)
         self.assertEqual("svc.config.rejected", self.reload(change)["event"]["name"])
         for _turn in range(50):
             # On a busy machine it may sleep while the port is free.
-            if thief.has_it():
+            if other_client.has_it():
                 break
             self.assertEqual("svc.config.rejected", self.reloaded()["event"]["name"])
         self.assert_condition(self.proxy, "listeners", "listen_failed", ready=False)
         self.assertEqual("not open: tight", self.proxy.readiness()["listeners"]["message"])
         self.assertEqual(200, self.connect().request("/bytes/1").status)
-        thief.stop()
+        other_client.stop()
         taken.close()
         self.assertEqual("svc.config.loaded", self.reloaded()["event"]["name"])
         self.assert_condition(self.proxy, "listeners", None, ready=True)
         self.assertEqual(200, self.connect("tight").request("/bytes/1").status)
-        self.assert_told(self.proxy)
+        self.assert_logged(self.proxy)
 
     def test_secrets(self) -> None:
-        """Whatever clients and application send, and however it fails, none of it stands in a log or on a page."""
+        """Whatever clients and application send, and however it fails, none of it is in a log or on a page."""
         for head in (
             f"GET /bytes/1?token={SECRET} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {SECRET}\r\nCookie: s={SECRET}",
             f"POST /echo HTTP/1.1\r\nHost: a\r\nX-Api-Key: {SECRET}\r\nContent-Length: 14\r\n\r\n{SECRET}",
@@ -379,7 +382,7 @@ class TrafficTests(_Case):
             connection = self.connect("canned")
             with contextlib.suppress(OSError):
                 connection.request("/")
-            # What comes within a second of the same client with the same reason is counted, not told.
+            # What comes within a second of the same client with the same reason is counted, not logged.
             time.sleep(0.05)
         self.plainly(SECRET.encode() + b"\r\n\r\n")
         time.sleep(1.2)
@@ -392,16 +395,16 @@ class TrafficTests(_Case):
                 (self.proxy.metrics_port, "/metrics"),
             )
         ]
-        for place, text in zip(
+        for module, text in zip(
             ("log", "errors", "config", "readyz", "metrics"),
             (self.proxy.log, self.proxy.errors, *map(bytes.decode, pages)),
             strict=True,
         ):
-            self.assertNotIn(SECRET, text, place)
+            self.assertNotIn(SECRET, text, module)
         self.assertIn("<left out>", pages[0].decode())
 
 
-class Thief:
+class PortTaker:
     """
     Takes a port as soon as its owner lets go of it.
 
@@ -442,7 +445,7 @@ class Thief:
 class StartTests(_Case):
     """Proxies that start, end, and do not start."""
 
-    @tells(
+    @emits(
         "runtime.message",
         "process.started",
         "process.stopped",
@@ -462,7 +465,7 @@ class StartTests(_Case):
         "workload.svid.updated",
         "workload.bundle.updated",
     )
-    def test_lives(self) -> None:
+    def test_life_cycle(self) -> None:
         """One cannot start for want of a post-quantum leaf; one starts twice on its database, and drains."""
         with ExitStack() as stack:
             authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")], pq=False))
@@ -481,7 +484,7 @@ class StartTests(_Case):
             self.assertEqual((202, 403), (self.drain(plain), self.drain(plain, Origin="http://evil.example")))
             self.assert_condition(plain, "listeners", "draining", ready=False)
             plain.halt()
-            self.assert_told(plain, hybrid)
+            self.assert_logged(plain, hybrid)
             audits = [each for each in plain.records() if each["event"]["category"] == "audit"]
             self.assertEqual([1, 1, 2, 3], [each["audit"]["seq"] for each in audits])
             [begun, refused] = plain.records("svc.admin.drain")
@@ -502,7 +505,7 @@ class StartTests(_Case):
 class CredentialTests(_Case):
     """What issuers do to a proxy."""
 
-    @tells(
+    @emits(
         "pq.leaf.obtained",
         "workload.source.stale",
         "proxy.connection.revoked",
@@ -539,7 +542,7 @@ class CredentialTests(_Case):
             self.assert_condition(proxy, "pqIssuer", None, ready=True)
             self.roots_change(stack, authority, proxy)
             self.name_ends(authority, proxy, own, guest)
-            self.assert_told(proxy)
+            self.assert_logged(proxy)
 
     def issuer(self, stack: ExitStack, authority: RunningAuthority) -> RunningAuthority:
         """A post-quantum issuer beside an authority."""
@@ -549,7 +552,7 @@ class CredentialTests(_Case):
         return issuer
 
     def roots_change(self, stack: ExitStack, authority: RunningAuthority, proxy: RunningProxy) -> None:
-        """An authority without its former keys comes: nobody whom the old ones vouched for stays."""
+        """An authority without its former keys starts: connections of peers that the old keys vouched for end."""
         credentials = Credentials.fetch(authority, short_folder(stack))
         connection = stack.enter_context(RawConnection(proxy.port, credentials))
         self.assertEqual(200, connection.request("/bytes/1").status)
@@ -573,9 +576,9 @@ class CredentialTests(_Case):
 
 
 class AuthorityTests(_Case):
-    """What an authority tells."""
+    """Events of an authority."""
 
-    @tells(
+    @emits(
         "authority.started",
         "authority.keys.begun",
         "authority.svid.issued",
@@ -586,7 +589,7 @@ class AuthorityTests(_Case):
         "workload.update.rejected",
         "config.warning",
     )
-    def test_tells(self) -> None:
+    def test_events(self) -> None:
         """It issues, refuses, rotates, federates, and refuses files that are none."""
         with ExitStack() as stack:
             other = stack.enter_context(RunningAuthority("other.example", pq=False))
@@ -608,4 +611,4 @@ class AuthorityTests(_Case):
             eventually(lambda: authority.records("svc.config.warning"), 60)
             del authority.config["openBundles"]
             authority.write_config()
-            self.assert_told(authority, proxy)
+            self.assert_logged(authority, proxy)

@@ -1,4 +1,4 @@
-"""A proxy whose standard output nobody reads, whose log file has no room, and one that others write beside."""
+"""A proxy whose standard output is not read, whose log file has no room, and one that others write beside."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ class LogWriterTests(SynchronousTestCase):
         """
         The reader of a pipe stops reading: requests are answered as before, and the process drains in time.
 
-        When it reads again, what waited is whole, then it is told how many lines are missing, then the log goes on.
+        When it reads again, waiting lines are whole, then the number of missing lines is logged, then the log
+        continues.
         """
         reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
@@ -148,7 +149,7 @@ class LogWriterTests(SynchronousTestCase):
                 os.close(reader)
 
     def test_no_room(self) -> None:
-        """A log file that cannot grow holds nobody up; with room again every line is there, and none is cut."""
+        """A log file that cannot grow blocks no caller; with room again every line is there, and none is cut."""
         with self.proxy.log_path.open("wb") as log:
             process = self.launch(stdout=log, stderr=subprocess.DEVNULL)
         soft, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
@@ -166,14 +167,14 @@ class LogWriterTests(SynchronousTestCase):
             process = self.launch([python, "-c", CARELESS, *rest], stdout=log, stderr=errors)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(0, process.wait(60))
-        # The rig would judge the first line too, which nobody can keep from being printed.
+        # The rig would validate the first line too, whose printing cannot be prevented.
         self.proxy.process = None
         first, _, data = self.proxy.log_path.read_bytes().partition(b"\n")
         self.assertEqual(b"printed before anything runs", first)
-        told = [each["message"] for each in self.records(data)]
+        logged = [each["message"] for each in self.records(data)]
         for text in ("printed in pieces", "two", "lines", "logged", "ZeroDivisionError: division by zero"):
-            self.assertIn(text, told)
-        self.assertIn("warned", "\n".join(told))
+            self.assertIn(text, logged)
+        self.assertIn("warned", "\n".join(logged))
         kinds = {each.get("attributes", {}).get("exception.type") for each in self.records(data)}
         self.assertIn("KeyError", kinds)
         self.assertEqual("written past Python\n" * 2, self.proxy.errors)

@@ -36,7 +36,7 @@ def active(direction: str) -> Series:
 
 
 class ResultTests(EventCase):
-    """What comes of a connection, and when that is told."""
+    """The result of a connection, and when it is counted."""
 
     @moves(
         result("inbound", "success"),
@@ -148,7 +148,7 @@ class CauseTests(EventCase):
 
     @moves(closed("evicted_unpermitted"))
     def test_evicted_unpermitted(self) -> None:
-        """A listener is full of a client whom the policy refuses, and another one comes."""
+        """A listener is full of a client that the policy refuses, and another one connects."""
         with RawConnection(self.found.ports["few"], self.partner("/holding")) as holding:
             self.assertEqual(403, holding.request("/").status)
             with self.connect("few") as connection:
@@ -175,7 +175,7 @@ class CauseTests(EventCase):
     @moves(closed("waiting_limit"), closed("handshake"))
     @moves(result("inbound", "error"), by=2)
     def test_waiting_limit(self) -> None:
-        """One more client that says nothing than may wait: the one before gives way; the last one goes by itself."""
+        """One more client that sends nothing than may wait: the one before is evicted; the last one times out."""
         first = self.plain("quiet")
         last = self.plain("quiet")
         self.assert_cut(first)
@@ -205,7 +205,7 @@ class CauseTests(EventCase):
         partner, other = self.found.partner, TestAuthority("partner.example", now=self.found.partner.now)
         with RawConnection(self.found.ports["web"], self.partner("/revoked")) as connection:
             self.assertEqual(403, connection.request("/").status)
-            # Whoever comes next finds the partner's root in place again.
+            # The next test finds the partner's root restored.
             self.addCleanup(eventually, self.trusted, SOON, "that the partner is trusted")
             self.addCleanup(partner.publish, partner.root.certificate, partner.misplaced.leaf)
             partner.publish(other.certificate)
@@ -225,7 +225,7 @@ class CauseTests(EventCase):
     test_drain.claims = {closed("drain")}  # type: ignore[attr-defined]
 
     def test_identity_withdrawn(self) -> None:
-        """The authority knows the proxy no more, so nobody may believe to talk to it."""
+        """The authority has no entry for the proxy any more, so its identity is withdrawn and connections close."""
         with contextlib.ExitStack() as stack:
             found = world(stack)
             proxy = RunningProxy(found.authority, "127.0.0.1:9", settings={"withdrawalGrace": "500ms"})
@@ -288,13 +288,13 @@ class OctetTests(EventCase):
         """What the application wrote, and what the peer read behind its TLS."""
         peer = self.found.peer
         before, got = self.octets(), peer.received
-        wish = b"GET /x HTTP/1.1\r\nHost: a\r\nSvc-Notarization-Level: signRequest\r\n\r\n"
+        notary_fields = b"GET /x HTTP/1.1\r\nHost: a\r\nSvc-Notarization-Level: signRequest\r\n\r\n"
         with self.connect("out") as connection:
-            connection.send(wish)
+            connection.send(notary_fields)
             self.assertEqual(200, connection.read().status)
-        # A wish is issued anew with a nonce, so more is sent than came.
-        self.assertGreater(peer.received - got, len(wish))
-        self.assert_octets(before, len(wish), peer.received - got)
+        # The request for a level is sent on with a nonce, so more is sent than was received.
+        self.assertGreater(peer.received - got, len(notary_fields))
+        self.assert_octets(before, len(notary_fields), peer.received - got)
 
     @moves(series("bytes_received_total", protocol="http"), series("bytes_sent_total", protocol="http"), by=None)
     def test_upgraded(self) -> None:

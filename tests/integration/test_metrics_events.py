@@ -41,8 +41,8 @@ def other_group(role: str) -> Series:
     return series("tls_connections_total", protocol="http", role=role, group="other", post_quantum="false")
 
 
-#: Series whose event has its test elsewhere, and where. The real proxy lives through the first. Closing the database
-#: ends the page as well: there the log of the real process tells what is counted, and the counter is read from a store
+#: Series whose event has its test elsewhere, and where. The real proxy performs the first. Closing the database
+#: ends the page as well: there the log of the real process shows what is counted, and the counter is read from a store
 #: on a real file. The others need a defect of the proxy or another library.
 ELSEWHERE = {
     closed("credentials_expired"): "tests.integration.test_proxy_expiry.ExpiryTests.test_expiry_and_recovery",

@@ -88,23 +88,23 @@ class ClientTests(EventCase):
 
     @moves(failure("server", "handshake_failed"), result("inbound", "error"), CLOSED)
     def test_no_tls(self) -> None:
-        """A client that speaks no TLS is an error."""
+        """A client without TLS is an error."""
         self.plain("web", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").recv(100)
 
     @moves(failure("server", "handshake_timeout"), result("inbound", "error"), CLOSED)
     def test_silent(self) -> None:
-        """A client that says nothing is an error after its time."""
+        """A client that sends nothing is an error after its time."""
         self.assertRaises(ConnectionResetError, self.plain("tight").recv, 100)
 
     @moves(failure("server", "alpn_refused"), result("inbound", "error"))
     def test_other_protocol(self) -> None:
-        """A client that speaks HTTP/2 only is an error."""
+        """A client with HTTP/2 only is an error."""
         self.assertEqual(b"", attempt(self.found.ports["web"], self.found.partner.svid(), alpn=[b"h2"]))
 
     @moves(failure("server", "pq_required"), failure("server", "group_not_allowed"))
     @moves(result("inbound", "error"), by=2)
     def test_no_common_group(self) -> None:
-        """A classical client where hybrids are required, and one with a group that nobody else has."""
+        """A classical client where hybrids are required, and one with a group that the proxy does not support."""
         svid = self.found.partner.svid()
         self.assertEqual(b"", attempt(self.found.ports["pq"], svid, groups="X25519"))
         self.assertEqual(b"", attempt(self.found.ports["web"], svid, groups="X448"))
@@ -154,26 +154,26 @@ class PeerTests(EventCase):
             self.assertEqual(reason in ("expired", "not_yet_valid"), problem["retryable"], reason)
 
     @moves(failure("client", "identity_unexpected"), result("outbound", "auth_failed"), denied("client", "policy_deny"))
-    def test_somebody_else(self) -> None:
+    def test_another_identity(self) -> None:
         """A verified peer that is not the configured one is denied."""
-        self.assertEqual(502, self.ask("stranger"))
+        self.assertEqual(502, self.ask("foreign"))
 
     @moves(result("outbound", "error"), by=2)
     @moves(result("outbound", "success"), by=0)
     def test_unreachable(self) -> None:
-        """A peer whose port nobody listens at is an error, each time that it is tried, and nothing else."""
+        """A peer without a listener is an error, each time that it is tried, and nothing else."""
         for _turn in range(2):
             self.assertEqual(502, self.ask("gone"))
 
     @moves(failure("client", "handshake_failed"), result("outbound", "error"))
     def test_no_tls(self) -> None:
-        """A peer that speaks no TLS is an error."""
+        """A peer without TLS is an error."""
         self.peer.mode = "garbage"
         self.assertEqual(502, self.ask())
 
     @moves(failure("client", "handshake_timeout"), result("outbound", "error"))
     def test_silent(self) -> None:
-        """A peer that says nothing is an error after its time."""
+        """A peer that sends nothing is an error after its time."""
         self.peer.mode = "silent"
         began = time.monotonic()
         self.assertEqual(504, self.ask())
@@ -182,7 +182,7 @@ class PeerTests(EventCase):
     @moves(failure("client", "own_svid_refused"), result("outbound", "error"))
     @moves(result("outbound", "success"), by=0)
     def test_refuses_the_proxy(self) -> None:
-        """A peer that refuses the SVID of the proxy: the answer says so and does not speak of a closed connection."""
+        """A peer that refuses the SVID of the proxy: the answer says so and does not mention a closed connection."""
         self.peer.mode = "refusing"
         with self.connect("out") as connection:
             answer = connection.request("/")

@@ -16,7 +16,7 @@ from tests.peers.waiting import answers, eventually
 #: Whose fault a denial was.
 DENIALS = ("svid_invalid", "policy_deny", "handshake", "limit", "request", "upstream", "notary")
 REGISTERED = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH")
-#: Methods that are known to the parser and registered elsewhere, or to nobody.
+#: Methods that are known to the parser and registered elsewhere, or nowhere.
 FOREIGN = ("PROPFIND", "MKCOL", "LOCK", "REPORT", "PURGE", "SEARCH", "M-SEARCH", "LINK", "QUERY", "SUBSCRIBE")
 HOSTILE = ("get", "Get", "GETT", "X" * 1000, 'A"}', "A\\", 'A{b="c"} 1', "\xff\xfe", "svc_proxy_x", "", "CONNECT")
 
@@ -42,7 +42,7 @@ class MethodTests(EventCase):
     @moves(*(duration(method) for method in REGISTERED))
     @moves(duration("other"), by=2)
     def test_methods(self) -> None:
-        """Each registered method has its own; all others share one, whoever answers."""
+        """Each registered method has its own; all others share one, whether proxy or application answers."""
         with self.connect("web") as connection:
             for method in (*REGISTERED, "PROPFIND"):
                 connection.request("/bytes/1", method=method)
@@ -88,7 +88,7 @@ class HeldBackTests(EventCase):
     """Denials that are counted but not logged, by whose fault they were."""
 
     def ask(self, listener: str, request: bytes) -> bytes:
-        """Say something to a listener and hear it out."""
+        """Send octets to a listener and read until it closes."""
         with self.connect(listener) as connection:
             connection.send(request)
             return connection.rest()
@@ -106,8 +106,8 @@ class HeldBackTests(EventCase):
 
     @moves(*(held_back(whose) for whose in DENIALS), by=None)
     def test_floods(self) -> None:
-        """What happens several times within a second is told once, the rest is counted by whose fault it was."""
-        web, expired, stranger = (
+        """What happens several times within a second is logged once, the rest is counted by the kind of denial."""
+        web, expired, foreign = (
             self.found.ports["web"],
             self.found.partner.wrong()["expired"],
             self.found.partner.svid(),
@@ -115,7 +115,7 @@ class HeldBackTests(EventCase):
         absent = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
         acts: dict[str, Callable[[], object]] = {
             "svid_invalid": lambda: attempt(web, expired),
-            "policy_deny": lambda: self.assertIn(b" 403 ", attempt(web, stranger)),
+            "policy_deny": lambda: self.assertIn(b" 403 ", attempt(web, foreign)),
             "handshake": lambda: self.plain("web", b"GET / HTTP/1.1\r\n\r\n").recv(100),
             "limit": self.over_the_limit,
             "request": lambda: self.assertIn(b" 400 ", self.ask("web", b"GET / HTTP/1.1\r\n\r\n")),
@@ -139,7 +139,7 @@ class HeldBackTests(EventCase):
 
 
 class HostileTests(EventCase):
-    """Peers that want to fill the memory of whoever scrapes."""
+    """Peers that try to add series."""
 
     def test_nothing_adds_a_series(self) -> None:
         """Made-up methods, levels, identities, groups and broken TLS: the page has as many series as before."""
@@ -157,7 +157,7 @@ class HostileTests(EventCase):
                 self.assertEqual(400, connection.request(f"/{number}", fields=fields).status)
         for number in range(20):
             self.assertIn(b" 403 ", attempt(ports["web"], partner.svid(f"/made-up/{number}")))
-            attempt(ports["web"], partner.svid(uris=(f"spiffe://stranger{number}.example/a",)))
+            attempt(ports["web"], partner.svid(uris=(f"spiffe://foreign{number}.example/a",)))
             attempt(ports["web"], partner.svid(), alpn=[b"x%d" % number])
             self.plain("web", b"%d\r\n\r\n" % number).recv(100)
         eventually(lambda: not self.proxy.metric("svc_proxy_active_connections"), SOON)
@@ -191,7 +191,7 @@ class PageTests(EventCase):
             self.assertIn('svc_proxy_connections_total{direction="inbound",protocol="http",result="success"}', text)
 
     def test_disabled(self) -> None:
-        """With ``0`` or nothing as the address nobody listens, and the proxy serves all the same."""
+        """With ``0`` or nothing as the address there is no listener, and the proxy serves all the same."""
         with contextlib.ExitStack() as stack:
             found = world(stack)
             proxies = []

@@ -56,7 +56,7 @@ SHARED = Shared(_make)
 
 
 class StoreCase(SynchronousTestCase):
-    """A proxy whose database is broken and mended by somebody else."""
+    """A proxy whose database is broken and repaired by another process."""
 
     def setUp(self) -> None:
         self.found = SHARED.get()
@@ -120,7 +120,7 @@ class WritingTests(StoreCase):
     def test_certificate_blob(self) -> None:
         """The table of certificates is gone when a chain is to be stored anew."""
         with self.without("receipt"):
-            # After an error the store trusts nothing that it knew.
+            # After an error the store trusts nothing that it has cached.
             self.lose_record()
         self.writable(self.proxy)
         with self.without("certificate_blob"):
@@ -138,7 +138,7 @@ class WritingTests(StoreCase):
         with self.connect() as connection:
             for _turn in range(30):
                 self.assertEqual(200, connection.request("/bytes/1", fields=SIGN).status)
-            # Whoever reads keeps the log from being emptied.
+            # An open reader prevents the truncation of the log.
             self.assertEqual(404, connection.request(f"{NOTARY}/receipts/by-request/{new_nonce(bytes(16))}").status)
         with self.connect() as running, self.connect() as late:
             self.assertEqual(200, late.request("/bytes/1").status)
@@ -218,7 +218,7 @@ class StartingTests(StoreCase):
         return self.scraped
 
     def damaged(self, *statements: str) -> RunningProxy:
-        """A proxy whose database somebody has changed while it did not run."""
+        """A proxy whose database was changed while it did not run."""
         proxy = self.broken()
         path = Path(proxy.config["notary"]["path"])
         with (
@@ -230,7 +230,7 @@ class StartingTests(StoreCase):
         return proxy
 
     def count(self, proxy: RunningProxy, op: str, entity: str) -> float:
-        """Read a counter; 0 as long as nobody answers."""
+        """Read a counter; 0 while no process answers."""
         try:
             return page(proxy).get(db_error(op, entity), 0.0)
         except OSError:
@@ -252,8 +252,8 @@ class StartingTests(StoreCase):
         proxy = self.broken()
         Path(proxy.config["notary"]["path"]).write_bytes(b"this is no database\n" * 1000)
         self.assertEqual(1, proxy.launch().wait())
-        [told] = proxy.records("svc.store.failed")
-        self.assertLessEqual({"op": "init", "entity": "db"}.items(), told["attributes"].items())
+        [logged] = proxy.records("svc.store.failed")
+        self.assertLessEqual({"op": "init", "entity": "db"}.items(), logged["attributes"].items())
 
     def test_statement(self) -> None:
         """The table of statements is gone: the statement of the new generation cannot be stored."""
@@ -264,7 +264,7 @@ class StartingTests(StoreCase):
     test_statement.claims = {db_error("put", "workload_statement")}  # type: ignore[attr-defined]
 
     def test_replaced(self) -> None:
-        """Another file stands there when the reader looks anew."""
+        """The reader finds another file at its path."""
         proxy = self.damaged("UPDATE receipt SET disclosures = '{' WHERE disclosures IS NOT NULL")
         proxy.start()
         path = Path(proxy.config["notary"]["path"])
@@ -289,7 +289,7 @@ class StartingTests(StoreCase):
         return before.st_size > 32 and (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
 
     def test_cut(self) -> None:
-        """The log of the database has lost its end when the proxy ends: the operator is told what was refused."""
+        """The log of the database has lost its end when the proxy ends: the refusals are logged."""
         proxy = self.broken()
         proxy.start()
         log = f"{proxy.config['notary']['path']}-wal"
@@ -298,5 +298,5 @@ class StartingTests(StoreCase):
         eventually(lambda: self._rests(log), 60, "that nothing is written any more")
         os.truncate(log, 32)
         self.assertEqual(0, proxy.halt())
-        [told] = proxy.records("svc.store.failed")
-        self.assertLessEqual({"op": "close", "entity": "db"}.items(), told["attributes"].items())
+        [logged] = proxy.records("svc.store.failed")
+        self.assertLessEqual({"op": "close", "entity": "db"}.items(), logged["attributes"].items())

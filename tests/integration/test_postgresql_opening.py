@@ -1,4 +1,4 @@
-"""What a PostgreSQL server must be before a record is entrusted to it, and what its sessions are told."""
+"""What a PostgreSQL server must be before a record is stored in it, and the settings of its sessions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OpeningCase(SynchronousTestCase):
 
 
 class WhereTests(OpeningCase):
-    """Which server is spoken to."""
+    """The choice of the server."""
 
     def test_environment(self) -> None:
         """The server that the configuration names, whatever address the environment has for the library."""
@@ -148,12 +148,12 @@ class ServerTests(OpeningCase):
         return str(error)
 
     def test_not_there(self) -> None:
-        """Nobody listens: the error names the place."""
+        """No server listens: the error names the address."""
         address = DatabaseAddress.parse(f"postgresql:///notary?host={self.server.folder}&port=1")
         self.assertIn(f"{self.server.folder}:1/notary", self.refused(address))
 
     def test_wrong_password(self) -> None:
-        """A role that the server does not let in is told with the server's word, and without the password."""
+        """A role that the server does not let in is reported with the server's message, and without the password."""
         self.change("ALTER ROLE svc PASSWORD 'other'", "ALTER ROLE svc PASSWORD 'secret-of-the-role'")
         self.assertIn("password authentication failed", self.refused(self.server.address(tls=True)))
 
@@ -182,7 +182,7 @@ class ServerTests(OpeningCase):
         return str(self.assertRaises(DatabaseUnavailable, self.store(DatabaseAddress.parse(url)).init))
 
     def test_fsync_off(self) -> None:
-        """A server that forgets at a loss of power gets no record."""
+        """A server that loses data at a power failure gets no record."""
         self._set("fsync", "off")
         error = self.assertRaises(DatabaseUnsafe, self.store().init)
         self.assertEqual("store_unsafe", error.reason)
@@ -252,7 +252,9 @@ class RecordTests(OpeningCase):
     """Records that no database can hold."""
 
     def test_refused_alone(self) -> None:
-        """A record that is too long, or holds what no text may, is refused; its neighbours of the group are stored."""
+        """
+        A record that is too long, or holds what no text may, is refused; the other records of the group are stored.
+        """
         store, jobs = self.grouped()
         wrong: list[Any] = [
             receipt("long", jti="j" * 65),

@@ -60,7 +60,7 @@ class ConnectionTests(OutageCase):
         self.assertEqual(["r1"], self.stored())
 
     def test_reading_after_a_cut(self) -> None:
-        """A reading that meets a dead connection is repeated on a new one at once; nobody notices."""
+        """A reading that meets a dead connection is repeated on a new one at once, without an error."""
         self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
         self.server.cut_connections()
         self.assertIsNotNone(self.successResultOf(self.store.get_receipt("r1")))
@@ -91,7 +91,7 @@ class ConnectionTests(OutageCase):
         self.assertEqual(1, self.successResultOf(self.store.prune(NOW)))
 
     def test_close_while_it_is_away(self) -> None:
-        """A store that is closed while the server is away tells those who wait, and ends."""
+        """A store that is closed while the server is away fails waiting operations, and closes."""
         self.server.cut_connections()
         put = self.store.put_receipt(receipt("r1"))
         with self.refused():
@@ -128,7 +128,7 @@ class ConnectionTests(OutageCase):
         self.assertTrue(self.store.writable)
         self.assertEqual([], self.stored())
 
-    def test_lock_that_nobody_lets_go(self) -> None:
+    def test_lock_that_is_not_released(self) -> None:
         """A record that waits for a lock is not acknowledged; when the lock is gone it is stored."""
         with psycopg.connect(
             host=str(self.server.folder), port=self.server.port, user="postgres", dbname="notary"
@@ -156,7 +156,7 @@ class ConnectionTests(OutageCase):
         self.successResultOf(put)
 
     def test_server_that_stands_still(self) -> None:
-        """A server that keeps the connection and says nothing is given up; its record is stored when it moves on."""
+        """A server that keeps the connection and sends nothing is given up; its record is stored when it moves on."""
         store = self.make(answer_timeout=3.0)
         self.server.freeze()
         self.addCleanup(self.server.resume)
@@ -190,7 +190,7 @@ class LosingSession(Session):
 
 
 class UnknownCommitTests(OutageCase):
-    """The connection ends while the server commits: nobody heard the answer."""
+    """The connection ends while the server commits: the answer is lost."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -203,8 +203,8 @@ class UnknownCommitTests(OutageCase):
         made.execute("SET search_path = svc_notary")
         return made
 
-    def test_stored_and_not_told(self) -> None:
-        """A record that was stored although nobody heard it is acknowledged, and stored once."""
+    def test_stored_without_an_answer(self) -> None:
+        """A record that was stored although the answer was lost is acknowledged, and stored once."""
         LosingSession.lose = "after"
         put = self.store.put_receipt(receipt("r1", nonce="n1"))
         self.assertNoResult(put)
@@ -223,7 +223,7 @@ class UnknownCommitTests(OutageCase):
         self.successResultOf(put)
         self.assertEqual(["r1"], self.stored())
 
-    def test_somebody_elses_in_between(self) -> None:
+    def test_record_of_another_replica_in_between(self) -> None:
         """Where another replica has used the nonce meanwhile the record is a replay, not taken for its own."""
         LosingSession.lose = "before"
         put = self.store.put_receipt(receipt("r1", nonce="n1"))
@@ -275,10 +275,10 @@ class ReplicaTests(OutageCase):
         self.assertEqual([], left)
 
     def test_dead_replica(self) -> None:
-        """What a replica that died had in use is free at once."""
+        """What a killed replica had in use is free at once."""
         self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
         self.successResultOf(self.store.close())
-        # The server hears of it a moment later.
+        # The server detects it a moment later.
         eventually(lambda: not self.successResultOf(self.other.reserved(CLIENT, "n1")), 60, "a free nonce")
         self.assertTrue(self.successResultOf(self.other.reserve(CLIENT, "n1")))
 
@@ -296,7 +296,7 @@ class ReplicaTests(OutageCase):
         self.assertFalse(self.successResultOf(self.other.reserve(CLIENT, "n2")))
 
     def test_crash_of_the_server(self) -> None:
-        """A crash forgets what is in use and nothing that is stored; the unique nonce still guards the record."""
+        """A crash loses what is in use and nothing that is stored; the unique nonce still guards the record."""
         self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
         self.successResultOf(self.store.put_receipt(receipt("r0")))
         self.server.kill()
@@ -309,8 +309,8 @@ class ReplicaTests(OutageCase):
         self.failureResultOf(puts[1], Replayed)
         self.assertEqual(["r0", "r1"], self.stored())
 
-    def test_certificates_that_another_forgot(self) -> None:
-        """A replica that knows certificates as stored stores them again where another has pruned them."""
+    def test_certificates_that_another_replica_pruned(self) -> None:
+        """A replica that has cached certificates as stored stores them again where another has pruned them."""
         chain = (b"leaf", b"ca")
         self.successResultOf(self.store.put_receipt(receipt("old", chain=chain, issued_at=NOW - 1)))
         self.assertEqual(1, self.successResultOf(self.other.prune(NOW)))
@@ -330,7 +330,7 @@ class ReplicaTests(OutageCase):
         self.assertEqual(1, self.successResultOf(self.other.prune(NOW)))
 
     def test_slices(self) -> None:
-        """More than a slice is forgotten in slices."""
+        """More than a slice is deleted in slices."""
         self.server.admin(
             "INSERT INTO svc_notary.receipt SELECT 'r' || n, 'logRequest', 'c', 's', NULL, 'j', 1, 'complete', '',"
             " NULL, NULL, NULL, '{}', NULL FROM generate_series(1, 600) n"
@@ -361,8 +361,8 @@ class LoadTests(TestCase):
             await deferLater(reactor, 0.005)  # type: ignore[arg-type]
         return time.monotonic() - began
 
-    async def test_idle_store_hears_it(self) -> None:
-        """A store that writes nothing hears at once that its server goes, and finds it again by itself."""
+    async def test_idle_store_detects_it(self) -> None:
+        """A store that writes nothing detects at once that its server stops, and reconnects by itself."""
         stack = ExitStack()
         server = await deferToThread(RunningPostgres, stack)
         store = self.opened(stack, server, tls=True)
@@ -378,7 +378,7 @@ class LoadTests(TestCase):
             await self.until(lambda: store.writable, 60, "writable")
             await store.put_receipt(receipt(f"after-{end.__name__}"))
         server.cut_connections()
-        await self.until(lambda: self.observer.writable[-2:] == [False, True], 60, "hears a cut")
+        await self.until(lambda: self.observer.writable[-2:] == [False, True], 60, "detects the cut")
 
     async def test_crashes_under_load(self) -> None:
         """Eight crashes at random moments under load: every acknowledged record is there, and none was failed."""
@@ -420,7 +420,9 @@ class LoadTests(TestCase):
         self.assertGreater(len(acknowledged), 300)
 
     async def test_failover(self) -> None:
-        """A primary dies, its standby is promoted: what was acknowledged is there, and records are taken again."""
+        """
+        A primary is killed, its standby is promoted: what was acknowledged is there, and records are stored again.
+        """
         stack = ExitStack()
         primary = await deferToThread(RunningPostgres, stack, "wal_level = replica", "max_wal_senders = 4")
         standby = await deferToThread(primary.standby, stack)

@@ -35,7 +35,7 @@ class World:
     authority: RunningAuthority
     application: int
     credentials: Credentials
-    judge: ReceiptVerifier
+    verifier: ReceiptVerifier
 
 
 def _world(stack: ExitStack) -> World:
@@ -48,7 +48,7 @@ def _world(stack: ExitStack) -> World:
 WORLD = Shared(_world)
 
 
-def wishes(nonce: str, level: str = "signRequest") -> str:
+def notary_fields(nonce: str, level: str = "signRequest") -> str:
     """The fields that ask for a receipt."""
     return f"Svc-Notarization-Level: {level}\r\nSvc-Notary-Nonce: {nonce}\r\n"
 
@@ -88,7 +88,7 @@ class ReplicaCase(SynchronousTestCase):
         def ask() -> None:
             try:
                 with RawConnection(proxy.port, self.world.credentials) as connection:
-                    found.append(connection.request(target, fields=wishes(nonce)))
+                    found.append(connection.request(target, fields=notary_fields(nonce)))
             except OSError as error:
                 found.append(error)
 
@@ -108,12 +108,12 @@ class NotaryTests(ReplicaCase):
             eventually(proxy.is_ready, 60, "readiness")
         one, other = self.connect(first), self.connect(second)
         nonce = fresh()
-        answer = one.request("/bytes/911", fields=wishes(nonce))
+        answer = one.request("/bytes/911", fields=notary_fields(nonce))
         self.assertEqual(200, answer.status)
-        claims = self.world.judge.receipt(other, nonce)
+        claims = self.world.verifier.receipt(other, nonce)
         assert claims is not None
         self.assertTrue(says(claims, 200, answer.body))
-        replay = other.request("/bytes/1", fields=wishes(nonce))
+        replay = other.request("/bytes/1", fields=notary_fields(nonce))
         self.assertEqual((409, "replayed"), (replay.status, json.loads(replay.body)["code"]))
         self._while_it_runs(first, other)
         self._nothing_secret(first)
@@ -126,13 +126,13 @@ class NotaryTests(ReplicaCase):
         )
         self.assertEqual((202, "receipt_pending"), (pending.status, json.loads(pending.body)["code"]))
         self.assertEqual("1", pending.get("retry-after"))
-        replay = other.request("/bytes/1", fields=wishes(nonce))
+        replay = other.request("/bytes/1", fields=notary_fields(nonce))
         self.assertEqual((409, "replayed"), (replay.status, json.loads(replay.body)["code"]))
         thread.join(60)
         [answer] = found
         assert isinstance(answer, Response)
         self.assertEqual(200, answer.status)
-        self.assertIsNotNone(self.world.judge.receipt(other, nonce))
+        self.assertIsNotNone(self.world.verifier.receipt(other, nonce))
 
     def _nothing_secret(self, proxy: RunningProxy) -> None:
         status, shown = proxy.page("/config")
@@ -151,7 +151,7 @@ class NotaryTests(ReplicaCase):
         thread.join(60)
         self.assertIsInstance(found[0], OSError)
         eventually(lambda: other.request(RECEIPTS + nonce).status == 404, 60, "nothing pending")
-        self.assertEqual(200, other.request("/bytes/1", fields=wishes(nonce)).status)
+        self.assertEqual(200, other.request("/bytes/1", fields=notary_fields(nonce)).status)
 
     def test_server_goes_and_comes(self) -> None:
         """While the server is away what needs a record gets 503 before it is forwarded; no restart is needed after."""
@@ -160,11 +160,11 @@ class NotaryTests(ReplicaCase):
         thread, found = self.later(proxy, "/slow/10", nonce)
         eventually(lambda: connection.request(RECEIPTS + nonce).status == 202, 60, "the exchange")
         self.server.kill()
-        eventually(lambda: not proxy.readiness()["store"]["ok"], 60, "it to hear that")
+        eventually(lambda: not proxy.readiness()["store"]["ok"], 60, "it to detect that")
         time.sleep(2.0)  # Octets reach the counter twice a second.
         sent = proxy.metric("svc_proxy_bytes_sent_total")
         for level in ("signRequest", "logRequest"):
-            refused = connection.request("/bytes/1", fields=wishes(fresh(), level))
+            refused = connection.request("/bytes/1", fields=notary_fields(fresh(), level))
             self.assertEqual((503, "notary_unavailable"), (refused.status, json.loads(refused.body)["code"]))
             self.assertIsNotNone(refused.get("retry-after"))
         time.sleep(2.0)
@@ -182,8 +182,8 @@ class NotaryTests(ReplicaCase):
         self.assertEqual(200, answer.status)
         # Readings have a session of their own, which is made anew at most twice a second.
         eventually(lambda: connection.request(RECEIPTS + nonce).status == 200, 60, "a store that is read")
-        self.assertIsNotNone(self.world.judge.receipt(connection, nonce))
-        self.assertEqual(200, connection.request("/bytes/1", fields=wishes(fresh())).status)
+        self.assertIsNotNone(self.world.verifier.receipt(connection, nonce))
+        self.assertEqual(200, connection.request("/bytes/1", fields=notary_fields(fresh())).status)
 
 
 def _unless(status: int, answer: Response) -> Response | None:
@@ -214,7 +214,7 @@ class KillTests(ReplicaCase):
             for thread in threads:
                 thread.join(60)
             for nonce, body in complete:
-                claims = self.world.judge.receipt(asked, nonce)
+                claims = self.world.verifier.receipt(asked, nonce)
                 assert claims is not None, nonce
                 self.assertTrue(says(claims, 200, body), nonce)
             total += len(complete)
@@ -227,7 +227,9 @@ class KillTests(ReplicaCase):
             try:
                 while True:
                     nonce, size = fresh(), (1, 911, 70_000)[(number + len(complete)) % 3]
-                    answer = connection.request(f"/{('bytes', 'chunked')[number % 2]}/{size}", fields=wishes(nonce))
+                    answer = connection.request(
+                        f"/{('bytes', 'chunked')[number % 2]}/{size}", fields=notary_fields(nonce)
+                    )
                     complete.append((nonce, answer.body))
             except (OSError, Ended):
                 return

@@ -104,7 +104,7 @@ class SharingTests(SourceCase):
         self.assertIsNone(process.poll())
 
     async def test_unattested_user(self) -> None:
-        """A user whom no entry names gets no challenge, and the log says who it was."""
+        """A user without an entry gets no challenge, and is named in the log."""
         authority = self.issuer()
         process, status = await self.greedy(authority)
         self.assertEqual(status, "403")
@@ -126,14 +126,14 @@ class FederatedTests(SourceCase):
         one.config["pqIssuer"]["listen"] = f"127.0.0.1:{port}"
         for own in (one, two):
             own.start()
-        home, stranger = self.source(one.address), self.source(two.address)
-        for source in (home, stranger):
+        home, foreign = self.source(one.address), self.source(two.address)
+        for source in (home, foreign):
             await source.when_ready()
             await self.until(lambda source=source: len(list(source.bundles.trust_domains)) == 2)
         asked = fetch_pq_leaf(
             f"127.0.0.1:{port}",
-            stranger.svid,
-            stranger,
+            foreign.svid,
+            foreign,
             reactor,
             now=utc_now,
             expected=MemberOf(TrustDomain("one.example")),

@@ -51,8 +51,8 @@ class ScrapeTests(SynchronousTestCase):
             SUCCESS: self.proxy.metric("svc_proxy_connections_total", direction="inbound", result="success"),
             "scrape_samples_scraped": float(len(self.proxy.samples())),
         }
-        told = {query: list(prometheus.ask(query).values()) for query in shown}
-        return {query: (told[query], value) for query, value in shown.items() if told[query] != [value]}
+        measured = {query: list(prometheus.ask(query).values()) for query in shown}
+        return {query: (measured[query], value) for query, value in shown.items() if measured[query] != [value]}
 
     def test_scrape(self) -> None:
         """Prometheus finds the proxy up, and answers with what the page says; its rules are loaded."""
@@ -68,7 +68,7 @@ class AlertTests(SynchronousTestCase):
     """The alerting rules that are shipped."""
 
     def test_rules(self) -> None:
-        """They are well-formed, speak above their thresholds and are silent below."""
+        """They are well-formed, fire above their thresholds and not below."""
         for command in (
             ("check", "rules", "--lint-fatal", RULES),
             ("test", "rules", RULES.with_name("alerts.test.yaml")),

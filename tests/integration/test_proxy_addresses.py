@@ -1,4 +1,4 @@
-"""The addresses that a proxy listens at: both families, and what a second proxy on the host is told."""
+"""The addresses that a proxy listens at: both families, and the error of a second proxy on the host."""
 
 from __future__ import annotations
 

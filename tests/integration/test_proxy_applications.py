@@ -1,4 +1,4 @@
-"""Real applications behind the proxy: nginx, the standard library's http.server, and one that knows every framing."""
+"""Real applications behind the proxy: nginx, the standard library's http.server, and one with every framing."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Case(SynchronousTestCase):
 
 
 class FilesTests(_Case):
-    """The same files behind nginx and behind http.server, which speaks HTTP/1.0."""
+    """The same files behind nginx and behind http.server, which uses HTTP/1.0."""
 
     def test_methods(self) -> None:
         """GET, HEAD, conditional and missing pages arrive as the application meant them, on one connection each."""
@@ -130,7 +130,10 @@ class FilesTests(_Case):
         self.assertEqual(webapp.octets(5000), gzip.decompress(known.body))
 
     def test_early_answer(self) -> None:
-        """An application that refuses an upload before it is sent is heard, and the next request is not confused."""
+        """
+        An application that refuses an upload before it is sent: its response is forwarded, and the next request is not
+        affected.
+        """
         connection = self.connect("nginx")
         answer = connection.request("/refuse", method="POST", body=b"x" * 1000)
         self.assertEqual((413, b"too much for me\n"), (answer.status, answer.body))
@@ -186,7 +189,7 @@ class BodiesTests(_Case):
             self.assertEqual(webapp.digest(32 * MIB), hashlib.sha256(back).hexdigest())
 
     def test_trailers(self) -> None:
-        """Trailer fields travel both ways; those that no proxy may believe do not."""
+        """Trailer fields travel both ways; those that no proxy may trust do not."""
         connection = self.connect()
         connection.send(
             b"POST /echo HTTP/1.1\r\nHost: test\r\nTE: trailers\r\nConnection: te\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -212,7 +215,7 @@ class BodiesTests(_Case):
 
 
 class OldClientTests(_Case):
-    """Clients that speak HTTP/1.0."""
+    """Clients with HTTP/1.0."""
 
     def test_no_chunks(self) -> None:
         """A chunked answer reaches them without chunk lines, ended by the end of the connection."""

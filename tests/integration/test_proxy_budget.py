@@ -36,7 +36,7 @@ class BudgetTests(SynchronousTestCase):
         return self.stack.enter_context(RawConnection(self.proxy.port, credentials))
 
     def refused(self, connection: RawConnection, fields: str, most: int) -> tuple[int, int]:
-        """Ask until a request is refused; tell how many were served and when the next one would be."""
+        """Send requests until one is refused; returns how many were served and when the next one would be."""
         for served in range(most):
             answer = connection.request("/bytes/1", fields=fields)
             if answer.status == 429:

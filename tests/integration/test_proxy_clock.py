@@ -37,18 +37,18 @@ class Asker(threading.Thread):
         self._connection = RawConnection(port, context)
         self._over = threading.Event()
         self.good = 0
-        self.trouble: list[str] = []
+        self.failures: list[str] = []
 
     def run(self) -> None:
-        """Ask until told to stop, or until something is wrong."""
+        """Send requests until stopped, or until one fails."""
         try:
-            while not self._over.wait(0.01) and not self.trouble:
+            while not self._over.wait(0.01) and not self.failures:
                 answer = self._connection.request("/bytes/10")
                 if (answer.status, answer.body, answer.get("connection")) != (200, webapp.octets(10), None):
-                    self.trouble.append(f"{answer}")
+                    self.failures.append(f"{answer}")
                 self.good += 1
         except (OSError, Ended) as error:
-            self.trouble.append(repr(error))
+            self.failures.append(repr(error))
         self._connection.close()
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class _Case(SynchronousTestCase):
             self.stack.enter_context(self.proxy)
 
     def credentials(self) -> ssl.SSLContext:
-        """Fetch new credentials. The clock of this process is right, so it cannot judge the server's certificate."""
+        """Fetch new credentials. The clock of this process is right, so it cannot verify the server's certificate."""
         context = Credentials.fetch(self.authority, self.folder / "id").context()
         context.verify_mode = ssl.CERT_NONE
         return context
@@ -117,12 +117,12 @@ class _Case(SynchronousTestCase):
     def assert_step_told(self, seconds: int, turn: int) -> None:
         """Both processes say by how much the clock was set, once for each time."""
         for running in (self.authority, self.proxy):
-            told: Any = eventually(
+            logged: Any = eventually(
                 lambda running=running: running.records("svc.runtime.clock_stepped")[turn:],
                 60,
-                f"that a step of {seconds} s is told",
+                f"the record of a step of {seconds} s",
             )
-            self.assertEqual([seconds], [round(each["attributes"]["seconds"]) for each in told])
+            self.assertEqual([seconds], [round(each["attributes"]["seconds"]) for each in logged])
 
     def assert_sound(self) -> None:
         """Nothing unforeseen happened."""
@@ -134,9 +134,9 @@ class _Case(SynchronousTestCase):
 class LongLifeTests(_Case):
     """SVIDs that outlive the error of the clock."""
 
-    def test_nobody_notices(self) -> None:
+    def test_no_visible_effect(self) -> None:
         """
-        No kept connection, wait or deadline is disturbed, new clients are served within seconds, no receipt lies.
+        No kept connection, wait or deadline is disturbed, new clients are served within seconds, no receipt is wrong.
 
         And a start with a clock that is a year ahead forgets no record. One test, since starting costs most.
         """
@@ -153,8 +153,8 @@ class LongLifeTests(_Case):
         for turn, offset in enumerate(STEPS):
             with RawConnection(self.proxy.port, self.credentials()) as slow:
                 nonce = new_nonce(os.urandom(16))
-                wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
-                slow.send(f"GET /slow/1 HTTP/1.1\r\nHost: test\r\n{wishes}\r\n".encode())
+                notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
+                slow.send(f"GET /slow/1 HTTP/1.1\r\nHost: test\r\n{notary_fields}\r\n".encode())
                 time.sleep(0.3)
                 self.clock.set(offset)
                 # What runs over the step is answered, and its receipt does not end before it begins.
@@ -163,12 +163,12 @@ class LongLifeTests(_Case):
                 self.assertLessEqual(received, completed)
             self.assert_step_told(offset - before, turn)
             eventually(self.is_served, 60, "that a new client is served")
-            self.assertEqual([], asker.trouble)
+            self.assertEqual([], asker.failures)
             # The processes do what they are asked for, and neither turns in vain.
             eventually(self.is_calm, what="a second in which neither process was busy all the time")
             before = offset
         asker.stop()
-        self.assertEqual([], asker.trouble)
+        self.assertEqual([], asker.failures)
         self.assertGreater(asker.good, 300)
         self.assertEqual(200, idle.request("/bytes/10").status)
         for cause in ("idle", "timeout", "reauthorization", "peer_expired", "credentials_expired"):
@@ -179,8 +179,8 @@ class LongLifeTests(_Case):
     def _wait_and_start_again(self) -> None:
         nonce = new_nonce(os.urandom(16))
         with RawConnection(self.proxy.port, self.credentials()) as connection:
-            wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
-            connection.request("/bytes/10", fields=wishes)
+            notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
+            connection.request("/bytes/10", fields=notary_fields)
             self.clock.set(-HOUR)
             time.sleep(0.2)
             began = time.monotonic()
@@ -199,7 +199,7 @@ class LongLifeTests(_Case):
 
 
 class ShortLifeTests(_Case):
-    """SVIDs that live ten minutes."""
+    """SVIDs that are valid for ten minutes."""
 
     life = "10m"
 
@@ -210,8 +210,8 @@ class ShortLifeTests(_Case):
             kept.request("/bytes/10")
             self.clock.set(HOUR)
             self.assertTrue(kept.ended())
-        told = eventually(lambda: self._refused(old), 60, "the refusal")
-        self.assertEqual("expired", told[-1]["detail_reason"])
+        logged = eventually(lambda: self._refused(old), 60, "the refusal")
+        self.assertEqual("expired", logged[-1]["detail_reason"])
         for turn, (before, offset) in enumerate(zip((0, *STEPS), STEPS, strict=False)):
             self.clock.set(offset)
             eventually(self.is_served, 60, f"service after a step to {offset}")
@@ -220,7 +220,7 @@ class ShortLifeTests(_Case):
         self.assert_sound()
 
     def _refused(self, old: Credentials) -> list[dict[str, Any]]:
-        """Try once more; give what is told of it. As long as the proxy has nothing to show, it tells nothing."""
+        """Try once more; returns the records of it. While the proxy has no credentials, there are none."""
         with self.assertRaises(OSError), RawConnection(self.proxy.port, old) as refused:
             refused.request("/bytes/10")
         return self.proxy.records("svc.proxy.auth.denied")

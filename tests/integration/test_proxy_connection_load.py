@@ -1,4 +1,4 @@
-"""Crowds at the door of the proxy: those that say nothing, and ten thousand that come and go."""
+"""Connection load: clients that send nothing, and ten thousand that connect and close."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Case(SynchronousTestCase):
 
 
 class SilenceTests(_Case):
-    """Connections that hold a door open and do not come in."""
+    """Connections that do not finish their handshake."""
 
     def test_silent_connections(self) -> None:
         """Beside 2,000 that say nothing a client is served at once, from elsewhere and from their own address."""
@@ -87,7 +87,7 @@ class SilenceTests(_Case):
         self.assert_nothing_left(before)
 
     def test_listener_full_of_silence(self) -> None:
-        """Where silence or stalled handshakes fill a listener, a client takes the place of the longest one."""
+        """Where silence or stalled handshakes fill a listener, a client evicts the oldest one."""
         config = self.proxy.config["listeners"][0]
         config["limits"] = {"connections": 50}
         self.proxy.write_config()

@@ -1,5 +1,5 @@
 """
-The proxy is killed, a thousand times and where it hurts: what a client saw complete stays provable.
+The proxy is killed, a thousand times and where it hurts: a response that a client received completely has its receipt.
 
 SIGKILL loses what a process holds, not what it gave to the kernel; what a machine without power loses is SQLite's
 promise (``synchronous=FULL``) and is not tested here.
@@ -68,8 +68,8 @@ class Asked:
         """Send the request."""
         content = b"x" * 700 if self.method == "POST" else b""
         framing = f"Content-Length: {len(content)}\r\n" if content else ""
-        wishes = f"Svc-Notarization-Level: {self.level}\r\nSvc-Notary-Nonce: {self.nonce}\r\n"
-        head = f"{self.method} {self.target} HTTP/1.1\r\nHost: test\r\n{framing}{wishes}\r\n"
+        notary_fields = f"Svc-Notarization-Level: {self.level}\r\nSvc-Notary-Nonce: {self.nonce}\r\n"
+        head = f"{self.method} {self.target} HTTP/1.1\r\nHost: test\r\n{framing}{notary_fields}\r\n"
         connection.send(head.encode() + content)
 
     def read(self, connection: RawConnection) -> Response:
@@ -130,7 +130,7 @@ class World:
     authority: RunningAuthority
     application: int
     credentials: Credentials
-    judge: ReceiptVerifier
+    verifier: ReceiptVerifier
 
 
 def _world(stack: ExitStack) -> World:
@@ -178,12 +178,12 @@ class KillTestCase(SynchronousTestCase):
         self.assertEqual(-9, self.proxy.kill(), self.proxy.log[-2000:])
         self.kills += 1
 
-    def judge(self, connection: RawConnection) -> None:
+    def verify(self, connection: RawConnection) -> None:
         """Look for the receipts of the rounds before, on the proxy that runs now; their nonces are not good again."""
         unjudged, self.unjudged = self.unjudged, []
         replayed = False
         for asked in unjudged:
-            claims = self.world.judge.receipt(connection, asked.nonce)
+            claims = self.world.verifier.receipt(connection, asked.nonce)
             if asked.level == "logRequest":
                 self.assertIsNone(claims)
             elif asked.recorded is not None:
@@ -193,8 +193,8 @@ class KillTestCase(SynchronousTestCase):
                 self.assertTrue(says(claims, asked.status, asked.body), asked)
             if asked.recorded and not replayed:
                 replayed = True
-                wishes = f"Svc-Notarization-Level: {asked.level}\r\nSvc-Notary-Nonce: {asked.nonce}\r\n"
-                self.assertEqual(409, connection.request("/bytes/1", fields=wishes).status)
+                notary_fields = f"Svc-Notarization-Level: {asked.level}\r\nSvc-Notary-Nonce: {asked.nonce}\r\n"
+                self.assertEqual(409, connection.request("/bytes/1", fields=notary_fields).status)
         self.past += unjudged
 
     def close_the_books(self, *, kills: int, least: int) -> None:
@@ -204,7 +204,7 @@ class KillTestCase(SynchronousTestCase):
         self.assertEqual(kills, self.kills)
         self.start()
         with self.connect() as connection:
-            self.judge(connection)
+            self.verify(connection)
         self.assertEqual(0, self.proxy.halt())
         self.assertEqual([], [line for line in self.proxy.log.splitlines() if '"severity":"ERROR"' in line])
         with closing(sqlite3.connect(self.database)) as database:
@@ -230,7 +230,7 @@ class StepTests(KillTestCase):
             after = 1 + number % 3
             self.start(step, after)
             with self.connect() as connection:
-                self.judge(connection)
+                self.verify(connection)
                 *before, last = itertools.islice(questions(number, kinds), after)
                 if lost is not None:
                     # What left no record has not used up its nonce.
@@ -285,7 +285,7 @@ class _Client(threading.Thread):
                     asked.run(connection)
         except OSError:
             return
-        except Exception as error:  # noqa: BLE001 (told by the test)
+        except Exception as error:  # noqa: BLE001 (reported by the test)
             self.failure = error
 
 
@@ -294,7 +294,7 @@ class LoadTests(KillTestCase):
 
     def _round(self, number: int, when: Callable[[], object]) -> None:
         with self.connect() as connection:
-            self.judge(connection)
+            self.verify(connection)
         clients = [_Client(self.proxy.port, self.tls, number * 7 + turn * 5) for turn in range(4)]
         for client in clients:
             client.start()

@@ -29,7 +29,7 @@ class DamageTestCase(SynchronousTestCase):
             self.assertEqual(200, self.proxy.ask("signRequest").status)
 
     def end(self) -> None:
-        """End the proxy in order, so that all lies in the database."""
+        """Stop the proxy in order, so that everything is in the database."""
         self.assertEqual(0, self.proxy.halt())
 
     def overwrite(self, start: int) -> None:
@@ -40,7 +40,7 @@ class DamageTestCase(SynchronousTestCase):
             file.write(random.Random(start).randbytes(size - start))
 
     def refused_in_time(self) -> None:
-        """Records are refused before the application hears of the request; all else is served."""
+        """Records are refused before the application gets the request; all else is served."""
         asked = len(self.proxy.application.asked)
         for level in ("logRequest", "signRequest"):
             answer = self.proxy.ask(level)
@@ -60,10 +60,10 @@ class DamageTests(DamageTestCase):
         self.overwrite(4096)
         before = proxy.database.read_bytes()
         self.assertEqual(1, proxy.launch().wait())
-        [told] = proxy.records("svc.store.set_aside")
-        self.assertEqual(("ERROR", "audit"), (told["severity"], told["event"]["category"]))
-        aside = told["attributes"]["aside"]
-        self.assertEqual(str(proxy.database), told["attributes"]["path"])
+        [logged] = proxy.records("svc.store.set_aside")
+        self.assertEqual(("ERROR", "audit"), (logged["severity"], logged["event"]["category"]))
+        aside = logged["attributes"]["aside"]
+        self.assertEqual(str(proxy.database), logged["attributes"]["path"])
         self.assertTrue(aside.startswith(f"{proxy.database}.corrupt-2"))
         [failed] = proxy.records("svc.process.start_failed")
         self.assertEqual("store_corrupt", failed["detail_reason"])
@@ -74,8 +74,8 @@ class DamageTests(DamageTestCase):
         proxy.serve()
         self.assertEqual(200, proxy.ask("signRequest").status)
         self.assertEqual([], proxy.lost())
-        [lies] = eventually(lambda: proxy.records("svc.store.lies_aside"))
-        self.assertEqual({"databases": 1, "newest": aside}, lies["attributes"])
+        [remaining] = eventually(lambda: proxy.records("svc.store.lies_aside"))
+        self.assertEqual({"databases": 1, "newest": aside}, remaining["attributes"])
         proxy.acknowledged = old
         self.assertEqual(old, proxy.lost())
         with open(aside, "rb") as file:

@@ -1,4 +1,4 @@
-"""SVIDs and intermediates that live for seconds: when a proxy stops using the connections that they vouch for."""
+"""SVIDs and intermediates that are valid for seconds: when a proxy stops using the connections that they vouch for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import eventually
 
 CLOSED = "svc_proxy_upstream_connections_closed_total"
-#: From the end of a certificate to the last answer that came by it: two sweeps, and a machine that stands still.
+#: From the end of a certificate to the last answer that came by it: two sweeps, and a machine that stalls.
 LATE = 5.0
 KEPT = {"limits": {"idleUpstream": 8}, "timeouts": {"idleUpstream": "10m"}}
 
@@ -121,8 +121,8 @@ class OwnTests(_Case):
             self.assertGreaterEqual(proxy.metric(CLOSED, cause="credentials_expired"), 1)
             failures = "svc_proxy_tls_handshake_failures_total"
             self.assertGreaterEqual(proxy.metric(failures, role="client", reason="credentials_expired"), 1)
-            told = eventually(lambda: proxy.records("svc.proxy.upstream.failed"))
-            self.assertEqual({"credentials_expired"}, {each["detail_reason"] for each in told})
+            logged = eventually(lambda: proxy.records("svc.proxy.upstream.failed"))
+            self.assertEqual({"credentials_expired"}, {each["detail_reason"] for each in logged})
             authority.start()
             eventually(proxy.is_ready, what="readiness")
             self.assertEqual(200, connection.request("/").status)

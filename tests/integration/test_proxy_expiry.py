@@ -25,7 +25,7 @@ LIFE = 24.0
 
 
 class ExpiryTests(SynchronousTestCase):
-    """The proxy's SVID lives 24 seconds, its clients' an hour, and the authority is gone after the start."""
+    """The proxy's SVID is valid for 24 seconds, its clients' for an hour, and the authority is gone after the start."""
 
     def test_expiry_and_recovery(self) -> None:
         """Asked to renew, cut, refused, not ready; and with new credentials everything as before."""
@@ -60,9 +60,9 @@ class ExpiryTests(SynchronousTestCase):
         [*_, issued] = eventually(lambda: proxy.records("svc.notary.generation.issued"))
         end = datetime.fromisoformat(issued["attributes"]["not_after"]).timestamp()
         self.nonce = new_nonce(os.urandom(16))
-        wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {self.nonce}\r\n"
+        notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {self.nonce}\r\n"
         with RawConnection(proxy.port, credentials) as kept, RawConnection(proxy.port, credentials) as running:
-            running.send(f"GET /drip/900/0.1 HTTP/1.1\r\nHost: test\r\n{wishes}\r\n".encode())
+            running.send(f"GET /drip/900/0.1 HTTP/1.1\r\nHost: test\r\n{notary_fields}\r\n".encode())
             self.assertIsNone(kept.request("/bytes/10").get("connection"))
             while kept.request("/bytes/10").get("connection") != "close":
                 self.assertLess(time.time(), end)
@@ -76,7 +76,7 @@ class ExpiryTests(SynchronousTestCase):
         eventually(lambda: proxy.metric(cut, cause="credentials_expired") == 1, what="a connection that was cut")
 
     def _expired(self, proxy: RunningProxy, credentials: Credentials) -> None:
-        """Nothing is signed or named any more, and the operator is told why."""
+        """Nothing is signed or named any more, and the reason is logged."""
         eventually(lambda: not proxy.is_ready(), 60, "that it is not ready")
         reasons = {each.get("reason") for each in proxy.readiness().values() if not each["ok"]}
         self.assertTrue(reasons and all(reasons), proxy.readiness())

@@ -48,7 +48,7 @@ class DiskTestCase(SynchronousTestCase):
         return found
 
     def assert_refuses_in_time(self, proxy: Breakable, cause: str = "disk full") -> None:
-        """Records are refused before the application hears of the request, told with the cause; all else is served."""
+        """Records are refused before the application gets the request and logged with the cause; all else is served."""
         answer = self.refusal(proxy)
         self.assertEqual((503, "notary_unavailable"), (answer.status, json.loads(answer.body)["code"]))
         self.assertIsNotNone(answer.get("retry-after"))
@@ -60,12 +60,12 @@ class DiskTestCase(SynchronousTestCase):
         self.assertEqual(asked + 1, len(proxy.application.asked))
         store = proxy.readiness()["store"]
         self.assertEqual((False, "notary_unavailable"), (store["ok"], store["reason"]))
-        eventually(lambda: proxy.records("svc.store.read_only"), what="that it is told")
-        eventually(lambda: proxy.records("svc.notary.record.failed"), what="that a refusal is told")
+        eventually(lambda: proxy.records("svc.store.read_only"), what="the record of it")
+        eventually(lambda: proxy.records("svc.notary.record.failed"), what="the record of a refusal")
         failed = [each for each in proxy.records("svc.store.failed") if each["attributes"]["op"] != "init"]
-        for told in (*proxy.records("svc.store.read_only"), *failed):
-            self.assertEqual(str(proxy.database), told["attributes"]["path"])
-            self.assertRegex(told["detail"], rf"^{cause}, \d+ octets free on its file system: ")
+        for logged in (*proxy.records("svc.store.read_only"), *failed):
+            self.assertEqual(str(proxy.database), logged["attributes"]["path"])
+            self.assertRegex(logged["detail"], rf"^{cause}, \d+ octets free on its file system: ")
         self.assertIn(str(proxy.database), store["message"])
         refused = proxy.records("svc.notary.record.failed")[-1]
         self.assertRegex(
@@ -81,7 +81,7 @@ class DiskTestCase(SynchronousTestCase):
         eventually(lambda: proxy.readiness()["store"]["ok"], 60, "a store that takes records")
         self.assertEqual(200, proxy.ask("signRequest").status)
         self.assertEqual(200, proxy.ask("logRequest").status)
-        eventually(lambda: proxy.records(event), what="that it is told")
+        eventually(lambda: proxy.records(event), what="the record of it")
         self.assertEqual([], proxy.lost())
 
 
@@ -120,11 +120,11 @@ class FullDiskTests(DiskTestCase):
         proxy = Breakable(self.stack, disk)
         filler = fill(disk)
         self.assertEqual(1, proxy.launch().wait())
-        [told] = proxy.records("svc.process.start_failed")
-        self.assertEqual("notary_unavailable", told["detail_reason"])
-        self.assertIn(str(proxy.database), told["message"])
-        self.assertIn("disk full, ", told["message"])
-        self.assertIn("free space", told["detail"])
+        [logged] = proxy.records("svc.process.start_failed")
+        self.assertEqual("notary_unavailable", logged["detail_reason"])
+        self.assertIn(str(proxy.database), logged["message"])
+        self.assertIn("disk full, ", logged["message"])
+        self.assertIn("free space", logged["detail"])
         filler.unlink()
         # There is no room for the reserve either: it serves, and takes no records.
         proxy.serve()
@@ -191,7 +191,7 @@ class BrokenDiskTests(DiskTestCase):
         cellar = memory_disk(self.stack, "40m")
         disk = mounted(self.stack, "-o", "loop,errors=continue", source=str(self.image(cellar, "96m")))
         proxy = self.proxy(disk)
-        # The image is larger than what it lies on: its new blocks find no place, which the file system sees as EIO.
+        # The image is larger than what it lies on: its new blocks do not fit, which the file system reports as EIO.
         filler = fill(cellar)
         self.assert_refuses_in_time(proxy, "I/O error")
         filler.unlink()

@@ -81,7 +81,9 @@ class GigabyteTests(SynchronousTestCase):
         self.assertEqual(expected, found.split()[0].decode())
 
     def grown(self, level: str | None) -> float:
-        """Carry a GiB each way; tell by how many MiB the most that was ever used has grown over a warm process."""
+        """
+        Transfer a GiB each way; returns by how many MiB the most that was ever used has grown over a warm process.
+        """
         nonces = [None if level is None else new_nonce(os.urandom(16)) for _ in range(4)]
         self.both_ways(WARM, (nonces[0], nonces[1]))
         _now, warm = self.proxy.memory()

@@ -1,4 +1,7 @@
-"""What a stranger's certificates and KeyUpdates cost the proxy: little of its time, and few records of its log."""
+"""
+What certificates and KeyUpdates of an unauthenticated peer cost the proxy: little of its time, and few records of its
+log.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from tests.peers.keyupdates import key_update
 from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import Shared, eventually
 
-STRANGERS = 60
+PEERS = 60
 
 
 def _make(stack: ExitStack) -> Any:
@@ -109,7 +112,7 @@ class StrangerTests(_Case):
         """Beside sixty handshakes with 80 KB of huge names each an honest one takes less than a second."""
         context, good = presenting(self.folder / "huge", *huge_names()), self.good.context()
         before, spent = self.failures("svid_malformed"), self.processor_seconds()
-        threads = [threading.Thread(target=self.attempt, args=(context,)) for _ in range(STRANGERS)]
+        threads = [threading.Thread(target=self.attempt, args=(context,)) for _ in range(PEERS)]
         for thread in threads:
             thread.start()
         began = time.monotonic()
@@ -118,7 +121,7 @@ class StrangerTests(_Case):
         seconds = time.monotonic() - began
         for thread in threads:
             thread.join()
-        eventually(lambda: self.failures("svid_malformed") == before + STRANGERS, 60, "sixty refusals")
+        eventually(lambda: self.failures("svid_malformed") == before + PEERS, 60, "sixty refusals")
         # Half a second of the processor for all of them together, and 12 s where names are compared. On a machine with
         # other work the honest handshake takes longer than its second.
         self.assertLess(self.processor_seconds() - spent, 3.0)
@@ -131,7 +134,7 @@ class StrangerTests(_Case):
         began, before = time.monotonic(), self.failures("svid_malformed")
         defects = self.failures("internal_error")
         lines = len(self.proxy.records("svc.runtime.message"))
-        told = len(self.proxy.records("svc.proxy.auth.denied"))
+        logged = len(self.proxy.records("svc.proxy.auth.denied"))
         for number in range(20):
             value = der(0x03, b"\0ab") if number % 2 else der(0x0C, b"x" * (65 + number))
             attribute = der(0x30, der(0x06, bytes.fromhex("550403")) + value)
@@ -139,8 +142,8 @@ class StrangerTests(_Case):
             self.attempt(presenting(self.folder / f"bits{number}", [leaf], svid.private_key))
         eventually(lambda: self.failures("svid_malformed") == before + 20, 60, "twenty refusals")
         self.assertEqual(self.failures("internal_error"), defects)
-        eventually(lambda: len(self.proxy.records("svc.proxy.auth.denied")) > told)
-        self.assertLess(len(self.proxy.records("svc.proxy.auth.denied")) - told, 4 + time.monotonic() - began)
+        eventually(lambda: len(self.proxy.records("svc.proxy.auth.denied")) > logged)
+        self.assertLess(len(self.proxy.records("svc.proxy.auth.denied")) - logged, 4 + time.monotonic() - began)
         self.assertEqual(len(self.proxy.records("svc.runtime.message")), lines)
         self.assertEqual([], self.proxy.records("svc.runtime.failure"))
 

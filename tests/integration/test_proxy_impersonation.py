@@ -1,7 +1,7 @@
 """
-Neighbours in the same trust domain: each with a valid SVID, none able to speak for the other.
+Impersonation within a trust domain: a workload with a valid SVID cannot issue artifacts for another one.
 
-``svc curl`` is the judge; the dishonest neighbour has keys and certificates of its own and everything that the honest
+``svc curl`` verifies; the dishonest workload has keys and certificates of its own and everything that the honest
 one ever published.
 """
 
@@ -29,14 +29,14 @@ from tests.peers.programs import other_python, svc
 from tests.peers.proxy import RunningProxy
 
 VICTIM = SpiffeID.parse("spiffe://example.org/ns/shop/sa/victim")
-NEIGHBOUR = SpiffeID.parse("spiffe://example.org/ns/shop/sa/neighbour")
+OTHER_WORKLOAD = SpiffeID.parse("spiffe://example.org/ns/shop/sa/neighbour")
 NONCE = "AAECAwQFBgcICQoLDA0ODw"
 STATEMENTS = "/.well-known/svc-notary/v1/statements/current"
 RECEIPTS = "/.well-known/svc-notary/v1/receipts/by-request/"
 
 
 class NeighbourTests(TestCase):
-    """An honest proxy, a dishonest neighbour, and a replica of the honest one that is dishonest too."""
+    """An honest proxy, a dishonest workload, and a replica of the honest one that is dishonest too."""
 
     timeout = 900
 
@@ -47,7 +47,7 @@ class NeighbourTests(TestCase):
         python = other_python(folder / "python")
         entries = [
             entry(VICTIM.path, executable=str(python)),
-            entry(NEIGHBOUR.path),
+            entry(OTHER_WORKLOAD.path),
             # The same identity for this process, with another key: a second replica.
             {**entry(VICTIM.path), "hint": "replica"},
         ]
@@ -83,9 +83,9 @@ class NeighbourTests(TestCase):
 
         def ask() -> bytes:
             nonce = request.get("svc-notary-nonce")
-            wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
+            notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
             with RawConnection(self.proxy.port, self.credentials) as connection:
-                connection.request(request.target, fields=wishes)
+                connection.request(request.target, fields=notary_fields)
                 return connection.request(RECEIPTS + nonce).body
 
         return deferToThread(ask)
@@ -102,10 +102,10 @@ class NeighbourTests(TestCase):
         self.assertIn(f"({reason})\n", ran.stderr.decode())
 
     async def test_own_word(self) -> None:
-        """The neighbour's own statement and receipts verify: what follows is refused for what it says of others."""
+        """The dishonest workload's own statement and receipts verify; the following tests refuse those about others."""
         await self._begin()
-        await self._imposter(NEIGHBOUR)
-        ran = await self._curl("--expect-id", str(NEIGHBOUR), level="signRequest")
+        await self._imposter(OTHER_WORKLOAD)
+        ran = await self._curl("--expect-id", str(OTHER_WORKLOAD), level="signRequest")
         self.assertEqual((0, BODY), (ran.returncode, ran.stdout), ran.stderr)
         pinned = await self._curl("--expect-id", str(VICTIM))
         self.assertEqual(1, pinned.returncode)
@@ -115,13 +115,13 @@ class NeighbourTests(TestCase):
         """Another workload's statement, a forged one, and a replica's are each refused for their own reason."""
         await self._begin()
         identifier, statement = await self._victims_statement()
-        neighbour = await self._imposter(NEIGHBOUR)
-        neighbour.statement_id, neighbour.statement = identifier, statement
+        other_workload = await self._imposter(OTHER_WORKLOAD)
+        other_workload.statement_id, other_workload.statement = identifier, statement
         await self._refused("subject_mismatch", 2)
-        forged = neighbour.forged_statement(VICTIM)
-        neighbour.statement_id, neighbour.statement = forged.id, forged.envelope.serialize()
+        forged = other_workload.forged_statement(VICTIM)
+        other_workload.statement_id, other_workload.statement = forged.id, forged.envelope.serialize()
         await self._refused("issuer_mismatch", 2)
-        neighbour.statement = statement
+        other_workload.statement = statement
         await self._refused("id_mismatch", 2)
         replica = await self._imposter(VICTIM)
         replica.statement_id, replica.statement = identifier, statement
@@ -130,19 +130,19 @@ class NeighbourTests(TestCase):
     async def test_receipts(self) -> None:
         """Receipts of another workload, of a replica, of another request, or forged ones are refused."""
         await self._begin()
-        neighbour = await self._imposter(NEIGHBOUR)
-        neighbour.receipt = self._victims_receipt
+        other_workload = await self._imposter(OTHER_WORKLOAD)
+        other_workload.receipt = self._victims_receipt
         await self._refused("issuer_mismatch", 3, level="signRequest")
         for reason, lie in (
             ("issuer_mismatch", {"issuer": VICTIM}),
-            ("issuer_mismatch", {"server": Peer(VICTIM, neighbour.generation.server.thumbprint)}),
-            ("key_mismatch", {"server": Peer(NEIGHBOUR, NONCE + "A" * 21)}),
+            ("issuer_mismatch", {"server": Peer(VICTIM, other_workload.generation.server.thumbprint)}),
+            ("key_mismatch", {"server": Peer(OTHER_WORKLOAD, NONCE + "A" * 21)}),
             ("statement_mismatch", {"statement_id": (await self._victims_statement())[0]}),
             ("nonce_mismatch", {"nonce": NONCE}),
             ("request_mismatch{path}", {"target": "/other?x=1"}),
             ("response_mismatch{body}", {"body": b"something else\n"}),
         ):
-            neighbour.receipt = _lying(neighbour, lie)
+            other_workload.receipt = _lying(other_workload, lie)
             await self._refused(reason, 3, level="signRequest")
         replica = await self._imposter(VICTIM)
         replica.receipt = self._victims_receipt

@@ -37,7 +37,7 @@ class OutageTests(SynchronousTestCase):
         return found
 
     def assert_outage(self, daemon: MonitoredDaemon, gauge: str) -> None:
-        """The condition names cause and beginning, readiness stays, and the gauge stands still."""
+        """The condition names cause and beginning, readiness stays, and the gauge does not change."""
         eventually(lambda: daemon.readiness()["workloadApi"]["ok"], 60, "a Workload API")
         self.assertLess(time.time() - daemon.metric(gauge), 60)
         self.authority.halt()
@@ -47,9 +47,9 @@ class OutageTests(SynchronousTestCase):
         eventually(lambda: "no such file" in daemon.readiness()["workloadApi"]["message"], 60, "the cause")
         self.assertTrue(daemon.readiness()["credentials"]["ok"])
         self.assertTrue(daemon.is_ready())
-        stood = daemon.metric(gauge)
+        before = daemon.metric(gauge)
         time.sleep(1.5)  # Two readings of a clock that moved; nothing waits for anything here.
-        self.assertEqual(stood, daemon.metric(gauge))
+        self.assertEqual(before, daemon.metric(gauge))
 
     def assert_over(self, daemon: MonitoredDaemon, gauge: str) -> None:
         """The condition holds again, and the gauge moves."""

@@ -127,20 +127,23 @@ class ApplicationTests(_Case):
         self.assertLess(time.monotonic() - began, 45)
 
     def test_wrong_identity(self) -> None:
-        """A peer that is not the configured one is 502 outbound, and the reason is told to the operator."""
+        """A peer that is not the configured one is 502 outbound, and the reason is logged."""
         self.assert_problem(self.connect("out").request("/bytes/1"), 502, "upstream_identity_refused")
-        [told] = eventually(
+        [logged] = eventually(
             lambda: [each for each in self.failures() if each["detail_reason"] == "identity_unexpected"]
         )
-        self.assertIn(ID, told["detail"])
-        self.assertEqual("upstream_identity_refused", told["attributes"]["code"])
+        self.assertIn(ID, logged["detail"])
+        self.assertEqual("upstream_identity_refused", logged["attributes"]["code"])
         [denied] = [each for each in self.proxy.records("svc.proxy.auth.denied") if "expected_spiffe_id" in str(each)]
         self.assertEqual(("policy_deny", ID), (denied["reason"], denied["peer_spiffe_id"]))
         failures = self.proxy.metric("svc_proxy_tls_handshake_failures_total", role="client")
         self.assertEqual(1, failures)
 
     def test_early_refusal_of_an_upload(self) -> None:
-        """A client that is still sending 50 MB hears the application that refused them, with the real nginx."""
+        """
+        A client that is still sending 50 MB receives the response of the application that refused them, with the real
+        nginx.
+        """
         with ExitStack() as stack:
             nginx = RunningNginx(stack, 1)
             proxy = stack.enter_context(RunningProxy(self.found.authority, f"127.0.0.1:{nginx.port}"))
@@ -206,7 +209,7 @@ class PolicyTests(_Case):
     """Who may come in."""
 
     def test_deny(self) -> None:
-        """With nothing allowed a verified client gets 403, counted and told; the notary still answers it."""
+        """With nothing allowed a verified client gets 403, counted and logged; the notary still answers it."""
         proxy = RunningProxy(
             self.found.authority, f"127.0.0.1:{self.found.application}", settings={"policy": {"default": "deny"}}
         )
@@ -217,12 +220,12 @@ class PolicyTests(_Case):
             self.assertEqual(200, connection.request("/.well-known/svc-notary/v1/statements/current").status)
             denied = {"result": "denied", "reason": "policy_deny", "role": "server"}
             self.assertEqual(1, proxy.metric("svc_proxy_auth_decisions_total", **denied))
-            [told] = eventually(lambda: proxy.records("svc.proxy.request.denied"))
-            self.assertEqual(("policy_deny", self.found.web.spiffe_id), (told["reason"], told["peer_spiffe_id"]))
+            [logged] = eventually(lambda: proxy.records("svc.proxy.request.denied"))
+            self.assertEqual(("policy_deny", self.found.web.spiffe_id), (logged["reason"], logged["peer_spiffe_id"]))
             self.assertEqual([], proxy.records("svc.proxy.policy.default_allow"))
 
     def test_allow_is_warned_of(self) -> None:
-        """That everybody is let in is told once."""
+        """A policy that allows every identity is logged once."""
         self.assertEqual(200, self.connect("web").request("/bytes/1").status)
         self.assertEqual(1, len(self.proxy.records("svc.proxy.policy.default_allow")))
 
@@ -232,8 +235,8 @@ class NotaryTests(_Case):
 
     def ask(self, connection: RawConnection, target: str, nonce: str) -> Response:
         """Ask for a signed answer."""
-        wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
-        return connection.request(target, fields=wishes)
+        notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
+        return connection.request(target, fields=notary_fields)
 
     def test_pending(self) -> None:
         """While the exchange runs its receipt is 202 with a time to wait; then it is there."""
@@ -257,9 +260,9 @@ class NotaryTests(_Case):
         self.assertEqual(200, receipt.status)
         others = self.connect("web", self.found.other)
         self.assert_problem(others.request(RECEIPTS + nonce), 404, "not_found")
-        place = "/.well-known/svc-notary/v1/receipts/" + (receipt.get("etag") or "").strip('"')
-        self.assertEqual(200, mine.request(place).status)
-        self.assert_problem(others.request(place), 404, "not_found")
+        receipt_path = "/.well-known/svc-notary/v1/receipts/" + (receipt.get("etag") or "").strip('"')
+        self.assertEqual(200, mine.request(receipt_path).status)
+        self.assert_problem(others.request(receipt_path), 404, "not_found")
 
     def test_replay(self) -> None:
         """A nonce serves one request of an identity; another identity may have the same."""

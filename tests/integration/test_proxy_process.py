@@ -1,4 +1,4 @@
-"""The process itself: how it judges its configuration, starts, says why it does not, and ends."""
+"""The process itself: its configuration, start, errors at the start, and exit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ConfigurationTests(_Case):
         self.assertFalse((proxy.folder / "notary.db").exists())
 
     def test_every_problem(self) -> None:
-        """All defects are told at once, each in a line with its key, its value and what was expected."""
+        """All defects are reported at once, each in a line with its key, its value and what was expected."""
         proxy = self.proxy(listener={"notarization": "always", "upstrem": "x"}, settings={"drainTimeout": "5"})
         proxy.config["listeners"].append({"name": "later", "protocol": "mqtt", "direction": "inbound"})
         ran = self.check(proxy)
@@ -130,7 +130,7 @@ class StartTests(_Case):
         return error
 
     def test_port_taken(self) -> None:
-        """A taken port is told with its address and the listener's name."""
+        """A taken port is reported with its address and the listener's name."""
         proxy = self.proxy()
         with socket.create_server(("127.0.0.1", proxy.port)):
             error = self.failed(proxy, "listen_failed")
@@ -157,7 +157,7 @@ class StartTests(_Case):
         self.assertIn("svc-authority", error["detail"])
 
     def test_no_identity(self) -> None:
-        """A Workload API that has no identity for the process is told apart."""
+        """A Workload API that has no identity for the process has its own error."""
         with RunningAuthority(entries=[entry("/ns/shop/sa/api", executable="/bin/true")]) as strict:
             settings = {"spiffeSocketPath": strict.address, "startTimeout": "2s"}
             error = self.failed(self.proxy(settings=settings), "workload_api_unavailable")
@@ -179,12 +179,12 @@ class EndTests(_Case):
         """Running exchanges end whole and recorded, new connections are refused, the status is 0."""
         proxy = self.proxy(settings={"drainTimeout": "60s"}).start()
         nonce = new_nonce(os.urandom(16))
-        wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
+        notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {nonce}\r\n"
         got: list[Response] = []
 
         def client() -> None:
             with RawConnection(proxy.port, self.credentials) as connection:
-                got.append(connection.request("/drip/20/0.1", fields=wishes))
+                got.append(connection.request("/drip/20/0.1", fields=notary_fields))
 
         with RawConnection(proxy.port, self.credentials) as idle:
             idle.request("/bytes/1")

@@ -2,7 +2,7 @@
 A hunt for one thing: an answer that reaches another request.
 
 Clients pipeline, abort and reset at random while the application answers early, late, twice, half or not at all. Every
-request has a name; whatever comes back in its place must carry that name and no other.
+request has a name; whatever comes back as its response must carry that name and no other.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ MANNERS = {
     "until_close": 4,
     "late": 0.3,
     "excess": 4,
-    "goodbye": 6,
+    "closing": 6,
     "garbage": 2,
     "two_lengths": 2,
 }
-#: After these the proxy may answer in the application's place.
+#: After these the proxy may answer instead of the application.
 FAULTY = {"close", "reset", "half", "half_head", "half_reset", "late", "garbage", "two_lengths"}
 LEVELS = ("", "", "", "workload", "logRequest", "signRequest")
 
@@ -146,11 +146,11 @@ class Hunter:
             if fate < 0.12:
                 connection.exactly(self._random.randrange(1, 40))
                 return connection.reset() if self._random.random() < 0.5 else connection.close()
-            for place, planned in enumerate(burst):
+            for position, planned in enumerate(burst):
                 try:
                     answer = connection.read(planned.method)
                 except Ended:
-                    self.bag.lost += len(burst) - place
+                    self.bag.lost += len(burst) - position
                     return None
                 self._judge(planned, answer)
                 if answer.get("connection") == "close":
@@ -289,4 +289,4 @@ class HuntTests(SynchronousTestCase):
                         (200, misbehaving_application.content(f"r{turn}", 2)), (answer.status, answer.body)
                     )
                     if manner == "unasked":
-                        time.sleep(3.0)  # The application speaks after 0.2 s, a busy one later.
+                        time.sleep(3.0)  # The application sends after 0.2 s, a busy one later.

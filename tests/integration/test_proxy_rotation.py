@@ -23,7 +23,7 @@ from tests.peers.load import Load
 from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import PATIENCE, free_port
 
-#: Of an SVID, which is renewed after half of it: a process may stand still for seconds before requests fail.
+#: Of an SVID, which is renewed after half of it: a process may stall for seconds before requests fail.
 LIFE = "16s"
 KINDS = ("x509", "jwt", "pq")
 ID = "spiffe://example.org/ns/shop/sa/api"
@@ -153,7 +153,7 @@ class AuthorityTests(RotationCase):
         While it is gone nothing fails; when it is back with new roots the proxy follows and rotates again.
 
         An authority that starts anew has other roots than before: what its consumers hold is worth nothing from then
-        on, so requests may fail until each of them has heard of it.
+        on, so requests may fail until each of them has received it.
         """
         authority = self.stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")], ttl=LIFE))
         await self.begin(authority)
@@ -190,7 +190,7 @@ class AuthorityTests(RotationCase):
         self.assertEqual(1, len(authority.records("svc.authority.keys.begun")))
 
     async def _quiet(self) -> None:
-        """Wait until the clients of the test have heard of the new roots too."""
+        """Wait until the clients of the test have received the new roots too."""
         for _turn in range(120):
             self.failures()
             await pause(0.5)

@@ -17,7 +17,7 @@ from tests.peers.waiting import eventually
 CLIENTS = 100
 #: More than the sockets of the kernel between application and client take.
 BODY = 64 << 20
-#: KiB for each, beside the 40 of its idle connection. It is about 170; with reads of 128 KiB that wait in three places
+#: KiB for each, beside the 40 of its idle connection. It is about 170; with reads of 128 KiB that wait in three buffers
 #: for each client it was 400.
 MOST_STALLED = 280
 #: MiB that may be left of all of them; it was 80.
@@ -48,8 +48,10 @@ class SlowReaderTests(SynchronousTestCase):
         eventually(lambda: proxy.memory()[0] - idle < MOST_LEFT, 90, "memory that is returned")
 
     def settled(self, proxy: RunningProxy) -> None:
-        """Wait until nothing more is forwarded: the counter of received octets of the kernel's sockets stands still."""
+        """
+        Wait until nothing more is forwarded: the counter of received octets of the kernel's sockets does not change.
+        """
         before = -1.0
         while (now := proxy.memory()[0]) > before:
             before = now
-            time.sleep(1.0)  # Nothing tells when all buffers are full.
+            time.sleep(1.0)  # Nothing reports when all buffers are full.

@@ -91,12 +91,12 @@ class _Case(SynchronousTestCase):
     def refusals(self, reason: str) -> tuple[float, float, float, int]:
         """Count what a refused handshake moves: its reason, connections by result, and log records."""
         proxy = self.proxy
-        told = [each for each in self.refused() if each["detail_reason"] == reason]
+        logged = [each for each in self.refused() if each["detail_reason"] == reason]
         return (
             proxy.metric("svc_proxy_tls_handshake_failures_total", role="server", reason=reason),
             proxy.metric("svc_proxy_connections_total", result="auth_failed"),
             proxy.metric("svc_proxy_connections_total", result="error"),
-            len(told),
+            len(logged),
         )
 
     def assert_moved(self, reason: str, before: tuple[float, float, float, int], *, auth: bool, alert: str) -> Any:
@@ -140,11 +140,11 @@ class CredentialsTests(_Case):
         self.assert_moved("chain_untrusted", before, auth=True, alert="unknown_ca")
 
     def test_flood(self) -> None:
-        """Forty refused clients of one address are all counted, and told in a few records."""
+        """Forty refused clients of one address are all counted, and logged in a few records."""
         time.sleep(1.1)
         metric = ("svc_proxy_tls_handshake_failures_total", "certificate_missing")
         before, began = self.proxy.metric(metric[0], reason=metric[1]), time.monotonic()
-        told = len(self.refused())
+        logged = len(self.refused())
 
         def client(_number: int) -> None:
             run([find("openssl"), "s_client", "-connect", f"127.0.0.1:{self.proxy.port}", "-brief"])
@@ -156,19 +156,19 @@ class CredentialsTests(_Case):
         def all_told() -> bool:
             records = self.proxy.records("svc.proxy.denials.suppressed")
             mine = [each["attributes"]["suppressed"] for each in records if each.get("detail_reason") == metric[1]]
-            return sum(mine) + len(self.refused()) - told == 40
+            return sum(mine) + len(self.refused()) - logged == 40
 
         eventually(all_told, 60, "records of all that was refused")
         # One a second; forty take a second or two, and longer on a busy machine.
-        self.assertLess(len(self.refused()) - told, 10 + time.monotonic() - began)
+        self.assertLess(len(self.refused()) - logged, 10 + time.monotonic() - began)
         time.sleep(1.1)  # One record a second for a reason and source: the next test wants its own.
 
 
 class ProtocolTests(_Case):
-    """What a client speaks."""
+    """The protocol of a client."""
 
     def test_tls_1_2(self) -> None:
-        """TLS 1.2 is refused, whoever asks."""
+        """TLS 1.2 is refused for every client."""
         for attempt in (
             lambda: self.curl(*self.credentials["good"].for_curl(), "--tls-max", "1.2"),
             lambda: self.s_client("-tls1_2")[2],
@@ -192,7 +192,7 @@ class ProtocolTests(_Case):
         self.assertTrue(answer.startswith(b"HTTP/1.1 200 OK\r\n"))
 
     def test_no_tls(self) -> None:
-        """A client that speaks plain HTTP, or nothing that can be read, learns nothing and is counted."""
+        """A client with plain HTTP, or with random octets, gets no response and is counted."""
         for data in (b"GET / HTTP/1.1\r\nHost: test\r\n\r\n", b"\0" * 400):
             errors = self.proxy.metric("svc_proxy_connections_total", result="error")
             with RawConnection(self.proxy.port) as connection:
@@ -217,9 +217,10 @@ class GuestTests(_Case):
     def test_accepted(self) -> None:
         """It is served over a classical group, and its receipt says so."""
         connections = self.proxy.metric("svc_proxy_tls_connections_total", group="x25519", post_quantum="false")
-        wishes = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {NONCE}\r\n"
-        place = f"/.well-known/svc-notary/v1/receipts/by-request/{NONCE}"
-        requests = f"GET /bytes/3 HTTP/1.1\r\nHost: test\r\n{wishes}\r\nGET {place} HTTP/1.0\r\nHost: test\r\n\r\n"
+        notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {NONCE}\r\n"
+        receipt_path = f"/.well-known/svc-notary/v1/receipts/by-request/{NONCE}"
+        requests = f"GET /bytes/3 HTTP/1.1\r\nHost: test\r\n{notary_fields}\r\n"
+        requests += f"GET {receipt_path} HTTP/1.0\r\nHost: test\r\n\r\n"
         status, answers, said = self.s_client(data=requests.encode())
         self.assertEqual(0, status)
         self.assertIn(b"X25519", said)

@@ -22,7 +22,7 @@ from tests.peers.stalling import StallingServer
 from tests.peers.waiting import Shared, eventually, free_port
 
 ID = "spiffe://example.org/ns/shop/sa/api"
-#: By whom it is asked for: the inbound listener, the same with a signed receipt, the outbound one.
+#: The listener of the request: the inbound one, the same with a signed receipt, the outbound one.
 WAYS = ("inbound", "signed", "outbound")
 SIGNED = "Svc-Notarization-Level: signRequest\r\n"
 #: Long enough for a server in threads of a busy test.
@@ -85,11 +85,11 @@ class _Case(SynchronousTestCase):
         """The answer is the proxy's own."""
         self.assertEqual((status, code), (answer.status, json.loads(answer.body)["code"]), what)
 
-    def assert_told(self, reason: str) -> None:
-        """The reason stands in the log."""
-        eventually(lambda: reason in self.told(), what=f"{reason} in the log")
+    def assert_logged(self, reason: str) -> None:
+        """The reason is in the log."""
+        eventually(lambda: reason in self.logged(), what=f"{reason} in the log")
 
-    def told(self, *events: str) -> list[str]:
+    def logged(self, *events: str) -> list[str]:
         """What the log says of upstreams, or in other events."""
         events = events or ("svc.proxy.upstream.failed", "svc.proxy.upstream.misbehaved")
         return [each["detail_reason"] for each in self.proxy.records() if each["event"]["name"] in events]
@@ -135,7 +135,7 @@ class StallTests(_Case):
         # One after the other: a pooled connection that waits for its second request may serve any client.
         for way in WAYS:
             stall(way, "used/silence")
-        self.assert_told("upstream_timeout")
+        self.assert_logged("upstream_timeout")
 
     def test_in_the_answer(self) -> None:
         """Once the head is on its way, a stall of ``timeouts.stream`` breaks the connection: half is never whole."""
@@ -173,7 +173,7 @@ class ResetTests(_Case):
             self.assertIn(
                 code, ("upstream_unreachable",) if way == "outbound" else ("upstream_unreachable", "upstream_closed")
             )
-            self.assert_told(code)
+            self.assert_logged(code)
 
     def test_in_the_answer(self) -> None:
         """Before the head is whole: 502. After it the client's connection breaks, whatever framed the body."""
@@ -227,18 +227,18 @@ class FloodTests(_Case):
                 answer = self.ask(way, what)
                 self.assert_problem(answer, 502, "upstream_malformed", f"{way} {what}")
                 self.assertLess(len(answer.interim), 100)
-        self.assert_told("upstream_malformed")
+        self.assert_logged("upstream_malformed")
 
     def test_framing(self) -> None:
         """Behind the head an extension or trailers without end break the connection by their size, not their time."""
-        # What was told in the last second of the same client is only counted.
+        # Further records of the same client within a second are only counted.
         time.sleep(1.1)
-        before = self.told()
+        before = self.logged()
         for way in WAYS:
             for what in ("endless_extension", "endless_trailers"):
                 with self.assertRaises(Ended, msg=f"{way} {what}"):
                     self.ask(way, what)
-        found = eventually(lambda: self.told()[len(before) :], what="a word of it")
+        found = eventually(lambda: self.logged()[len(before) :], what="a record of it")
         self.assertEqual({"upstream_malformed"}, set(found))
 
     def test_more_than_announced(self) -> None:
@@ -262,15 +262,15 @@ class FloodTests(_Case):
 
     def test_client_that_never_reads(self) -> None:
         """One that stays and reads nothing is cut after ``timeouts.stream``; the log says that it was the client."""
-        connection, before = self.connect("inbound"), self.told()
+        connection, before = self.connect("inbound"), self.logged()
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         connection.send(b"GET /endless_body HTTP/1.1\r\nHost: test\r\n\r\n")
         eventually(lambda: self.server("inbound").connections == 0, 60, "the end of the upstream connection")
-        eventually(lambda: "answer_not_taken" in self.told("svc.proxy.request.rejected"), 60, "the reason in the log")
-        self.assertEqual(before, self.told())
+        eventually(lambda: "answer_not_taken" in self.logged("svc.proxy.request.rejected"), 60, "the reason in the log")
+        self.assertEqual(before, self.logged())
 
     def test_answer_before_the_end_of_the_request(self) -> None:
-        """An upstream that answers and reads no more is heard while the client is still sending 20 MB."""
+        """The response of an upstream that reads no more is forwarded while the client still sends 20 MB."""
         for way in WAYS:
             connection, began = self.connect(way), time.monotonic()
             fields = SIGNED if way == "signed" else ""

@@ -1,4 +1,7 @@
-"""A Workload API that lies, hangs, changes its mind or is replaced: the proxy serves on, says so, and recovers."""
+"""
+A Workload API that sends invalid updates, hangs, alternates or is replaced: the proxy keeps serving, logs it, and
+recovers.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +35,21 @@ class _Case(SynchronousTestCase):
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
         self.folder = short_folder(self.stack)
-        self.liar = self.start_liar()
+        self.scripted = self.start_scripted()
 
-    def start_liar(self, authority: TestAuthority | None = None) -> ScriptedWorkloadApi:
+    def start_scripted(self, authority: TestAuthority | None = None) -> ScriptedWorkloadApi:
         """Start a Workload API, in place of the one that is there."""
         return ScriptedWorkloadApi(self.stack, self.folder / "api.sock", authority)
 
     def svid(self, *, life: timedelta = timedelta(hours=1), path: str = PATH) -> X509Svid:
         """Make an SVID."""
         now = datetime.now(UTC)
-        return self.liar.authority.svid(path, not_before=now - timedelta(seconds=1), not_after=now + life)
+        return self.scripted.authority.svid(path, not_before=now - timedelta(seconds=1), not_after=now + life)
 
     def start_proxy(self, first: X509Svid) -> RunningProxy:
         """Start a proxy that gets an SVID first."""
-        self.liar.say(self.liar.message(first))
-        proxy = RunningProxy(self.liar, f"127.0.0.1:{webapp.start(self.stack)}", notary={"profile": "classical"})  # type: ignore[arg-type]
+        self.scripted.say(self.scripted.message(first))
+        proxy = RunningProxy(self.scripted, f"127.0.0.1:{webapp.start(self.stack)}", notary={"profile": "classical"})  # type: ignore[arg-type]
         del proxy.config["notary"]["pqIssuer"]
         return self.stack.enter_context(proxy)
 
@@ -54,7 +57,7 @@ class _Case(SynchronousTestCase):
         """Make a client that trusts the authority."""
         roots = self.folder / f"{name}.roots"
         roots.write_bytes(
-            b"".join(each.certificate.public_bytes(Encoding.PEM) for each in self.liar.authority.bundle().anchors)
+            b"".join(each.certificate.public_bytes(Encoding.PEM) for each in self.scripted.authority.bundle().anchors)
         )
         return Credentials.of(self.svid(path="/ns/shop/sa/web"), self.folder / name, roots).context()
 
@@ -70,10 +73,10 @@ class _Case(SynchronousTestCase):
 class LieTests(_Case):
     """What it says is not so."""
 
-    def lies(self) -> Iterator[tuple[str, str, bytes | Any]]:
+    def invalid_updates(self) -> Iterator[tuple[str, str, bytes | Any]]:
         """The event, a word of the detail, and the message."""
         now, rejected, stale = datetime.now(UTC), "svc.workload.update.rejected", "svc.workload.source.stale"
-        message, authority = self.liar.message, self.liar.authority
+        message, authority = self.scripted.message, self.scripted.authority
         past = authority.svid(PATH, not_before=now - timedelta(hours=2), not_after=now - timedelta(hours=1))
         future = authority.svid(PATH, not_before=now + timedelta(hours=1), not_after=now + timedelta(hours=2))
         yield rejected, "expired", message(past)
@@ -98,11 +101,11 @@ class LieTests(_Case):
 
     def tell_the_truth(self, proxy: RunningProxy, svid: X509Svid) -> None:
         """Say something good, where the last word was not."""
-        troubles = ("svc.workload.source.stale", "svc.workload.update.rejected")
-        told = [each["event"]["name"] for each in proxy.records()]
-        last = max((place for place, name in enumerate(told) if name in troubles), default=-1)
+        failures = ("svc.workload.source.stale", "svc.workload.update.rejected")
+        logged = [each["event"]["name"] for each in proxy.records()]
+        last = max((position for position, name in enumerate(logged) if name in failures), default=-1)
         if last >= 0:
-            self.liar.say(self.liar.message(svid))
+            self.scripted.say(self.scripted.message(svid))
             eventually(
                 lambda: "svc.workload.source.connected" in [each["event"]["name"] for each in proxy.records()[last:]],
                 60,
@@ -110,25 +113,28 @@ class LieTests(_Case):
             )
 
     def test_every_lie(self) -> None:
-        """Old and new connections are served with the last good SVID, each lie is told, and the truth is taken."""
+        """
+        Old and new connections are served with the last good SVID, each invalid update is logged, and the next valid
+        one is used.
+        """
         first, second = self.svid(), self.svid(life=timedelta(hours=2))
         proxy = self.start_proxy(first)
         context = self.client()
         kept = RawConnection(proxy.port, context)
         self.addCleanup(kept.close)
         not_after = proxy.metric("svc_proxy_svid_not_after_seconds")
-        for event, word, lie in self.lies():
-            # An outage is told where there was none before.
+        for event, word, lie in self.invalid_updates():
+            # An outage is logged where there was none before.
             self.tell_the_truth(proxy, first)
             before = len(proxy.records(event))
-            self.liar.say(lie)
+            self.scripted.say(lie)
             eventually(lambda event=event, before=before: len(proxy.records(event)) > before, 60, f"{event} {word}")
             self.assertIn(word, proxy.records(event)[-1]["detail"])
             self.assertEqual(200, kept.request("/bytes/10").status)
             self.assertEqual(first.leaf.serial_number, self.presented(proxy, context), word)
             self.assertTrue(proxy.is_ready(), word)
         self.assertEqual(not_after, proxy.metric("svc_proxy_svid_not_after_seconds"))
-        self.liar.say(self.liar.message(second))
+        self.scripted.say(self.scripted.message(second))
         eventually(lambda: self.presented(proxy, context) == second.leaf.serial_number, 60, "the truth")
         self.assertEqual(200, kept.request("/bytes/10").status)
         self.assertGreater(proxy.metric("svc_proxy_svid_not_after_seconds"), not_after)
@@ -142,16 +148,16 @@ class FlappingTests(_Case):
         """Every request is served, little is made of it, and the last word counts."""
         one, two = self.svid(), self.svid(life=timedelta(hours=2))
         proxy = self.start_proxy(one)
-        context, messages = self.client(), [self.liar.message(each).SerializeToString() for each in (two, one)]
+        context, messages = self.client(), [self.scripted.message(each).SerializeToString() for each in (two, one)]
         began, busy = time.monotonic(), cpu(proxy)
         for number in range(300):
-            self.liar.say(messages[number % 2])
+            self.scripted.say(messages[number % 2])
             if number % 20 == 0:
                 self.presented(proxy, context)
             time.sleep(max(0.0, began + number / 100 - time.monotonic()))
         seconds = time.monotonic() - began
         self.assertLess(cpu(proxy) - busy, seconds * 0.7)
-        self.liar.say(messages[0])
+        self.scripted.say(messages[0])
         eventually(lambda: self.presented(proxy, context) == two.leaf.serial_number, 60, "the last word")
         issued = len(proxy.records("svc.notary.generation.issued"))
         self.assertLess(issued, 5 + seconds + 5)
@@ -166,13 +172,13 @@ class HungTests(_Case):
         short = timedelta(seconds=18)
         first = self.svid(life=short)
         proxy = self.start_proxy(first)
-        hung, context, old_inode = self.liar, self.client(), Path(self.folder / "api.sock").stat().st_ino
+        hung, context, old_inode = self.scripted, self.client(), Path(self.folder / "api.sock").stat().st_ino
         hung.silent = True
         self.assertEqual(first.leaf.serial_number, self.presented(proxy, context))
-        self.liar = self.start_liar()
+        self.scripted = self.start_scripted()
         self.assertNotEqual(old_inode, Path(self.folder / "api.sock").stat().st_ino)
         second = self.svid()
-        self.liar.say(self.liar.message(second))
+        self.scripted.say(self.scripted.message(second))
         clients = self.client("newer")
 
         def found() -> bool:

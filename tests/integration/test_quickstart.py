@@ -22,7 +22,7 @@ from tests.peers.daemon import environment
 from tests.peers.programs import svc
 from tests.peers.waiting import TOP, answers, end_process, free_port
 
-#: What differs from run to run, and what stands for it.
+#: What differs from run to run, and its placeholder.
 _VARYING = (
     (r"[A-Za-z0-9+/]{43}=", "ID"),
     (r"(?m)^quickstart +[0-9.]+ s", "quickstart TIME"),
@@ -134,16 +134,16 @@ class QuickstartTests(SynchronousTestCase):
                 self.assertTrue(any(re.fullmatch(pattern, found) for found in lines), line)
 
     def test_commands_of_pages(self) -> None:
-        """The commands of README.md ("Look closer") and docs/receipts.md print what stands below them."""
+        """The commands of README.md ("Look closer") and docs/receipts.md print the output shown below them."""
         self.addCleanup(self.run_module, "--stop")
-        place = re.findall(r"reports: (/\S+)", self.run_module("--keep", "--port", str(self.port)).stderr)[0]
+        folder_path = re.findall(r"reports: (/\S+)", self.run_module("--keep", "--port", str(self.port)).stderr)[0]
         [look_closer] = [block for block in blocks("README.md", "console") if "--keep" in block]
         older, verify = blocks("docs/receipts.md", "console")
-        shutil.copy(Path(place) / "bundle-archive.json", self.programs())
+        shutil.copy(Path(folder_path) / "bundle-archive.json", self.programs())
         receipt = ""
         for block in (look_closer, verify, older):
             lines = [(line, said) for line, said in transcript(block) if not line.startswith("bin/quickstart")]
-            shown = self.shell([line for line, _said in lines], place, receipt)
+            shown = self.shell([line for line, _said in lines], folder_path, receipt)
             expected = [(line, uniform(said)) for line, said in lines]
             self.assertEqual(expected, [(line, uniform(text)) for line, text in shown])
             [receipt, *_others] = [*re.findall(r"(?m)^receipt (\S+): verified", str(shown[-1][1])), receipt]
@@ -157,7 +157,7 @@ class QuickstartTests(SynchronousTestCase):
         path.chmod(0o755)
         return folder
 
-    def shell(self, lines: list[str], place: str, receipt: str) -> list[tuple[str, str]]:
+    def shell(self, lines: list[str], folder_path: str, receipt: str) -> list[tuple[str, str]]:
         """Run lines in one shell; each with what it wrote to either stream."""
         script = "".join(f"{line}\nprintf '\\036'\n" for line in lines).replace("8443", str(self.port))
         script = re.sub(r"[A-Za-z0-9+/]{43}=", receipt, script)
@@ -173,8 +173,8 @@ class QuickstartTests(SynchronousTestCase):
             env={
                 **environment(),
                 "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-                "DIR": place,
-                "SPIFFE_ENDPOINT_SOCKET": f"unix://{place}/agent.sock",
+                "DIR": folder_path,
+                "SPIFFE_ENDPOINT_SOCKET": f"unix://{folder_path}/agent.sock",
             },
         )
         return list(zip(lines, ran.stdout.split("\x1e"), strict=False))
@@ -216,10 +216,10 @@ class QuickstartTests(SynchronousTestCase):
     def test_interrupted_with_keep(self) -> None:
         """With --keep an interrupt ends the processes, and the folder stays and is named."""
         said = self.interrupted(signal.SIGTERM, "identities:", "--keep")
-        [place] = re.findall(r"are kept in (/\S+)", said)
-        self.assertTrue((Path(place) / "authority.log").exists())
+        [folder_path] = re.findall(r"are kept in (/\S+)", said)
+        self.assertTrue((Path(folder_path) / "authority.log").exists())
         self.assertFalse(answers(self.port))
-        shutil.rmtree(place)
+        shutil.rmtree(folder_path)
         self.assert_nothing_left()
 
     def test_failure(self) -> None:
@@ -230,10 +230,10 @@ class QuickstartTests(SynchronousTestCase):
             (self.folder / ".quickstart").mkdir()
             (self.folder / ".quickstart" / "state.json").write_text("{")
             ran = self.run_module("--keep", "--upstream", upstream, "--port", str(self.port), status=1)
-        [place] = re.findall(r"are kept in (/\S+)", ran.stderr)
-        records = [json.loads(line) for line in (Path(place) / "proxy.log").read_text().splitlines()]
+        [folder_path] = re.findall(r"are kept in (/\S+)", ran.stderr)
+        records = [json.loads(line) for line in (Path(folder_path) / "proxy.log").read_text().splitlines()]
         self.assertIn("svc.process.stopped", [each["event"]["name"] for each in records])
-        shutil.rmtree(place)
+        shutil.rmtree(folder_path)
         self.assert_nothing_left()
 
     def test_keep_and_stop(self) -> None:
@@ -243,8 +243,8 @@ class QuickstartTests(SynchronousTestCase):
         self.assert_reports(ran)
         self.assertIn("--stop", ran.stderr)
         [socket_path] = re.findall(r"--spiffe-socket-path (\S+)", ran.stderr)
-        [place] = re.findall(r"reports: (/\S+)", ran.stderr)
-        self.assertIn("Raw Claims (JSON):\n", (Path(place) / "reports.txt").read_text())
+        [folder_path] = re.findall(r"reports: (/\S+)", ran.stderr)
+        self.assertIn("Raw Claims (JSON):\n", (Path(folder_path) / "reports.txt").read_text())
         again = svc("curl", "--spiffe-socket-path", socket_path, f"https://127.0.0.1:{self.port}/")
         self.assertEqual(0, again.returncode, again.stderr)
         stopped = self.run_module("--stop")
@@ -254,14 +254,14 @@ class QuickstartTests(SynchronousTestCase):
         self.assertIn("nothing was running", self.run_module("--stop").stderr)
 
     def test_own_application(self) -> None:
-        """The user's own application takes the place of the built-in one."""
+        """The user's own application replaces the built-in one."""
         with ExitStack() as stack:
             upstream = f"127.0.0.1:{webapp.start(stack)}"
             ran = self.run_module("--upstream", upstream, "--port", str(self.port))
         self.assertIn("there is no such page", ran.stdout)
         self.assertIn("Signed Request Receipt ", ran.stderr)
 
-    def test_troubles(self) -> None:
+    def test_errors(self) -> None:
         """A taken port, an absent application and nonsense are a line and a hint each, and nothing is left running."""
         with socket.create_server(("127.0.0.1", self.port)):
             said = self.run_it("--port", str(self.port), status=1).stderr.splitlines()

@@ -52,7 +52,7 @@ from tests.peers.waiting import PATIENCE, TOP, Shared, eventually, free_port
 API = "/ns/shop/sa/api"
 IDENTITY = f"spiffe://example.org{API}"
 ONE, TWO = TrustDomain("one.example"), TrustDomain("two.example")
-#: With SPIRE's ten seconds of back-dating half of the life is over after eight seconds; whoever is started anew has
+#: With SPIRE's ten seconds of back-dating half of the life is over after eight seconds; a restarted process has
 #: fourteen more until kept connections are cut.
 SHORT = 26
 
@@ -188,7 +188,7 @@ class SourceTests(SourceCase):
             self.assertEqual(2, phases.count("withdrawn"))
 
     async def test_archive_comes_first(self) -> None:
-        """The issuer knows SPIRE's root in its archive before it issues, so that all evidence can be judged by it."""
+        """The issuer archives SPIRE's root before it issues, so that all evidence can be verified with the archive."""
         with ExitStack() as stack:
             spire = SPIRE.get()
             source = self.source(spire)
@@ -268,18 +268,18 @@ class MainJobTests(SynchronousTestCase):
         status, out, errors = self.curl(self.hybrid, *options)
         self.assertEqual(0, status, errors)
         self.assertTrue(out.startswith("HTTP/1.1 200 OK"), out)
-        self.assertTrue(out.endswith("as you wished\n"), out)
+        self.assertTrue(out.endswith("as requested\n"), out)
         self.assertGreaterEqual(errors.count(IDENTITY), 2)
 
     def test_without_roots(self) -> None:
-        """Without the issuer's roots nothing is believed: beside SPIRE's socket there is no such file."""
+        """Without the issuer's roots nothing verifies: beside SPIRE's socket there is no such file."""
         status, out, errors = self.curl(self.hybrid)
         self.assertNotEqual(0, status)
         self.assertEqual("", out)
         self.assertIn("--pq-bundle", errors)
 
     def test_classical(self) -> None:
-        """Without any authority the profile ``classical`` works, is warned of, and is not believed by default."""
+        """Without any authority the profile ``classical`` works with a warning, and is not accepted by default."""
         status, out, errors = self.curl(self.classical, "-n", "signRequest", "--profile", "classical", "-s")
         self.assertEqual((0, ""), (status, out), errors)
         self.assertIn("evidence is not quantum-safe", errors)
@@ -321,7 +321,7 @@ class LoadTests(RotationCase):
 
 
 class RotationTests(SynchronousTestCase):
-    """A proxy whose SVIDs live for seconds."""
+    """A proxy whose SVIDs are valid for seconds."""
 
     def test_open_listener(self) -> None:
         """
@@ -433,7 +433,7 @@ class Download:
             self._whole = False
 
     def broke_off(self) -> bool:
-        """Wait for its end; tells whether it came too early."""
+        """Wait for its end; returns whether it came too early."""
         self._thread.join(60)
         return self._whole is False
 
@@ -447,7 +447,7 @@ class FederationTests(SourceCase):
     """Two trust domains."""
 
     async def test_bundle_endpoints(self) -> None:
-        """Over SPIRE's bundle endpoints each believes the other's workloads and nobody else's, over a new root too."""
+        """Over SPIRE's bundle endpoints each verifies the other's workloads and no others, over a new root too."""
         stack = ExitStack()
         self.addCleanup(stack.close)
         one, two = (stack.enter_context(RunningSpire(str(name), entries=[])) for name in (ONE, TWO))
@@ -458,9 +458,9 @@ class FederationTests(SourceCase):
         first, second = self.source(one), self.source(two)
         await first.when_ready()
         await second.when_ready()
-        for judge, other in ((first, second), (second, first)):
-            self.assertEqual([ONE, TWO], list(judge.bundles.trust_domains))
-            verify_svid(other.svid.chain, judge.bundles, utc_now())
+        for verifier, other in ((first, second), (second, first)):
+            self.assertEqual([ONE, TWO], list(verifier.bundles.trust_domains))
+            verify_svid(other.svid.chain, verifier.bundles, utc_now())
 
         proxy = stack.enter_context(proxy_beside(two, webapp.start(stack), None))
         roots = short_folder(stack) / "roots.pem"
@@ -468,12 +468,12 @@ class FederationTests(SourceCase):
         friend = replace(Credentials.fetch(one, roots.parent / "one"), roots=roots)
         with RawConnection(proxy.port, friend) as connection:
             answer = connection.request("/bytes/10")
-        # Believed, and named to the policy, which by default admits the own trust domain alone.
+        # Verified, and named to the policy, which by default admits the own trust domain alone.
         self.assertEqual(403, answer.status)
         self.assertIn(b"policy_deny", answer.body)
         for name, reason in (("three.example", "trust_domain_unknown"), (str(ONE), "chain_untrusted")):
-            stranger = TestAuthority(name, now=datetime.now(UTC)).svid("/a")
-            credentials = Credentials.of(stranger, roots.parent / reason, roots)
+            foreign = TestAuthority(name, now=datetime.now(UTC)).svid("/a")
+            credentials = Credentials.of(foreign, roots.parent / reason, roots)
             self.assertRaises(OSError, self._ask, proxy, credentials)
             failed = partial(proxy.metric, "svc_proxy_tls_handshake_failures_total", reason=reason)
             await self.until(lambda failed=failed: failed() == 1)
@@ -493,7 +493,8 @@ class FederationTests(SourceCase):
     def test_two_proxies(self) -> None:
         """
         Two proxies, each with SPIRE and application of its own, call each other through their outbound listeners, and
-        admit exactly whom their policy names; when one SPIRE ends the federation, it ends in both directions at once.
+        admit exactly the identities that their policy names; when one SPIRE ends the federation, it ends in both
+        directions at once.
         """
         stack = ExitStack()
         self.addCleanup(stack.close)
@@ -525,8 +526,8 @@ class FederationTests(SourceCase):
         for credentials, status in ((friend, 200), (unnamed, 403), (own, 403)):
             with RawConnection(second.port, credentials) as connection:
                 self.assertEqual(status, connection.request("/bytes/10").status)
-        stranger = Credentials.of(TestAuthority("three.example", now=datetime.now(UTC)).svid(API), folder / "x", roots)
-        self.assertRaises(OSError, self._ask, second, stranger)
+        foreign = Credentials.of(TestAuthority("three.example", now=datetime.now(UTC)).svid(API), folder / "x", roots)
+        self.assertRaises(OSError, self._ask, second, foreign)
 
         kept, own_kept = (stack.enter_context(RawConnection(second.port, each)) for each in (friend, own))
         self.assertEqual([200, 403], [each.request("/bytes/10").status for each in (kept, own_kept)])

@@ -25,9 +25,9 @@ class CrashTests(SynchronousTestCase):
         path = os.path.abspath(os.path.join(self.mktemp(), "notary.db"))
         acknowledged: list[str] = []
         for number in range(ROUNDS):
-            told = self._killed_after(path, number, 40 * (number + 1))
-            self.assertGreaterEqual(len(told), 40 * (number + 1))
-            acknowledged += told
+            printed = self._killed_after(path, number, 40 * (number + 1))
+            self.assertGreaterEqual(len(printed), 40 * (number + 1))
+            acknowledged += printed
             self._check(path, acknowledged)
 
     def test_end_of_a_database_that_hangs(self) -> None:
@@ -55,12 +55,12 @@ class CrashTests(SynchronousTestCase):
         command = [sys.executable, "-m", "tests.integration.store_writer", "endless", path, f"round{number}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None
-            told: list[str] = []
+            printed: list[str] = []
             for line in process.stdout:
-                told.append(line.decode().strip())
-                if len(told) == count:
+                printed.append(line.decode().strip())
+                if len(printed) == count:
                     process.kill()
-            return told
+            return printed
 
     def _check(self, path: str, acknowledged: list[str]) -> None:
         store = SqliteStore(path, reactor=InlineReactor(), reserve_size=256 * 1024, lanes=InlineLane)

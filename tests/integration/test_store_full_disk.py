@@ -18,7 +18,7 @@ RESERVE = 1024 * 1024
 
 
 class FileSizeLimitTests(SynchronousTestCase):
-    """The system's own limit on the size of a file stands for the disk; needs no privilege."""
+    """The system's own limit on the size of a file replaces the full disk; needs no privilege."""
 
     def test_writes_refused_and_back(self) -> None:
         """Records are stored up to the limit, refused there, stored again above it; none acknowledged is missing."""
@@ -93,7 +93,7 @@ class FullDiskTests(SynchronousTestCase):
         self.successResultOf(self.store.close())
 
     def test_writable_when_there_is_room(self) -> None:
-        """Without room the retry changes nothing; with room the reserve is back and records are promised a place."""
+        """Without room the retry changes nothing; with room the reserve is back and new records are accepted."""
         self._fill()
         stored = 0
         while self._put(stored):

@@ -32,7 +32,7 @@ class PostgresContractTests(ContractMixin, SynchronousTestCase):
 
 
 class PostgresAgreementTests(AgreementMixin, SynchronousTestCase):
-    """The store on a server and the double cannot be told apart."""
+    """The store on a server and the double behave alike."""
 
     def make_store(self) -> Any:
         server = SERVER.get()

@@ -20,7 +20,9 @@ class ToolsTests(SynchronousTestCase):
         return ran.returncode, ran.stdout.decode().strip(), ran.stderr.decode().splitlines()
 
     def test_missing(self) -> None:
-        """What is not built is told in one line and a hint, without building it; without a compiler there is none."""
+        """
+        What is not built is reported in one line and a hint, without building it; without a compiler there is none.
+        """
         with ExitStack() as stack:
             empty = str(short_folder(stack))
             missing = (1, "", ["svc: spire 1.13.0 is not there", "     bin/tools spire builds it"])

@@ -154,7 +154,7 @@ class SocketsMixin:
         await self.connect(port)
         self.assertEqual(limit.held, 2)
 
-    async def test_nobody_listens(self) -> None:
+    async def test_no_listener(self) -> None:
         """A refused TCP connection is ConnectFailed."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -217,7 +217,7 @@ class SocketsMixin:
     async def test_openssl_client(self) -> None:
         """OpenSSL's own client with an SVID is served, and KeyUpdate in both directions does no harm."""
         port = await self.listen()
-        client = await self.stranger(port, AUTHORITY.svid("/curl"))
+        client = await self.openssl_client(port, AUTHORITY.svid("/curl"))
         await until(lambda: self.applications.built)
         server = self.applications.built[0]
         # A line that starts with K makes s_client update its keys and ask the peer to update its own (RFC 8446, 4.6.3).
@@ -237,7 +237,7 @@ class SocketsMixin:
     async def test_openssl_client_without_a_certificate(self) -> None:
         """It is refused with certificate_required and counted."""
         port = await self.listen()
-        client = await self.stranger(port, None)
+        client = await self.openssl_client(port, None)
         await client.ended
         await until(lambda: self.observer.failed)
         error = self.observer.failed[0][1]
@@ -248,7 +248,7 @@ class SocketsMixin:
     async def test_classical_openssl_client_where_hybrid_is_required(self) -> None:
         """A client of OpenSSL 3.0, which has no ML-KEM, is refused with pq_required."""
         port = await self.listen(creator={"groups": "require"})
-        client = await self.stranger(port, AUTHORITY.svid("/curl"), "-groups", "X25519")
+        client = await self.openssl_client(port, AUTHORITY.svid("/curl"), "-groups", "X25519")
         await client.ended
         await until(lambda: self.observer.failed)
         self.assertEqual(self.observer.failed[0][1].reason, "pq_required")
@@ -257,12 +257,12 @@ class SocketsMixin:
     async def test_openssl_client_that_offers_h2(self) -> None:
         """A foreign ALPN offer is refused with its alert."""
         port = await self.listen()
-        client = await self.stranger(port, AUTHORITY.svid("/curl"), "-alpn", "h2")
+        client = await self.openssl_client(port, AUTHORITY.svid("/curl"), "-alpn", "h2")
         await client.ended
         self.assertEqual(self.observer.failed[0][1].reason, "alpn_refused")
         self.assertIn(b"no application protocol", client.output)
 
-    async def stranger(self, port: int, svid: Any, *options: str) -> Any:
+    async def openssl_client(self, port: int, svid: Any, *options: str) -> Any:
         """Start ``openssl s_client``."""
         program = shutil.which("openssl")
         if program is None:

@@ -74,7 +74,7 @@ class TwistdLoggingTests(SynchronousTestCase):
         records = [json.loads(line) for line in ran.stdout.decode("ascii").splitlines()]
         for record in records:
             self.assertEqual([], defects(record), record)
-        told = "\n".join(record["message"] for record in records)
+        logged = "\n".join(record["message"] for record in records)
         for text in (
             "said before anything runs",
             "starting up",
@@ -84,10 +84,10 @@ class TwistdLoggingTests(SynchronousTestCase):
             "it broke",
             "Server Shut Down",
         ):
-            self.assertIn(text, told)
+            self.assertIn(text, logged)
         # Twisted's words for a port, by the name of a class.
-        self.assertNotIn("starting on", told)
-        self.assertNotIn(" Closed)", told)
+        self.assertNotIn("starting on", logged)
+        self.assertNotIn(" Closed)", logged)
         failures = [record for record in records if record["event"]["name"] == "svc.runtime.failure"]
         kinds = {record.get("attributes", {}).get("exception.type") for record in failures}
         self.assertTrue({"ValueError", "RuntimeError"} <= kinds, kinds)

@@ -159,7 +159,7 @@ class AuthorityTests(SourceCase):
 
     async def test_denied_later(self) -> None:
         """
-        When the entry is taken out, the last good values stay and the state names the denial, until that stood for the
+        When the entry is taken out, the last good values stay and the state names the denial, until that lasted for the
         grace; an entry that is there again brings the identity back.
         """
         authority = self.running()
@@ -290,7 +290,7 @@ class ScriptedWorkloadApi(workload_pb2_grpc.SpiffeWorkloadAPIServicer):
     """A Workload API that sends what a test wants."""
 
     def __init__(self, folder: Path) -> None:
-        self.address = f"unix://{folder}/liar.sock"
+        self.address = f"unix://{folder}/scripted.sock"
         self.authority = TestAuthority("example.org", now=datetime.now(UTC))
         self.script: list[Any] = []
         self.calls = 0
@@ -333,68 +333,68 @@ class ScriptedWorkloadApi(workload_pb2_grpc.SpiffeWorkloadAPIServicer):
 
 
 class LiarTests(SourceCase):
-    """A Workload API that lies."""
+    """A Workload API with invalid updates."""
 
     def setUp(self) -> None:
         """Start it."""
-        self.liar = ScriptedWorkloadApi(self.folder())
-        self.addCleanup(self.liar.stop)
+        self.scripted = ScriptedWorkloadApi(self.folder())
+        self.addCleanup(self.scripted.stop)
 
     async def test_empty_update(self) -> None:
         """An update without an SVID on a stream that stays open ends the identity after the grace, asked for twice."""
-        self.liar.script.append(self.liar.good())
-        source = self.source(self.liar.address, withdrawal_grace=4.0)
+        self.scripted.script.append(self.scripted.good())
+        source = self.source(self.scripted.address, withdrawal_grace=4.0)
         await source.when_ready()
-        self.liar.script.append(workload_pb2.X509SVIDResponse())
+        self.scripted.script.append(workload_pb2.X509SVIDResponse())
         await self.until(lambda: source.state.phase == "stale")
-        self.liar.script = [workload_pb2.X509SVIDResponse()]
+        self.scripted.script = [workload_pb2.X509SVIDResponse()]
         await self.until(lambda: source.state.phase == "withdrawn")
-        self.assertEqual(2, self.liar.calls)
-        self.liar.script.append(self.liar.good())
+        self.assertEqual(2, self.scripted.calls)
+        self.scripted.script.append(self.scripted.good())
         await self.until(lambda: source.state.phase == "connected")
 
     async def test_bad_updates(self) -> None:
         """Bad updates keep the last good values, each is counted, and the stream stays open for the next good one."""
-        self.liar.script.append(self.liar.good())
-        source = self.source(self.liar.address)
+        self.scripted.script.append(self.scripted.good())
+        source = self.source(self.scripted.address)
         await source.when_ready()
         svid = source.svid
         past = datetime.now(UTC) - timedelta(hours=1)
-        stranger = TestAuthority("example.org", now=datetime.now(UTC))
-        foreign = self.liar.good()
-        foreign.svids[0].bundle = bundle_der(stranger.bundle())
-        garbage = self.liar.good()
+        untrusted = TestAuthority("example.org", now=datetime.now(UTC))
+        foreign = self.scripted.good()
+        foreign.svids[0].bundle = bundle_der(untrusted.bundle())
+        garbage = self.scripted.good()
         garbage.svids[0].x509_svid = b"\x30\x82\x01"
-        expired = self.liar.good(not_before=past - timedelta(hours=1), not_after=past)
+        expired = self.scripted.good(not_before=past - timedelta(hours=1), not_after=past)
         for count, bad in enumerate((workload_pb2.X509SVIDResponse(), garbage, expired, foreign), 1):
-            self.liar.script.append(bad)
+            self.scripted.script.append(bad)
             await self.until(lambda count=count: source.state.rejected == count)
             self.assertEqual(source.svid, svid)
             self.assertEqual(source.state.phase, "stale")
             self.assertIsInstance(source.state.last_error, UpdateRejected)
-        self.liar.script.append(self.liar.good("/b"))
+        self.scripted.script.append(self.scripted.good("/b"))
         await self.until(lambda: source.svid.spiffe_id.path == "/b")
-        self.assertEqual((source.state.phase, self.liar.calls), ("connected", 1))
+        self.assertEqual((source.state.phase, self.scripted.calls), ("connected", 1))
 
     async def test_ended_stream(self) -> None:
         """A server that ends its streams is asked again, not in a busy loop."""
-        self.liar.script.extend([self.liar.good(), None])
-        source = self.source(self.liar.address)
+        self.scripted.script.extend([self.scripted.good(), None])
+        source = self.source(self.scripted.address)
         await source.when_ready()
         began = time.monotonic()
         await deferLater(reactor, 2.0)
-        await self.until(lambda: self.liar.calls >= 3)
-        self.assertLessEqual(self.liar.calls, 4 * (time.monotonic() - began))
+        await self.until(lambda: self.scripted.calls >= 3)
+        self.assertLessEqual(self.scripted.calls, 4 * (time.monotonic() - began))
         self.assertTrue(source.svid.chain)
 
     async def test_large_message(self) -> None:
         """A message beyond gRPC's 4 MiB does not reach the parser and keeps the last good values."""
-        self.liar.script.append(self.liar.good())
-        source = self.source(self.liar.address)
+        self.scripted.script.append(self.scripted.good())
+        source = self.source(self.scripted.address)
         await source.when_ready()
-        huge = self.liar.good()
+        huge = self.scripted.good()
         huge.svids[0].bundle = b"\x30" * (5 * 1024 * 1024)
-        self.liar.script.append(huge)
+        self.scripted.script.append(huge)
         await self.until(lambda: source.state.failures >= 1)
         self.assertIn("RESOURCE_EXHAUSTED", str(source.state.last_error))
         self.assertEqual(source.svid.spiffe_id.path, "/a")
@@ -410,7 +410,7 @@ class PqIssuerTests(SourceCase):
         return error
 
     async def leaf_of(self, address: str, source: WorkloadSource, bundles: BundleSet, **keys: Any) -> None:
-        """Get a leaf and judge it."""
+        """Get a leaf and verify it."""
         leaf = await fetch_pq_leaf(address, source.svid, source, reactor, now=utc_now, pq_bundles=bundles, **keys)
         evidence = verify_svid(leaf.chain, bundles, utc_now())
         self.assertEqual(evidence.spiffe_id, source.svid.spiffe_id)
@@ -470,8 +470,8 @@ class PqIssuerTests(SourceCase):
         authority = self.running()
         source = self.source(authority.address)
         await source.when_ready()
-        stranger = TestAuthority("example.org", now=utc_now(), algorithm="ML-DSA-65").bundles()
-        asked = fetch_pq_leaf(authority.pq_address, source.svid, source, reactor, now=utc_now, pq_bundles=stranger)
+        untrusted = TestAuthority("example.org", now=utc_now(), algorithm="ML-DSA-65").bundles()
+        asked = fetch_pq_leaf(authority.pq_address, source.svid, source, reactor, now=utc_now, pq_bundles=untrusted)
         error = await self.issuer_error(asked, "pq_issuer_malformed")
         self.assertIn("does not verify", str(error))
 

@@ -76,11 +76,11 @@ class ReservedTests(SynchronousTestCase):
         self.assertTrue(is_notary_path(b"/" + encoded))
 
     @given(st.binary(max_size=60), st.lists(st.integers(1, 20), max_size=4))
-    def test_any_encoding(self, tail: bytes, places: list[int]) -> None:
+    def test_any_encoding(self, tail: bytes, positions: list[int]) -> None:
         """Encoding any octets of the prefix changes nothing."""
         octets = [bytes([octet]) for octet in ROOT]
-        for place in places:
-            octets[place] = f"%{ROOT[place]:02x}".encode()
+        for position in positions:
+            octets[position] = f"%{ROOT[position]:02x}".encode()
         self.assertTrue(is_notary_path(b"".join(octets) + b"/" + tail))
 
     @given(st.binary(max_size=60))

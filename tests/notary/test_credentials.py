@@ -91,7 +91,7 @@ class LifeTests(SynchronousTestCase):
         self.assertEqual(NOW + timedelta(minutes=59), credentials.close_at)
 
     def test_short_life(self) -> None:
-        """A tenth of the life lies between asking for renewal and cutting, also where 60 s would leave less."""
+        """A tenth of the lifetime is between the request for renewal and the cut, also where 60 s would leave less."""
         for life, cut in ((50, 45), (400, 360), (600, 540), (700, 640)):
             svid = FIXTURE.authority.svid("/w", ttl=timedelta(seconds=life))
             credentials = issue(svid, FIXTURE.pq_leaf(svid), Profile.HYBRID)

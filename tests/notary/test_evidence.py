@@ -210,8 +210,8 @@ class OfflineTests(SynchronousTestCase):
 
     def test_mixed(self) -> None:
         """Statement and receipt of different workloads do not make evidence."""
-        neighbour = FIXTURE.credentials_of(FIXTURE.client_svid).statement.envelope
-        self.assertEqual("issuer_mismatch", refusal(saved(statement=neighbour)))
+        other_workload = FIXTURE.credentials_of(FIXTURE.client_svid).statement.envelope
+        self.assertEqual("issuer_mismatch", refusal(saved(statement=other_workload)))
 
     def test_rules(self) -> None:
         """Issuer and identity rules hold offline too."""

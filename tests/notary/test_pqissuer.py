@@ -141,7 +141,7 @@ class ChallengeTests(SynchronousTestCase):
             issued = [(challenges.issue(caller, NOW), caller) for caller in before]
             new = challenges.issue(newcomer, NOW)
             counted = [self.is_usable(challenges, *each) for each in issued]
-            self.assertEqual(counted, [place != evicted for place in range(3)], (before, newcomer))
+            self.assertEqual(counted, [position != evicted for position in range(3)], (before, newcomer))
             self.assertTrue(self.is_usable(challenges, new, newcomer))
 
     @given(
@@ -343,8 +343,8 @@ class AnswerTests(SynchronousTestCase):
 
     def test_untrusted(self) -> None:
         """An SVID that does not verify, or is of another trust domain, is refused before the proof is read."""
-        stranger = TestAuthority("example.org", now=NOW)
-        self.assertRaises(SvidInvalid, self.answer, self.request(), bundles=stranger.bundles())
+        untrusted = TestAuthority("example.org", now=NOW)
+        self.assertRaises(SvidInvalid, self.answer, self.request(), bundles=untrusted.bundles())
         foreign = TestAuthority("other.example", now=NOW)
         self.svid = foreign.svid()
         request = self.request()

@@ -84,21 +84,21 @@ class SignerTests(SynchronousTestCase):
         self.assertEqual("audience_mismatch", refusal(changed(aud=["https://svc.internal/workload-statement"])))
         self.assertEqual("ok", refusal(changed(aud=["https://else.example", naming.AUDIENCE_RECEIPT])))
 
-    def test_neighbour(self) -> None:
+    def test_another_workload(self) -> None:
         """Another valid workload cannot issue it, neither in its own name nor in the server's."""
         signers = FIXTURE.credentials_of(FIXTURE.client_svid).signers
-        neighbour = str(FIXTURE.client_svid.spiffe_id)
-        own = resigned(FIXTURE.receipt(), naming.TYPE_RECEIPT, signers, iss=neighbour)
+        other_workload = str(FIXTURE.client_svid.spiffe_id)
+        own = resigned(FIXTURE.receipt(), naming.TYPE_RECEIPT, signers, iss=other_workload)
         self.assertEqual("issuer_mismatch", refusal(own))
         self.assertEqual("issuer_mismatch", refusal(resigned(FIXTURE.receipt(), naming.TYPE_RECEIPT, signers)))
 
     def test_other_server(self) -> None:
         """The server that the receipt names is its signer."""
-        neighbour = {
+        other_workload = {
             "spiffeID": str(FIXTURE.client_svid.spiffe_id),
             "x5t#S256": FIXTURE.credentials.server.thumbprint,
         }
-        self.assertEqual("issuer_mismatch", refusal(changed(svc__server=neighbour)))
+        self.assertEqual("issuer_mismatch", refusal(changed(svc__server=other_workload)))
         other = {"spiffeID": str(FIXTURE.svid.spiffe_id), "x5t#S256": peer_of(REPLICA).thumbprint}
         self.assertEqual("key_mismatch", refusal(changed(svc__server=other)))
 
@@ -213,7 +213,7 @@ class RequestTests(SynchronousTestCase):
         """The first header that differs is named by its index in the receipt's list."""
         right = FIXTURE.exchange()
         headers = list(right.request_headers)
-        for altered, place in (
+        for altered, header_name in (
             ([*headers, (b"X-More", b"1")], 3),
             (headers[:-1], 2),
             ([headers[0], (b"Content-Type", b"text/plain"), *headers[2:]], 0),
@@ -221,7 +221,7 @@ class RequestTests(SynchronousTestCase):
             ([*headers[:2], (b"Authorization", b"Bearer other"), *headers[3:]], 1),
         ):
             found = result_of(FIXTURE.exchange(request_headers=altered), seen_of(right))
-            self.assertEqual(f"request_mismatch{{header:{place}}}", found)
+            self.assertEqual(f"request_mismatch{{header:{header_name}}}", found)
 
     def test_hop_by_hop_headers_are_not_compared(self) -> None:
         """Host, reserved headers and hop-by-hop headers are not compared."""

@@ -173,11 +173,11 @@ class VerifyTests(SynchronousTestCase):
         self.assertEqual("ok", refusal(central(), issuers=[MANAGER]))
         self.assertEqual("issuer_not_authorised", refusal(central(), issuers=[spiffe_id("/svc/other")]))
 
-    def test_neighbour(self) -> None:
+    def test_another_workload(self) -> None:
         """Another workload cannot sign a statement about the server, in its own name or in the server's."""
-        neighbour = "/ns/web/sa/fe"
-        self.assertEqual("issuer_not_authorised", refusal(central(neighbour)))
-        self.assertEqual("issuer_mismatch", refusal(central(neighbour, iss=str(FIXTURE.svid.spiffe_id))))
+        other_workload = "/ns/web/sa/fe"
+        self.assertEqual("issuer_not_authorised", refusal(central(other_workload)))
+        self.assertEqual("issuer_mismatch", refusal(central(other_workload, iss=str(FIXTURE.svid.spiffe_id))))
         own = FIXTURE.credentials_of(FIXTURE.client_svid).statement.envelope
         self.assertEqual("subject_mismatch", refusal(own))
 

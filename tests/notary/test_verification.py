@@ -225,7 +225,7 @@ class TrustTests(SynchronousTestCase):
             for entry in SIGNED.signatures:
                 assert_refused(self, "set_mismatch", verify, replace(SIGNED, signatures=(entry,)), profile)
 
-    def test_neighbour_on_one_side(self) -> None:
+    def test_another_workload_on_one_side(self) -> None:
         """Another workload's leaf on either side is refused, also where the profile leaves chain A unchecked."""
         key = make_key("ES256", "neighbour")
         chain = ROOT.leaf(key, NEIGHBOUR)

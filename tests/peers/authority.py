@@ -44,7 +44,7 @@ class RunningAuthority(RunningDaemon):
         ttl: the life of X.509-SVIDs where an entry does not say it.
         pq: whether it runs a PQ issuer at ``pq.sock``.
         settings: further top-level keys of the configuration, replacing what is built here.
-        folder: where everything lies; a short temporary folder by default, since socket paths are short.
+        folder: of all its files; a short temporary folder by default, since socket paths are short.
     """
 
     def __init__(

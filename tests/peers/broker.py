@@ -3,11 +3,9 @@ A real ``twistd svc-broker`` in a temporary folder.
 
 ::
 
-    broker = RunningBroker(persistence={"path": str(folder / "broker.db")})
-    broker.start()
-    ...                  # broker.port takes plain MQTT; broker.metric(), broker.readiness(), broker.records() tell
-    broker.kill()        # a crash; start() begins again on what is left
-    broker.stop()
+    broker = RunningBroker(persistence={"path": str(folder / "broker.db")}) broker.start() ...                  #
+    broker.port takes plain MQTT; broker.metric(), broker.readiness(), broker.records() inspect it broker.kill()
+    # a crash; start() begins again on what is left broker.stop()
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class RunningBroker(MonitoredDaemon):
         listeners: listeners beside it.
         limits: keys of the section ``limits``.
         settings: further top-level keys, replacing what is built here; None removes one.
-        folder: where everything lies; a short temporary folder by default.
+        folder: of all its files; a short temporary folder by default.
         python: the interpreter, where it matters for attestation.
         persistence: the section of this name; nothing is kept without it.
     """

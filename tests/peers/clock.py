@@ -1,7 +1,7 @@
 """
 A clock on the wall that a test sets, for processes that it starts; the monotonic clock is left alone.
 
-Needs Debian's ``faketime``, whose library stands before the C library and reads a file at each look at the clock.
+Needs Debian's ``faketime``, whose library is loaded before the C library and reads a file each time the clock is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SetClock:
     The clock.
 
     Args:
-        folder: where its file lies.
+        folder: the folder of its file.
 
     Raises:
         SkipTest: the library is not installed.

@@ -1,7 +1,7 @@
 """
 A client that keeps its side of the standard over any number of connections, without a socket.
 
-Whoever uses it carries packets: :meth:`ConformingClient.connect` gives the first one of a connection, :meth:`hears`
+The user transports packets: :meth:`ConformingClient.connect` gives the first one of a connection, :meth:`receive`
 takes what the broker sends and gives what is answered. It notes what was acknowledged to it and what was delivered to
 its application, so that a test can compare.
 """
@@ -35,7 +35,7 @@ class ConformingClient:
 
     Args:
         client_id: the client identifier.
-        version: what it speaks.
+        version: the version of MQTT.
         expiry: seconds that its session outlives a connection (MQTT 5.0; the broker's limit in 3.1.1).
 
     Attributes:
@@ -129,9 +129,9 @@ class ConformingClient:
             if self._last_id not in self.unfinished and self._last_id not in self._asked:
                 return self._last_id
 
-    # What it hears.
+    # Received packets.
 
-    def hears(self, packet: Packet) -> list[Packet]:
+    def receive(self, packet: Packet) -> list[Packet]:
         """
         Take a packet of the broker.
 
@@ -156,7 +156,7 @@ class ConformingClient:
         if packet.code:
             return []
         self.connected = True
-        # An earlier CONNACK may not have come through, but the session that it spoke of must be there once it did.
+        # An earlier CONNACK may be lost, but the session that it announced must exist once it arrived.
         if packet.session_present if self._tries == 1 else (self._admissions and not packet.session_present):
             self.broken.append(f"session present: {packet.session_present}")
         self._admissions += 1

@@ -54,7 +54,7 @@ class RunningDaemon:
 
     Args:
         name: ``proxy``, ``authority`` or ``broker``; the plugin is ``svc-NAME``.
-        folder: where everything lies; None for a short temporary folder, since socket paths are short.
+        folder: of all its files; None for a short temporary folder, since socket paths are short.
         python: the interpreter, where it matters for attestation.
 
     Attributes:
@@ -214,7 +214,7 @@ class RunningDaemon:
         found = [json.loads(line) for line in self.log.splitlines(keepends=True) if line.endswith("\n")]
         return [each for each in found if event is None or each["event"]["name"] == event]
 
-    # -- What the kernel knows of it ----------------------------------------------------------------------------------
+    # -- The kernel's view of it -------------------------------------------------------------------------------------
 
     def memory(self) -> tuple[float, float]:
         """Measure how many MiB are resident now, and at the most since the start."""

@@ -40,7 +40,7 @@ class Application:
             disable_nagle_algorithm = True
 
             def log_message(self, *_arguments: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
             def do_GET(self) -> None:
                 application.asked.append(self.path)
@@ -70,7 +70,7 @@ class Ground:
     def __init__(self, stack: ExitStack) -> None:
         self.authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
         self.tls = Credentials.fetch(self.authority, short_folder(stack)).context()
-        self.judge = ReceiptVerifier(self.authority)
+        self.verifier = ReceiptVerifier(self.authority)
 
 
 GROUND = Shared(Ground)
@@ -82,7 +82,7 @@ class Breakable(RunningProxy):
 
     Args:
         stack: ends both.
-        folder: where its database lies.
+        folder: the folder of its database.
         listener: further keys of its listener.
     """
 
@@ -110,18 +110,18 @@ class Breakable(RunningProxy):
         """Ask on a new connection; an answer at ``signRequest`` counts as acknowledged."""
         nonce = new_nonce(os.urandom(16))
         with self.connect() as connection:
-            wishes = f"Svc-Notarization-Level: {level}\r\n"
+            notary_fields = f"Svc-Notarization-Level: {level}\r\n"
             if level != "workload":
-                wishes += f"Svc-Notary-Nonce: {nonce}\r\n"
-            answer = connection.request(target, fields=wishes)
+                notary_fields += f"Svc-Notary-Nonce: {nonce}\r\n"
+            answer = connection.request(target, fields=notary_fields)
         if level == "signRequest" and answer.status == 200:
             self.acknowledged.append(nonce)
         return answer
 
     def lost(self) -> list[str]:
-        """Name every acknowledged receipt that is not served, or does not tell of the application's answer."""
+        """Name every acknowledged receipt that is not served, or does not match the application's response."""
         with self.connect() as connection:
-            found = [(nonce, self.ground.judge.receipt(connection, nonce)) for nonce in self.acknowledged]
+            found = [(nonce, self.ground.verifier.receipt(connection, nonce)) for nonce in self.acknowledged]
         return [nonce for nonce, claims in found if claims is None or not says(claims, 200, BODY)]
 
     def errors_counted(self) -> float:

@@ -112,8 +112,8 @@ def _fork(order: dict[str, Any]) -> int:
     between = os.fork()
     if between:
         os.close(writer)
-        with open(reader, "rb") as told:
-            pid = int(told.read())
+        with open(reader, "rb") as pipe:
+            pid = int(pipe.read())
         os.waitpid(between, 0)
         return pid
     os.close(reader)

@@ -5,7 +5,7 @@ The process gets a filter of system calls before it begins, and each ``fsync`` a
 first (seccomp_unotify(2)); to the process they are calls that do not return. Unlike a call that waits for a true disk,
 these end with a process that is killed. On the way it is noted which names each folder had when it was synchronized:
 others a loss of power may remove, with all that is below them. Run as a program, this file installs the filter and
-becomes what the further arguments say; it then stands alone.
+becomes what the further arguments say; it then runs without this package.
 """
 
 from __future__ import annotations

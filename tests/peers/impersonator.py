@@ -1,5 +1,5 @@
 """
-A dishonest neighbour: a workload with a valid SVID of its own that serves what belongs to somebody else.
+A dishonest workload: with a valid SVID of its own, it serves artifacts of another workload.
 
 Owns a tiny mutual TLS server on the reactor of the test, with the notary's paths, and signing of whatever it likes with
 the keys it has. What is served is decided by the test.
@@ -67,7 +67,7 @@ class Identity:
 
     @property
     def bundles(self) -> BundleSet:
-        """Whom it trusts."""
+        """The roots that it trusts."""
         return self._source.bundles
 
 
@@ -94,7 +94,7 @@ class Request:
 
 class Impersonator:
     """
-    The neighbour.
+    The dishonest workload.
 
     Args:
         reactor: the reactor.
@@ -160,7 +160,7 @@ class Impersonator:
         Sign a statement for somebody else, tied to the own key.
 
         Args:
-            spiffe_id: whom it names.
+            spiffe_id: the subject.
 
         Returns:
             The statement.

@@ -31,7 +31,7 @@ class Credentials:
     Args:
         certificate: the chain.
         key: its private key.
-        roots: whom the holder trusts.
+        roots: the trusted roots.
         spiffe_id: the identity.
     """
 
@@ -73,7 +73,7 @@ class Credentials:
         Args:
             svid: the SVID.
             folder: where the files go.
-            roots: whom its holder trusts.
+            roots: the trusted roots.
 
         Returns:
             The files.
@@ -106,7 +106,7 @@ class Credentials:
         Write the options of curl.
 
         Returns:
-            Arguments; the name in the certificate is not a host name, which curl cannot judge.
+            Arguments; the name in the certificate is not a host name, which curl cannot verify.
         """
         return ["--cert", str(self.certificate), "--key", str(self.key), "--cacert", str(self.roots), "--insecure"]
 
@@ -337,7 +337,7 @@ class RawConnection:
 
     def ended(self) -> bool:
         """
-        Tell whether the other side has ended the connection and nothing is left to read; waits for that.
+        Wait until the other side has ended the connection and nothing is left to read; returns whether it did.
 
         Returns:
             True for an end, False for octets.

@@ -3,7 +3,7 @@ Load that never stops and forgives nothing: connections kept alive and new ones,
 
 Runs on the reactor of the test. The application must repeat ``X-Request-Id``; a wrong one, a wrong body or anything but
 a whole 200 is a failure. A connection that the server closes before a request was written is none; one that is closed
-afterwards is, with one exception that clients know (RFC 9112, section 9.3.1): a kept connection may end just when the
+afterwards is, with one exception that clients handle (RFC 9112, section 9.3.1): a kept connection may end just when the
 next request is written. Such a request is sent once more and counted as ``raced``.
 """
 
@@ -89,7 +89,7 @@ class Load:
     Args:
         endpoint: gives an endpoint to connect with; asked for each connection.
         reactor: the reactor.
-        label: stands in the names of requests.
+        label: part of the names of requests.
         level: the notarization level asked for, or nothing.
         pause: seconds between two requests of one client.
 

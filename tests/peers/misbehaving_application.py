@@ -2,7 +2,7 @@
 An application that breaks every rule it can, on request; a process of its own.
 
 ``python -m tests.peers.misbehaving_application PORT``. The first word of the path names what it does, ``X-Request-Id``
-the request; every octet of a body belongs to that name, so that a reader can tell whose it is. What nobody asked for
+the request; every octet of a body belongs to that name, so that a reader can assign it. What nobody asked for
 carries another name, which begins with ``nobody``.
 """
 
@@ -196,7 +196,7 @@ class Connection:
         time.sleep(0.2)
         self._send(self._whole(f"nobody-asked-after-{self.name}"))
 
-    def do_goodbye(self) -> None:
+    def do_closing(self) -> None:
         """Answer, keep the connection by word, and close it a little later."""
         self._answer()
         time.sleep(0.002)
@@ -204,7 +204,7 @@ class Connection:
 
     def do_garbage(self) -> None:
         """Answer with what is no HTTP."""
-        self._send(b"nobody speaks HTTP here\r\n\r\n")
+        self._send(b"this is not HTTP\r\n\r\n")
         self._end()
 
     def do_two_lengths(self) -> None:

@@ -13,7 +13,7 @@ from tests.peers.folders import short_folder
 from tests.peers.programs import find
 from tests.peers.waiting import answers, end_process, eventually, free_port
 
-#: What :class:`tests.peers.broker.RunningBroker` is told too, where both are compared.
+#: What :class:`tests.peers.broker.RunningBroker` gets too, where both are compared.
 INFLIGHT, ALIASES = 20, 10
 
 
@@ -36,7 +36,7 @@ class RunningMosquitto:
         self.folder = short_folder(stack, "svc-mosquitto-")
         self.log_path = self.folder / "mosquitto.log"
         lines = [f"listener {self.port} 127.0.0.1", "allow_anonymous true", f"max_inflight_messages {INFLIGHT}"]
-        # Started by root, it works as another user unless told so.
+        # Started by root, it changes to another user unless configured otherwise.
         lines += ["user root"] if os.geteuid() == 0 else []
         for key, value in (settings or {}).items():
             lines += [f"{key} {each}" for each in ([value] if isinstance(value, str) else value)]

@@ -1,8 +1,8 @@
 """
-A blocking MQTT client on the codec, which does what it is told: nothing is answered that the test does not answer.
+A blocking MQTT client on the codec that sends nothing by itself: the test writes every response.
 
 What came by a certain moment is known without waiting: :meth:`RawClient.sync` sends PINGREQ, and whatever a broker had
-for the client before it read that stands before PINGRESP.
+for the client before it read that is before PINGRESP.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RawClient:
 
     Args:
         port: the broker's, on loopback.
-        version: what both sides speak.
+        version: the version of MQTT on both sides.
         tls: wraps the socket; a plain connection without it.
         seconds: the longest wait for anything.
 

@@ -2,7 +2,7 @@
 A partner's trust domain whose authority issues whatever a test wants, right or wrong, and TLS on both sides with it.
 
 Owns its bundle file, which a real authority federates with, every kind of wrong SVID, a blocking TLS client and a TLS
-server that presents what it is told. TLS is the OpenSSL of ``cryptography``, so hybrid groups can be chosen.
+server that presents what the test gives it. TLS is the OpenSSL of ``cryptography``, so hybrid groups can be chosen.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Partner:
         self.path = path
         self.now = datetime.now(UTC)
         self.root = TestAuthority(DOMAIN, now=self.now)
-        #: A leaf that stands among the roots by mistake.
+        #: A leaf that is among the roots by mistake.
         self.misplaced = self.root.svid("/misplaced")
         self.publish(self.root.certificate, self.misplaced.leaf)
 
@@ -105,7 +105,7 @@ class Partner:
             "leaf_is_anchor": self.misplaced,
             "expired": root.svid(not_before=now - 2 * HOUR, not_after=now - HOUR),
             "not_yet_valid": root.svid(not_before=now + HOUR, not_after=now + 2 * HOUR),
-            "trust_domain_unknown": TestAuthority("stranger.example", now=now).svid(),
+            "trust_domain_unknown": TestAuthority("unknown.example", now=now).svid(),
             "chain_untrusted": root.rotated().svid(),
             "chain_too_long": long.svid(),
             "signing_not_ca": root.intermediate(ca=False).svid(),
@@ -135,7 +135,7 @@ def context(method: int, svid: X509Svid | None, groups: str | None = None) -> SS
     if method == SSL.TLS_SERVER_METHOD:
         made.set_verify(SSL.VERIFY_PEER, lambda *_judgement: True)
     if groups is not None and lib.SSL_CTX_set1_curves_list(made._context, groups.encode()) != 1:
-        raise AssertionError(f"this OpenSSL does not know the groups {groups}")
+        raise AssertionError(f"this OpenSSL does not support the groups {groups}")
     if svid is not None:
         made.use_certificate(svid.chain[0])
         for certificate in svid.chain[1:]:

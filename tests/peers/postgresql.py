@@ -170,7 +170,7 @@ class RunningPostgres:
         self._end(signal.SIGINT)
 
     def freeze(self) -> None:
-        """Let every process of it stand still: connections stay, nothing is answered."""
+        """Suspend all its processes: connections stay open, nothing is answered."""
         if self._process is not None:
             self._signal_all(self._process, signal.SIGSTOP)
 
@@ -292,7 +292,7 @@ class RunningPostgres:
         if number is signal.SIGKILL:
             # Stopped first, it can start no further child.
             process.send_signal(signal.SIGSTOP)
-            eventually(lambda: _stands(process), what="a server that stands still")
+            eventually(lambda: _stands(process), what="a suspended server")
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         if process.poll() is None and children.exists():
             pids += [int(each) for each in children.read_text().split()]

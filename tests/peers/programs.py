@@ -1,4 +1,4 @@
-"""Programs of the system that tests talk to, and interpreters that an authority can tell apart."""
+"""Programs of the system that tests talk to, and interpreters that an authority can distinguish."""
 
 from __future__ import annotations
 

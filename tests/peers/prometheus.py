@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes what it is told, and its ``promtool``."""
+"""A real Prometheus with given targets, and its ``promtool``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class RunningProxy(MonitoredDaemon):
         listeners: listeners beside it.
         notary: further keys of the section ``notary``; None removes one.
         settings: further top-level keys, replacing what is built here; None removes one.
-        folder: where everything lies; a short temporary folder by default.
+        folder: of all its files; a short temporary folder by default.
         python: the interpreter, where it matters for attestation.
     """
 

@@ -1,5 +1,5 @@
 """
-Judges the receipts that a running proxy serves, as a client that kept nothing but its nonces would.
+Verifies the receipts that a running proxy serves, as a client that kept nothing but its nonces.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def says(claims: ReceiptClaims, status: int, body: bytes) -> bool:
         body: its content, empty where it has none.
 
     Returns:
-        Whether the receipt tells of exactly this response, released whole.
+        Whether the receipt attests exactly this response, released whole.
     """
     response = claims.response
     whole = BodySummary(len(body), hashlib.sha256(body).digest(), True)

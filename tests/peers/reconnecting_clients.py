@@ -41,7 +41,7 @@ class _Wire:
         except OSError:
             return
 
-    def hears(self) -> bool:
+    def receive(self) -> bool:
         """Read and answer; give whether the connection is still there."""
         try:
             data = self.socket.recv(65536)
@@ -50,7 +50,7 @@ class _Wire:
         answers: list[Packet] = []
         for event in self._decoder.feed(data):
             assert not isinstance(event, PacketRefused), f"the broker sent what is no MQTT: {event.error}"
-            answers += self.client.hears(event)
+            answers += self.client.receive(event)
         if answers:
             self.says(answers)
         return bool(data)
@@ -89,7 +89,7 @@ class ReconnectingClients:
 
     def go_on(self, seconds: float, until: Callable[[], Any] = lambda: False) -> bool:
         """
-        Read and answer, and connect whoever is not connected.
+        Read and answer, and connect the clients that are not connected.
 
         Args:
             seconds: for how long.
@@ -104,13 +104,13 @@ class ReconnectingClients:
             if now >= end:
                 return False
             self._connect(now)
-            self._hear(min(AGAIN, end - now))
+            self._receive(min(AGAIN, end - now))
         return True
 
     def hear_the_end(self) -> None:
         """Read what a broker that has ended still had said, until every connection has ended."""
         while self._wires:
-            self._hear(1.0)
+            self._receive(1.0)
 
     def close(self) -> None:
         """End all connections without a word."""
@@ -131,12 +131,12 @@ class ReconnectingClients:
             self._wires[client_id] = wire
             self._selector.register(wire.socket, selectors.EVENT_READ, client_id)
 
-    def _hear(self, seconds: float) -> None:
+    def _receive(self, seconds: float) -> None:
         if not self._wires:
             time.sleep(seconds)
             return
         for key, _events in self._selector.select(seconds):
-            if not self._wires[key.data].hears():
+            if not self._wires[key.data].receive():
                 self._drop(key.data)
 
     def _drop(self, client_id: str) -> None:

@@ -1,7 +1,7 @@
 """
 A Workload API that says what a test wants, in threads of the test: true, false, nothing, or no message at all.
 
-It stands where a proxy expects its authority, without a post-quantum issuer: such a proxy runs with the profile
+It replaces the authority of a proxy, without a post-quantum issuer: such a proxy runs with the profile
 ``classical``.
 """
 
@@ -71,7 +71,7 @@ class ScriptedWorkloadApi:
 
     def say(self, *messages: bytes | Any) -> None:
         """
-        Send messages to everybody who listens, and the last one to whoever comes.
+        Send messages on all open streams, and the last one on each new stream.
 
         Args:
             messages: octets, or messages.

@@ -100,7 +100,7 @@ class Entry:
     Args:
         path: of the SPIFFE ID.
         selectors: all of them must match the caller.
-        ttl: seconds that X.509-SVIDs live; 0 for what the server says.
+        ttl: seconds that X.509-SVIDs are valid; 0 for the server's default.
         federates_with: names of other trust domains.
     """
 
@@ -117,7 +117,7 @@ def entry(path: str, *, program: Path | None = None, ttl: int = 0, federates_wit
     Args:
         path: of the SPIFFE ID.
         program: only processes that run it; any program otherwise.
-        ttl: seconds that X.509-SVIDs live; 0 for what the server says.
+        ttl: seconds that X.509-SVIDs are valid; 0 for the server's default.
         federates_with: names of trust domains whose bundles come with it.
 
     Returns:

@@ -81,7 +81,7 @@ class StallingServer:
             self._open.add(connection)
             _Visit(self, connection).serve()
         except OSError:
-            # Whoever is treated like this goes away.
+            # A client that is treated like this closes.
             pass
         finally:
             self._open.discard(connection)
@@ -165,7 +165,7 @@ class _Visit:
         return True
 
     def do_silence(self) -> None:
-        """Say nothing."""
+        """Log nothing."""
         self._stall(b"")
 
     def do_silent_in_head(self) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 TOP = Path(__file__).resolve().parents[2]
-#: How long a test waits for what comes at once on an idle machine; a busy one lets a process stand still for seconds.
+#: How long a test waits for what comes at once on an idle machine; a busy one suspends a process for seconds.
 PATIENCE = 60.0
 _T = TypeVar("_T")
 _PICK = random.SystemRandom()
@@ -69,7 +69,7 @@ def free_port() -> int:
     Find a loopback port that nobody uses and that the kernel gives to no outgoing connection.
 
     Returns:
-        Its number. It is not given again for long, since whoever got it may not listen there yet.
+        Its number. It is not given again for long, since its user may not listen there yet.
     """
     first = _first_own_port()
     if len(_GIVEN) > PORTS * 3 // 4:

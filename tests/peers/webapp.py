@@ -79,7 +79,7 @@ class Answers(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *_arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         """Answer by the first word of the path."""
@@ -135,7 +135,7 @@ class Answers(BaseHTTPRequestHandler):
         if code in ("204", "304"):
             self._begin(int(code))
         else:
-            self._whole(b"as you wished\n", status=int(code))
+            self._whole(b"as requested\n", status=int(code))
 
     def _bytes(self, size: str) -> None:
         total = int(size)

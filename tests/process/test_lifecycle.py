@@ -94,7 +94,7 @@ class StopTests(SynchronousTestCase):
 class FreedMemoryTests(SynchronousTestCase):
     """When freed memory is returned to the system."""
 
-    def test_crowd_that_left(self) -> None:
+    def test_many_closed_connections(self) -> None:
         """At half of a crowd, and not before; the next crowd a minute later at the earliest."""
         freed = FreedMemory()
         self.assertFalse(freed.due(200, 0.0))

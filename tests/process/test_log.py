@@ -23,7 +23,7 @@ class ProcessLogTests(SynchronousTestCase):
     """The destination of the records of a process."""
 
     def test_twistd_options(self) -> None:
-        """The log goes where twistd was told: standard output, a file, or twistd.log for a daemon."""
+        """The log goes where twistd's options say: standard output, a file, or twistd.log for a daemon."""
         for options, path in (
             ({"nodaemon": 1, "logfile": None}, None),
             ({"nodaemon": 1, "logfile": "-"}, None),

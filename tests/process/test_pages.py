@@ -79,7 +79,7 @@ class MetricsPageTests(PageCase):
         self.factory = self.started(HttpService(METRICS, metrics_root(registry), reactor=self.reactor))
 
     def test_plain_text(self) -> None:
-        """Without a wish the page is Prometheus text, with no series but those that were asked for."""
+        """Without an Accept header the page is Prometheus text, with no series but those that were asked for."""
         status, headers, page = self.request(self.factory, "GET /metrics HTTP/1.1\nHost: a")
         self.assertEqual((200, True), (status, headers["content-type"].startswith("text/plain")))
         self.assertIn(b"svc_test_things_total 1.0\n", page)

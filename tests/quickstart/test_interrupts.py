@@ -32,7 +32,7 @@ class RunTests(SynchronousTestCase):
         started: list[subprocess.Popen[bytes]] = []
 
         class Interrupted(subprocess.Popen[bytes]):
-            """Started processes whose parent is interrupted before it knows them."""
+            """Started processes whose parent is interrupted before Popen returns."""
 
             def _execute_child(self, *arguments: object, **settings: object) -> None:
                 super()._execute_child(*arguments, **settings)  # type: ignore[misc]

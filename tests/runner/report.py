@@ -42,7 +42,7 @@ class Report:
         self._tests: list[dict[str, Any]] = []
 
     def add(self, module: Module) -> None:
-        """Print the line of a module, and what a person has to know of it."""
+        """Print the line of a module, and the details of its failures."""
         self._tests += module.tests
         counts = [
             f"{len(found)} {result}" for result in ("passed", "failed", "skipped") if (found := module.having(result))

@@ -54,7 +54,7 @@ class NamedTests(SynchronousTestCase):
     modules = ("tests.wire.test_fields", "tests.wire.test_limits", "tests.test_docs")
 
     def test_packages(self) -> None:
-        """A package stands for the modules below it."""
+        """A package includes the modules below it."""
         self.assertEqual(
             ["tests.wire.test_fields", "tests.wire.test_limits"], selection.named(["tests.wire"], self.modules)
         )

@@ -1,4 +1,4 @@
-"""The published JSON Schema of log records, and whole logs judged by it."""
+"""The published JSON Schema of log records, and validation of whole logs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def log_defects(log: bytes, *, killed: bool = False) -> list[str]:
 
 def judge_log(path: Path, begins: int, *, killed: bool = False) -> None:
     """
-    Judge what a process wrote to its standard output.
+    Validate what a process wrote to its standard output.
 
     Args:
         path: the file that took it.

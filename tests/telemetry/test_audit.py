@@ -39,7 +39,7 @@ PAGE = log_of(
     Event.ADMIN_DRAIN,
     Event.DRAIN_STARTED,
 )
-#: Where the audit records stand in it.
+#: The lines of the audit records in it.
 AUDITS = (0, 2, 3, 5)
 
 
@@ -75,10 +75,10 @@ class ChainTests(SynchronousTestCase):
     @given(st.sampled_from(AUDITS[:-1]), st.data())
     def test_changed(self, line: int, data: st.DataObject) -> None:
         """Whatever octet of a record changes, the next record shows it."""
-        place = data.draw(st.integers(0, len(PAGE[line]) - 2))
-        octet = data.draw(st.integers(32, 126).filter(lambda each: each != PAGE[line][place]))
+        position = data.draw(st.integers(0, len(PAGE[line]) - 2))
+        octet = data.draw(st.integers(32, 126).filter(lambda each: each != PAGE[line][position]))
         changed = [*PAGE]
-        changed[line] = PAGE[line][:place] + bytes([octet]) + PAGE[line][place + 1 :]
+        changed[line] = PAGE[line][:position] + bytes([octet]) + PAGE[line][position + 1 :]
         self.assertRaises(AuditChainBroken, verify_audit_chain, changed)
 
     @given(st.sets(st.sampled_from(AUDITS[:-1]), min_size=1, max_size=2))

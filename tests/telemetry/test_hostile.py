@@ -27,7 +27,7 @@ class Hostile:
     __repr__ = __str__ = __format__ = __bool__ = __len__ = __iter__ = __eq__ = __hash__ = _refuse
 
 
-class Liar(int):
+class LyingInt(int):
     """A number that says that it is text."""
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ SCALARS = st.one_of(
     ),
     st.binary(max_size=50),
     st.builds(Hostile),
-    st.builds(Liar, st.integers()),
+    st.builds(LyingInt, st.integers()),
     st.builds(Loud, st.text(max_size=5)),
 )
 VALUES = st.recursive(
@@ -116,7 +116,7 @@ class HostileTests(SynchronousTestCase):
 
     @given(EVENTS)
     def test_severity_alone(self, event: dict[str, Any]) -> None:
-        """Judging whether an event is to be written raises nothing either."""
+        """Reading the severity of an event raises nothing either."""
         event.pop(KEY_SEVERITY, None)
         self.written(event)
 
@@ -137,7 +137,7 @@ class HostileTests(SynchronousTestCase):
             "huge": 1 << 20000,
             "nan": float("nan"),
             "infinite": float("-inf"),
-            "liar": Liar(7),
+            "integer": LyingInt(7),
         }
         record = json.loads(self.written({KEY_EVENT: Event.LISTENER_OPENED, KEY_ATTRIBUTES: given_}))
         shown = {
@@ -146,12 +146,12 @@ class HostileTests(SynchronousTestCase):
             "huge": "<integer of 20001 bits>",
             "nan": "nan",
             "infinite": "-inf",
-            "liar": 7,
+            "integer": 7,
         }
         self.assertEqual(shown, record["attributes"])
 
     def test_an_audit_record_that_fails(self) -> None:
-        """What takes the place of an audit record is none, and the chain goes on without it."""
+        """The record that replaces an audit record is not one, and the chain continues without it."""
         builder = RecordBuilder(Origin("proxy", "1"), random=bytes)
         lines: list[bytes] = []
         observer = RecordObserver(builder.line, builder, lines.append)

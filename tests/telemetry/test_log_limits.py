@@ -172,9 +172,9 @@ class EventLimiterTests(SynchronousTestCase):
 
         # As twisted.logger passes on what the module warnings shows.
         beginner = LogBeginner(LogPublisher(observer), io.StringIO(), sys, SimpleNamespace(showwarning=None))
-        for place in (1, 2):
+        for position in (1, 2):
             for number in range(50):
-                beginner.showwarning(f"{number} is too long", UserWarning, "library.py", place)
+                beginner.showwarning(f"{number} is too long", UserWarning, "library.py", position)
         found = [(each["lineno"], str(each["warning"])) for each in written]
         self.assertEqual(found, [(1, "0 is too long"), (2, "0 is too long")])
 

@@ -61,7 +61,7 @@ class LogWriterTests(SynchronousTestCase):
         self.assertEqual([b"%d" % number for number in range(50)], self.read(50))
 
     def test_reader_stops(self) -> None:
-        """A full pipe does not block the caller; lines that do not fit are counted and reported in their place."""
+        """A full pipe does not block the caller; lines that do not fit are counted and reported."""
         os.write(self.writer, b"-" * (PIPE - 1) + b"\n")
         log_writer = self.log_writer(limit=1000)
         log_writer.start()
@@ -102,7 +102,7 @@ class LogWriterTests(SynchronousTestCase):
         self.assertTrue(log_writer.flush())
         self.assertEqual([b"one", b"two"], self.read(2))
 
-    def test_nobody_reads_any_more(self) -> None:
+    def test_closed_reader(self) -> None:
         """A closed pipe raises nothing; further lines are counted."""
         os.close(self.reader)
         self.reader = -1

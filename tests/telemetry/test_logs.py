@@ -59,7 +59,7 @@ class LogCase(SynchronousTestCase):
 
 
 class RecordTests(LogCase):
-    """Each member stands where the schema says."""
+    """Each member is where the schema requires it."""
 
     def test_whole_record(self) -> None:
         """A denial has exactly the members of the format."""
@@ -357,7 +357,7 @@ class WritingTests(SynchronousTestCase):
         self.assertEqual(("three", 0), (third["message"], observer.dropped))
 
     def test_more_is_known(self) -> None:
-        """What becomes known of the process stands in the records from then on."""
+        """A new origin is used in all later records."""
         lines: list[bytes] = []
         builder = RecordBuilder(Origin("proxy", "1"), random=fixed_random)
         observer = RecordObserver(builder.line, builder, lines.append)

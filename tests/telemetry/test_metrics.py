@@ -341,7 +341,7 @@ class LabelTests(SynchronousTestCase):
             ("upstream_closed", "upstream"),
             ("notary_rate", "notary"),
             ("malformed_message", "request"),
-            ("what nobody knows", "request"),
+            ("unknown_reason", "request"),
         ):
             self.assertEqual(whose, denial(reason), reason)
             self.assertIn(whose, DENIALS)

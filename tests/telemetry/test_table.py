@@ -50,7 +50,7 @@ class TableTests(SynchronousTestCase):
         }
 
     def test_families(self) -> None:
-        """Each family stands in the first two tables, with its type and its labels."""
+        """Each family is in the first two tables, with its type and its labels."""
         documented = {
             name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in _FAMILY.findall(self.text)
         }
@@ -92,7 +92,7 @@ class TableTests(SynchronousTestCase):
             self.assertIn(f" {len(samples)} series", self.text)
 
     def expanded(self, name: str, row: str) -> set[Labels]:
-        """The series that a row names: a label that is not there stands for all values beside the others."""
+        """The series that a row names: a label that is not there includes all values of the others."""
         cell, event = row.strip("|").split(" | ")
         self.assertTrue(event.strip(), row)
         pairs = {label: values.split("/") for label, values in _PAIR.findall(cell)}

@@ -40,7 +40,7 @@ class GroupsTests(SynchronousTestCase):
         apply_groups(SSL.Context(SSL.TLS_SERVER_METHOD), "default", binding=object())
 
     def test_require_fails_closed_without_the_groups(self) -> None:
-        """An OpenSSL that knows classical groups only cannot keep ``require``."""
+        """An OpenSSL that supports classical groups only cannot satisfy ``require``."""
         old = Binding(("X25519", "P-256", "P-384"))
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         assert_refused(self, "pq_unavailable", apply_groups, context, "require", binding=old)

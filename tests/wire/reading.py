@@ -25,9 +25,9 @@ def response(line: bytes = b"HTTP/1.1 200 OK", fields: Sequence[bytes] = (), bod
     return line + b"\r\n" + b"".join(field + b"\r\n" for field in fields) + b"\r\n" + body
 
 
-def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
-    """Cut octets at the given places."""
-    ends = sorted({place for place in places if 0 < place < len(data)}) + [len(data)]
+def cut(data: bytes, positions: Iterable[int]) -> list[bytes]:
+    """Cut octets at the given positions."""
+    ends = sorted({position for position in positions if 0 < position < len(data)}) + [len(data)]
     starts = [0, *ends[:-1]]
     return [data[start:end] for start, end in zip(starts, ends, strict=True)]
 

@@ -170,7 +170,7 @@ class UpgradeTests(SynchronousTestCase):
             "to nothing": (request(fields=[b"Connection: upgrade", b"Upgrade:"]), field),
             "to no token": (request(fields=[b"Connection: upgrade", b'Upgrade: "x"']), field),
             "to no token of a version": (request(fields=[b"Connection: upgrade", b"Upgrade: x/"]), field),
-            "to an empty place in a list": (request(fields=[b"Connection: upgrade", b"Upgrade: x,"]), field),
+            "to an empty element of a list": (request(fields=[b"Connection: upgrade", b"Upgrade: x,"]), field),
         }
         smuggled = {name: data + NEXT for name, (data, _) in rows.items()}
         expected = {name: answer for name, (_, answer) in rows.items()}
@@ -199,7 +199,7 @@ class UpgradeTests(SynchronousTestCase):
 
     def test_to_http_again(self) -> None:
         """
-        A wish for HTTP in another form is not heard.
+        A request for HTTP in another form is ignored.
 
         Requests inside such a connection would come to the application without a decision about them.
         """

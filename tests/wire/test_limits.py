@@ -29,8 +29,8 @@ def filled(before: bytes, after: bytes, size: int) -> bytes:
     return before + b"a" * (size - len(before) - len(after)) + after
 
 
-#: Where a request head can be large: what stands in front of the filling and after it.
-PLACES = {
+#: Where a request head can be large: the octets before the filling and after it.
+POSITIONS = {
     "in the target": (b"GET /", b" HTTP/1.1\r\nHost: a.example\r\n\r\n"),
     "in an absolute target": (b"GET http://a.example/", b" HTTP/1.1\r\nHost: a.example\r\n\r\n"),
     "in a name": (b"GET / HTTP/1.1\r\nHost: a.example\r\nX", b": a\r\n\r\n"),
@@ -90,7 +90,7 @@ class HeadSizeTests(SynchronousTestCase):
 
     def check(self, size: int, expected: object) -> None:
         """Read a head of the size, filled at each position, whole, in two reads, and octet by octet."""
-        for name, (before, after) in PLACES.items():
+        for name, (before, after) in POSITIONS.items():
             data = filled(before, after, size)
             for reads in ([data], cut(data, [size // 2]), octets(data)):
                 self.assertEqual(refusal(read_requests(*reads, limits=LIMITS)), expected, (name, len(reads)))
@@ -106,12 +106,12 @@ class HeadSizeTests(SynchronousTestCase):
     def test_far_beyond_the_limit(self) -> None:
         """A multiple of the limit is refused before its end is received."""
         self.check(LIMIT * 3, TOO_LARGE)
-        for before, _ in PLACES.values():
+        for before, _ in POSITIONS.values():
             self.assertEqual(refusal(read_requests(before + b"a" * 3 * LIMIT, b"a", limits=LIMITS)), TOO_LARGE)
 
     def test_each_request_has_its_own_limit(self) -> None:
         """Requests in one read are counted separately."""
-        before, after = PLACES["in a value"]
+        before, after = POSITIONS["in a value"]
         events = read_requests(filled(before, after, LIMIT) * 5, limits=LIMITS)
         self.assertEqual((len(events), refusal(events)), (10, None))
 

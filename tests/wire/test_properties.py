@@ -26,7 +26,7 @@ VALUES = INNER.map(lambda value: value.strip(b" \t"))
 FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=5)
 SPACE = st.text(" \t", max_size=3).map(str.encode)
 BODIES = st.none() | st.binary(max_size=60) | st.lists(st.binary(min_size=1, max_size=20), max_size=4)
-PLACES = st.lists(st.integers(0, 600), max_size=12)
+POSITIONS = st.lists(st.integers(0, 600), max_size=12)
 #: Octets that come near to a message more often than any octets do.
 PIECES = st.sampled_from(
     b"\r\n|\n|\r| |\t|:|\x00|\xff|0|5|5\r\nhello\r\n|0\r\n\r\n|hello|\r\n\r\n|;a=b|GET |/| HTTP/1.1\r\n|X|X: a\r\n|"
@@ -78,7 +78,7 @@ def messages(draw: st.DrawFn, request: bool) -> Message:
     elif body is None:
         trailers = []
     else:
-        # In front of a tab the coding would be refused, so it stands after the fields that get white space.
+        # In front of a tab the coding would be refused, so it follows the fields that get white space.
         fields = [*fields, *[(b"X", b"")] * 3, (b"Transfer-Encoding", b"chunked")]
         content = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in body)
         content += b"0\r\n" + written(trailers, []) + b"\r\n"
@@ -125,22 +125,22 @@ class RequestPropertyTests(SynchronousTestCase):
                 self.assertTrue(head is not None and (head.chunked or octets == (head.length or 0)))
                 head = None
 
-    @given(OCTETS, PLACES)
+    @given(OCTETS, POSITIONS)
     @example(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nX", [60])
-    def test_any_split_of_any_octets(self, data: bytes, places: list[int]) -> None:
+    def test_any_split_of_any_octets(self, data: bytes, positions: list[int]) -> None:
         """The split into reads does not change the events."""
-        self.assertEqual(comparable(read_requests(*cut(data, places))), comparable(read_requests(data)))
+        self.assertEqual(comparable(read_requests(*cut(data, positions))), comparable(read_requests(data)))
 
-    @given(REQUESTS, PLACES, OCTETS)
-    def test_any_split_of_requests(self, requests: list[Message], places: list[int], rest: bytes) -> None:
+    @given(REQUESTS, POSITIONS, OCTETS)
+    def test_any_split_of_requests(self, requests: list[Message], positions: list[int], rest: bytes) -> None:
         """The same with valid requests in front."""
         data = b"".join(message.octets for message in requests) + rest
-        self.assertEqual(comparable(read_requests(*cut(data, places))), comparable(read_requests(data)))
+        self.assertEqual(comparable(read_requests(*cut(data, positions))), comparable(read_requests(data)))
 
-    @given(REQUESTS, PLACES)
-    def test_round_trip(self, requests: list[Message], places: list[int]) -> None:
+    @given(REQUESTS, POSITIONS)
+    def test_round_trip(self, requests: list[Message], positions: list[int]) -> None:
         """Method, target, fields, body and trailers of each request are read as they were written."""
-        events = read_requests(*cut(b"".join(message.octets for message in requests), places))
+        events = read_requests(*cut(b"".join(message.octets for message in requests), positions))
         for message in requests:
             head = events.pop(0)
             assert isinstance(head, RequestHead), head
@@ -193,27 +193,27 @@ class ResponsePropertyTests(SynchronousTestCase):
             complete = End in [type(event) for event in events]
             self.assertTrue(octets == heads[0].length if complete else octets < (heads[0].length or 0))
 
-    @given(OCTETS, PLACES, st.sampled_from([b"GET", b"HEAD"]), st.booleans())
+    @given(OCTETS, POSITIONS, st.sampled_from([b"GET", b"HEAD"]), st.booleans())
     @example(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello\r\n", [45], b"GET", False)
-    def test_any_split_of_any_octets(self, data: bytes, places: list[int], method: bytes, upgrade: bool) -> None:
+    def test_any_split_of_any_octets(self, data: bytes, positions: list[int], method: bytes, upgrade: bool) -> None:
         """The split into reads does not change the events."""
         whole = read_response(data, method=method, upgrade=upgrade, eof=True)
-        split = read_response(*cut(data, places), method=method, upgrade=upgrade, eof=True)
+        split = read_response(*cut(data, positions), method=method, upgrade=upgrade, eof=True)
         self.assertEqual(comparable(split), comparable(whole))
 
-    @given(RESPONSES, PLACES, OCTETS, st.sampled_from([b"GET", b"HEAD"]))
-    def test_any_split_of_a_response(self, message: Message, places: list[int], rest: bytes, method: bytes) -> None:
+    @given(RESPONSES, POSITIONS, OCTETS, st.sampled_from([b"GET", b"HEAD"]))
+    def test_any_split_of_a_response(self, message: Message, positions: list[int], rest: bytes, method: bytes) -> None:
         """The same with a valid response in front; anything after it is excess."""
         data = message.octets + rest
         whole = comparable(read_response(data, method=method))
-        self.assertEqual(comparable(read_response(*cut(data, places), method=method)), whole)
+        self.assertEqual(comparable(read_response(*cut(data, positions), method=method)), whole)
         if rest:
             self.assertEqual(whole[-1], Excess())
 
-    @given(RESPONSES, PLACES)
-    def test_round_trip(self, message: Message, places: list[int]) -> None:
+    @given(RESPONSES, POSITIONS)
+    def test_round_trip(self, message: Message, positions: list[int]) -> None:
         """Status, phrase, fields, body and trailers are read as they were written."""
-        events = read_response(*cut(message.octets, places))
+        events = read_response(*cut(message.octets, positions))
         head = events.pop(0)
         assert isinstance(head, ResponseHead), head
         self.assertEqual((b"%d" % head.status, head.phrase, head.fields), (*message.start, message.fields))

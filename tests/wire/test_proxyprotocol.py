@@ -53,7 +53,7 @@ class ProxyHeaderTests(SynchronousTestCase):
         self.assertEqual(found, (ProxyHeader(("2001:db8::7", 1)), b""))
 
     def test_mapped_ipv4(self) -> None:
-        """A client that the load balancer knows by an IPv4-mapped IPv6 address is told by its IPv4 address."""
+        """A client with an IPv4-mapped IPv6 address in the header has its IPv4 address."""
         found = ProxyHeaderParser().feed(header(family=0x21, block=block("::ffff:192.0.2.7", 4711)))
         self.assertEqual(found, (ProxyHeader(("192.0.2.7", 4711)), b""))
 

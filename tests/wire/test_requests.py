@@ -26,7 +26,7 @@ LINES = {
     "no target": (b"GET HTTP/1.1", MALFORMED),
     "two spaces after the method": (b"GET  / HTTP/1.1", MALFORMED),
     "two spaces after the target": (b"GET /  HTTP/1.1", MALFORMED),
-    "two spaces in both places": (b"GET  /  HTTP/1.0", MALFORMED),
+    "two spaces twice": (b"GET  /  HTTP/1.0", MALFORMED),
     "many spaces after the target": (b"GET /" + b" " * 99 + b"HTTP/1.1", MALFORMED),
     "two spaces with a body": (b"POST /  HTTP/1.1\r\nContent-Length: 0", MALFORMED),
     "LF alone in front of the method": (b"\nGET / HTTP/1.1", MALFORMED),
@@ -287,8 +287,8 @@ class RequestTests(SynchronousTestCase):
         whole = request(fields=[b"X: a"])
         self.check(
             {
-                f"line end {place}": (whole[:end] + whole[end + 1 :], MALFORMED)
-                for place, end in enumerate(at for at in range(len(whole)) if whole[at : at + 1] == b"\r")
+                f"line end {position}": (whole[:end] + whole[end + 1 :], MALFORMED)
+                for position, end in enumerate(at for at in range(len(whole)) if whole[at : at + 1] == b"\r")
             }
         )
 
@@ -297,7 +297,7 @@ class RequestTests(SynchronousTestCase):
         self.check({name: (request(host=field), answer) for name, (field, answer) in HOSTS.items()})
 
     def test_host_is_needed_in_version_1_0_too(self) -> None:
-        """Nobody says for whom an HTTP/1.0 request without Host is."""
+        """An HTTP/1.0 request without Host names no authority."""
         self.check({"1.0": (request(b"GET / HTTP/1.0", host=b""), HOST)})
 
     def test_fields(self) -> None:
@@ -311,7 +311,7 @@ class RequestTests(SynchronousTestCase):
             self.assertEqual(heads(read_requests(request(fields=fields, body=b"hello" + smuggled))), [], name)
 
     def test_field_values(self) -> None:
-        """White space around a value is no part of it; what stands inside is kept as sent."""
+        """White space around a value is no part of it; white space inside is kept as sent."""
         read = {name: heads(read_requests(request(fields=fields)))[0].fields for name, (fields, _) in ACCEPTED.items()}
         self.assertEqual(read, {name: [(b"Host", b"a.example"), field] for name, (_, field) in ACCEPTED.items()})
 

@@ -122,9 +122,9 @@ class ResponseSequenceTests(SynchronousTestCase):
         st.binary(max_size=30) | st.sampled_from([response(fields=[FIVE], body=b"hello!"), response(fields=[CHUNKED])]),
         st.lists(st.integers(0, 60), max_size=4),
     )
-    def test_any_responses(self, chosen: list[tuple[str, list[int]]], last: bytes, places: list[int]) -> None:
+    def test_any_responses(self, chosen: list[tuple[str, list[int]]], last: bytes, positions: list[int]) -> None:
         """Earlier responses and the split into reads do not change the events of the last response."""
         answers = [(ANSWERS[name][0], cut(ANSWERS[name][1], at)) for name, at in chosen]
-        events = one_by_one([*answers, (b"GET", cut(last, places))])[-1]
+        events = one_by_one([*answers, (b"GET", cut(last, positions))])[-1]
         self.assertEqual(comparable(events), comparable(read_response(last)))
         self.assertLessEqual(sum(isinstance(event, ResponseHead | MessageRefused) for event in events), 2)

@@ -37,5 +37,5 @@ class SocketPathTests(SynchronousTestCase):
         self.assertEqual(len(socket_path("/" + "a" * 106)), 107)
 
     def test_beside(self) -> None:
-        """A file beside a socket lies in its folder."""
+        """A file beside a socket is in its folder."""
         self.assertEqual(beside("unix:///run/svc/a.sock", "pq-bundle.json"), "/run/svc/pq-bundle.json")

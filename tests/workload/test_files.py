@@ -21,7 +21,7 @@ class FolderCase(SynchronousTestCase):
 
 
 class ReadTrustedTests(FolderCase):
-    """Reading a file that decides whom to trust."""
+    """Reading a file that contains roots of trust."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -66,7 +66,7 @@ class ReadTrustedTests(FolderCase):
         self.assertEqual(read_trusted(self.path, own_uid=4711), b"roots")
 
     def test_link_out_of_an_open_folder(self) -> None:
-        """A link is checked by both folders: whoever can replace the link could choose the roots."""
+        """A link is checked by both folders: a user who can replace the link could choose the roots."""
         open_folder = self.folder / "open"
         open_folder.mkdir()
         link = open_folder / "bundle.json"

@@ -24,8 +24,8 @@ class MemorySourceTests(SynchronousTestCase):
     def test_late(self) -> None:
         """Without credentials it waits for the first rotation and notifies every subscriber."""
         source = MemorySource()
-        heard: list[int] = []
-        unsubscribe = source.subscribe(lambda: heard.append(1))
+        received: list[int] = []
+        unsubscribe = source.subscribe(lambda: received.append(1))
         ready = source.when_ready()
         self.assertRaises(CredentialsMissing, lambda: source.svid)
         self.assertRaises(CredentialsMissing, lambda: source.bundles)
@@ -37,7 +37,7 @@ class MemorySourceTests(SynchronousTestCase):
         unsubscribe()
         unsubscribe()
         source.rotate(AUTHORITY.svid("/b"))
-        self.assertEqual(heard, [1, 1])
+        self.assertEqual(received, [1, 1])
 
     def test_failing(self) -> None:
         """A failure ends the wait for credentials; after they have come it makes the source stale."""

@@ -112,16 +112,16 @@ class PqBundleSourceTests(FolderCase):
 
     def test_change(self) -> None:
         """A new version is in force within a second, and subscribers are notified."""
-        told: list[LogEvent] = []
-        globalLogPublisher.addObserver(told.append)
-        self.addCleanup(globalLogPublisher.removeObserver, told.append)
+        logged: list[LogEvent] = []
+        globalLogPublisher.addObserver(logged.append)
+        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
         write_atomically(self.path, bundles(1, ROOTS[0]))
         self.source.startService()
         self.put(bundles(2, *ROOTS))
         self.assertEqual(len(self.source.bundles.bundle_for(DOMAIN).anchors), 2)
         self.clock.pump([1, 1, 1])
         self.assertEqual(self.changes, [1, 2])
-        self.assertEqual(2, [each.get("svc_event") for each in told].count(Event.PQ_BUNDLE_UPDATED))
+        self.assertEqual(2, [each.get("svc_event") for each in logged].count(Event.PQ_BUNDLE_UPDATED))
 
     def kept(self, data: bytes, error: type[Exception], mode: int = 0o644) -> None:
         """Replace a valid file by an invalid one and assert that the valid one stays in force."""

@@ -16,12 +16,12 @@ class IssuerWatchTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.reactor = MemoryReactorClock()
-        self.told: list[str | None] = []
+        self.reports: list[str | None] = []
         self.watch = IssuerWatch("unix:///run/pq.sock", self.reactor, self.reached)
         self.watch.startService()
 
     def reached(self, why: PqIssuerError | None) -> None:
-        self.told.append(None if why is None else str(why))
+        self.reports.append(None if why is None else str(why))
 
     def refuse(self, why: error.ConnectError) -> None:
         """Let the newest attempt fail."""
@@ -47,7 +47,7 @@ class IssuerWatchTests(SynchronousTestCase):
         self.reactor.advance(WATCH_EVERY)
         self.take()
         unreachable = "the PQ issuer at unix:///run/pq.sock cannot be reached: connection refused"
-        self.assertEqual(self.told, [None, unreachable, None])
+        self.assertEqual(self.reports, [None, unreachable, None])
         self.assertEqual([each[2] for each in self.reactor.unixClients], [WATCH_TIMEOUT] * 3)
         self.stop()
 
@@ -56,4 +56,4 @@ class IssuerWatchTests(SynchronousTestCase):
         self.reactor.advance(WATCH_EVERY * 3)
         self.assertEqual(len(self.reactor.unixClients), 1)
         self.stop()
-        self.assertEqual(self.told, [])
+        self.assertEqual(self.reports, [])

@@ -143,7 +143,7 @@ class FirstUpdateTests(SourceCase):
         self.assertIn(SOCKET, str(error))
         self.assertIn("10 s", str(error))
         self.assertTrue(error.advice())
-        # Whoever asks later hears the same at once.
+        # A later caller gets the same at once.
         self.failureResultOf(self.source.when_ready(), type(error))
         return error
 
@@ -247,11 +247,11 @@ class LaterTests(SourceCase):
 
     def test_failing_subscriber(self) -> None:
         """A failing subscriber does not prevent the notification of others."""
-        heard: list[int] = []
-        self.source.subscribe(lambda: heard.append(1 // 0))
-        self.source.subscribe(lambda: heard.append(1))
+        received: list[int] = []
+        self.source.subscribe(lambda: received.append(1 // 0))
+        self.source.subscribe(lambda: received.append(1))
         self.source.got_message(message_of(AUTHORITY.svid("/a")))
-        self.assertEqual(heard, [1])
+        self.assertEqual(received, [1])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_outage(self) -> None:
@@ -353,9 +353,9 @@ class LaterTests(SourceCase):
         for _turn in range(2):
             self.source.stream_opening()
             self.clock.advance(FIRST_MESSAGE_SECONDS)
-        told = self.only(Event.SOURCE_STALE)
-        self.assertIn("no message came within 15 s", told.fields["detail"])
-        self.assertNotIn("cancelled", str(told.fields))
+        logged = self.only(Event.SOURCE_STALE)
+        self.assertIn("no message came within 15 s", logged.fields["detail"])
+        self.assertNotIn("cancelled", str(logged.fields))
 
     def stale(self, cause: Cause, code: str) -> dict[str, Any]:
         """The fields of the record of a failed stream."""

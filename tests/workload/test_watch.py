@@ -50,16 +50,16 @@ class Recorder:
     """A listener that collects its calls."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.received: list[object] = []
 
     def stream_opening(self) -> None:
-        self.heard.append("opening")
+        self.received.append("opening")
 
     def got_message(self, message: Any) -> None:
-        self.heard.append(message)
+        self.received.append(message)
 
     def stream_failed(self, problem: StreamProblem) -> None:
-        self.heard.append(problem)
+        self.received.append(problem)
 
 
 class Reactor:
@@ -114,7 +114,7 @@ class WatchThreadTests(SynchronousTestCase):
         """Messages are delivered in order; the end of a stream is reported, and another one is opened."""
         self.watch(Stream("a", "b"), Stream("c", LOST)).run()
         ended = StreamProblem("ended", "OK", "the server ended the stream")
-        self.assertEqual(self.listener.heard, ["opening", "a", "b", ended, "opening", "c", LOST])
+        self.assertEqual(self.listener.received, ["opening", "a", "b", ended, "opening", "c", LOST])
 
     def test_backoff_grows(self) -> None:
         """Pauses grow while attempts fail and stay bounded."""
@@ -135,10 +135,10 @@ class WatchThreadTests(SynchronousTestCase):
     def test_unexpected_failure(self) -> None:
         """An unexpected exception is reported and does not end the thread."""
         self.watch(Stream("a", lambda: 1 // 0), Stream("b")).run()
-        problem = self.listener.heard[2]
+        problem = self.listener.received[2]
         self.assertIsInstance(problem, StreamProblem)
         self.assertEqual(problem.code, "ZeroDivisionError")
-        self.assertIn("b", self.listener.heard)
+        self.assertIn("b", self.listener.received)
 
     def test_stop_in_a_stream(self) -> None:
         """Stopping cancels the open call, reports nothing more and fires when the loop has ended."""
@@ -147,7 +147,7 @@ class WatchThreadTests(SynchronousTestCase):
         watch = self.watch(stream)
         watch.run()
         self.assertEqual(stream.cancelled, 1)
-        self.assertEqual(self.listener.heard, ["opening", "a"])
+        self.assertEqual(self.listener.received, ["opening", "a"])
         self.assertEqual(fired, [None])
         self.assertEqual(self.pauses, [])
 
@@ -159,7 +159,7 @@ class WatchThreadTests(SynchronousTestCase):
         self.assertEqual(fired, [])
         watch.run()
         self.assertEqual(fired, [None])
-        self.assertEqual(self.listener.heard, [])
+        self.assertEqual(self.listener.received, [])
 
     def test_reopen(self) -> None:
         """Reopening cancels the call only; its end is not a failure, and the next one is opened as usual."""
@@ -168,14 +168,14 @@ class WatchThreadTests(SynchronousTestCase):
         watch = self.watch(first, Stream("b", cancelled))
         watch.run()
         self.assertEqual(first.cancelled, 1)
-        self.assertEqual(self.listener.heard, ["opening", "a", "opening", "b", cancelled])
+        self.assertEqual(self.listener.received, ["opening", "a", "opening", "b", cancelled])
         watch.reopen()
 
     def test_reopen_of_a_broken_stream(self) -> None:
         """A call that fails by itself while it is being cancelled is a failure."""
         watch = self.watch(Stream("a", lambda: watch.reopen(), LOST))
         watch.run()
-        self.assertEqual(self.listener.heard, ["opening", "a", LOST])
+        self.assertEqual(self.listener.received, ["opening", "a", LOST])
 
 
 class BackoffTests(SynchronousTestCase):

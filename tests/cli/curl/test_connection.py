@@ -122,7 +122,7 @@ class ChannelTests(ChannelTestCase):
         self.assertNotIn("https://", failure.value.advice())
         self.assertFalse(self.channel.response_begun)
 
-    def test_plain_where_tls_is_spoken(self) -> None:
+    def test_plain_to_a_tls_server(self) -> None:
         """A server that closes on plain text may expect TLS, which the hint says."""
         self.channel = HttpChannel("api.test:1", secure=False)
         self.channel.makeConnection(self.transport)

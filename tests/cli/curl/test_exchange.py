@@ -302,10 +302,10 @@ class StatementRefusedTests(ExchangeTestCase):
         """More octets than an envelope may have are not collected."""
         self.refused("too_large", NotaryServer(self.world, edit_statement=lambda envelope: envelope + b" " * 300_000))
 
-    def test_neighbour(self) -> None:
+    def test_another_workload(self) -> None:
         """The statement of another workload, signed by that workload, is refused."""
-        neighbour = self.world.generation_of(self.world.authority.svid("/ns/pay/sa/other"))
-        self.refused("subject_mismatch", NotaryServer(self.world, generation=neighbour))
+        other_workload = self.world.generation_of(self.world.authority.svid("/ns/pay/sa/other"))
+        self.refused("subject_mismatch", NotaryServer(self.world, generation=other_workload))
 
     def test_replica(self) -> None:
         """The statement of another replica of the same workload is refused."""
@@ -398,14 +398,14 @@ class ReceiptRefusedTests(ExchangeTestCase):
         self.refused("receipt_missing", edit_head=dropping(b"Svc-Receipt-Location"))
         self.refused("receipt_missing", receipt_status=404)
 
-    def test_foreign_place(self) -> None:
+    def test_foreign_location(self) -> None:
         """A location outside the notary is not followed."""
         result = self.refused(
             "receipt_missing", edit_head=setting(b"Svc-Receipt-Location", b"https://evil.test/receipt")
         )
         self.assertIn("evil.test", str(result.error))
 
-    def test_place_of_another_request(self) -> None:
+    def test_location_of_another_request(self) -> None:
         """A location at the notary for another nonce is not followed."""
         other = b"/.well-known/svc-notary/v1/receipts/by-request/AAAAAAAAAAAAAAAAAAAAAA"
         self.refused("nonce_mismatch", edit_head=setting(b"Svc-Receipt-Location", other))
@@ -481,7 +481,7 @@ class ReceiptRefusedTests(ExchangeTestCase):
 
         self.refused("signature_invalid{ES256}", edit_receipt=altered)
 
-    def test_statement_in_its_place(self) -> None:
+    def test_statement_instead_of_receipt(self) -> None:
         """A statement is no receipt."""
         statement = self.world.generation.statement.envelope.serialize()
         self.refused("wrong_type", edit_receipt=lambda _envelope: statement)
@@ -585,7 +585,7 @@ class NamedTests(SynchronousTestCase):
         level = (b"Svc-Notarization-Level", b"workload")
         self.assertIsNone(named_level(head_with(level, level)))
 
-    def test_place(self) -> None:
+    def test_location(self) -> None:
         """Only the notary's path for this very request is accepted."""
         own = receipt_location(NONCE)
         self.assertEqual(named_receipt_path(head_with((b"Svc-Receipt-Location", own.encode())), NONCE), own)
@@ -603,13 +603,13 @@ class NamedTests(SynchronousTestCase):
             assert_refused(self, reason, named_receipt_path, head, NONCE)
 
     @given(st.binary(max_size=20))
-    def test_any_place(self, value: bytes) -> None:
+    def test_any_location(self, value: bytes) -> None:
         """Whatever the header contains, only the own path is returned."""
         try:
-            place = named_receipt_path(head_with((b"Svc-Receipt-Location", value)), NONCE)
+            path = named_receipt_path(head_with((b"Svc-Receipt-Location", value)), NONCE)
         except (CliError, NotaryError):
             return
-        self.assertEqual(place, receipt_location(NONCE))
+        self.assertEqual(path, receipt_location(NONCE))
 
     @given(st.binary(max_size=12))
     def test_anyretry_pause(self, value: bytes) -> None:

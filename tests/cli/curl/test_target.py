@@ -84,11 +84,11 @@ class TargetTests(SynchronousTestCase):
             self.assertRaises(UsageRefused, Target.parse, url)
 
     @given(st.binary(min_size=32, max_size=32), st.sampled_from([receipt_path, statement_path]))
-    def test_printed_identifiers(self, octets: bytes, place: Callable[[str], str]) -> None:
+    def test_printed_identifiers(self, octets: bytes, path_of: Callable[[str], str]) -> None:
         """An identifier in a path of the notary may be pasted from a report, a header or a claim."""
         identifier = b64u_encode(octets)
         for text in (identifier, printed_id(identifier), printed_id(identifier).rstrip("=")):
-            self.assertEqual(Target.parse(f"https://api.test{place(text)}#x").path, place(identifier))
+            self.assertEqual(Target.parse(f"https://api.test{path_of(text)}#x").path, path_of(identifier))
 
     def test_other_paths_are_left_alone(self) -> None:
         """A path without a complete identifier of the notary is sent as it was typed."""

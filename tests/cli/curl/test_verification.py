@@ -21,9 +21,9 @@ class FaultTests(SynchronousTestCase):
             after = Envelope.parse(with_broken_signature(data, profile))
             self.assertEqual(after.payload, before.payload)
             self.assertEqual(after.headers, before.headers)
-            for place, (old, new) in enumerate(zip(before.signatures, after.signatures, strict=True)):
+            for position, (old, new) in enumerate(zip(before.signatures, after.signatures, strict=True)):
                 flipped = int.from_bytes(old.signature) ^ int.from_bytes(new.signature)
-                self.assertEqual(flipped, 1 if place == index else 0)
+                self.assertEqual(flipped, 1 if position == index else 0)
 
     def test_no_envelope(self) -> None:
         """Octets that are no envelope are returned unchanged; the verification refuses them."""

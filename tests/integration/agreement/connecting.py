@@ -110,7 +110,7 @@ def takeover_and_end_of_session(play: Play) -> None:
 
 @scene()
 def empty_client_id(play: Play) -> None:
-    """Without an identifier and with a clean start a client is admitted; MQTT 5.0 tells it its name."""
+    """Without an identifier and with a clean start a client is admitted; with MQTT 5.0 it receives its identifier."""
     play.client("", step="clean")
     raw = play.opened()
     raw.send(Connect("", play.version, clean_start=False))
@@ -170,7 +170,7 @@ def second_connect(play: Play) -> None:
 
 @scene()
 def first_is_not_connect(play: Play) -> None:
-    """Whoever does not begin with CONNECT gets no answer."""
+    """A client that does not begin with CONNECT gets no answer."""
     for what, octets in (
         ("PINGREQ", b"\xc0\x00"),
         ("HTTP", b"GET / HTTP/1.1\r\n\r\n"),
@@ -194,7 +194,7 @@ def will_by_kind_of_end(play: Play) -> None:
     watcher.raw.acknowledge([second := watcher.raw.receive()])  # type: ignore[list-item]
     play.note("broken", [first, second], sort=True)  # type: ignore[list-item]
     play.client("b", will=will).quits()
-    watcher.drains("goodbye")
+    watcher.drains("disconnect")
     broken = play.client("d", will=will)
     broken.raw.octets(b"\x36\x04\x00\x01t\x00")
     broken.raw.until_end()
@@ -245,7 +245,7 @@ def will_properties(play: Play) -> None:
 
 @scene(Version.V5)
 def enhanced_authentication(play: Play) -> None:
-    """Nobody offers enhanced authentication here: CONNECT with a method is refused, AUTH ends the connection."""
+    """No broker here offers enhanced authentication: CONNECT with a method is refused, AUTH ends the connection."""
     raw = play.opened()
     raw.send(Connect("c", properties=Properties(authentication_method="SCRAM-SHA-256", authentication_data=b"x")))
     play.note("method", raw.until_end(), ended=raw.ended)

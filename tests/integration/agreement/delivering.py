@@ -195,7 +195,7 @@ def refused_by_the_receiver(play: Play) -> None:
 
 @scene()
 def nobody_listens(play: Play) -> None:
-    """MQTT 5.0 may say that nobody has a subscription that matches."""
+    """MQTT 5.0 may say that there is no matching subscription."""
     client = play.client()
     for qos in (1, 2):
         play.note(f"QoS {qos}", client.publishes("nobody", b"m", qos))
@@ -216,7 +216,7 @@ def receive_maximum_of_the_client(play: Play) -> None:
     subscriber.answer(PUBACK, 1)
     subscriber.sees("one more")
     subscriber.answer(PUBREC, 2)
-    subscriber.sees("PUBREC frees no place")
+    subscriber.sees("PUBREC frees no slot")
     subscriber.answer(PUBCOMP, 2)
     subscriber.sees("PUBCOMP does")
     subscriber.vanishes()
@@ -246,12 +246,12 @@ def smaller_receive_maximum_after_reconnect(play: Play) -> None:
 
 @scene(Version.V5)
 def receive_maximum_of_the_broker(play: Play) -> None:
-    """A client has more messages in progress than it was told."""
+    """A client has more messages in progress than the server's Receive Maximum."""
     client = play.client()
     for number in range(INFLIGHT):
         client.publish("t", b"m", 2, number + 1)
     client.raw.sync()
-    play.seen["as many as told"] = "closed" if client.raw.ended else "open"
+    play.seen["as many as announced"] = "closed" if client.raw.ended else "open"
     for step in ("one more", "two more"):
         client.publish("t", b"m", 2, INFLIGHT + len(play.seen))
         client.sees(step)

@@ -60,7 +60,7 @@ def response_information(play: Play) -> None:
 
 @scene(V5)
 def aliases_of_the_client(play: Play) -> None:
-    """An alias stands for its topic until it is set anew, for every QoS."""
+    """An alias replaces its topic until it is set anew, for every QoS."""
     client, publisher = play.client(), play.client("p")
     client.subscribe("#", qos=0)
     client.sees("subscribed")
@@ -99,7 +99,7 @@ def aliases_out_of_bounds(play: Play) -> None:
 
 @scene(V5)
 def aliases_of_the_broker(play: Play) -> None:
-    """A broker may use aliases where the client allows it, never others; what they stand for is the same."""
+    """A broker may use aliases where the client allows it, never others; the topics are the same."""
     for step, most in (("none allowed", 0), ("two allowed", 2)):
         client = play.client(f"c{most}", properties=Properties(topic_alias_maximum=most))
         client.subscribe("#")

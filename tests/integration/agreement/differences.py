@@ -2,7 +2,7 @@
 Where svc-broker and Mosquitto 2.0.11 differ, and what the standard says about it.
 
 The tests assert these tables exactly, so that a change on either side is noticed; ``docs/broker.md`` shows them.
-``python -m tests.integration.agreement.differences`` prints them as they stand there.
+``python -m tests.integration.agreement.differences`` prints them in that form.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SCENES = (
         "MQIsdp level 3",
         "CONNACK 0x01; closed",
         "CONNACK 0x00",
-        "MQTT 3.1.1, 3.1.2.1: MQTT 3.1 is another protocol, which svc-broker does not speak",
+        "MQTT 3.1.1, 3.1.2.1: MQTT 3.1 is another protocol, which svc-broker does not implement",
         V311,
     ),
     Difference("keep_alive", "silent", "DISCONNECT 0x8d; closed", "closed", REASON),
@@ -121,11 +121,11 @@ SCENES = (
             "sizes_told",
             f"keep alive {asked}",
             "server_keep_alive=1200, receive_maximum=20, topic_alias_maximum=10, maximum_packet_size=1048576",
-            f"server_keep_alive={told}, receive_maximum=20, topic_alias_maximum=10, maximum_packet_size=1048576",
+            f"server_keep_alive={announced}, receive_maximum=20, topic_alias_maximum=10, maximum_packet_size=1048576",
             "3.2.2.3.14: the server's own longest keep alive",
-            in_words=("1200 s are in force", f"{told or asked} s are in force"),
+            in_words=("1200 s are in force", f"{announced or asked} s are in force"),
         )
-        for asked, told in ((0, 65535), (65535, None))
+        for asked, announced in ((0, 65535), (65535, None))
     ),
     Difference(
         "before_its_release",
@@ -154,7 +154,7 @@ SCENES = (
         "QoS 2",
         "PUBREC id 1 0x10; PUBCOMP id 1",
         "PUBREC id 1; PUBCOMP id 1",
-        "3.5.2.1: a server may say that nobody has a subscription that matches",
+        "3.5.2.1: a server may say that there is no matching subscription",
     ),
     Difference(
         "receive_maximum_of_the_client",
@@ -300,7 +300,7 @@ SCENES = (
     ),
 )
 
-#: Packets that break a statement: version, ours, theirs, statements. How often an outcome came is told where there are
+#: Packets that break a statement: version, ours, theirs, statements. How often an outcome came is shown where there are
 #: several. A statement such as 3.3.1-4 is [MQTT-3.3.1-4]; without a hyphen it is a section.
 BROKEN: tuple[tuple[int, str, str, tuple[str, ...]], ...] = (
     (4, "closed", "closed ×15, goes on ×60", ("2.2.2-1", "2.2.2-2")),

@@ -27,7 +27,7 @@ def broken() -> Iterator[tuple[Statement, bytes]]:
 
 def outcome(port: int, statement: Statement, octets: bytes) -> str:
     """
-    Send a packet that breaks a statement, in the place where the statement speaks of it.
+    Send a packet that breaks a statement, in the state that the statement is about.
 
     Args:
         port: the broker's.

@@ -58,7 +58,7 @@ class Scene:
 
         Args:
             port: the broker's.
-            version: what the clients speak.
+            version: the version of MQTT of the clients.
 
         Returns:
             What they saw, by step.
@@ -143,7 +143,7 @@ class Client:
         self._play.note(step, came, ended=self.raw.ended, sort=sort)
 
     def quits(self, code: int = 0, **properties: Any) -> None:
-        """Say goodbye, and wait until the broker has taken it."""
+        """Send DISCONNECT, and wait until the broker has processed it."""
         self.raw.send(Disconnect(code, Properties(**properties)))
         self.raw.until_end()
         self.raw.close()
@@ -160,7 +160,7 @@ class Play:
     Args:
         stack: closes the connections.
         port: the broker's.
-        version: what clients speak unless they say otherwise.
+        version: the version of MQTT of clients by default.
         name: of the scene; keeps topics and clients of scenes apart.
     """
 
@@ -186,7 +186,7 @@ class Play:
         return f"{self._prefix}-{name}" if name else ""
 
     def opened(self, version: Version | None = None) -> RawClient:
-        """Open a connection and say nothing."""
+        """Open a connection and send nothing."""
         return self._stack.enter_context(RawClient(self._port, version or self.version))
 
     def client(self, name: str = "c", *, step: str = "", version: Version | None = None, **more: Any) -> Client:

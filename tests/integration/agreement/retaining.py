@@ -131,7 +131,7 @@ def system_topics(play: Play) -> None:
         watcher.raw.send(Subscribe(10, [Subscription(topic, 0)]))
         came = [each for each in watcher.raw.sync() if isinstance(each, Publish) and each.topic == topic]
         shown = []
-        # Every few seconds all of them are told anew, this one too.
+        # Every few seconds all of them are sent again, this one too.
         for each in came[:1]:
             value = re.sub(r"\d+", "N", each.payload.decode())
             shown.append(f"{value if name != 'version' else 'name and N'}{' retained' if each.retain else ''}")

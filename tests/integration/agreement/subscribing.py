@@ -23,7 +23,7 @@ def count(clients: list[Client]) -> list[int]:
 
 @scene()
 def granted(play: Play) -> None:
-    """Each filter is answered in its place."""
+    """The reason codes are in the order of the filters."""
     client = play.client()
     client.subscribe(Subscription("a", 0), Subscription("b/#", 1), Subscription("+/c", 2), Subscription("a", 1))
     client.sees("codes")

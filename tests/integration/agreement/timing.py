@@ -12,13 +12,13 @@ V5 = Version.V5
 
 @scene()
 def keep_alive(play: Play) -> None:
-    """A client that says nothing is cut after one and a half times its keep alive; one that pings is not."""
+    """A client that sends nothing is cut after one and a half times its keep alive; one that pings is not."""
     watcher = play.client("w")
     watcher.subscribe("will")
     watcher.sees("subscribed")
     began = time.monotonic()
     silent = play.client("silent", keep_alive=1, will=Will(play.topic("will"), b"gone"))
-    # Much longer than it pings: a busy machine lets it stand still for a while.
+    # Much longer than it pings: a busy machine suspends it for a while.
     alive = play.client("alive", keep_alive=10)
     alive_until = time.monotonic() + 16
     while not silent.raw.ended and time.monotonic() < began + 60:

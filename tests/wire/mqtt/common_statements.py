@@ -79,7 +79,7 @@ def common(version: int) -> list[Statement]:
         Statement(
             version,
             "3.1.2-2",
-            "another protocol level is told so",
+            "another protocol level is refused with its reason",
             (connect(version),),
             tuple((connect(each), VersionUnsupported) for each in (0, 1, 2, 3, 6, 0x84, 255)),
             opens=True,

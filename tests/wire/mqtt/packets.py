@@ -63,7 +63,7 @@ _BEGIN: dict[str, st.SearchStrategy[Any]] = {
     "authentication_method": TEXTS,
 }
 
-#: What may stand where, besides user properties.
+#: The properties of each packet, besides user properties.
 MEMBERS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "CONNECT": {**_BEGIN, "request_problem_information": _BIT, "request_response_information": _BIT},
     "WILL": {**_MESSAGE, "will_delay": _U32},
@@ -94,12 +94,12 @@ MEMBERS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
-def properties(place: str, version: Version, **always: st.SearchStrategy[Any]) -> st.SearchStrategy[Properties]:
+def properties(position: str, version: Version, **always: st.SearchStrategy[Any]) -> st.SearchStrategy[Properties]:
     """Generate properties that a packet may have."""
     if version is Version.V311:
         return st.just(NO_PROPERTIES)
     user = st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple)
-    optional = {**MEMBERS[place], "user": user}
+    optional = {**MEMBERS[position], "user": user}
     for name in always:
         optional.pop(name, None)
     return st.fixed_dictionaries(always, optional=optional).map(lambda chosen: Properties(**chosen))

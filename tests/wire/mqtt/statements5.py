@@ -117,7 +117,7 @@ def property_rows() -> list[Statement]:
         Statement(
             5,
             "3.8.2.1.2",
-            "a subscription identifier is not 0 and stands once in SUBSCRIBE",
+            "a subscription identifier is not 0 and occurs once in SUBSCRIBE",
             (packet(0x82, b"\x00\x01\x02\x0b\x01", ONE),),
             violations(packet(0x82, b"\x00\x01\x02\x0b\x00", ONE), packet(0x82, b"\x00\x01\x04\x0b\x01\x0b\x02", ONE)),
         ),

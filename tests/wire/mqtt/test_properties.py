@@ -113,10 +113,10 @@ class TableTests(SynchronousTestCase):
             found = read_properties(Cursor("DISCONNECT", octets, 0, len(octets)), "DISCONNECT", "server", 100)
             self.assertEqual(found.server_reference, "s")
 
-    def refusal(self, block: bytes, place: Any, error: type[Exception]) -> Exception:
+    def refusal(self, block: bytes, position: Any, error: type[Exception]) -> Exception:
         """Read a block of properties that is refused."""
         octets = bytes((len(block),)) + block
         found: Exception = self.assertRaises(
-            error, read_properties, Cursor(place, octets, 0, len(octets)), place, "client", 100
+            error, read_properties, Cursor(position, octets, 0, len(octets)), position, "client", 100
         )
         return found
