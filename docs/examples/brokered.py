@@ -18,7 +18,7 @@ from svc.transport import PlainServerEndpoint, parse_address
 GUESTS = parse_matcher("spiffe://prod.example.org/*")
 RULES = Rules(
     [
-        Rule(None, subscribe=["time", "devices/#"]),  # whoever is on this machine may listen
+        Rule(None, subscribe=["time", "devices/#"]),  # any client of this machine may subscribe
         Rule(GUESTS, publish=["devices/+/state"], subscribe=["time"]),
     ]
 )
