@@ -2,8 +2,8 @@
 The post-quantum leaf of a workload: the proof of possession that requests it, request and response, and the leaf
 itself.
 
-Owns the payload of type ``svc-pq-proof+jws``, in which the SVID key and the new ML-DSA key both sign who asks whom,
-when, for which challenge and public key, and the JSON of ``POST /v1/pq-leaf``.
+Owns the payload of type ``svc-pq-proof+jws``, in which the SVID key and the new ML-DSA key both sign the requester, the
+issuer, the time, the challenge and the public key; and the JSON of ``POST /v1/pq-leaf``.
 """
 
 from __future__ import annotations

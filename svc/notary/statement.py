@@ -1,8 +1,8 @@
 """
 The workload statement: its payload, how it is issued and how it is verified.
 
-Owns the payload of format ``svc-statement/1`` and the order of the checks that accept or refuse a statement. Knows
-nothing of HTTP or of where statements are stored; the time is an argument.
+Owns the payload of format ``svc-statement/1`` and the order of the checks that accept or refuse a statement. Does
+not depend on HTTP or on where statements are stored; the time is an argument.
 """
 
 from __future__ import annotations

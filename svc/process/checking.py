@@ -27,7 +27,7 @@ class CheckFailed(SvcError):
     """{what} cannot be used: {why}"""
 
     reason = "check_failed"
-    hint = "make its folder writable for the user of this service, as whom this check has to run; or change {key}"
+    hint = "make its folder writable for the user of this service, and run this check as that user; or change {key}"
 
 
 class SocketServed(CheckFailed):

@@ -359,7 +359,7 @@ class ProxyAnswerTests(SynchronousTestCase):
         ran = curl("--validate=false", "http://api.test/", server=server, secure=False)
         self.assertEqual((ran.status, ran.stdout), (0, server.body))
         self.assertIn("svc: the proxy answered 502 Any Phrase (upstream_unreachable)\n", ran.stderr)
-        self.assertIn("an unverified claim of whoever answered over plain http\n", ran.stderr)
+        self.assertIn("an unverified claim received over plain http\n", ran.stderr)
 
     def test_passed_document_that_is_none(self) -> None:
         """A response that is not exactly a problem document of a proxy passes without a notice."""

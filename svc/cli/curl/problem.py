@@ -154,7 +154,7 @@ def find_problem(result: ExchangeResult, body: bytes) -> Problem | None:
 def claim_remark(result: ExchangeResult) -> str:
     """The remark that names who claims the cause."""
     if result.peer is None:
-        return "that cause is an unverified claim of whoever answered over plain http"
+        return "that cause is an unverified claim received over plain http"
     return f"that cause is an unverified claim of {result.peer.svid.spiffe_id}, the peer that TLS verified"
 
 
