@@ -60,7 +60,7 @@ class Brokers:
         """
         port = free_port()
         lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "set_tcp_nodelay true", "log_type error"]
-        # Started by root, it works as another user unless told so.
+        # Started by root, it changes to another user unless configured otherwise.
         lines += ["connection_messages false", *(["user root"] if os.geteuid() == 0 else [])]
         config = self._write(f"mosquitto-{port}.conf", "\n".join(lines) + "\n")
         return self._start("mosquitto", port, [program("mosquitto"), "-c", str(config)])
@@ -71,7 +71,7 @@ class Brokers:
 
         Args:
             environments: where environments are kept, one for each package.
-            say: tells a person what happens.
+            say: prints progress.
 
         Returns:
             The device, or None where the package cannot be installed.

@@ -2,7 +2,7 @@
 The configuration files of everything that is measured, as values and text.
 
 All of them do the same work: terminate mutual TLS 1.3 with the same SVID and without tickets, put
-``X-Forwarded-Client-Cert`` into each request, and pool connections to nginx. Knows no processes.
+``X-Forwarded-Client-Cert`` into each request, and pool connections to nginx. Independent of processes.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def proxy(ground: Ground, levels: dict[str, int], outbound: int, admin: int, met
         ground: what all share.
         levels: the inbound ports by level.
         outbound: the outbound port.
-        admin: the port that tells readiness.
+        admin: the port of the readiness page.
         metrics: the port of the metrics.
 
     Returns:

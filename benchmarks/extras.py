@@ -24,7 +24,7 @@ def start(stage: Stage, folder: Path, say: Callable[[str], None]) -> list[Device
     Args:
         stage: starts processes.
         folder: where environments are kept, one for each package.
-        say: tells a person what happens.
+        say: prints progress.
 
     Returns:
         The devices that could be started.
@@ -47,7 +47,7 @@ def environment(package: str, folder: Path, say: Callable[[str], None]) -> Path 
     Args:
         package: its name.
         folder: where the environment is kept.
-        say: tells a person what happens.
+        say: prints progress.
 
     Returns:
         Its interpreter, or None where the package cannot be installed.

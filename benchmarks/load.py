@@ -1,7 +1,7 @@
 """
 The load generator: built from ``load.c`` once, run for each measurement.
 
-Owns its command line and its results. Knows nothing of what is behind the port.
+Owns its command line and its results. Independent of the server behind the port.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Load:
         seconds: how long is counted.
         warm: seconds before that.
         mode: ``requests`` on connections that stay open, ``connects`` with a new connection for each.
-        tls: whether the clients speak TLS.
+        tls: whether the clients use TLS.
     """
 
     path: str

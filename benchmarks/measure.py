@@ -57,7 +57,7 @@ class Measurement:
         stage: starts the devices.
         load: the load generator.
         extent: how long it takes.
-        say: tells a person how far it is.
+        say: prints progress.
         extras: starts more devices that are measured with small requests only.
     """
 
@@ -210,7 +210,7 @@ class Measurement:
 
 def resident(pid: int) -> int:
     """
-    Tell how much of a process is in memory.
+    The memory of a process.
 
     Args:
         pid: the process.

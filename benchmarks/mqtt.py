@@ -55,7 +55,7 @@ class MqttMeasurement:
         brokers: starts the brokers.
         load: the load generator.
         extent: how long it takes.
-        say: tells a person how far it is.
+        say: prints progress.
         environments: where that of amqtt is kept; None leaves amqtt out.
     """
 

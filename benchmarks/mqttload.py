@@ -1,7 +1,7 @@
 """
 The load generator for brokers: built from ``mqttload.c`` once, run for each measurement.
 
-Owns its command line and its results. Knows nothing of which broker is behind the port.
+Owns its command line and its results. Independent of the broker behind the port.
 """
 
 from __future__ import annotations

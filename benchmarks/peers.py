@@ -1,7 +1,7 @@
 """
 Everything that is measured, on one machine: an authority, an application, our proxy, and its peers.
 
-Owns their processes; :mod:`benchmarks.configurations` says what they do. Knows nothing of loads and figures.
+Owns their processes; :mod:`benchmarks.configurations` says what they do. Independent of loads and figures.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Device:
         name: as the table calls it.
         port: where it listens, on 127.0.0.1.
         pid: whose CPU time and memory count.
-        tls: whether its clients speak TLS.
+        tls: whether its clients use TLS.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Stage:
     The processes of one run, in one folder.
 
     Args:
-        folder: where everything lies; its path is short, since it holds Unix sockets.
+        folder: for all its files; its path is short, since it holds Unix sockets.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -128,7 +128,7 @@ class Stage:
         self._start("authority", command, lambda: answers_unix(socket) and answers_unix(pq_socket))
 
     def _export(self) -> None:
-        """Take an SVID and the bundle as PEM files, for everything that does not speak the Workload API."""
+        """Take an SVID and the bundle as PEM files, for programs without the Workload API."""
         folder = self.credentials
         folder.mkdir(mode=0o700)
         chain, key, roots = folder / "chain.pem", folder / "key.pem", folder / "roots.pem"

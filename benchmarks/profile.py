@@ -3,7 +3,7 @@ Where the CPU time of a request goes: by part (kernel, OpenSSL, llhttp, interpre
 
 The parts come from samples of ``perf`` where it is installed and allowed, else the kernel's share comes from the clocks
 of the process. The functions come from cProfile in a second process: counts are exact, shares are rough, since the
-profiler costs most where functions are small. Knows the command lines of these tools and no configuration.
+profiler costs most where functions are small. Uses the command lines of these tools and no configuration.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Profile:
         stage: starts the proxy.
         load: the load generator.
         folder: where results of the tools are written.
-        say: tells a person how far it is.
+        say: prints progress.
     """
 
     def __init__(self, stage: Stage, load: LoadGenerator, folder: Path, say: Callable[[str], None]) -> None:

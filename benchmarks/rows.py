@@ -18,7 +18,7 @@ class Row:
 
     Args:
         metric: what was measured.
-        peer: whose figure ours stands against; ``budget`` for a figure that was set.
+        peer: whose figure ours is compared with; ``budget`` for a figure that was set.
         ours: our figure, a median.
         theirs: the other one.
         unit: of both.
@@ -60,7 +60,7 @@ def less_is_better(
 
     Args:
         metric: what was measured.
-        peer: whose figures ours stand against.
+        peer: whose figures ours are compared with.
         ours: our figures, one of each round.
         theirs: the others.
         unit: of both.
@@ -81,7 +81,7 @@ def more_is_better(
 
     Args:
         metric: what was measured.
-        peer: whose figures ours stand against.
+        peer: whose figures ours are compared with.
         ours: our figures, one of each round.
         theirs: the others.
         unit: of both.

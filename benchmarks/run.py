@@ -80,7 +80,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke run: every row in 25 seconds, rough figures")
     parser.add_argument("--mqtt", action="store_true", help="the rows of the MQTT broker only, in about a minute")
     parser.add_argument("--all", action="store_true", help="also aiohttp, mitmproxy and amqtt, from PyPI")
-    parser.add_argument("--profile", action="store_true", help="tell where the time of a request goes, nothing else")
+    parser.add_argument("--profile", action="store_true", help="show where the time of a request goes, nothing else")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows and the surroundings to a file")
     return parser.parse_args(arguments)
 

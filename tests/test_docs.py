@@ -75,7 +75,7 @@ class GeneratedTests(SynchronousTestCase):
     def test_a_part_without_a_generator_is_an_error(self) -> None:
         """A page cannot hold a part that is never refreshed, and no part can lose one of its comments."""
         for text, words in (
-            ("<!-- generated: x -->\n<!-- end: x -->\n", "nobody makes"),
+            ("<!-- generated: x -->\n<!-- end: x -->\n", "no generator"),
             ("<!-- generated: x -->\n", "no end"),
             ("<!-- end: x -->\n", "no beginning"),
             ("<!-- generated: x -->\n<!-- end: y -->\n", "no end"),

@@ -67,7 +67,7 @@ def keys(model: type[BaseModel]) -> str:
 
 def description(model: type[BaseModel], name: str) -> str:
     """
-    Find what a key means.
+    The description of a key.
 
     Args:
         model: the mapping.

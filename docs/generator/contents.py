@@ -11,7 +11,7 @@ from docs.generator.reasons import reasons
 
 def makers() -> dict[str, Maker]:
     """
-    List everything that can stand in a page.
+    List everything that a page can contain.
 
     Returns:
         What makes each part, by its name.
@@ -59,7 +59,7 @@ def wanted() -> dict[Path, str]:
         Each file with a generated part, as it should be.
 
     Raises:
-        PageBroken: a part is made that stands on no page, or stands there and is not made.
+        PageBroken: a generated part is on no page, or a page names a part that is not generated.
     """
     known, used = makers(), set[str]()
     found = {path: make() for path, make in files().items()}

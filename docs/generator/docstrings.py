@@ -11,7 +11,7 @@ from functools import cache
 @cache
 def attribute_docstrings(of: type) -> dict[str, str]:
     """
-    Read the strings that stand below the attributes of a class.
+    Read the strings below the attributes of a class.
 
     Args:
         of: the class; what it inherits is read as well.

@@ -47,7 +47,7 @@ def names(package: str) -> str:
         package: its name.
 
     Returns:
-        Its purpose and its names; errors stand in a table of their own, with their reasons.
+        Its purpose and its names; errors are in a table of their own, with their reasons.
     """
     found = public(package)
     things = [(f"`{name}`", summary(name, thing)) for name, thing in found if not _is_error(thing)]
@@ -83,7 +83,7 @@ def summary(name: str, thing: object) -> str:
 
     Args:
         name: the name.
-        thing: what it stands for.
+        thing: its value.
 
     Returns:
         The first paragraph of its docstring; a value that has none is shown.

@@ -138,7 +138,7 @@ def lifetimes() -> str:
 
 def agreement() -> str:
     """
-    Write which key agreement groups are spoken.
+    Write the supported key agreement groups.
 
     Returns:
         One line for each policy.

@@ -16,7 +16,7 @@ _PART = re.compile(
 
 
 class PageBroken(Exception):
-    """A page names a part that nobody makes, or a part that is made stands on no page."""
+    """A page names a part without a generator, or a generated part is on no page."""
 
 
 #: Makes the text of a part, lines with a line feed at the end.
@@ -48,7 +48,7 @@ def filled(text: str, makers: Mapping[str, Maker]) -> str:
         The page as it should be.
 
     Raises:
-        PageBroken: the page has a part that nobody makes, or a comment without its counterpart.
+        PageBroken: the page has a part without a generator, or a comment without its counterpart.
     """
     names = part_names(text)
     if len(names) * 2 != len(re.findall(r"<!-- (?:generated|end): ", text)):
@@ -57,7 +57,7 @@ def filled(text: str, makers: Mapping[str, Maker]) -> str:
     def made(match: re.Match[str]) -> str:
         maker = makers.get(match["name"])
         if maker is None:
-            raise PageBroken(f"nobody makes the part {match['name']!r}")
+            raise PageBroken(f"there is no generator of the part {match['name']!r}")
         return f"{match['open']}{maker()}{match['close']}"
 
     return _PART.sub(made, text)
