@@ -12,8 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.keyfile import KeyFile
 from svc.cli.curl.evidence import save_evidence
 from svc.folders import make_folder, sync_folder
-from svc.store.damage import set_aside
-from svc.store.schema import open_database, plain_connect, prepare_file, prepare_folder
+from svc.sqlite.database import DatabaseFile, plain_connect, prepare_file
+from svc.sqlite.quarantine import quarantine
+from svc.store.interface import SilentStoreObserver
+from svc.store.schema import NOTARY
 from svc.workload.files import write_atomically
 from tests.workload.messages import NOW
 
@@ -119,9 +121,10 @@ class UseTests(FolderCase):
             connection.set_trace_callback(lambda text: self.calls.append(("sql", text[:5])))
             return connection
 
-        prepare_folder(path)
-        prepare_file(path)
-        open_database(path, connect).close()
+        file = DatabaseFile(path, NOTARY, reserve_size=0, connect=connect)
+        file.lock()
+        file.open(SilentStoreObserver(), lambda: NOW).close()
+        file.close()
         before = self.calls[: self.calls.index(("sql", "BEGIN"))]
         self.assertEqual(
             [each for each in before if each[0] != "sql"],
@@ -152,7 +155,7 @@ class UseTests(FolderCase):
         """Replaced files, quarantined files and evidence are durable under their new names."""
         write_atomically(self.path("bundle.json"), b"{}")
         Path(self.path("notary.db")).write_bytes(b"x")
-        set_aside(self.path("notary.db"), NOW)
+        quarantine(self.path("notary.db"), NOW)
         self.assertEqual(self.calls, [("fsync", ".")] * 2)
 
     def test_evidence(self) -> None:

@@ -17,7 +17,8 @@ from svc.proxy.eviction import MOST_SHARES
 from svc.proxy.record_budget import MAX_CLIENTS
 from svc.settings import MAX_FILE as MAX_CONFIGURATION
 from svc.settings import format_duration, format_size
-from svc.store.threaded import COMMIT_SECONDS, QUEUE_LIMIT
+from svc.sqlite.threads import COMMIT_SECONDS
+from svc.store.threaded import QUEUE_LIMIT
 from svc.strictjson import MAX_DEPTH, MAX_NODES
 from svc.telemetry.log_writer import MAX_WAITING
 from svc.telemetry.records import MAX_RECORD

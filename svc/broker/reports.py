@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
@@ -18,8 +18,6 @@ from svc.broker.access import Principal
 from svc.broker.hub import Hub
 from svc.broker.statistics import ACTIONS, DROPS
 from svc.errors import SvcError
-from svc.store.errors import StoreError
-from svc.store.interface import Entity, Operation
 from svc.telemetry.connections import ConnectionLog, log_suppressed
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -153,7 +151,7 @@ class BrokerStoreReports:
         self.accepting = False
         emit(self.log, Event.BROKER_STORE_CLOSED, attributes={"path": self._path})
 
-    def accepting_changed(self, trouble: StoreError | None) -> None:
+    def accepting_changed(self, trouble: SvcError | None) -> None:
         """Log and show whether changes that create state are accepted."""
         self.accepting = trouble is None
         if trouble is not None:
@@ -182,9 +180,7 @@ class BrokerStoreReports:
         }
         emit(self.log, Event.BROKER_STORE_LEFT_BEHIND, attributes=attributes)
 
-    # svc.store.interface.StoreObserver
-
-    def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
+    def db_error(self, op: Literal["put", "init", "close"], detail: str = "") -> None:
         """Count an error of the database; log it at the 1st, 2nd, 4th, 8th … time."""
         self.errors[op] += 1
         # The detail contains the free octets, which differ each time.
@@ -201,9 +197,6 @@ class BrokerStoreReports:
         self.groups += 1
         self.operations += count
         self.seconds += seconds
-
-    def writable_changed(self, writable: bool, trouble: str = "") -> None:
-        """Do nothing: see :meth:`accepting_changed`."""
 
     def damaged(self, path: str) -> None:
         """Log that the database is damaged."""

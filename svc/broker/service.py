@@ -27,7 +27,7 @@ from svc.broker.config import ANONYMOUS, BrokerLimitSettings, BrokerListenerSett
 from svc.broker.connection import ConnectionLimits
 from svc.broker.hub import HubLimits
 from svc.broker.journal import RecoveredState
-from svc.broker.persistence.errors import PersistenceStuck
+from svc.broker.persistence.errors import JournalStuck
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.broker.reports import BrokerMetrics, BrokerReports, BrokerStoreReports
@@ -41,7 +41,7 @@ from svc.process.lifecycle import freeze_gc, pause_gc, stop_if_running, stop_in_
 from svc.process.listening import ListenFailed
 from svc.process.metrics import metrics_root
 from svc.process.pages import HttpService
-from svc.store.errors import StoreError
+from svc.sqlite.errors import DatabaseError
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
@@ -236,7 +236,7 @@ class BrokerService(Service):
             return
         try:
             await journal.close()
-        except StoreError:
+        except DatabaseError:
             # The journal has logged it. Nothing that was acknowledged is lost, but the stop was not in order.
             self._fatal()
         else:
@@ -352,7 +352,7 @@ class BrokerService(Service):
     def _start_failed(self, failure: Failure) -> None:
         error = failure.value
         if not self.running:
-            if isinstance(error, PersistenceStuck):
+            if isinstance(error, JournalStuck):
                 self._fatal()
             return
         if isinstance(error, SvcError):

@@ -55,15 +55,9 @@ class Options(ProcessOptions):
 
 
 def _check_database(path: str) -> None:
-    from svc.broker.persistence.errors import in_our_words
-    from svc.broker.persistence.opening import RESERVE_SIZE
-    from svc.store.checking import check_file
-    from svc.store.errors import StoreError
+    from svc.broker.persistence.opening import check_file
 
-    try:
-        check_file(path, RESERVE_SIZE)
-    except StoreError as error:
-        raise in_our_words(error) from error
+    check_file(path)
 
 
 def makeService(options: Options) -> IService:

@@ -20,7 +20,8 @@ from svc.notary.pqleaf import PqLeaf
 from svc.policy import Denied
 from svc.proxy.config import ProxySettings
 from svc.proxy.http.summary import ExchangeSummary
-from svc.store.interface import Entity, Operation
+from svc.sqlite.kind import Operation
+from svc.store.interface import Entity
 from svc.telemetry.connections import (
     ConnectionLog,
     HandshakeError,

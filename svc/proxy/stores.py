@@ -15,8 +15,9 @@ from svc.store.errors import DriverMissing
 from svc.store.postgresql.address import DatabaseAddress
 
 if TYPE_CHECKING:
+    from svc.sqlite.threads import ThreadReactor
     from svc.store.interface import StoreObserver
-    from svc.store.threaded import StoreReactor, ThreadedStore
+    from svc.store.threaded import ThreadedStore
 
 _DRIVER = "psycopg"
 
@@ -68,13 +69,12 @@ def check_store(notary: NotarySettings) -> None:
         notary: its configuration.
 
     Raises:
-        StoreError: it cannot.
+        SvcError: it cannot.
     """
     if notary.database is None:
-        from svc.store.checking import check_file
-        from svc.store.sqlite import RESERVE_SIZE
+        from svc.store.sqlite import check_file
 
-        check_file(notary.path, RESERVE_SIZE)
+        check_file(notary.path)
         return
     check_driver(notary)
     from svc.store.postgresql.store import check_database
@@ -83,7 +83,7 @@ def check_store(notary: NotarySettings) -> None:
 
 
 def make_store(
-    notary: NotarySettings, reactor: StoreReactor, observer: StoreObserver, *, opened: bool = True
+    notary: NotarySettings, reactor: ThreadReactor, observer: StoreObserver, *, opened: bool = True
 ) -> ThreadedStore:
     """
     Make the store; nothing is opened yet.

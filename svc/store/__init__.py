@@ -1,7 +1,7 @@
 """
-The notary's database: what was issued, kept durably and found again.
+The notary's database: what was issued, stored durably and found again.
 
-``interface`` says what a store is, ``records`` what goes in and comes out, ``errors`` what can go wrong. ``sqlite`` is
-the embedded store, ``postgresql`` the one on a server for replicas that share one notary; both stand on ``threaded``.
-``retention`` is the service that forgets what is old.
+``interface`` defines a store, ``records`` what is stored, ``errors`` what can go wrong. ``sqlite`` is the embedded
+store, ``postgresql`` the one for replicas that share a notary on a server; ``threaded`` is what both do around their
+database, ``backend`` what it needs of the database. ``retention`` is the service that prunes old records.
 """

@@ -1,8 +1,8 @@
 """
-What goes into a store and comes out of it.
+What is put into a store and returned by it.
 
-Owns the shapes of the stored records; must not know how they are kept, nor what their payloads mean beyond the one
-member by which a receipt names its statement.
+Does not know how records are stored, nor what their payloads mean beyond the one member by which a receipt names its
+statement.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ class SerializableEnvelope(Protocol):
     """A signature envelope that can be written as JSON."""
 
     def serialize(self) -> bytes:
-        """
-        Write the envelope.
-
-        Returns:
-            The JSON octets that are served.
-        """
+        """The JSON octets that are served."""
 
 
 class StatementRecord(Protocol):

@@ -1,8 +1,8 @@
 """
-The service that lets a store forget.
+The service that prunes old records.
 
-Owns when; the store knows how. What is forgotten is gone, so nothing is forgotten by a clock that may be wrong: only by
-one that has run evenly for a while.
+What is deleted is gone, so nothing is deleted by a clock that may be wrong: only by one that has run evenly for a
+while.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
 
 INTERVAL: Final = 600.0
-#: A clock that goes on its own by more than this between two looks was set; slow corrections stay far below.
+#: A clock that differs by more than this between two checks was set; slow corrections stay far below.
 _EVEN: Final = 2.0
-#: For so long a clock must have run evenly, from the start on too: clocks are set soon after the start of a machine.
+#: A clock must have run evenly for so long, after the start too: clocks are set soon after the start of a machine.
 _SETTLE: Final = 3600.0
 #: A clock that was set forward must have run evenly for as long as it was set, but no longer than this.
 _MOST: Final = 86400.0
@@ -31,21 +31,21 @@ _MOST: Final = 86400.0
 
 class RetentionService(Service):
     """
-    Prunes a store from time to time, while the clock can be believed.
+    Prunes a store at intervals, while the clock is reliable.
 
     Records are kept for up to an hour longer than the retention after a start, or a tenth of the retention where that
     is less, and for up to a day longer after the clock was set forward.
 
     Args:
-        store: what forgets.
+        store: the store.
         retention: seconds for which a record is kept.
         clock: measures the interval.
-        now: the current time, from which ages are reckoned.
-        interval: seconds between two prunings.
-        pruned: called with the number of forgotten records when there are any.
+        now: returns the current time.
+        interval: seconds between two runs.
+        pruned: called with the number of deleted records when there are any.
 
     Attributes:
-        last_error: why the last pruning failed, or None; the store has told its observer.
+        last_error: why the last pruning failed, or None; the store has reported it to its observer.
     """
 
     def __init__(
@@ -66,43 +66,37 @@ class RetentionService(Service):
         self._settle = min(_SETTLE, retention / 10)
         self._seconds = clock.seconds
         self._ahead: float | None = None
-        self._believed_from = 0.0
+        self._reliable_from = 0.0
         self._pruned = pruned
         self._loop = LoopingCall(self._prune)
         self._loop.clock = clock
-        self._over: Deferred[LoopingCall] = succeed(self._loop)
+        self._ended: Deferred[LoopingCall] = succeed(self._loop)
 
     def startService(self) -> None:
-        """Look at the clock now, and prune from time to time."""
         super().startService()
         self._ahead = None
-        self._over = self._loop.start(self._interval, now=True)
+        self._ended = self._loop.start(self._interval, now=True)
 
     def stopService(self) -> Deferred[LoopingCall]:
-        """
-        Prune no more.
-
-        Returns:
-            Fires when a pruning that runs is over.
-        """
+        """Stop; fires when a pruning that runs has ended."""
         super().stopService()
         if self._loop.running:
             self._loop.stop()
-        return self._over
+        return self._ended
 
     def _prune(self) -> Deferred[None]:
         now, seconds = self._now().timestamp(), self._seconds()
-        self._judge_clock(now - seconds, seconds)
-        if seconds < self._believed_from:
+        self._check_clock(now - seconds, seconds)
+        if seconds < self._reliable_from:
             return succeed(None)
         return self._store.prune(int(now - self._retention)).addCallbacks(self._succeeded, self._failed)
 
-    def _judge_clock(self, ahead: float, seconds: float) -> None:
+    def _check_clock(self, ahead: float, seconds: float) -> None:
         before, self._ahead = self._ahead, ahead
         if before is None:
-            self._believed_from = seconds + self._settle
+            self._reliable_from = seconds + self._settle
         elif abs(ahead - before) > _EVEN:
-            self._believed_from = seconds + max(self._settle, min(ahead - before, _MOST))
+            self._reliable_from = seconds + max(self._settle, min(ahead - before, _MOST))
 
     def _succeeded(self, count: int) -> None:
         self.last_error = None

@@ -1,28 +1,19 @@
-"""
-What a store's threads hand to each other: rows to be written, and what came of them.
-
-Knows no database.
-"""
+"""The rows that are written and read; both databases have the same columns for a receipt, in the same order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from svc.store.errors import StoreError
-from svc.store.interface import Entity
+from svc.store.compact import expand, read_cuts
 from svc.store.records import StoredReceipt
 
 
 @dataclass(frozen=True)
 class StatementRow:
-    """
-    A statement as it is written.
-
-    Args:
-        id: its id.
-        expires: NumericDate.
-        envelope: its JSON octets.
-    """
+    """A statement as it is written; ``expires`` is a NumericDate, ``envelope`` its JSON octets."""
 
     id: str
     expires: int
@@ -32,31 +23,26 @@ class StatementRow:
 Row = StatementRow | StoredReceipt
 
 
-@dataclass
-class Outcome:
+def disclosures_text(receipt: StoredReceipt) -> str | None:
+    """The column of the disclosures, JSON."""
+    return None if receipt.disclosures is None else json.dumps(receipt.disclosures, separators=(",", ":"))
+
+
+def receipt_from(row: Sequence[Any] | None, chain_of: Callable[[Any], Sequence[bytes]]) -> StoredReceipt | None:
     """
-    What came of some work.
+    Build a receipt from its row, or return None for none.
 
     Args:
-        results: for each record None, or why it is not stored.
-        errors: the entities whose operation the database refused.
-        seconds: how long it took.
-        detail: what the database said, for people.
-        undecided: whether the database went away before it said what came of the group; there are no results then.
+        row: id, level, client, server, nonce, jti, issued_at, outcome, statement_id, what ``chain_of`` takes, cuts,
+            skeleton, payload, disclosures.
+        chain_of: returns the certificates of the envelope, DER.
     """
-
-    results: list[StoreError | None] = field(default_factory=list)
-    errors: list[Entity] = field(default_factory=list)
-    seconds: float = 0.0
-    detail: str = ""
-    undecided: bool = False
-
-
-class Refused(Exception):
-    """An error of the database, with the entity it hit and what it said to people."""
-
-    def __init__(self, entity: Entity, error: Exception, detail: str = "") -> None:
-        super().__init__(entity, error, detail)
-        self.detail = detail
-        self.entity: Entity = entity
-        self.error = error
+    if row is None:
+        return None
+    statement_id, certificates, cuts, skeleton, payload, disclosures = row[8:]
+    envelope = None
+    if skeleton is not None and cuts is not None and certificates is not None:
+        envelope = expand(skeleton, read_cuts(cuts), chain_of(certificates), payload)
+    salts = None if disclosures is None else json.loads(disclosures)
+    columns: Any = (*row[:8], envelope, payload, salts, statement_id)
+    return StoredReceipt(*columns)

@@ -1,8 +1,9 @@
 """
-The reactor's side of a store whose work is done in two threads.
+A notary store whose database works in two threads: one commits records in groups, the other reads.
 
-Owns the two lanes, the bound on what may wait and the way back to the reactor: results of a group arrive there in one
-call. What is written and read, and in which database, is the business of a subclass.
+Owns the bound on what may wait, late commits, recovery, and the order of calls back on the reactor's thread: all of a
+group are made at once, and the state of the store changes before its records are answered. A subclass opens the
+database.
 """
 
 from __future__ import annotations
@@ -10,67 +11,93 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
-from svc.store.ending import BoundedEnd
+from svc.errors import SvcError
+from svc.sqlite.kind import Operation
+from svc.sqlite.threads import COMMIT_SECONDS, GROUP_LIMIT, BoundedClose, JobThread, StartThread, ThreadReactor
+from svc.store.backend import RecordReader, RecordWriter, Refused
 from svc.store.errors import StoreBusy, StoreClosed, StoreError, StoreLate, StoreStuck
-from svc.store.interface import Entity, INotaryStore, Operation, SilentStoreObserver, StoreObserver
-from svc.store.lanes import Lane, ThreadLane
-from svc.store.loops import Get, Prune, Put, Reading, ReadLoop, Recover, Settlement, WriteJob, WriteLoop, Writing
+from svc.store.interface import Entity, INotaryStore, SilentStoreObserver, StoreObserver
 from svc.store.records import StatementRecord, StoredReceipt
 from svc.store.rows import Row, StatementRow
 
-#: Records, and readings, that may wait; a record of a signed exchange is about 10 KB.
+#: Records, and reads, that may wait; a record of a signed exchange is about 10 KB.
 QUEUE_LIMIT: Final = 1024
 RETRY_SECONDS: Final = 1.0
-#: How long what was handed over may wait for its commit before it counts as late, and an end for its database.
-COMMIT_SECONDS: Final = 10.0
 
 T = TypeVar("T")
+#: Made on the reactor's thread.
+Call = Callable[[], object]
 
 
-class StoreReactor(IReactorFromThreads, IReactorTime):
-    """Takes calls from threads and measures times."""
+@dataclass(eq=False)
+class _Put:
+    """A record to be stored; ``answered``, set on the reactor's thread, means that nobody waits for it any more."""
+
+    row: Row
+    done: Deferred[None]
+    answered: bool = False
 
 
-class LaneMaker(Protocol):
-    """Starts lanes."""
+@dataclass(eq=False)
+class _Prune:
+    """Old records to be deleted, one slice in each group."""
 
-    def __call__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> Lane[Any]:
-        """Start a lane that gives groups of jobs to ``work`` and calls ``finish`` after the last."""
+    before: int
+    done: Deferred[int]
+    deleted: int = 0
+
+
+class _Recover:
+    """An attempt to become writable again."""
+
+
+@dataclass(eq=False)
+class _Read:
+    """Something to be read; ``entity`` is what it is, should the database refuse."""
+
+    read: Callable[[RecordReader], Any]
+    entity: Entity
+    done: Deferred[Any]
 
 
 @implementer(INotaryStore)
 class ThreadedStore(ABC):
     """
-    Keeps statements and receipts; a subclass opens the database.
+    Stores statements and receipts.
 
     Args:
-        reactor: takes results from the threads and runs the retry timer.
-        observer: told of errors, commits and changes of :attr:`writable`.
-        queue_limit: records that may wait to be written, and readings that may wait, before StoreBusy.
+        reactor: makes calls for the threads and runs the timers.
+        observer: receives reports of errors, commits and changes of :attr:`writable`.
+        queue_limit: records that may wait to be written, and reads that may wait, before StoreBusy.
         retry_interval: seconds between attempts to become writable again.
         commit_timeout: seconds that a record may wait for its commit before StoreLate, and closing may take before
             StoreStuck.
-        lanes: starts the threads.
+        start_thread: starts the threads.
     """
 
-    #: What a reading raises where the database refuses.
-    refusals: tuple[type[Exception], ...] = ()
+    #: What a read raises where the database refuses.
+    read_errors: tuple[type[Exception], ...] = ()
+
+    _writer: RecordWriter
+    _reader: RecordReader
 
     def __init__(
         self,
         *,
-        reactor: StoreReactor,
+        reactor: ThreadReactor,
         observer: StoreObserver | None = None,
         queue_limit: int = QUEUE_LIMIT,
         retry_interval: float = RETRY_SECONDS,
         commit_timeout: float = COMMIT_SECONDS,
-        lanes: LaneMaker = ThreadLane,
+        start_thread: StartThread = JobThread,
     ) -> None:
         self.writable = False
         self.trouble = ""
@@ -78,355 +105,328 @@ class ThreadedStore(ABC):
         self._observer = observer if observer is not None else SilentStoreObserver()
         self._queue_limit = queue_limit
         self._retry_interval = retry_interval
-        self._retries = 0
         self._commit_timeout = commit_timeout
-        self._pending: deque[tuple[float, Put]] = deque()
-        self._lateness: IDelayedCall | None = None
-        self._make_lane = lanes
+        self._start_thread = start_thread
+        self._write_thread: JobThread[_Put | _Prune | _Recover] | None = None
+        self._read_thread: JobThread[_Read] | None = None
+        self._threads = 0
         self._waiting_writes = 0
         self._waiting_reads = 0
+        self._retries = 0
         self._retry: IDelayedCall | None = None
-        self._write_lane: Lane[WriteJob] | None = None
-        self._read_lane: Lane[Get] | None = None
-        self._lanes_open = 0
-        self._ending = BoundedEnd(reactor, commit_timeout, self._stuck)
+        self._deadlines: deque[tuple[float, _Put]] = deque()
+        self._late_timer: IDelayedCall | None = None
+        self._closing = BoundedClose(reactor, commit_timeout, self._stuck)
+        # Used on the writer's thread alone.
+        self._pruning: list[_Prune] = []
+        self._undecided: list[_Put] = []
 
-    def _start_writing(self, loop: WriteLoop) -> Lane[WriteJob]:
-        """Start the writer's thread."""
-        return self._make_lane("svc-store-writer", loop.work, loop.finish)
+    @abstractmethod
+    def _open(self) -> tuple[RecordWriter, RecordReader]:
+        """Open the database; raises SvcError."""
+
+    @abstractmethod
+    def _unavailable(self, error: Exception) -> StoreError:
+        """The error for callers in place of what the database raised; called on both threads."""
+
+    def _start_writer(self) -> JobThread[_Put | _Prune | _Recover]:
+        return self._start_thread("svc-store-writer", self._write, self._close_writer)
 
     def _retry_delay(self, attempt: int) -> float:
         """Seconds until the next attempt to become writable again; the first is number 0."""
         return self._retry_interval
 
-    @abstractmethod
-    def _open(self) -> tuple[Writing, Reading]:
-        """Open the database; raises StoreError."""
-
-    @abstractmethod
-    def _unavailable(self, error: Exception) -> StoreError:
-        """Name what the database refused."""
-
     def init(self) -> None:
-        """
-        Open the database; see :meth:`INotaryStore.init`.
-
-        Raises:
-            StoreError: the subclass names what is wrong and what to do.
-        """
         try:
-            writer, reader = self._open()
-        except (StoreError, OSError) as error:
+            writer, self._reader = self._open()
+        except (SvcError, OSError) as error:
             self._observer.db_error("init", "db", str(error))
             raise
-        writing = WriteLoop(writer, self._unavailable, self, self._deliver)
-        reading = ReadLoop(reader, self.refusals, self._unavailable, self, self._deliver)
-        self._lanes_open = 2
-        self._write_lane = self._start_writing(writing)
-        writing.attach(self._write_lane)
-        self._read_lane = self._make_lane("svc-store-reader", reading.work, reading.finish)
+        self._writer = writer
+        self._threads = 2
+        self._write_thread = self._start_writer()
+        self._read_thread = self._start_thread("svc-store-reader", self._read, self._close_reader)
         if writer.degraded:
-            # Nobody would hear of it otherwise: it was not writable before either.
+            # It was not writable before either, so that no change would be reported.
             self._observer.writable_changed(False, writer.trouble)
-        self.show_writable(not writer.degraded, writer.trouble)
+        self._set_writable(not writer.degraded, writer.trouble)
 
     def put_statement(self, statement: StatementRecord) -> Deferred[None]:
-        """
-        Store a statement; see :meth:`INotaryStore.put_statement`.
-
-        Args:
-            statement: the statement.
-
-        Returns:
-            Fires after the durable commit.
-        """
         expires = int(statement.expires.timestamp())
         return self._put(StatementRow(statement.id, expires, statement.envelope.serialize()))
 
     def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
-        """
-        Store a record of an exchange; see :meth:`INotaryStore.put_receipt`.
-
-        Args:
-            receipt: the record.
-
-        Returns:
-            Fires after the durable commit.
-        """
         return self._put(receipt)
 
     def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
-        """
-        Find a statement; see :meth:`INotaryStore.get_statement`.
-
-        Args:
-            statement_id: its id.
-
-        Returns:
-            Its envelope, or None.
-        """
-        return self._get(lambda reader: reader.statement(statement_id), "workload_statement")
+        return self._get(lambda reader: reader.get_statement(statement_id), "workload_statement")
 
     def get_receipt(self, receipt_id: str) -> Deferred[StoredReceipt | None]:
-        """
-        Find a record by its id; see :meth:`INotaryStore.get_receipt`.
-
-        Args:
-            receipt_id: the id.
-
-        Returns:
-            The record, or None.
-        """
-        return self._get(lambda reader: reader.receipt(receipt_id), "receipt")
+        return self._get(lambda reader: reader.get_receipt(receipt_id))
 
     def get_by_request(self, client: str, key: str) -> Deferred[StoredReceipt | None]:
-        """
-        Find a record by nonce or ``jti``; see :meth:`INotaryStore.get_by_request`.
-
-        Args:
-            client: whose records are looked at.
-            key: the nonce or ``jti``.
-
-        Returns:
-            The record, or None.
-        """
-        return self._get(lambda reader: reader.by_request(client, key), "receipt")
+        return self._get(lambda reader: reader.get_by_request(client, key))
 
     def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
-        """
-        Say whether a client's nonce is stored; see :meth:`INotaryStore.nonce_known`.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            True or False.
-        """
-        return self._get(lambda reader: reader.nonce_known(client, nonce), "receipt")
+        return self._get(lambda reader: reader.nonce_known(client, nonce))
 
     def reserve(self, client: str, nonce: str) -> Deferred[bool]:
-        """
-        Keep a nonce for an exchange that begins; see :meth:`INotaryStore.reserve`.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            True where it was free.
-        """
-        return self._get(lambda reader: reader.reserve(client, nonce), "receipt")
+        return self._get(lambda reader: reader.reserve(client, nonce))
 
     def give_back(self, client: str, nonce: str) -> Deferred[None]:
-        """
-        Give a nonce back; see :meth:`INotaryStore.give_back`.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            Fires when it is given back.
-        """
-        return self._get(lambda reader: reader.give_back(client, nonce), "receipt")
+        return self._get(lambda reader: reader.give_back(client, nonce))
 
     def reserved(self, client: str, nonce: str) -> Deferred[bool]:
-        """
-        Say whether an exchange with this nonce runs elsewhere; see :meth:`INotaryStore.reserved`.
-
-        Args:
-            client: whose.
-            nonce: which.
-
-        Returns:
-            True or False.
-        """
-        return self._get(lambda reader: reader.reserved(client, nonce), "receipt")
+        return self._get(lambda reader: reader.reserved(client, nonce))
 
     def prune(self, before: int) -> Deferred[int]:
-        """
-        Forget what is old; see :meth:`INotaryStore.prune`.
-
-        Args:
-            before: NumericDate.
-
-        Returns:
-            The number of records forgotten.
-        """
-        if self._write_lane is None:
+        if self._write_thread is None:
             return fail(StoreClosed())
-        job = Prune(before, Deferred())
-        self._write_lane.submit(job)
+        job = _Prune(before, Deferred())
+        self._write_thread.submit(job)
         return job.done
 
     def close(self) -> Deferred[None]:
-        """
-        Commit what waits and let go of the database; see :meth:`INotaryStore.close`.
-
-        Returns:
-            Fires when all is closed, or fails with StoreStuck.
-        """
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        write_lane, self._write_lane = self._write_lane, None
-        read_lane, self._read_lane = self._read_lane, None
-        if write_lane is None or read_lane is None:
+        write_thread, self._write_thread = self._write_thread, None
+        read_thread, self._read_thread = self._read_thread, None
+        if write_thread is None or read_thread is None:
             return succeed(None)
-        ended = self._ending.begin()
-        # The reader first: whoever closes the last connection takes the log with him.
-        read_lane.stop()
-        write_lane.stop()
-        return ended
+        closed = self._closing.begin()
+        # The reader first: the last connection that is closed removes the log.
+        read_thread.stop()
+        write_thread.stop()
+        return closed
 
     def _put(self, row: Row) -> Deferred[None]:
-        if self._write_lane is None:
+        if self._write_thread is None:
             return fail(StoreClosed())
         if self._waiting_writes >= self._queue_limit:
             return fail(StoreBusy(limit=self._queue_limit))
         self._waiting_writes += 1
-        put = Put(row, Deferred())
-        self._pending.append((self._reactor.seconds() + self._commit_timeout, put))
-        self._watch_for_lateness()
-        self._write_lane.submit(put)
+        put = _Put(row, Deferred())
+        self._deadlines.append((self._reactor.seconds() + self._commit_timeout, put))
+        self._update_late_timer()
+        self._write_thread.submit(put)
         return put.done
 
-    def _get(self, read: Callable[[Reading], T], entity: Entity) -> Deferred[T]:
-        if self._read_lane is None:
+    def _get(self, read: Callable[[RecordReader], T], entity: Entity = "receipt") -> Deferred[T]:
+        if self._read_thread is None:
             return fail(StoreClosed())
         if self._waiting_reads >= self._queue_limit:
             return fail(StoreBusy(limit=self._queue_limit))
         self._waiting_reads += 1
         done: Deferred[T] = Deferred()
-        self._read_lane.submit(Get(read, entity, done))
+        self._read_thread.submit(_Read(read, entity, done))
         return done
 
-    def _watch_for_lateness(self) -> None:
-        """Keep one timer, for the record that waits longest."""
-        while self._pending and self._pending[0][1].over:
-            self._pending.popleft()
-        if self._pending and self._lateness is None:
-            delay = max(0.0, self._pending[0][0] - self._reactor.seconds())
-            self._lateness = self._reactor.callLater(delay, self._judge_lateness)
-        elif not self._pending and self._lateness is not None:
-            self._lateness.cancel()
-            self._lateness = None
+    # Late commits.
 
-    def _judge_lateness(self) -> None:
-        self._lateness = None
+    def _update_late_timer(self) -> None:
+        """Keep one timer, for the record that waits longest."""
+        while self._deadlines and self._deadlines[0][1].answered:
+            self._deadlines.popleft()
+        if self._deadlines and self._late_timer is None:
+            delay = max(0.0, self._deadlines[0][0] - self._reactor.seconds())
+            self._late_timer = self._reactor.callLater(delay, self._fail_late)
+        elif not self._deadlines and self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+
+    def _fail_late(self) -> None:
+        """Fail the records whose time is over; no new exchange should wait for what the writer waits for."""
+        self._late_timer = None
         now = self._reactor.seconds()
-        late: list[Put] = []
-        for until, put in self._pending:
-            if until > now:
-                break
-            if not put.over:
-                put.over = True
-                late.append(put)
+        late = [put for until, put in self._deadlines if until <= now and not put.answered]
+        for put in late:
+            put.answered = True
         if late:
-            # Whatever the thread waits for, no new exchange should wait for it too.
             trouble = str(StoreLate(seconds=self._commit_timeout))
             self._observer.db_error("put", "db", trouble)
-            self.show_writable(False, trouble)
-        self._watch_for_lateness()
+            self._set_writable(False, trouble)
+        self._update_late_timer()
         for put in late:
             put.done.errback(StoreLate(seconds=self._commit_timeout))
 
     def _stuck(self) -> StoreError:
-        """Wait no more for threads that do not end; they end with the process."""
-        if self._lateness is not None:
-            self._lateness.cancel()
-            # Every record was put before the end began, so each has had its time.
-            self._judge_lateness()
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            # Every record was put before the close began, so the time of each is over.
+            self._fail_late()
         stuck = StoreStuck(seconds=self._commit_timeout)
         self._observer.db_error("close", "db", str(stuck))
         return stuck
 
-    def _deliver(self, settlements: Sequence[Settlement]) -> None:
-        self._reactor.callFromThread(_settle, settlements)
+    # Called on the reactor's thread for the threads.
 
-    def _try_again(self, lane: Lane[WriteJob]) -> None:
-        self._retry = None
-        lane.submit(Recover())
+    def _call(self, *calls: Call) -> None:
+        """Make calls on the reactor's thread, in order and all at once."""
+        self._reactor.callFromThread(_make_calls, calls)
 
-    # What settlements call, on the reactor's thread: svc.store.loops.Desk.
-
-    def wrote(self, jobs: Sequence[Put], results: Sequence[StoreError | None], seconds: float) -> None:
-        """
-        Tell who waits what came of a group.
-
-        Args:
-            jobs: the group.
-            results: for each None, or why its record is not stored.
-            seconds: how long the commit took.
-        """
-        self._waiting_writes -= len(jobs)
+    def _written(self, puts: Sequence[_Put], results: Sequence[StoreError | None], seconds: float) -> None:
+        self._waiting_writes -= len(puts)
         stored = sum(result is None for result in results)
         if stored:
             self._observer.committed(stored, seconds)
-        waiting = [(job, result) for job, result in zip(jobs, results, strict=True) if not job.over]
-        for job, _result in waiting:
-            job.over = True
-        self._watch_for_lateness()
-        for job, result in waiting:
+        waiting = [(put, result) for put, result in zip(puts, results, strict=True) if not put.answered]
+        for put, _result in waiting:
+            put.answered = True
+        self._update_late_timer()
+        for put, result in waiting:
             if result is None:
-                job.done.callback(None)
+                put.done.callback(None)
             else:
-                job.done.errback(result)
+                put.done.errback(result)
 
-    def read(self, job: Get, result: object) -> None:
-        """
-        Tell who waits what was read.
-
-        Args:
-            job: the reading.
-            result: what was found, or a StoreError.
-        """
+    def _has_read(self, answer: Callable[[Any], None], result: object) -> None:
         self._waiting_reads -= 1
-        if isinstance(result, StoreError):
-            job.done.errback(result)
-        else:
-            job.done.callback(result)
+        answer(result)
 
-    def refused(self, op: Operation, entity: Entity, detail: str = "") -> None:
-        """
-        Tell the observer of a refusal.
-
-        Args:
-            op: what was tried.
-            entity: on what.
-            detail: what the database said.
-        """
-        self._observer.db_error(op, entity, detail)
-
-    def show_writable(self, writable: bool, trouble: str = "") -> None:
-        """
-        Take over whether new records can be promised a place.
-
-        Args:
-            writable: as the writer judged last.
-            trouble: why not, as it was said last.
-        """
-        writable = writable and self._write_lane is not None
+    def _set_writable(self, writable: bool, trouble: str) -> None:
+        writable = writable and self._write_thread is not None
         self.trouble = "" if writable else trouble or self.trouble
         if writable != self.writable:
             self.writable = writable
             self._observer.writable_changed(writable, self.trouble)
         if writable:
             self._retries = 0
-        elif self._retry is None and self._write_lane is not None:
+        elif self._retry is None and self._write_thread is not None:
             delay = self._retry_delay(self._retries)
-            self._retry = self._reactor.callLater(delay, self._try_again, self._write_lane)
+            self._retry = self._reactor.callLater(delay, self._try_again, self._write_thread)
             self._retries += 1
 
-    def closed(self) -> None:
-        """Count a thread that is about to end."""
-        self._lanes_open -= 1
-        if self._lanes_open == 0 and self._ending.awaited:
-            self.show_writable(False)
-            self._ending.come()
+    def _try_again(self, thread: JobThread[_Put | _Prune | _Recover]) -> None:
+        self._retry = None
+        thread.submit(_Recover())
+
+    def _thread_ended(self) -> None:
+        self._threads -= 1
+        if self._threads == 0 and self._closing.waiting:
+            self._set_writable(False, "")
+            self._closing.finish()
+
+    # On the writer's thread.
+
+    def _write(self, jobs: Sequence[_Put | _Prune | _Recover]) -> None:
+        """Do a group of jobs: one commit for all records in it."""
+        puts = [job for job in jobs if isinstance(job, _Put)]
+        calls = self._commit(puts) if puts else []
+        for job in jobs:
+            if isinstance(job, _Prune):
+                calls += self._prune(job)
+            elif isinstance(job, _Recover):
+                calls += self._recover()
+        # The state first, so that whoever gets the refusal of a record finds the store not writable already.
+        self._call(self._state(), *calls)
+        # Only now: no record waits for a checkpoint.
+        if self._writer.checkpoint_if_due():
+            self._report_refused()
+
+    def _report_refused(self) -> None:
+        self._call(self._error("put", "db", self._writer.trouble), self._state())
+
+    def _state(self) -> Call:
+        return partial(self._set_writable, not self._writer.degraded, self._writer.trouble)
+
+    def _error(self, op: Operation, entity: Entity, detail: str) -> Call:
+        return partial(self._observer.db_error, op, entity, detail)
+
+    def _commit(self, puts: Sequence[_Put]) -> list[Call]:
+        result = self._writer.commit([put.row for put in puts])
+        calls = [self._error("put", entity, result.detail) for entity in result.refused]
+        if result.undecided:
+            # Unknown whether stored: committed again when the database is back.
+            self._undecided += puts
+            return calls
+        results = result.results
+        if result.failure is not None:
+            results = [self._unavailable(result.failure)] * len(puts)
+        return [*calls, partial(self._written, puts, results, result.seconds)]
+
+    def _prune(self, job: _Prune) -> list[Call]:
+        if job in self._pruning:
+            self._pruning.remove(job)
+        try:
+            deleted, more = self._writer.prune(job.before)
+        except Refused as refused:
+            error = self._unavailable(refused.error)
+            return [self._error("put", refused.entity, refused.detail), partial(job.done.errback, error)]
+        job.deleted += deleted
+        if not more:
+            return [partial(job.done.callback, job.deleted)]
+        self._pruning.append(job)
+        return [partial(self._prune_on, job)]
+
+    def _prune_on(self, job: _Prune) -> None:
+        """Queue the next slice, behind the records that were put meanwhile; on the reactor's thread."""
+        if self._write_thread is not None:
+            self._write_thread.submit(job)
+
+    def _recover(self) -> list[Call]:
+        calls: list[Call] = []
+        recovered = False
+        try:
+            self._writer.recover()
+            recovered = True
+        except Refused as refused:
+            calls.append(self._error("put", refused.entity, refused.detail))
+        except OSError:
+            # Still no room; the next attempt comes after the retry interval.
+            pass
+        # Records that were failed as late meanwhile are not committed again.
+        late = [put for put in self._undecided if put.answered]
+        self._undecided = [put for put in self._undecided if not put.answered]
+        if late:
+            calls.insert(0, self._abandoned(late))
+        if recovered:
+            undecided, self._undecided = self._undecided, []
+            for start in range(0, len(undecided), GROUP_LIMIT):
+                calls += self._commit(undecided[start : start + GROUP_LIMIT])
+        return calls
+
+    def _abandoned(self, puts: Sequence[_Put]) -> Call:
+        return partial(self._written, puts, [StoreClosed()] * len(puts), 0.0)
+
+    def _close_writer(self) -> None:
+        calls = self._recover() if self._undecided else []
+        if self._undecided:
+            calls.append(self._abandoned(self._undecided))
+        refused = self._writer.close()
+        calls += [partial(job.done.errback, StoreClosed()) for job in self._pruning]
+        if refused:
+            calls.append(self._error("close", "db", self._writer.trouble))
+        self._call(*calls, self._thread_ended)
+
+    # On the reader's thread.
+
+    def _read(self, jobs: Sequence[_Read]) -> None:
+        # A row that was altered may be anything; reading it must not end the thread for all others.
+        expected: tuple[type[Exception], ...] = (*self.read_errors, ValueError, LookupError, TypeError)
+        calls: list[Call] = []
+        for job in jobs:
+            try:
+                result = job.read(self._reader)
+            except Refused as refused:
+                calls += self._not_read(job, refused.entity, refused.error)
+            except expected as error:
+                calls += self._not_read(job, job.entity, error)
+            else:
+                calls.append(partial(self._has_read, job.done.callback, result))
+        self._call(*calls)
+
+    def _not_read(self, job: _Read, entity: Entity, error: Exception) -> list[Call]:
+        self._reader.disconnect()
+        refused = self._unavailable(error)
+        detail = str(refused.evidence.get("detail", refused))
+        return [self._error("get", entity, detail), partial(self._has_read, job.done.errback, refused)]
+
+    def _close_reader(self) -> None:
+        self._reader.disconnect()
+        self._call(self._thread_ended)
 
 
-def _settle(settlements: Sequence[Settlement]) -> None:
-    for settlement in settlements:
-        settlement()
+def _make_calls(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()

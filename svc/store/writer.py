@@ -1,218 +1,168 @@
 """
-The one who writes to the embedded database.
+Writes to the embedded notary database: group commit of records, and pruning.
 
-Owns group commit and the forgetting of old records; what a full or broken disk is answered with is in ``connected``.
-Everything here blocks and runs in one thread; must not know who waits for the results.
+A group that the disk refuses is tried once more with the reserve released, and then fails with all its records.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from svc.store.connected import ConnectedWriter, Transaction
-from svc.store.errors import RecordRefused, Replayed, StoreError
+from svc.sqlite.database import DatabaseFile
+from svc.sqlite.writer import GroupWriter, Transaction
+from svc.store.backend import CommitResult, Refused
+from svc.store.compact import CompactEnvelope, EnvelopeCompactor
+from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
 from svc.store.records import StoredReceipt
-from svc.store.reserve import Reserve
-from svc.store.rows import Outcome, Refused, Row, StatementRow
-from svc.store.schema import Connect
-from svc.store.skeletons import Cutter, Skeleton
+from svc.store.rows import Row, StatementRow, disclosures_text
 
-#: Records forgotten in one transaction.
+#: Records deleted in one transaction.
 PRUNE_SLICE: Final = 256
 #: What a record costs beside its own octets, roughly.
 ROW_OVERHEAD: Final = 1024
-#: What a transaction costs in the log, however little is in it: whole pages of the table and of each of its indexes.
+#: What a transaction costs in the log, however small: whole pages of the table and of each of its indexes.
 TRANSACTION_OVERHEAD: Final = 8 * 4096
 
+#: Errors of one record, which must not fail the others of its group.
+_MISUSE: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, UnicodeError, OverflowError, TypeError, ValueError)
 
-class Writer(ConnectedWriter):
-    """
-    Writes to the notary's database.
+_INSERT_STATEMENT: Final = (
+    "INSERT OR IGNORE INTO workload_statement (id, expires, certificate_set, cuts, skeleton) VALUES (?, ?, ?, ?, ?)"
+)
+_INSERT_RECEIPT: Final = (
+    "INSERT INTO receipt (id, level, client, server, nonce, jti, issued_at, outcome, statement_id, certificate_set,"
+    " cuts, skeleton, payload, disclosures) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_DELETE_RECEIPTS: Final = (
+    "DELETE FROM receipt WHERE seq IN (SELECT seq FROM receipt WHERE issued_at < ? ORDER BY issued_at LIMIT ?)"
+)
+_DELETE_STATEMENTS: Final = (
+    "DELETE FROM workload_statement WHERE expires < ? AND NOT EXISTS"
+    " (SELECT 1 FROM receipt WHERE receipt.statement_id = workload_statement.id)"
+)
+_DELETE_SETS: Final = (
+    "DELETE FROM certificate_set WHERE"
+    " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
+    " NOT EXISTS (SELECT 1 FROM workload_statement WHERE workload_statement.certificate_set = certificate_set.id)"
+)
 
-    Args:
-        path: of the database.
-        connection: for writing, opened and checked.
-        reserve: the space kept back.
-        unavailable: names what the database refused, for those who wait.
-        connect: makes a new connection after an error.
-        monotonic: measures durations.
-    """
+
+class SqliteWriter(GroupWriter):
+    """A :class:`svc.store.backend.RecordWriter`; ``monotonic`` measures commits."""
 
     def __init__(
-        self,
-        path: str,
-        connection: sqlite3.Connection,
-        reserve: Reserve,
-        *,
-        unavailable: Callable[[Exception], StoreError],
-        connect: Connect,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, file: DatabaseFile, connection: sqlite3.Connection, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(path, connection, reserve, connect=connect)
-        self._unavailable = unavailable
+        super().__init__(file, connection)
         self._monotonic = monotonic
+        #: Numbers of stored certificate sets, by the digests of their certificates.
         self._sets: dict[bytes, int] = {}
-        self._cutter = Cutter()
+        self._compactor = EnvelopeCompactor()
 
-    def commit(self, rows: Sequence[Row]) -> Outcome:
-        """
-        Make records durable in one transaction.
-
-        Args:
-            rows: in the order in which they were put.
-
-        Returns:
-            What came of each. After a refusal the reserve is released and the group tried once more.
-        """
+    def commit(self, rows: Sequence[Row]) -> CommitResult:
         began = self._monotonic()
-        outcome = Outcome()
+        result = CommitResult()
         for again in (False, True):
             try:
-                outcome.results = self._attempt(rows, again=again)
+                result.results, result.failure = self._write(rows, again=again), None
+                break
             except Refused as refused:
-                outcome.errors.append(refused.entity)
-                outcome.detail = refused.detail
-                self._give_way(refused)
-                outcome.results = [self._unavailable(refused.error)] * len(rows)
+                self._sets.clear()
+                self._degrade(refused.error)
+                result.refused.append(refused.entity)
+                result.detail, result.failure = self.trouble, refused.error
                 if self.damaged:
                     break
-            else:
-                break
-        outcome.seconds = self._monotonic() - began
-        return outcome
+        result.seconds = self._monotonic() - began
+        return result
 
     def prune(self, before: int) -> tuple[int, bool]:
-        """
-        Forget one slice of the records issued before an instant; after the last, what nothing refers to any more.
-
-        Args:
-            before: NumericDate.
-
-        Returns:
-            (records forgotten, whether more are left).
-
-        Raises:
-            Refused: where the database refuses.
-        """
         try:
             with Transaction(self._ready()) as connection:
-                forgotten = connection.execute(_FORGET_RECEIPTS, (before, PRUNE_SLICE)).rowcount
-                if forgotten < PRUNE_SLICE:
-                    _forget_unreferenced(connection, before)
+                deleted = connection.execute(_DELETE_RECEIPTS, (before, PRUNE_SLICE)).rowcount
+                if deleted < PRUNE_SLICE:
+                    _delete_unreferenced(connection, before)
                     self._sets.clear()
         except sqlite3.Error as error:
-            refused = self.refused("receipt", error)
-            self._give_way(refused)
-            raise refused from error
-        self._unchecked += forgotten * ROW_OVERHEAD
-        return forgotten, forgotten == PRUNE_SLICE
+            self._sets.clear()
+            self._degrade(error)
+            raise Refused("receipt", error, self.trouble) from error
+        self._since_checkpoint += deleted * ROW_OVERHEAD
+        return deleted, deleted == PRUNE_SLICE
 
-    def _give_way(self, refused: Refused) -> None:
-        self._sets.clear()
-        super()._give_way(refused)
+    def recover(self) -> None:
+        try:
+            super().recover()
+        except sqlite3.Error as error:
+            raise Refused("db", error, self.trouble) from error
 
-    def _attempt(self, rows: Sequence[Row], *, again: bool) -> list[StoreError | None]:
+    def _write(self, rows: Sequence[Row], *, again: bool) -> list[StoreError | None]:
         results: list[StoreError | None] = []
-        written = 0
+        written = TRANSACTION_OVERHEAD
         entity: Entity = "db"
         try:
             with Transaction(self._ready()) as connection:
                 for row in rows:
                     entity = "certificate_blob"
-                    skeleton, certificates = self._share(connection, row)
-                    written += _size(row, skeleton)
-                    entity = "workload_statement" if isinstance(row, StatementRow) else "receipt"
+                    compact, certificates = self._store_certificates(connection, row)
+                    written += ROW_OVERHEAD + (0 if compact is None else len(compact.octets))
                     try:
-                        results.append(_insert(connection, row, skeleton, certificates, again=again))
+                        if isinstance(row, StatementRow):
+                            entity = "workload_statement"
+                            _insert_statement(connection, row, compact, certificates)
+                            results.append(None)
+                        else:
+                            entity = "receipt"
+                            written += len(row.payload)
+                            results.append(_insert_receipt(connection, row, compact, certificates, again=again))
                     except _MISUSE as error:
-                        results.append(RecordRefused(detail=str(error)))
+                        results.append(StoreError("malformed", detail=str(error)))
                 entity = "db"
         except sqlite3.Error as error:
-            raise self.refused(entity, error) from error
-        self._unchecked += written + TRANSACTION_OVERHEAD
+            raise Refused(entity, error) from error
+        self._since_checkpoint += written
         return results
 
-    def _share(self, connection: sqlite3.Connection, row: Row) -> tuple[Skeleton | None, int | None]:
+    def _store_certificates(
+        self, connection: sqlite3.Connection, row: Row
+    ) -> tuple[CompactEnvelope | None, int | None]:
+        """Compact the envelope of a row and store its certificates, each once; returns the number of the set too."""
         if row.envelope is None:
             return None, None
-        skeleton = self._cutter.cut(row.envelope, None if isinstance(row, StatementRow) else row.payload)
-        digests = [hashlib.sha256(der).digest() for der in skeleton.certificates]
+        compact = self._compactor.compact(row.envelope, None if isinstance(row, StatementRow) else row.payload)
+        digests = [hashlib.sha256(der).digest() for der in compact.certificates]
         name = b"".join(digests)
         known = self._sets.get(name)
-        if known is not None:
-            return skeleton, known
-        connection.executemany(
-            "INSERT OR IGNORE INTO certificate_blob VALUES (?, ?)", zip(digests, skeleton.certificates, strict=True)
-        )
-        connection.execute("INSERT OR IGNORE INTO certificate_set (digests) VALUES (?)", (name,))
-        (number,) = connection.execute("SELECT id FROM certificate_set WHERE digests = ?", (name,)).fetchone()
-        self._sets[name] = number
-        return skeleton, number
-
-
-#: What the caller did wrong with one record must not cost the others of its group their place.
-_MISUSE: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, UnicodeError, OverflowError, TypeError, ValueError)
-
-_FORGET_RECEIPTS: Final = (
-    "DELETE FROM receipt WHERE seq IN (SELECT seq FROM receipt WHERE issued_at < ? ORDER BY issued_at LIMIT ?)"
-)
-
-
-def _forget_unreferenced(connection: sqlite3.Connection, before: int) -> None:
-    connection.execute(
-        "DELETE FROM workload_statement WHERE expires < ? AND NOT EXISTS"
-        " (SELECT 1 FROM receipt WHERE receipt.statement_id = workload_statement.id)",
-        (before,),
-    )
-    connection.execute(
-        "DELETE FROM certificate_set WHERE"
-        " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
-        " NOT EXISTS (SELECT 1 FROM workload_statement WHERE workload_statement.certificate_set = certificate_set.id)"
-    )
-    used: set[bytes] = set()
-    for (digests,) in connection.execute("SELECT digests FROM certificate_set"):
-        used.update(digests[start : start + 32] for start in range(0, len(digests), 32))
-    stored = [digest for (digest,) in connection.execute("SELECT sha256 FROM certificate_blob")]
-    unused = [(digest,) for digest in stored if digest not in used]
-    connection.executemany("DELETE FROM certificate_blob WHERE sha256 = ?", unused)
-
-
-def _insert(
-    connection: sqlite3.Connection, row: Row, skeleton: Skeleton | None, certificates: int | None, *, again: bool
-) -> StoreError | None:
-    if isinstance(row, StatementRow):
-        _insert_statement(connection, row, skeleton, certificates)
-        return None
-    return _insert_receipt(connection, row, skeleton, certificates, again=again)
+        if known is None:
+            blobs = zip(digests, compact.certificates, strict=True)
+            connection.executemany("INSERT OR IGNORE INTO certificate_blob VALUES (?, ?)", blobs)
+            connection.execute("INSERT OR IGNORE INTO certificate_set (digests) VALUES (?)", (name,))
+            (known,) = connection.execute("SELECT id FROM certificate_set WHERE digests = ?", (name,)).fetchone()
+            self._sets[name] = known
+        return compact, known
 
 
 def _insert_statement(
-    connection: sqlite3.Connection, row: StatementRow, skeleton: Skeleton | None, certificates: int | None
+    connection: sqlite3.Connection, row: StatementRow, compact: CompactEnvelope | None, certificates: int | None
 ) -> None:
-    if skeleton is None:
-        return
-    connection.execute(
-        "INSERT OR IGNORE INTO workload_statement (id, expires, certificate_set, cuts, skeleton)"
-        " VALUES (?, ?, ?, ?, ?)",
-        (row.id, row.expires, certificates, skeleton.cuts_text(), skeleton.octets),
-    )
+    if compact is not None:
+        values = (row.id, row.expires, certificates, compact.cuts_text(), compact.octets)
+        connection.execute(_INSERT_STATEMENT, values)
 
 
 def _insert_receipt(
     connection: sqlite3.Connection,
     row: StoredReceipt,
-    skeleton: Skeleton | None,
+    compact: CompactEnvelope | None,
     certificates: int | None,
     *,
     again: bool,
 ) -> StoreError | None:
-    disclosures = None if row.disclosures is None else json.dumps(row.disclosures, separators=(",", ":"))
     values = (
         row.id,
         row.level,
@@ -224,31 +174,27 @@ def _insert_receipt(
         row.outcome,
         row.statement_id,
         certificates,
-        None if skeleton is None else skeleton.cuts_text(),
-        None if skeleton is None else skeleton.octets,
+        None if compact is None else compact.cuts_text(),
+        None if compact is None else compact.octets,
         row.payload,
-        disclosures,
+        disclosures_text(row),
     )
     try:
         connection.execute(_INSERT_RECEIPT, values)
     except sqlite3.IntegrityError:
-        # The first attempt may have been committed although it was reported as failed: then this very record is there.
+        # The first attempt may have been committed although it was reported as failed: then this record is there.
         if again and connection.execute("SELECT 1 FROM receipt WHERE id = ?", (row.id,)).fetchone():
             return None
         return Replayed(client=row.client)
     return None
 
 
-_INSERT_RECEIPT: Final = (
-    "INSERT INTO receipt (id, level, client, server, nonce, jti, issued_at, outcome, statement_id, certificate_set,"
-    " cuts, skeleton, payload, disclosures) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-
-
-def _size(row: Row, skeleton: Skeleton | None) -> int:
-    octets = ROW_OVERHEAD
-    if skeleton is not None:
-        octets += len(skeleton.octets)
-    if isinstance(row, StoredReceipt):
-        octets += len(row.payload)
-    return octets
+def _delete_unreferenced(connection: sqlite3.Connection, before: int) -> None:
+    connection.execute(_DELETE_STATEMENTS, (before,))
+    connection.execute(_DELETE_SETS)
+    used: set[bytes] = set()
+    for (digests,) in connection.execute("SELECT digests FROM certificate_set"):
+        used.update(digests[start : start + 32] for start in range(0, len(digests), 32))
+    stored = [digest for (digest,) in connection.execute("SELECT sha256 FROM certificate_blob")]
+    unused = [(digest,) for digest in stored if digest not in used]
+    connection.executemany("DELETE FROM certificate_blob WHERE sha256 = ?", unused)

@@ -17,10 +17,10 @@ from svc.broker.access import Rule, Rules
 from svc.broker.journal import RecoveredState
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
+from svc.errors import SvcError
 from svc.identity.matchers import parse_matcher
-from svc.store.errors import StoreError
-from svc.store.schema import BUSY_SECONDS
-from svc.store.threaded import StoreReactor
+from svc.sqlite.database import BUSY_SECONDS
+from svc.sqlite.threads import ThreadReactor
 from svc.wire.mqtt import Properties
 from tests.broker.rig import Peer, Rig
 from tests.store.doubles import RecordingObserver
@@ -32,7 +32,7 @@ TABLES = ("session", "subscription", "message", "delivery", "received", "retaine
 EVERYBODY = Rules((Rule(None, ("#",), ("#",)), Rule(parse_matcher("spiffe://example.org/*"), ("#",), ("#",))))
 
 
-@implementer(StoreReactor)
+@implementer(ThreadReactor)
 class HandReactor(Clock):
     """A clock; calls from the thread are made when the test says so."""
 
@@ -51,8 +51,8 @@ class HandReactor(Clock):
             call()
 
 
-class HandLane:
-    """A lane that works when the test says so."""
+class HandThread:
+    """A job thread that works when the test says so."""
 
     def __init__(self, _name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
         self._work = work
@@ -65,7 +65,7 @@ class HandLane:
         self.tasks.append(task)
 
     def stop(self) -> None:
-        """Note that it is to end."""
+        """Note the request."""
         self.stopped = True
 
     def run(self) -> int:
@@ -79,14 +79,19 @@ class HandLane:
 
 
 class Notes(RecordingObserver):
-    """Keeps what a journal reports."""
+    """Stores what a journal reports."""
 
     def __init__(self) -> None:
         super().__init__()
         self.troubles: list[str | None] = []
         self.left: list[tuple[int, int]] = []
 
-    def accepting_changed(self, trouble: StoreError | None) -> None:
+    def db_error(self, op: str, detail: str = "") -> None:  # type: ignore[override]
+        """Store the operation and the detail."""
+        self.errors.append(op)  # type: ignore[arg-type]
+        self.details.append(detail)
+
+    def accepting_changed(self, trouble: SvcError | None) -> None:
         """Keep the reason."""
         self.troubles.append(None if trouble is None else trouble.reason)
 
@@ -150,7 +155,7 @@ class Kept:
         self.more: dict[str, Any] = {"reserve_size": 0, "connect": quick_connect, **more}
         self.notes = Notes()
         self.reactor = HandReactor()
-        self.lane: HandLane
+        self.thread: HandThread
         self.journal: SqliteJournal
 
     def begin(self) -> RecoveredState:
@@ -170,20 +175,20 @@ class Kept:
         return self._opened(make)
 
     def opening(self, make: Callable[[SqliteJournal, RecoveredState], Made]) -> Deferred[tuple[SqliteJournal, Made]]:
-        """Begin to open it; ``lane`` is the thread that does it."""
+        """Begin to open it; ``thread`` is the thread that does it."""
 
-        def lane(*arguments: Any) -> HandLane:
-            self.lane = HandLane(*arguments)
-            return self.lane
+        def start(*arguments: Any) -> HandThread:
+            self.thread = HandThread(*arguments)
+            return self.thread
 
         self.reactor = HandReactor()
-        return open_journal(self.path, make, reactor=self.reactor, observer=self.notes, lanes=lane, **self.more)
+        return open_journal(self.path, make, reactor=self.reactor, observer=self.notes, start_thread=start, **self.more)
 
     def _opened(self, make: Callable[[SqliteJournal, RecoveredState], Made]) -> Made:
         results: list[tuple[SqliteJournal, Made]] = []
         failures: list[Failure] = []
         self.opening(make).addCallbacks(results.append, failures.append)
-        opening = self.lane
+        opening = self.thread
         for _turn in ("it works", "it ends"):
             opening.run()
             self.reactor.deliver()
@@ -199,7 +204,7 @@ class Kept:
     def commit(self) -> int:
         """End the round, let the thread work once and take what it says; give how many groups there were."""
         self.round()
-        ran = self.lane.run()
+        ran = self.thread.run()
         self.reactor.deliver()
         return ran
 
@@ -213,14 +218,14 @@ class Kept:
         groups = self.journal._groups
         writer = groups._writer
         writer._disconnect()  # type: ignore[attr-defined]
-        writer._reserve.close()  # type: ignore[attr-defined]
-        self.lane.tasks.clear()
+        writer._file.close()  # type: ignore[attr-defined]
+        self.thread.tasks.clear()
         self.reactor.from_thread.clear()
 
     def close(self) -> None:
         """End it in order."""
         closed = self.journal.close()
-        self.lane.run()
+        self.thread.run()
         self.reactor.deliver()
         assert closed.called
 

@@ -173,7 +173,7 @@ class Machine(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 3))
     def commit(self, steps: int = 3) -> None:
         """What was recorded is handed over; the thread does its work; the reactor learns what came of it."""
-        for step in (self.kept.round, self.kept.lane.run, self.kept.reactor.deliver)[:steps]:
+        for step in (self.kept.round, self.kept.thread.run, self.kept.reactor.deliver)[:steps]:
             step()
 
     @rule()

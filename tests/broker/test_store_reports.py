@@ -10,7 +10,7 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.config import BrokerSettings
-from svc.broker.persistence.errors import PersistenceBusy, PersistenceUnavailable
+from svc.broker.persistence.errors import JournalError
 from svc.broker.reports import BrokerMetrics, BrokerStoreReports
 from svc.settings import ConfigInvalid, parse
 from svc.telemetry.events import Event
@@ -18,7 +18,7 @@ from svc.telemetry.health import Health
 from tests.broker.rig import Rig
 
 PLAIN = "listeners: [{name: local, listen: '127.0.0.1:1883'}]\n"
-FAILURE = PersistenceUnavailable(path="/b.db", detail="database or disk is full")
+FAILURE = JournalError(path="/b.db", detail="database or disk is full")
 
 
 class StoreReportsTests(SynchronousTestCase):
@@ -53,7 +53,7 @@ class StoreReportsTests(SynchronousTestCase):
         self.assertEqual((condition.holds, condition.reason), (False, "mqtt_store_unavailable"))
         self.assertTrue(self.health.ready)
         self.assertEqual(self.value("svc_broker_store_accepting"), 0)
-        self.store.accepting_changed(PersistenceBusy(limit=5, unit="operations"))
+        self.store.accepting_changed(JournalError("mqtt_store_busy", limit=5, unit="operations"))
         self.assertEqual(self.health.condition("store").reason, "mqtt_store_busy")
         self.store.accepting_changed(None)
         self.assertTrue(self.health.condition("store").holds)
@@ -68,10 +68,10 @@ class StoreReportsTests(SynchronousTestCase):
     def test_errors_are_counted_and_not_repeated(self) -> None:
         """Every error is counted; of the same one the 1st, 2nd, 4th and 8th are logged, and again after a success."""
         for second in range(9):
-            self.store.db_error("put", "db", f"disk full, {second} octets free on its file system")
+            self.store.db_error("put", f"disk full, {second} octets free on its file system")
         self.assertEqual(self.logged(), [Event.BROKER_STORE_FAILED] * 4)
         self.store.accepting_changed(None)
-        self.store.db_error("put", "db", "database or disk is full")
+        self.store.db_error("put", "database or disk is full")
         self.assertEqual(self.logged(), [Event.BROKER_STORE_FAILED] * 5)
         self.assertEqual(self.value("svc_broker_store_errors_total", op="put"), 10)
         self.assertEqual(self.value("svc_broker_store_errors_total", op="close"), 0)

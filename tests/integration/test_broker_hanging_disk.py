@@ -140,7 +140,7 @@ class EndTests(HangingCase):
             began = time.monotonic()
             said, _ = process.communicate("go on\n", timeout=BOUND * 2)
             self.assertLess(time.monotonic() - began, BOUND)
-        self.assertEqual((said, process.returncode), ("PersistenceStuck\n", 0))
+        self.assertEqual((said, process.returncode), ("JournalStuck\n", 0))
 
 
 class StartTests(HangingCase):
@@ -163,7 +163,7 @@ class StartTests(HangingCase):
         self.assertEqual(broker.wait(BOUND * 2), 1)
         (failed,) = broker.records("svc.process.start_failed")
         self.assertEqual(failed["detail_reason"], "mqtt_store_late")
-        self.assertIn("its disk gave nothing", failed["detail"])
+        self.assertIn("did not respond within", failed["detail"])
         broker.disk.go_on()
         broker.start()
 

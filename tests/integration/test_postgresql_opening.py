@@ -9,15 +9,15 @@ from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.store.errors import DatabaseUnavailable, DatabaseUnsafe, SchemaForeign, SchemaTooNew, ServerUnsupported
+from svc.store.errors import DatabaseUnavailable, ServerUnsupported
 from svc.store.postgresql import session
 from svc.store.postgresql.address import DatabaseAddress
 from svc.store.postgresql.schema import VERSION
 from svc.store.postgresql.store import PostgresStore
 from tests.integration.test_store_postgresql import EMPTY, SERVER, make_store
 from tests.peers.postgresql import RunningPostgres
-from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver, receipt, statement
-from tests.store.test_sqlite import StuckLane
+from tests.refusals import assert_refused
+from tests.store.doubles import HeldThread, InlineReactor, InlineThread, RecordingObserver, receipt, statement
 
 
 class OpeningCase(SynchronousTestCase):
@@ -30,7 +30,7 @@ class OpeningCase(SynchronousTestCase):
 
     def store(self, address: DatabaseAddress | None = None) -> PostgresStore:
         return PostgresStore(
-            address or self.server.address(), reactor=InlineReactor(), lanes=InlineLane, observer=self.observer
+            address or self.server.address(), reactor=InlineReactor(), start_thread=InlineThread, observer=self.observer
         )
 
     def opened(self, address: DatabaseAddress | None = None) -> PostgresStore:
@@ -85,7 +85,7 @@ class SchemaTests(OpeningCase):
         """Tables of a newer program are left alone."""
         self.successResultOf(self._made().close())
         self.server.admin(f"UPDATE svc_notary.notary SET version = {VERSION + 1}")
-        error = self.assertRaises(SchemaTooNew, self.store().init)
+        error = assert_refused(self, "unsupported_version", self.store().init)
         self.assertEqual((error.found, error.known), (VERSION + 1, VERSION))
         self.assertEqual([("init", "db")], self.observer.errors)
 
@@ -104,7 +104,7 @@ class SchemaTests(OpeningCase):
         for tables in ("CREATE TABLE svc_notary.other (a int)", "CREATE TABLE svc_notary.notary (version text)"):
             self.server.admin(EMPTY, "CREATE SCHEMA svc_notary AUTHORIZATION svc", tables)
             self.server.admin("GRANT ALL ON ALL TABLES IN SCHEMA svc_notary TO svc")
-            self.assertRaises(SchemaForeign, self.store().init)
+            assert_refused(self, "store_foreign", self.store().init)
 
     def test_empty_schema_of_the_role(self) -> None:
         """A schema that was made beforehand is used; then the role needs no right to make one."""
@@ -184,7 +184,7 @@ class ServerTests(OpeningCase):
     def test_fsync_off(self) -> None:
         """A server that loses data at a power failure gets no record."""
         self._set("fsync", "off")
-        error = self.assertRaises(DatabaseUnsafe, self.store().init)
+        error = assert_refused(self, "store_unsafe", self.store().init)
         self.assertEqual("store_unsafe", error.reason)
 
     def test_fsync_off_while_it_runs(self) -> None:
@@ -204,7 +204,7 @@ class ServerTests(OpeningCase):
         with session.connect(self.server.address(), durable=True) as connection:
             found = connection.info.server_version
         self.assertGreaterEqual(found, session.OLDEST)
-        self.assertRaises(ServerUnsupported, session.believe, "db/n", (130014, "on", False, "on"), durable=True)
+        self.assertRaises(ServerUnsupported, session.check_server, "db/n", (130014, "on", False, "on"), durable=True)
 
     def test_synchronous_commit(self) -> None:
         """Whatever server and role say, a commit waits for the disk; a stronger promise stays."""
@@ -302,11 +302,11 @@ class RecordTests(OpeningCase):
 
     def grouped(self) -> tuple[PostgresStore, Any]:
         """A store whose jobs wait, and what does them as one group."""
-        lanes: list[StuckLane] = []
-        store = make_store(lanes=lambda *args: lanes.append(StuckLane(*args)) or lanes[-1])
+        threads: list[HeldThread] = []
+        store = make_store(start_thread=lambda *args: threads.append(HeldThread(*args)) or threads[-1])
         store.init()
         self.addCleanup(store.close)
-        return store, lambda: lanes[0].run()
+        return store, lambda: threads[0].run()
 
 
 def _reason(put: Any) -> str | None:

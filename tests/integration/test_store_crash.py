@@ -12,7 +12,7 @@ from contextlib import closing
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.store.sqlite import SqliteStore
-from tests.store.doubles import InlineLane, InlineReactor, receipt
+from tests.store.doubles import InlineReactor, InlineThread, receipt
 
 ROUNDS = 6
 
@@ -63,7 +63,7 @@ class CrashTests(SynchronousTestCase):
             return printed
 
     def _check(self, path: str, acknowledged: list[str]) -> None:
-        store = SqliteStore(path, reactor=InlineReactor(), reserve_size=256 * 1024, lanes=InlineLane)
+        store = SqliteStore(path, reactor=InlineReactor(), reserve_size=256 * 1024, start_thread=InlineThread)
         store.init()
         for name in acknowledged:
             expected = receipt(name, nonce=name, filler="x" * 4096)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from svc.store.errors import StoreUnavailable
 from svc.store.sqlite import SqliteStore
-from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver, receipt
+from tests.store.doubles import InlineReactor, InlineThread, RecordingObserver, receipt
 
 RESERVE = 1024 * 1024
 
@@ -54,7 +54,7 @@ class FullDiskTests(SynchronousTestCase):
             reactor=self.clock,
             observer=self.observer,
             reserve_size=RESERVE,
-            lanes=InlineLane,
+            start_thread=InlineThread,
         )
         self.store.init()
         self.filler = os.path.join(self.folder, "filler")

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.store.postgresql.store import PostgresStore
 from tests.peers.postgresql import RunningPostgres
 from tests.peers.waiting import Shared
-from tests.store.doubles import InlineLane, InlineReactor
+from tests.store.doubles import InlineReactor, InlineThread
 from tests.store.test_contract import STEPS, AgreementMixin, ContractMixin
 
 SERVER = Shared(RunningPostgres)
@@ -19,7 +19,7 @@ EMPTY = "DROP SCHEMA IF EXISTS svc_notary CASCADE"
 
 def make_store(**options: Any) -> PostgresStore:
     """A store that works on the caller's thread."""
-    given = {"reactor": InlineReactor(), "lanes": InlineLane}
+    given = {"reactor": InlineReactor(), "start_thread": InlineThread}
     return PostgresStore(SERVER.get().address(), **(given | options))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of stores share: records, envelopes, a lane without a thread, a reactor without a world."""
+"""What the tests of stores share: records, envelopes, job threads without a thread, a reactor without a world."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from svc.sqlite.threads import ThreadReactor
 from svc.store.records import StoredReceipt
-from svc.store.threaded import StoreReactor
 from svc.strictjson import b64u_encode
 
 CLIENT = "spiffe://example.org/client"
@@ -21,7 +21,7 @@ SERVER = "spiffe://example.org/server"
 NOW = 1_795_220_731
 
 
-@implementer(StoreReactor)
+@implementer(ThreadReactor)
 class InlineReactor(Clock):
     """A clock whose calls from threads are made at once."""
 
@@ -30,8 +30,8 @@ class InlineReactor(Clock):
         call(*args, **kwargs)
 
 
-class InlineLane:
-    """A lane that works on the caller's thread, one job a group, jobs of jobs afterwards."""
+class InlineThread:
+    """A job thread that works on the caller's thread, one job a group, jobs submitted by jobs afterwards."""
 
     def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
         self._work = work
@@ -52,6 +52,28 @@ class InlineLane:
     def stop(self) -> None:
         """End."""
         self._finish()
+
+
+class HeldThread:
+    """A job thread whose jobs are done when the test says so."""
+
+    def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
+        self.name = name
+        self.work = work
+        self.finish = finish
+        self.jobs: list[Any] = []
+
+    def submit(self, job: Any) -> None:
+        self.jobs.append(job)
+
+    def stop(self) -> None:
+        self.run()
+        self.finish()
+
+    def run(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        if jobs:
+            self.work(jobs)
 
 
 class RecordingObserver:
@@ -85,11 +107,11 @@ class RecordingObserver:
 
     def set_aside(self, path: str, aside: str) -> None:
         """Keep it."""
-        self.damage.append(("set aside", path, aside))
+        self.damage.append(("quarantined", path, aside))
 
     def lies_aside(self, paths: Sequence[str]) -> None:
         """Keep it."""
-        self.damage.append(("lies aside", *paths))
+        self.damage.append(("quarantined before", *paths))
 
 
 @dataclass(frozen=True)

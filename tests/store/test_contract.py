@@ -16,7 +16,7 @@ from svc.store.errors import Replayed, StoreClosed
 from svc.store.interface import INotaryStore
 from svc.store.sqlite import SqliteStore
 from svc.testing.store import MemoryStore
-from tests.store.doubles import CLIENT, NOW, InlineLane, InlineReactor, receipt, statement
+from tests.store.doubles import CLIENT, NOW, InlineReactor, InlineThread, receipt, statement
 
 OTHER_CLIENT = "spiffe://example.org/other"
 
@@ -202,7 +202,7 @@ class SqliteStoreTests(ContractMixin, SynchronousTestCase):
 
     def make_store(self) -> Any:
         self.path = os.path.join(self.mktemp(), "notary.db")
-        return SqliteStore(self.path, reactor=InlineReactor(), reserve_size=4096, lanes=InlineLane)
+        return SqliteStore(self.path, reactor=InlineReactor(), reserve_size=4096, start_thread=InlineThread)
 
     def test_records_survive_a_restart(self) -> None:
         """What was acknowledged is there after closing and opening again."""
@@ -210,7 +210,7 @@ class SqliteStoreTests(ContractMixin, SynchronousTestCase):
         self.successResultOf(self.store.put_statement(put))
         self.successResultOf(self.store.put_receipt(signed))
         self.successResultOf(self.store.close())
-        again = SqliteStore(self.path, reactor=InlineReactor(), reserve_size=4096, lanes=InlineLane)
+        again = SqliteStore(self.path, reactor=InlineReactor(), reserve_size=4096, start_thread=InlineThread)
         again.init()
         self.addCleanup(lambda: self.successResultOf(again.close()))
         self.assertEqual(put.envelope.serialize(), self.successResultOf(again.get_statement("s1")))
@@ -286,7 +286,7 @@ class AgreementTests(AgreementMixin, SynchronousTestCase):
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder, True)
         path = os.path.join(folder, "notary.db")
-        return SqliteStore(path, reactor=InlineReactor(), reserve_size=0, lanes=InlineLane)
+        return SqliteStore(path, reactor=InlineReactor(), reserve_size=0, start_thread=InlineThread)
 
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(STEPS)

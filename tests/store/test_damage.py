@@ -16,13 +16,14 @@ from prometheus_client import CollectorRegistry
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.observers import StoreReports
-from svc.store.errors import StoreCorrupt, StoreUnavailable
+from svc.sqlite.errors import DatabaseCorrupt
+from svc.store.errors import StoreUnavailable
 from svc.store.sqlite import SqliteStore
 from svc.telemetry.health import PROXY_CONDITIONS, Health
 from svc.telemetry.labels import DB_ERRORS
 from svc.telemetry.metrics import ProxyMetrics
 from tests.proxy.rig import BASE
-from tests.store.doubles import CLIENT, InlineLane, InlineReactor, receipt, statement
+from tests.store.doubles import CLIENT, InlineReactor, InlineThread, receipt, statement
 
 ERRORS = "svc_proxy_notary_db_errors_total"
 
@@ -34,7 +35,9 @@ class DamageTests(SynchronousTestCase):
         self.registry = CollectorRegistry()
         reports = StoreReports(ProxyMetrics(self.registry), Health(PROXY_CONDITIONS, now=lambda: BASE), "notary.db")
         self.path = os.path.abspath(os.path.join(self.mktemp(), "notary.db"))
-        self.store = SqliteStore(self.path, reactor=InlineReactor(), observer=reports, reserve_size=0, lanes=InlineLane)
+        self.store = SqliteStore(
+            self.path, reactor=InlineReactor(), observer=reports, reserve_size=0, start_thread=InlineThread
+        )
 
     def opened(self) -> SqliteStore:
         """The store with one statement and one receipt."""
@@ -76,7 +79,7 @@ class DamageTests(SynchronousTestCase):
         """A file that is no database is refused at the start."""
         os.makedirs(os.path.dirname(self.path))
         self.replaced()
-        self.assertRaises(StoreCorrupt, self.store.init)
+        self.assertRaises(DatabaseCorrupt, self.store.init)
         self.assertEqual({("init", "db"): 1.0}, self.errors())
 
     def test_put_certificate_blob(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be told of sessions without a server: bounded waits, words for people, the span before the next attempt."""
+"""Sessions without a server: bounded waits, messages for operators, the delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.store.errors import DatabaseUnavailable, DatabaseUnsafe, StoreError
+from svc.store.errors import DatabaseUnavailable, StoreError
 from svc.store.postgresql.address import DatabaseAddress
-from svc.store.postgresql.session import AnswerMissing, Session, believe, bounded, conninfo, told
+from svc.store.postgresql.session import AnswerMissing, Session, bounded, check_server, conninfo, server_message
 from svc.store.postgresql.store import RETRY_FIRST, RETRY_LEAST, RETRY_MOST, PostgresStore
-from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver
+from tests.refusals import assert_refused
+from tests.store.doubles import InlineReactor, InlineThread, RecordingObserver
 
 ADDRESS = DatabaseAddress.parse("postgresql:///notary?host=/nowhere")
 
@@ -57,18 +58,18 @@ class WordsTests(SynchronousTestCase):
 
     def test_first_line(self) -> None:
         """One line, without control characters, of bounded length."""
-        self.assertEqual("a\\x1bb", told(psycopg.OperationalError("a\x1bb\nsecond line")))
-        self.assertLess(len(told(psycopg.OperationalError("x" * 5000))), 250)
+        self.assertEqual("a\\x1bb", server_message(psycopg.OperationalError("a\x1bb\nsecond line")))
+        self.assertLess(len(server_message(psycopg.OperationalError("x" * 5000))), 250)
 
     def test_unsafe(self) -> None:
         """A server that forgets is refused for records and allowed for reading."""
-        self.assertRaises(DatabaseUnsafe, believe, "db/n", (150000, "off", False, "on"), durable=True)
-        self.assertEqual("off", believe("db/n", (150000, "off", True, "on"), durable=False))
+        assert_refused(self, "store_unsafe", check_server, "db/n", (150000, "off", False, "on"), durable=True)
+        self.assertEqual("off", check_server("db/n", (150000, "off", True, "on"), durable=False))
 
     def test_standby(self) -> None:
         """A standby takes no records."""
         self.assertRaises(
-            psycopg.errors.ReadOnlySqlTransaction, believe, "db/n", (150000, "on", True, "on"), durable=True
+            psycopg.errors.ReadOnlySqlTransaction, check_server, "db/n", (150000, "on", True, "on"), durable=True
         )
 
 
@@ -84,8 +85,8 @@ class ConninfoTests(SynchronousTestCase):
             (f"postgresql://db.example/n?{verified}", ""),
             (f"postgresql:///n?service=notary&{verified}", None),
         ):
-            told_it = conninfo_to_dict(conninfo(DatabaseAddress.parse(url)))
-            self.assertEqual(told_it.get("hostaddr"), hostaddr, url)
+            given = conninfo_to_dict(conninfo(DatabaseAddress.parse(url)))
+            self.assertEqual(given.get("hostaddr"), hostaddr, url)
 
 
 class OpeningTests(SynchronousTestCase):
@@ -102,7 +103,7 @@ class OpeningTests(SynchronousTestCase):
             observer=self.observer,
             jitter=lambda: jitter,
             write_connect=refusing,
-            lanes=InlineLane,
+            start_thread=InlineThread,
         )
 
     def test_refused(self) -> None:
@@ -113,8 +114,8 @@ class OpeningTests(SynchronousTestCase):
 
     def test_error_of_the_store(self) -> None:
         """An error that is the store's own stays what it is."""
-        unsafe: StoreError = DatabaseUnsafe(path="db/n", detail="fsync = off")
-        self.assertIs(unsafe, self.assertRaises(DatabaseUnsafe, self.make(error=unsafe).init))
+        unsafe = StoreError("store_unsafe", path="db/n", detail="fsync = off")
+        self.assertIs(unsafe, self.assertRaises(StoreError, self.make(error=unsafe).init))
 
     def test_spans(self) -> None:
         """The span doubles up to its limit and is shared out at random, never down to nothing."""

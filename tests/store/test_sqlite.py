@@ -9,29 +9,27 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.store import schema
-from svc.store.connected import CHECKPOINT_BYTES
-from svc.store.errors import (
-    RecordRefused,
-    StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreForeign,
-    StoreInUse,
-    StoreUnavailable,
-    StoreVersionUnsupported,
-)
+from svc.errors import SvcError
+from svc.sqlite import database
+from svc.sqlite.database import DatabaseFile
+from svc.sqlite.errors import DatabaseCorrupt
+from svc.sqlite.writer import CHECKPOINT_BYTES
+from svc.store.errors import StoreBusy, StoreError, StoreUnavailable
+from svc.store.schema import NOTARY
 from svc.store.sqlite import SqliteStore
 from svc.store.writer import PRUNE_SLICE
+from tests.refusals import assert_refused
 from tests.store.doubles import (
     CLIENT,
     NOW,
-    InlineLane,
+    HeldThread,
     InlineReactor,
+    InlineThread,
     RawEnvelope,
     RecordingObserver,
     envelope_of,
@@ -72,28 +70,6 @@ def faulty_connect(path: str) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FaultyConnection)
 
 
-class StuckLane:
-    """A lane whose thread has been given no time yet."""
-
-    def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
-        self.name = name
-        self.work = work
-        self.finish = finish
-        self.jobs: list[Any] = []
-
-    def submit(self, job: Any) -> None:
-        self.jobs.append(job)
-
-    def stop(self) -> None:
-        self.run()
-        self.finish()
-
-    def run(self) -> None:
-        jobs, self.jobs = self.jobs, []
-        if jobs:
-            self.work(jobs)
-
-
 class StoreCase(SynchronousTestCase):
     """Makes stores on a clock."""
 
@@ -109,7 +85,7 @@ class StoreCase(SynchronousTestCase):
             "observer": self.observer,
             "reserve_size": RESERVE,
             "connect": faulty_connect,
-            "lanes": InlineLane,
+            "start_thread": InlineThread,
         }
         return SqliteStore(self.path, **(given | options))
 
@@ -129,8 +105,8 @@ class StoreCase(SynchronousTestCase):
 class OpeningTests(StoreCase):
     """What stands where the database should be is judged before it is used."""
 
-    def refusal(self, kind: type[StoreError]) -> StoreError:
-        error = self.assertRaises(kind, self.make().init)
+    def refusal(self, reason: str) -> SvcError:
+        error = assert_refused(self, reason, self.make().init)
         self.assertEqual([("init", "db")], self.observer.errors)
         self.assertIn(self.path, str(error))
         self.assertTrue(error.advice(), "says what to do")
@@ -160,19 +136,20 @@ class OpeningTests(StoreCase):
 
     def test_settings(self) -> None:
         """The writing connection logs ahead, synchronises each commit and makes no checkpoint on its own."""
-        os.makedirs(os.path.dirname(self.path))
-        schema.prepare_file(self.path)
-        connection = schema.open_database(self.path)
+        file = DatabaseFile(self.path, NOTARY, reserve_size=0)
+        file.lock()
+        self.addCleanup(file.close)
+        connection = file.open(self.observer, lambda: datetime.now(UTC))
         self.addCleanup(connection.close)
         asked = ("journal_mode", "synchronous", "wal_autocheckpoint", "user_version", "application_id")
         found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]
-        self.assertEqual(["wal", 2, 0, schema.VERSION, schema.APPLICATION_ID], found)
+        self.assertEqual(["wal", 2, 0, NOTARY.version, NOTARY.application], found)
 
     def test_not_a_database(self) -> None:
         """A file of something else is refused and stays as it is."""
         data = b"this is no database at all" * 400
         self.write(data)
-        self.assertEqual("store_corrupt", self.refusal(StoreCorrupt).reason)
+        self.assertIsInstance(self.refusal("store_corrupt"), DatabaseCorrupt)
         with open(self.path, "rb") as file:
             self.assertEqual(data, file.read())
 
@@ -182,16 +159,16 @@ class OpeningTests(StoreCase):
         with sqlite3.connect(self.path) as connection:
             connection.execute("CREATE TABLE t (x)")
         connection.close()
-        self.refusal(StoreForeign)
+        self.refusal("store_foreign")
 
     def test_newer_schema(self) -> None:
         """A database of a newer program is refused with both versions, and not touched."""
         self.successResultOf(self.opened().close())
         with sqlite3.connect(self.path) as connection:
-            connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+            connection.execute(f"PRAGMA user_version = {NOTARY.version + 1}")
         connection.close()
-        error = self.refusal(StoreVersionUnsupported)
-        self.assertEqual((schema.VERSION + 1, schema.VERSION), (error.evidence["found"], error.evidence["known"]))
+        error = self.refusal("unsupported_version")
+        self.assertEqual((NOTARY.version + 1, NOTARY.version), (error.evidence["found"], error.evidence["known"]))
 
     def test_interrupted_creation(self) -> None:
         """An empty file left behind by a creation that was interrupted becomes a database."""
@@ -203,12 +180,12 @@ class OpeningTests(StoreCase):
         """A path that cannot be a file's is unavailable, with the system's words."""
         self.write(b"")
         self.path = os.path.join(self.path, "notary.db")
-        self.assertIn("Not a directory", str(self.refusal(StoreUnavailable)))
+        self.assertIn("Not a directory", str(self.refusal("notary_unavailable")))
 
     def test_one_owner(self) -> None:
         """A second owner is refused while the first is there."""
         first = self.opened()
-        self.refusal(StoreInUse)
+        self.refusal("store_in_use")
         self.successResultOf(first.close())
         self.opened()
 
@@ -217,13 +194,13 @@ class OpeningTests(StoreCase):
         first = self.opened()
         real, self.path = self.path, self.path + ".link"
         os.symlink(os.path.abspath(real), self.path)
-        self.refusal(StoreInUse)
+        self.refusal("store_in_use")
         self.successResultOf(first.close())
 
     def test_init_refused_by_the_disk(self) -> None:
         """An error of the disk during creation is StoreUnavailable."""
         self.fault("CREATE TABLE receipt", sqlite3.SQLITE_IOERR)
-        self.refusal(StoreUnavailable)
+        self.refusal("notary_unavailable")
         self.opened()
 
     def test_no_room_to_open(self) -> None:
@@ -231,15 +208,15 @@ class OpeningTests(StoreCase):
         self.successResultOf(self.opened().close())
         self.assertGreaterEqual(self.reserved(), RESERVE)
         seen: list[int] = []
-        real = schema.configure_writer
+        real = database.configure
 
-        def configure(path: str, connection: sqlite3.Connection) -> None:
+        def configure(connection: sqlite3.Connection) -> None:
             seen.append(self.reserved())
             if seen[-1]:
                 raise sqlite3.OperationalError("database or disk is full")
-            real(path, connection)
+            real(connection)
 
-        self.patch(schema, "configure_writer", configure)
+        self.patch(database, "configure", configure)
         self.assertTrue(self.opened().writable)
         self.assertEqual(0, seen[-1])
 
@@ -251,7 +228,7 @@ class OpeningTests(StoreCase):
         self.assertIsNone(self.successResultOf(store.get_receipt("r1")))
         self.reactor.advance(1)
         self.assertFalse(store.writable)
-        store._reserve.size = RESERVE
+        store._file.reserve.size = RESERVE
         self.reactor.advance(1)
         self.assertTrue(store.writable)
         self.assertEqual([False, True], self.observer.writable)
@@ -421,19 +398,19 @@ class BreakingTests(StoreCase):
 class GroupTests(StoreCase):
     """What queues up together becomes durable together."""
 
-    def lanes(self) -> Callable[..., StuckLane]:
-        made: list[StuckLane] = []
+    def threads(self) -> Callable[..., HeldThread]:
+        made: list[HeldThread] = []
         self.made = made
 
-        def make(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> StuckLane:
-            made.append(StuckLane(name, work, finish))
+        def make(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> HeldThread:
+            made.append(HeldThread(name, work, finish))
             return made[-1]
 
         return make
 
     def test_one_commit_for_a_group(self) -> None:
         """Records that wait together are one commit, told to the observer once, and fire in their order."""
-        store = self.opened(lanes=self.lanes())
+        store = self.opened(start_thread=self.threads())
         order: list[int] = []
         for number in range(5):
             done = store.put_receipt(receipt(f"r{number}"))
@@ -445,7 +422,7 @@ class GroupTests(StoreCase):
 
     def test_a_replay_costs_the_others_nothing(self) -> None:
         """A refused record of a group leaves the rest of the group in place."""
-        store = self.opened(lanes=self.lanes())
+        store = self.opened(start_thread=self.threads())
         first = store.put_receipt(receipt("r1", nonce="n1"))
         replay = store.put_receipt(receipt("r2", nonce="n1"))
         last = store.put_receipt(receipt("r3", nonce="n3"))
@@ -458,18 +435,19 @@ class GroupTests(StoreCase):
 
     def test_misuse_costs_the_others_nothing(self) -> None:
         """A record that no database can hold is refused by itself."""
-        store = self.opened(lanes=self.lanes())
+        store = self.opened(start_thread=self.threads())
         wrong = receipt("r1", client="\ud800")
         refused = store.put_receipt(wrong)
         good = store.put_receipt(receipt("r2"))
         self.made[0].run()
-        self.failureResultOf(refused, RecordRefused)
+        error = self.failureResultOf(refused, StoreError).value
+        self.assertEqual(("malformed", 500), (error.reason, error.http_status))
         self.successResultOf(good)
         self.assertTrue(store.writable)
 
     def test_queue_limit(self) -> None:
         """As many records wait as the limit says; the next is refused with notary_rate, and room returns."""
-        store = self.opened(lanes=self.lanes(), queue_limit=2)
+        store = self.opened(start_thread=self.threads(), queue_limit=2)
         waiting = [store.put_receipt(receipt("r1")), store.put_receipt(receipt("r2"))]
         error = self.failureResultOf(store.put_receipt(receipt("r3")), StoreBusy).value
         self.assertEqual(("notary_rate", 429, 2), (error.reason, error.http_status, error.limit))
@@ -482,7 +460,7 @@ class GroupTests(StoreCase):
 
     def test_reading_limit(self) -> None:
         """Readings that wait are bounded too."""
-        store = self.opened(lanes=self.lanes(), queue_limit=1)
+        store = self.opened(start_thread=self.threads(), queue_limit=1)
         waiting = store.get_receipt("r1")
         self.failureResultOf(store.get_receipt("r1"), StoreBusy)
         self.made[1].run()
@@ -490,7 +468,7 @@ class GroupTests(StoreCase):
 
     def test_close_commits_what_waits(self) -> None:
         """Records that were queued before close are stored."""
-        store = self.opened(lanes=self.lanes())
+        store = self.opened(start_thread=self.threads())
         waiting = store.put_receipt(receipt("r1"))
         self.successResultOf(store.close())
         self.successResultOf(waiting)
@@ -524,13 +502,13 @@ class ForgettingTests(StoreCase):
 
     def test_close_between_slices(self) -> None:
         """A pruning that close overtakes fails instead of waiting for ever."""
-        made: list[StuckLane] = []
+        made: list[HeldThread] = []
 
-        def lanes(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> StuckLane:
-            made.append(StuckLane(name, work, finish))
+        def held(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> HeldThread:
+            made.append(HeldThread(name, work, finish))
             return made[-1]
 
-        store = self.opened(lanes=lanes)
+        store = self.opened(start_thread=held)
         for number in range(PRUNE_SLICE * 2):
             store.put_receipt(receipt(f"r{number}", issued_at=NOW - 1, signed=False))
         made[0].run()
@@ -553,7 +531,7 @@ class ForgettingTests(StoreCase):
         for number in range(60):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 500_000, signed=False)))
         self.assertGreater(os.path.getsize(self.path), 20 * 1024 * 1024)
-        self.assertLess(os.path.getsize(f"{self.path}-wal"), schema.WAL_SIZE_LIMIT)
+        self.assertLess(os.path.getsize(f"{self.path}-wal"), database.WAL_SIZE_LIMIT)
 
     def test_log_of_small_records_is_bounded(self) -> None:
         """Records that come one by one cost the log whole pages each, and it stays small all the same."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from svc.sqlite.threads import COMMIT_SECONDS
+from svc.store.backend import CommitResult, Refused
 from svc.store.errors import StoreClosed, StoreError, StoreLate, StoreStuck, StoreUnavailable
-from svc.store.rows import Outcome, Refused, Row
-from svc.store.threaded import COMMIT_SECONDS, ThreadedStore
-from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver, receipt
-from tests.store.test_sqlite import StuckLane
+from svc.store.rows import Row
+from svc.store.sqlite import SqliteStore
+from svc.store.threaded import ThreadedStore
+from tests.store.doubles import HeldThread, InlineReactor, InlineThread, RecordingObserver, receipt
 
 
 class ScriptedWriter:
@@ -24,13 +30,13 @@ class ScriptedWriter:
         self.stored: list[str] = []
         self.closed = False
 
-    def commit(self, rows: Sequence[Row]) -> Outcome:
+    def commit(self, rows: Sequence[Row]) -> CommitResult:
         """Store, or do not know."""
         if self.away:
             self.degraded = True
-            return Outcome(errors=["receipt"], undecided=True)
+            return CommitResult(refused=["receipt"], undecided=True)
         self.stored += [row.id for row in rows]
-        return Outcome(results=[None] * len(rows))
+        return CommitResult(results=[None] * len(rows))
 
     def prune(self, before: int) -> tuple[int, bool]:
         """Forget nothing."""
@@ -42,19 +48,21 @@ class ScriptedWriter:
             raise Refused("db", OSError("away"))
         self.degraded = False
 
-    def checkpoint_if_due(self) -> None:
-        """Nothing to tidy up."""
+    def checkpoint_if_due(self) -> bool:
+        """Do nothing."""
+        return False
 
-    def close(self) -> None:
-        """End."""
+    def close(self) -> bool:
+        """Close it."""
         self.closed = True
+        return False
 
 
 class ScriptedReader:
     """Is closed, nothing else."""
 
-    def close(self) -> None:
-        """End."""
+    def disconnect(self) -> None:
+        """Close it."""
 
 
 class ScriptedStore(ThreadedStore):
@@ -79,13 +87,13 @@ class ScriptedStore(ThreadedStore):
 class ThreadedCase(SynchronousTestCase):
     """Makes such stores on a clock; none leaves a timer behind."""
 
-    def opened(self, lane: Any = InlineLane) -> ScriptedStore:
+    def opened(self, thread: Any = InlineThread) -> ScriptedStore:
         self.reactor, self.observer = InlineReactor(), RecordingObserver()
-        self.lanes: list[Any] = []
+        self.threads: list[Any] = []
         store = ScriptedStore(
             reactor=self.reactor,
             observer=self.observer,
-            lanes=lambda *args: self.lanes.append(lane(*args)) or self.lanes[-1],
+            start_thread=lambda *args: self.threads.append(thread(*args)) or self.threads[-1],
         )
         store.init()
         self.addCleanup(lambda: self.assertEqual([], self.reactor.getDelayedCalls()))
@@ -98,7 +106,7 @@ class LatenessTests(ThreadedCase):
 
     def test_late_at_the_limit(self) -> None:
         """At the limit, and not before, the exchange is told StoreLate, and no new one is promised a place."""
-        store = self.opened(StuckLane)
+        store = self.opened(HeldThread)
         put = store.put_receipt(receipt("r1"))
         self.reactor.advance(COMMIT_SECONDS - 0.001)
         self.assertNoResult(put)
@@ -111,9 +119,9 @@ class LatenessTests(ThreadedCase):
 
     def test_each_by_its_own_time(self) -> None:
         """A record that was put later is late later; one that was stored in time never is."""
-        store = self.opened(StuckLane)
+        store = self.opened(HeldThread)
         stored = store.put_receipt(receipt("r0"))
-        self.lanes[0].run()
+        self.threads[0].run()
         self.successResultOf(stored)
         first = store.put_receipt(receipt("r1"))
         self.reactor.advance(4)
@@ -126,28 +134,28 @@ class LatenessTests(ThreadedCase):
 
     def test_stored_before_its_time_is_over(self) -> None:
         """When the time of a record that was stored is over, nothing is late while the next one still has time."""
-        store = self.opened(StuckLane)
+        store = self.opened(HeldThread)
         first = store.put_receipt(receipt("r1"))
         self.reactor.advance(4)
         second = store.put_receipt(receipt("r2"))
-        lane = self.lanes[0]
-        lane.work([lane.jobs.pop(0)])
+        thread = self.threads[0]
+        thread.work([thread.jobs.pop(0)])
         self.successResultOf(first)
         self.reactor.advance(COMMIT_SECONDS - 4)
         self.assertNoResult(second)
         self.assertEqual((True, []), (store.writable, self.observer.errors))
-        lane.run()
+        thread.run()
         self.successResultOf(second)
 
     def test_stored_behind_one_that_is_late(self) -> None:
         """A record that was stored in time stays stored when the one put before it is late."""
-        store = self.opened(StuckLane)
+        store = self.opened(HeldThread)
         store.writer.away = True
         undecided = store.put_receipt(receipt("r1"))
-        self.lanes[0].run()
+        self.threads[0].run()
         store.writer.away = False
         stored = store.put_receipt(receipt("r2"))
-        self.lanes[0].run()
+        self.threads[0].run()
         self.successResultOf(stored)
         self.reactor.advance(COMMIT_SECONDS)
         self.failureResultOf(undecided, StoreLate)
@@ -155,23 +163,23 @@ class LatenessTests(ThreadedCase):
 
     def test_writable_again_when_the_commit_ends(self) -> None:
         """The late result of a record that was given up is nobody's, and the store takes records again."""
-        store = self.opened(StuckLane)
+        store = self.opened(HeldThread)
         put = store.put_receipt(receipt("r1"))
         self.reactor.advance(COMMIT_SECONDS)
         self.failureResultOf(put, StoreLate)
-        self.lanes[0].run()
+        self.threads[0].run()
         self.assertTrue(store.writable)
         self.assertEqual([True, False, True], self.observer.writable)
         again = store.put_receipt(receipt("r2"))
-        self.lanes[0].run()
+        self.threads[0].run()
         self.successResultOf(again)
 
     def test_no_timer_without_a_record(self) -> None:
         """While nothing waits no timer runs."""
-        store = self.opened(StuckLane)
+        store = self.opened(HeldThread)
         put = store.put_receipt(receipt("r1"))
         self.assertEqual(1, len(self.reactor.getDelayedCalls()))
-        self.lanes[0].run()
+        self.threads[0].run()
         self.successResultOf(put)
         self.assertEqual([], self.reactor.getDelayedCalls())
 
@@ -267,8 +275,8 @@ class UndecidedTests(ThreadedCase):
         self.assertEqual([0, 1, 2, 0, 1, 2], store.delays)
 
 
-class HangingLane(StuckLane):
-    """A lane whose thread does not come back; it ends only when the test says so."""
+class HangingThread(HeldThread):
+    """A thread that hangs; it ends only when the test says so."""
 
     def stop(self) -> None:
         """Wait for the thread."""
@@ -278,7 +286,7 @@ class StuckEndTests(ThreadedCase):
     """The database hangs while the process ends."""
 
     def hanging(self) -> ScriptedStore:
-        return self.opened(HangingLane)
+        return self.opened(HangingThread)
 
     def test_close_at_the_limit(self) -> None:
         """At the limit of commits, and not before, the end goes on without the database, and says so once."""
@@ -309,7 +317,7 @@ class StuckEndTests(ThreadedCase):
         """A reader that hangs holds the end as little as a writer; the other has ended in order."""
         store = self.hanging()
         closing = store.close()
-        self.lanes[0].finish()
+        self.threads[0].finish()
         self.assertTrue(store.writer.closed)
         self.reactor.advance(COMMIT_SECONDS)
         self.failureResultOf(closing, StoreStuck)
@@ -319,8 +327,8 @@ class StuckEndTests(ThreadedCase):
         store = self.hanging()
         closing = store.close()
         self.reactor.advance(COMMIT_SECONDS - 0.001)
-        for lane in self.lanes:
-            lane.finish()
+        for thread in self.threads:
+            thread.finish()
         self.successResultOf(closing)
         self.assertEqual(([], [True, False]), (self.observer.errors, self.observer.writable))
 
@@ -332,8 +340,48 @@ class StuckEndTests(ThreadedCase):
         self.reactor.advance(COMMIT_SECONDS)
         self.failureResultOf(put, StoreLate)
         self.failureResultOf(closing, StoreStuck)
-        for lane in self.lanes:
-            lane.run()
-            lane.finish()
+        for thread in self.threads:
+            thread.run()
+            thread.finish()
         self.assertEqual(["r1"], store.writer.stored)
         self.assertEqual([True, False], self.observer.writable)
+
+
+class RealThreadTests(TestCase):
+    """The embedded store with its real threads and the real reactor."""
+
+    def test_many_records_few_commits(self) -> None:
+        """Records put in one turn of the reactor are committed in groups and all found again."""
+        observer = RecordingObserver()
+        path = os.path.join(self.mktemp(), "notary.db")
+        store = SqliteStore(path, reactor=reactor, observer=observer, reserve_size=4096)  # type: ignore[arg-type]
+        store.init()
+        self.addCleanup(store.close)
+        names = {thread.name for thread in threading.enumerate()}
+        self.assertTrue({"svc-store-writer", "svc-store-reader"} <= names, names)
+        puts = [store.put_receipt(receipt(f"r{number}", nonce=f"n{number}")) for number in range(200)]
+
+        def check(found: list[object]) -> None:
+            self.assertNotIn(None, found)
+            self.assertEqual(200, sum(observer.commits))
+            self.assertLess(len(observer.commits), 50)
+
+        def ask(_stored: object) -> Deferred[list[object]]:
+            return gatherResults([store.get_receipt(f"r{number}") for number in range(0, 200, 10)])
+
+        return gatherResults(puts).addCallback(ask).addCallback(check)
+
+    def test_threads_end_with_close(self) -> None:
+        """After close neither thread is left, and the database can be opened at once."""
+        path = os.path.join(self.mktemp(), "notary.db")
+        store = SqliteStore(path, reactor=reactor, reserve_size=4096)  # type: ignore[arg-type]
+        store.init()
+        waiting = store.put_receipt(receipt("r1"))
+
+        def check(_closed: object) -> Deferred[None]:
+            self.successResultOf(waiting)
+            again = SqliteStore(path, reactor=reactor, reserve_size=4096)  # type: ignore[arg-type]
+            again.init()
+            return again.close()
+
+        return store.close().addCallback(check)

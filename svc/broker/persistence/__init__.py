@@ -1,8 +1,8 @@
 """
-The broker's database: sessions, messages and retained messages that outlive the process.
+The broker's database: sessions, messages and retained messages that survive a restart.
 
-``opening`` is where to begin; in its thread ``database`` judges and opens the file and ``loading`` gives back what is
-in it. ``journal`` implements :class:`svc.broker.journal.Journal`, ``operations`` are what it records, ``groups`` brings
-them to the thread in which ``writer`` makes them durable, ``schema`` are the tables, ``errors`` what can go wrong.
-Nothing else in the broker speaks SQL.
+``opening`` opens it in a thread, where ``loading`` reads its content. ``journal`` implements
+:class:`svc.broker.journal.Journal`; ``operations`` are what it records, ``groups`` passes them to the thread in which
+``writer`` makes them durable. ``schema`` holds the tables, ``errors`` what can go wrong. Nothing else in the broker
+uses SQL.
 """

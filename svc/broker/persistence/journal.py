@@ -1,8 +1,8 @@
 """
-The journal that keeps what it is told in a database.
+The journal that records changes in a database.
 
-Owns the numbers of messages and deliveries, and how many deliveries refer to a message: it is written with the first of
-them and taken out with the last. When all of it is durable is the business of :mod:`svc.broker.persistence.groups`.
+Owns the numbers of messages and deliveries, and the references to a message: it is written with the first of them and
+deleted with the last. When all of it is durable is the business of :mod:`svc.broker.persistence.groups`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SqliteJournal:
 
     Args:
         groups: make durable what is recorded.
-        found: what was there at the start.
+        found: the content of the database at the start.
     """
 
     def __init__(self, groups: Groups, found: Found) -> None:
@@ -43,7 +43,6 @@ class SqliteJournal:
 
     @property
     def accepting(self) -> bool:
-        """Whether something new is taken."""
         return self._groups.accepting
 
     @property
@@ -52,146 +51,69 @@ class SqliteJournal:
         return self._groups.waiting
 
     def when_durable(self, then: Callable[[], None]) -> None:
-        """
-        Call when all that was recorded so far is durable; at once where nothing waits, and in the order of the calls.
-
-        Args:
-            then: what to call.
-        """
         self._groups.when_durable(then)
 
     def close(self) -> Deferred[None]:
         """
-        Make durable what waits, where that is possible, and let go of the database.
+        Make durable what waits, where that is possible, and close the database.
 
         Returns:
-            Fires when it is closed. Whoever still waits is not called any more.
+            Fires when it is closed, fails with JournalStuck where a hanging disk prevents that; callbacks that still
+            wait are not called.
         """
         return self._groups.close()
 
     def session(self, record: SessionRecord) -> None:
-        """
-        Keep a session.
-
-        Args:
-            record: as it is now.
-        """
         self._known.add(record.client_id)
         will = record.will
         octets = 0 if will is None else memory_size(will.topic, will.payload, will.properties)
         self._record(Kind.SESSION, session_parameters(record), octets)
 
     def session_ended(self, client_id: str) -> None:
-        """
-        Take a session out; its deliveries are out already.
-
-        Args:
-            client_id: whose it was; one that was never kept is no matter.
-        """
         if client_id in self._known:
             self._known.discard(client_id)
             self._record(Kind.SESSION_OVER, (client_id,))
 
     def subscribed(self, client_id: str, subscription: Subscription, identifier: int | None) -> None:
-        """
-        Keep a subscription.
-
-        Args:
-            client_id: whose it is.
-            subscription: the filter with its options.
-            identifier: its subscription identifier.
-        """
         octets = len(subscription.filter)
         self._record(Kind.SUBSCRIBED, subscription_parameters(client_id, subscription, identifier), octets)
 
     def unsubscribed(self, client_id: str, topic_filter: str) -> None:
-        """
-        Take a subscription out.
-
-        Args:
-            client_id: whose it was.
-            topic_filter: its filter.
-        """
         self._record(Kind.UNSUBSCRIBED, (client_id, topic_filter), len(topic_filter))
 
     def delivery(self, client_id: str, delivery: Delivery) -> None:
-        """
-        Keep a delivery, and its message where it is the first.
-
-        Args:
-            client_id: to whom.
-            delivery: gets its number.
-        """
         self._refer(delivery.message)
         self._last_delivery += 1
         delivery.number = self._last_delivery
         self._record(Kind.DELIVERY, delivery_parameters(client_id, delivery))
 
     def delivery_changed(self, delivery: Delivery) -> None:
-        """
-        Keep how far a delivery has come.
-
-        Args:
-            delivery: one that is kept.
-        """
         self._record(Kind.DELIVERY_CHANGED, (delivery.number, int(delivery.stage), delivery.packet_id))
 
     def delivered(self, delivery: Delivery) -> None:
-        """
-        Take a delivery out, and its message where it was the last.
-
-        Args:
-            delivery: loses its number.
-        """
         self._record(Kind.DELIVERY_OVER, (delivery.number,))
         delivery.number = 0
-        self._let_go(delivery.message)
+        self._drop(delivery.message)
 
     def received(self, client_id: str, packet_id: int) -> None:
-        """
-        Keep the identifier of a QoS 2 message that came.
-
-        Args:
-            client_id: who sent it.
-            packet_id: the identifier.
-        """
         self._record(Kind.RECEIVED, (client_id, packet_id))
 
     def released(self, client_id: str, packet_id: int) -> None:
-        """
-        Take the identifier out.
-
-        Args:
-            client_id: who sent it.
-            packet_id: the identifier.
-        """
         self._record(Kind.RELEASED, (client_id, packet_id))
 
     def retained(self, message: Message) -> None:
-        """
-        Keep the retained message of a topic.
-
-        Args:
-            message: in place of the one before.
-        """
         before = self._retained.get(message.topic)
         self._retained[message.topic] = message
         self._refer(message)
         self._record(Kind.RETAINED, (message.topic, message.number))
         if before is not None:
-            self._let_go(before)
+            self._drop(before)
 
     def unretained(self, topic: str) -> None:
-        """
-        Take the retained message of a topic out.
-
-        Args:
-            topic: the topic.
-        """
         message = self._retained.pop(topic, None)
         if message is not None:
             self._record(Kind.UNRETAINED, (topic,), len(topic))
-            self._let_go(message)
+            self._drop(message)
 
     def _refer(self, message: Message) -> None:
         if not message.number:
@@ -200,7 +122,7 @@ class SqliteJournal:
             self._record(Kind.MESSAGE, message_parameters(message), message.size)
         message.references += 1
 
-    def _let_go(self, message: Message) -> None:
+    def _drop(self, message: Message) -> None:
         message.references -= 1
         if not message.references:
             self._record(Kind.MESSAGE_OVER, (message.number,))

@@ -1,4 +1,4 @@
-"""What a start finds in the broker's database; blocks, and says after each slice that it goes on."""
+"""Reads the content of the broker's database at a start; blocks, and reports progress after each slice of rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from svc.wire.mqtt import Properties, Subscription, Version, Will
 from svc.wire.mqtt.primitives import Cursor
 from svc.wire.mqtt.properties import NO_PROPERTIES, PropertyOwner, read_properties
 
-#: Properties of one stored packet; what was taken in kept a lower limit.
+#: Properties of one stored packet; packets of clients have a lower limit.
 PROPERTIES: Final = 100_000
-#: Rows between two looks at whether anybody still waits.
+#: Rows between two reports of progress.
 SLICE: Final = 1000
 
 _STAGES: Final = {int(each): each for each in DeliveryStage}
-#: The properties of most messages.
+#: The encoding of no properties.
 _NOTHING: Final = b"\x00"
 
-Going = Callable[[], None]
+#: Called after each slice; what it raises ends the reading.
+Progressed = Callable[[], None]
 
 
 class Unreadable(Exception):
@@ -32,46 +33,32 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """
-    What there was.
-
-    Args:
-        recovered: for the core.
-        last_message: the highest number of a message.
-        last_delivery: the highest number of a delivery.
-    """
+    """The content of the database, with the highest numbers of messages and deliveries."""
 
     recovered: RecoveredState
     last_message: int
     last_delivery: int
 
 
-def load(connection: sqlite3.Connection, going: Going = lambda: None) -> Found:
+def load(connection: sqlite3.Connection, progressed: Progressed) -> Found:
     """
-    Read everything.
-
-    Args:
-        connection: to the database.
-        going: called before each slice of rows; what it raises ends the reading.
-
-    Returns:
-        Sessions and retained messages; the references of messages are counted.
+    Read everything, and count the references of messages.
 
     Raises:
         Unreadable: the rows are not what this program writes.
         sqlite3.Error: the database refuses.
     """
     try:
-        return _loaded(connection, going)
+        return _loaded(connection, progressed)
     except (LookupError, ValueError, TypeError, AttributeError, SvcError) as error:
         raise Unreadable(f"{type(error).__name__} at the start") from error
 
 
-def _loaded(connection: sqlite3.Connection, going: Going) -> Found:
+def _loaded(connection: sqlite3.Connection, progressed: Progressed) -> Found:
     def rows(sql: str) -> Iterator[Any]:
         cursor = connection.execute(sql)
         while found := cursor.fetchmany(SLICE):
-            going()
+            progressed()
             yield from found
 
     messages = {row[0]: _message(row) for row in rows("SELECT * FROM message")}
@@ -88,7 +75,7 @@ def _loaded(connection: sqlite3.Connection, going: Going) -> Found:
         last_delivery = number
     retained = [_referred(messages[message]) for _topic, message in rows("SELECT * FROM retained")]
     if not all(each.references for each in messages.values()):
-        raise LookupError("a message that nobody waits for")
+        raise LookupError("a message that nothing refers to")
     return Found(RecoveredState(list(sessions.values()), retained), max(messages, default=0), last_delivery)
 
 

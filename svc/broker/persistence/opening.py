@@ -1,13 +1,13 @@
 """
-The opening of the broker's database, as the reactor sees it.
+The opening of the broker's database.
 
-Owns who waits for whom: a thread of its own opens and reads and lets the caller build on it, the reactor goes on
-meanwhile, waits as long as the disk gives something, and lets go when nobody waits any more. What the thread does is
-the business of :mod:`svc.broker.persistence.database`.
+A thread of its own opens and reads it and lets the caller build on it; meanwhile the reactor runs, waits as long as the
+disk responds, and cancels when nobody waits any more.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,23 +17,23 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads
 
 from svc.broker.journal import RecoveredSession, RecoveredState
-from svc.broker.persistence.database import Opened, Place, Progress, open_and_read
-from svc.broker.persistence.errors import PersistenceSilent, PersistenceStuck, in_our_words
+from svc.broker.persistence.errors import JournalError, JournalStuck
 from svc.broker.persistence.groups import GroupLimits, Groups, JournalObserver, SilentJournalObserver
 from svc.broker.persistence.journal import SqliteJournal
-from svc.broker.persistence.loading import SLICE, Going
+from svc.broker.persistence.loading import SLICE, Found, Progressed, Unreadable, load
+from svc.broker.persistence.schema import BROKER
 from svc.broker.persistence.writer import JournalWriter
+from svc.errors import SvcError
 from svc.process.clock import utc_now
-from svc.store.ending import BoundedEnd
-from svc.store.errors import StoreError
-from svc.store.interface import SilentStoreObserver
-from svc.store.lanes import Lane, ThreadLane
-from svc.store.schema import Connect, plain_connect
-from svc.store.threaded import LaneMaker, StoreReactor
+from svc.sqlite import database
+from svc.sqlite.database import DatabaseFile, plain_connect
+from svc.sqlite.errors import DatabaseCorrupt, DatabaseError
+from svc.sqlite.kind import Connect
+from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReactor
 
 #: Octets kept back on the disk for what runs when it becomes full: acknowledgements and ends, which are small.
 RESERVE_SIZE: Final = 8 * 1024 * 1024
-#: Seconds that the disk may give nothing while the database is opened and read.
+#: Seconds within which the disk must respond while the database is opened and read.
 SILENT_SECONDS: Final = 60.0
 
 T = TypeVar("T")
@@ -43,58 +43,64 @@ def open_journal(
     path: str,
     make: Callable[[SqliteJournal, RecoveredState], T],
     *,
-    reactor: StoreReactor,
+    reactor: ThreadReactor,
     observer: JournalObserver | None = None,
     limits: GroupLimits | None = None,
     timeout: float = SILENT_SECONDS,
     reserve_size: int = RESERVE_SIZE,
     connect: Connect = plain_connect,
-    lanes: LaneMaker = ThreadLane,
+    start_thread: StartThread = JobThread,
     wall: Callable[[], datetime] = utc_now,
 ) -> Deferred[tuple[SqliteJournal, T]]:
     """
-    Open the database, make it or bring it to the current schema, read all of it and build on it; called once, at start.
-
-    All of that is done in a thread, so that the reactor goes on however much there is.
+    Open the database, create or migrate it, read all of it and build on it, in a thread; called once, at start.
 
     Args:
-        path: of the database; its folder is made if need be.
-        make: called in the thread with the journal and what it kept; makes what uses them, such as a
-            :class:`~svc.broker.broker.Broker`. Nobody else may touch what it makes until it is handed over.
-        reactor: ends rounds, takes results from the thread, measures times.
-        observer: told how the database is.
+        path: of the database; its folder is created where it is absent.
+        make: called in the thread with the journal and the recovered state; makes what uses them, such as a
+            :class:`~svc.broker.broker.Broker`. Nothing else may touch that until the Deferred fires.
+        reactor: ends rounds, makes calls for the thread, measures times.
+        observer: receives reports on the database.
         limits: how much may wait, and for how long; its ``late`` bounds a cancellation too.
-        timeout: seconds that the disk may give nothing before it is given up.
+        timeout: seconds within which the disk must respond.
         reserve_size: octets kept back on the disk for what runs when it becomes full.
-        connect: makes connections.
-        lanes: starts the threads.
-        wall: tells the time that names a damaged database which is set aside.
+        connect: opens connections.
+        start_thread: starts the threads.
+        wall: returns the time that names a quarantined database.
 
     Returns:
-        Fires with the journal and what ``make`` gave, on the reactor's thread; the journal takes something from then
-        on. Fails with a StoreError whose subclass names what is wrong and what to do, or with what ``make`` raised.
-        Cancelled, it fails with CancelledError when the thread has let go of the database, and with PersistenceStuck
-        where a disk that hangs keeps it from that.
+        Fires with the journal and what ``make`` returned, on the reactor's thread; the journal accepts changes from
+        then on. Fails with a DatabaseError that names what is wrong and what to do, or with what ``make`` raised.
+        Cancelled, it fails with CancelledError when the thread has closed the database, and with JournalStuck where a
+        disk that hangs prevents that.
     """
-    place = Place(path, reserve_size, connect, wall)
     opening = _Opening(
-        place,
+        DatabaseFile(path, BROKER, reserve_size=reserve_size, connect=connect),
         make,
         reactor=reactor,
         observer=observer or SilentJournalObserver(),
         limits=limits or GroupLimits(),
         timeout=timeout,
-        lanes=lanes,
+        start_thread=start_thread,
+        wall=wall,
     )
     return Deferred.fromCoroutine(opening.run())
 
 
+def check_file(path: str) -> None:
+    """Whether the database could be opened, without opening or creating anything; raises as :func:`open_journal`."""
+    database.check_file(path, BROKER, RESERVE_SIZE)
+
+
+class _Abandoned(Exception):
+    """Nobody waits for the database any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Built(Generic[T]):
-    """What the thread hands over."""
+    """What the thread passes to the reactor's thread."""
 
     writer: JournalWriter
-    detail: str
     groups: Groups
     journal: SqliteJournal
     made: T
@@ -105,118 +111,148 @@ class _Opening(Generic[T]):
 
     def __init__(
         self,
-        place: Place,
+        file: DatabaseFile,
         make: Callable[[SqliteJournal, RecoveredState], T],
         *,
-        reactor: StoreReactor,
+        reactor: ThreadReactor,
         observer: JournalObserver,
         limits: GroupLimits,
         timeout: float,
-        lanes: LaneMaker,
+        start_thread: StartThread,
+        wall: Callable[[], datetime],
     ) -> None:
-        self._place = place
+        self._file = file
         self._make = make
         self._reactor = reactor
         self._observer = observer
         self._limits = limits
         self._timeout = timeout
-        self._lanes = lanes
-        self._progress = Progress(reactor.seconds)
+        self._start_thread = start_thread
+        self._wall = wall
         self._result: Deferred[_Built[T]] = Deferred()
-        self._ending = BoundedEnd(reactor, limits.late, self._stuck)
+        self._closing = BoundedClose(reactor, limits.late, self._stuck)
         self._watch: IDelayedCall | None = None
+        # Shared with the thread: when the disk last responded, whether it is still read, whether anybody waits.
+        self._responded = reactor.seconds()
+        self._reading = True
+        self._abandoned = False
 
     async def run(self) -> tuple[SqliteJournal, T]:
-        """Do it, on the reactor's thread."""
-        lane: Lane[Callable[[], object]] = self._lanes("svc-broker-opening", _work, self._finish)
-        lane.submit(lambda: self._open(lane))
-        self._watch = self._reactor.callLater(self._timeout, self._judge_silence)
+        """Open it, on the reactor's thread."""
+        thread: JobThread[Callable[[], object]] = self._start_thread("svc-broker-opening", _work, self._thread_ended)
+        thread.submit(lambda: self._open(thread))
+        self._watch = self._reactor.callLater(self._timeout, self._check_silence)
         try:
             built = await self._result
         except CancelledError:
             self._stop_watching()
-            self._progress.abandoned = True
-            await self._ending.begin()
+            self._abandoned = True
+            await self._closing.begin()
             raise
-        except StoreError as error:
-            ours = in_our_words(error)
-            self._observer.db_error("init", "db", str(ours))
-            if ours is error:
-                raise
-            raise ours from error
+        except DatabaseError as error:
+            self._observer.db_error("init", str(error))
+            raise
         finally:
             self._stop_watching()
-        if built.detail:
-            self._observer.db_error("init", "db", built.detail)
-        built.groups.start(built.detail)
+        if built.writer.degraded:
+            # What is stored can be delivered; new changes wait until the disk has room for the reserve again.
+            self._observer.db_error("init", built.writer.trouble)
+        built.groups.start(built.writer.trouble)
         return built.journal, built.made
 
-    def _came(self, lane: Lane[Callable[[], object]], came: _Built[T] | BaseException) -> None:
-        waited_for = not self._result.called
-        if not waited_for and isinstance(came, _Built):
-            lane.submit(came.writer.close)
-        lane.stop()
-        if not waited_for:
+    def _opened(self, thread: JobThread[Callable[[], object]], result: _Built[T] | BaseException) -> None:
+        if not self._result.called:
+            thread.stop()
+            if isinstance(result, _Built):
+                self._result.callback(result)
+            else:
+                self._result.errback(result)
             return
-        if isinstance(came, _Built):
-            self._result.callback(came)
-        else:
-            self._result.errback(came)
+        if isinstance(result, _Built):
+            thread.submit(result.writer.close)
+        thread.stop()
 
-    def _judge_silence(self) -> None:
+    def _check_silence(self) -> None:
         self._watch = None
-        if not self._progress.reading:
+        if not self._reading:
             return
-        left = self._timeout - (self._reactor.seconds() - self._progress.moved)
+        left = self._timeout - (self._reactor.seconds() - self._responded)
         if left > 0:
-            self._watch = self._reactor.callLater(left, self._judge_silence)
+            self._watch = self._reactor.callLater(left, self._check_silence)
             return
-        self._progress.abandoned = True
-        self._result.errback(PersistenceSilent(path=self._place.path, seconds=self._timeout))
+        self._abandoned = True
+        self._result.errback(JournalError("mqtt_store_late", path=self._file.path, seconds=self._timeout))
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
 
-    def _stuck(self) -> StoreError:
-        stuck = PersistenceStuck(path=self._place.path, seconds=self._limits.late)
-        self._observer.db_error("close", "db", str(stuck))
+    def _stuck(self) -> SvcError:
+        stuck = JournalStuck(path=self._file.path, seconds=self._limits.late)
+        self._observer.db_error("close", str(stuck))
         return stuck
 
-    # In the thread.
+    # On the opening thread.
 
-    def _open(self, lane: Lane[Callable[[], object]]) -> None:
-        came: _Built[T] | BaseException
+    def _progressed(self) -> None:
+        self._responded = self._reactor.seconds()
+        if self._abandoned:
+            raise _Abandoned
+
+    def _open(self, thread: JobThread[Callable[[], object]]) -> None:
+        result: _Built[T] | BaseException
         try:
-            told = _Relayed(self._reactor, self._observer)
-            came = self._built_on(open_and_read(self._place, told, self._progress))
-        except BaseException as error:  # noqa: BLE001 (whatever it is, somebody on the reactor's thread waits for it)
-            came = error
-        self._reactor.callFromThread(self._came, lane, came)
+            writer, found = self._open_and_read()
+            result = self._build(writer, found)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the result)
+            result = error
+        self._reactor.callFromThread(self._opened, thread, result)
 
-    def _built_on(self, opened: Opened) -> _Built[T]:
-        self._progress.reading = False
-        writer, found = opened.writer, opened.found
+    def _open_and_read(self) -> tuple[JournalWriter, Found]:
+        file = self._file
+        connection: sqlite3.Connection | None = None
+        try:
+            file.lock()
+            self._progressed()
+            connection = file.open(_Relayed(self._reactor, self._observer), self._wall)
+            self._progressed()
+            found = load(connection, self._progressed)
+            writer = JournalWriter(file, connection)
+            writer.fill_reserve()
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            file.close()
+            if isinstance(error, Unreadable):
+                detail = f"its content is contradictory: {error}"
+                raise DatabaseCorrupt(path=file.path, detail=detail, **BROKER.words) from error
+            if isinstance(error, sqlite3.Error):
+                raise file.error(error) from error
+            raise
+        self._reading = False
+        return writer, found
+
+    def _build(self, writer: JournalWriter, found: Found) -> _Built[T]:
         try:
             groups = Groups(
-                self._place.path,
+                self._file.path,
                 writer,
                 reactor=self._reactor,
                 observer=self._observer,
                 limits=self._limits,
-                lanes=self._lanes,
+                start_thread=self._start_thread,
             )
             journal = SqliteJournal(groups, found)
-            sessions = _Watched(found.recovered.sessions, self._progress.going)
+            sessions = _Sessions(found.recovered.sessions, self._progressed)
             made = self._make(journal, RecoveredState(sessions, found.recovered.retained))
         except BaseException:
             writer.close()
             raise
-        return _Built(writer, opened.detail, groups, journal, made)
+        return _Built(writer, groups, journal, made)
 
-    def _finish(self) -> None:
-        self._reactor.callFromThread(self._ending.come)
+    def _thread_ended(self) -> None:
+        self._reactor.callFromThread(self._closing.finish)
 
 
 def _work(jobs: Sequence[Callable[[], object]]) -> None:
@@ -224,28 +260,26 @@ def _work(jobs: Sequence[Callable[[], object]]) -> None:
         job()
 
 
-class _Relayed(SilentStoreObserver):
-    """Tells an observer on the reactor's thread what happens in another one."""
+class _Relayed(SilentJournalObserver):
+    """Passes reports of the opening thread to an observer on the reactor's thread."""
 
     def __init__(self, reactor: IReactorFromThreads, observer: JournalObserver) -> None:
         self._reactor = reactor
         self._observer = observer
 
     def set_aside(self, path: str, aside: str) -> None:
-        """Tell it."""
         self._reactor.callFromThread(self._observer.set_aside, path, aside)
 
     def lies_aside(self, paths: Sequence[str]) -> None:
-        """Tell it."""
         self._reactor.callFromThread(self._observer.lies_aside, paths)
 
 
-class _Watched(Sequence[RecoveredSession]):
-    """Sessions that say after each slice that they go on, to whoever walks through them."""
+class _Sessions(Sequence[RecoveredSession]):
+    """Recovered sessions that report progress after each slice while they are iterated."""
 
-    def __init__(self, sessions: Sequence[RecoveredSession], going: Going) -> None:
+    def __init__(self, sessions: Sequence[RecoveredSession], progressed: Progressed) -> None:
         self._sessions = sessions
-        self._going = going
+        self._progressed = progressed
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -262,5 +296,5 @@ class _Watched(Sequence[RecoveredSession]):
     def __iter__(self) -> Iterator[RecoveredSession]:
         for number, session in enumerate(self._sessions):
             if number % SLICE == 0:
-                self._going()
+                self._progressed()
             yield session

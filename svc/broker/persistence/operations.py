@@ -1,7 +1,7 @@
 """
-What the journal hands to the writer: tuples, made on the reactor's thread, that hold plain values only.
+What the journal passes to the writer: tuples of plain values, made on the reactor's thread.
 
-Every operation says what is, not what changes, so that a group which may have been written can be written again.
+Every operation states what is, not what changes, so that a group which may have been written can be written again.
 """
 
 from __future__ import annotations
@@ -43,15 +43,7 @@ _NO_WILL: Final[Parameters] = (None, None, None, None, None)
 
 
 def session_parameters(record: SessionRecord) -> Parameters:
-    """
-    Write down a session.
-
-    Args:
-        record: the session.
-
-    Returns:
-        The parameters of ``SESSION``.
-    """
+    """The parameters of ``SESSION``."""
     will = record.will
     last = _NO_WILL
     if will is not None:
@@ -61,17 +53,7 @@ def session_parameters(record: SessionRecord) -> Parameters:
 
 
 def subscription_parameters(client_id: str, subscription: Subscription, identifier: int | None) -> Parameters:
-    """
-    Write down a subscription.
-
-    Args:
-        client_id: whose it is.
-        subscription: the filter with its options.
-        identifier: its subscription identifier.
-
-    Returns:
-        The parameters of ``SUBSCRIBED``.
-    """
+    """The parameters of ``SUBSCRIBED``."""
     return (
         client_id,
         subscription.filter,
@@ -84,15 +66,7 @@ def subscription_parameters(client_id: str, subscription: Subscription, identifi
 
 
 def message_parameters(message: Message) -> Parameters:
-    """
-    Write down a message.
-
-    Args:
-        message: one that has a number.
-
-    Returns:
-        The parameters of ``MESSAGE``.
-    """
+    """The parameters of ``MESSAGE``."""
     return (
         message.number,
         message.topic,
@@ -106,16 +80,7 @@ def message_parameters(message: Message) -> Parameters:
 
 
 def delivery_parameters(client_id: str, delivery: Delivery) -> Parameters:
-    """
-    Write down a delivery.
-
-    Args:
-        client_id: to whom.
-        delivery: one that has a number, as its message has.
-
-    Returns:
-        The parameters of ``DELIVERY``.
-    """
+    """The parameters of ``DELIVERY``."""
     return (
         delivery.number,
         client_id,

@@ -1,8 +1,8 @@
 """
-The one who writes to the broker's database; everything here blocks and runs in one thread.
+Writes groups of operations to the broker's database; everything blocks and runs in one thread.
 
-Owns what a group of operations becomes in SQL. What came and went within the group is left out: a message that was
-acknowledged while the disk was busy with the group before costs nothing.
+Owns what a group becomes in SQL and when it is tried again: on a full disk at once, with the reserve released; after
+any other refusal only when the journal asks, and not before the log was emptied.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from operator import itemgetter
 from typing import Final
 
 from svc.broker.persistence.operations import Kind, Operation, Parameters
-from svc.store.connected import ConnectedWriter, Transaction
-from svc.store.reserve import Reserve
-from svc.store.rows import Refused
-from svc.store.schema import Connect, primary_code
+from svc.sqlite.database import DatabaseFile
+from svc.sqlite.disk import primary_code
+from svc.sqlite.writer import GroupWriter, Transaction
 
 _STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.MESSAGE: ("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)",),
@@ -44,13 +43,13 @@ _STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
 @dataclass(frozen=True, slots=True)
 class Task:
     """
-    What the thread is asked to do.
+    A task of the writer's thread.
 
     Args:
-        operations: a group to be made durable in one transaction; none where it is only asked how it is.
+        operations: a group to be made durable in one transaction; may be empty.
         weight: about how many octets they write.
-        recover: whether to find out first if writing is possible again.
-        repeated: whether a part of it may be durable already.
+        recover: whether to test first if writing is possible again.
+        repeated: whether a part of the group may be durable already.
     """
 
     operations: Sequence[Operation]
@@ -60,15 +59,15 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskResult:
     """
-    What came of it.
+    The result of a task.
 
     Args:
-        stored: whether the group is durable.
+        stored: whether the group is durable; nothing of it is otherwise.
         degraded: whether nothing new should begin.
         damaged: whether the database was found damaged.
-        refusals: what the database said, for each attempt that it refused.
+        refusals: an explanation for each attempt that the database refused.
     """
 
     stored: bool
@@ -77,34 +76,23 @@ class Outcome:
     refusals: tuple[str, ...] = ()
 
 
-class JournalWriter(ConnectedWriter):
-    """
-    Writes to one database.
+class JournalWriter(GroupWriter):
+    """Writes to one database."""
 
-    Args:
-        path: of the database.
-        connection: for writing, opened and checked.
-        reserve: the space kept back.
-        connect: makes a new connection after an error.
-    """
+    def __init__(self, file: DatabaseFile, connection: sqlite3.Connection) -> None:
+        super().__init__(file, connection)
+        # Whether a failed synchronization left the content of the log on the disk unknown.
+        self._log_uncertain = False
 
-    def __init__(self, path: str, connection: sqlite3.Connection, reserve: Reserve, *, connect: Connect) -> None:
-        super().__init__(path, connection, reserve, connect=connect)
-        self._doubtful = False
-
-    def do(self, task: Task) -> Outcome:
-        """
-        Make a group durable.
-
-        Args:
-            task: the group. After a refusal for want of room the reserve is released and the group tried once more.
-
-        Returns:
-            What came of it; where it is not stored, nothing of it is.
-        """
+    def do(self, task: Task) -> TaskResult:
+        """Make a group durable; after a refusal for want of room the reserve is released and it is tried once more."""
         refusals: list[str] = []
         if task.recover:
-            refusals += self._recovered()
+            try:
+                self.recover()
+                self._log_uncertain = False
+            except (sqlite3.Error, OSError):
+                refusals.append(self.trouble)
         stored = not task.operations
         while not stored and not self.damaged:
             full_before = self.degraded
@@ -112,50 +100,32 @@ class JournalWriter(ConnectedWriter):
                 self._write(task)
                 stored = True
             except sqlite3.Error as error:
-                refused = self.refused("db", error)
-                refusals.append(refused.detail)
-                self._give_way(refused)
+                self._degrade(error)
+                refusals.append(self.trouble)
                 full = primary_code(error) == sqlite3.SQLITE_FULL
-                # What a failed synchronisation left on the disk nobody knows.
-                self._doubtful = self._doubtful or not full
+                self._log_uncertain = self._log_uncertain or not full
                 if full_before or not full:
                     break
-        return Outcome(stored, self.degraded, self.damaged, tuple(refusals))
-
-    def _recovered(self) -> list[str]:
-        try:
-            self.recover()
-        except Refused as refused:
-            return [refused.detail]
-        except OSError:
-            return [self.trouble]
-        self._doubtful = False
-        return []
+        return TaskResult(stored, self.degraded, self.damaged, tuple(refusals))
 
     def _write(self, task: Task) -> None:
-        if self._doubtful:
+        if self._log_uncertain:
             self._checkpoint("TRUNCATE")
-            self._doubtful = False
+            self._log_uncertain = False
         with Transaction(self._ready()) as connection:
             for kind, parameters in condensed(task.operations, repeated=task.repeated):
                 for statement in _STATEMENTS[kind]:
                     connection.executemany(statement, parameters)
-        self._unchecked += task.weight
+        self._since_checkpoint += task.weight
 
 
 def condensed(operations: Iterable[Operation], *, repeated: bool = False) -> Iterator[tuple[Kind, list[Parameters]]]:
     """
-    Put a group into the order in which it is cheapest to write.
+    Yield a group as runs of one kind, in the order in which it is cheapest to write.
 
-    Messages and deliveries have numbers that are never used twice, so their rows are made first, changed, and taken out
-    last, and those that came and went are not made at all. What concerns sessions keeps its order.
-
-    Args:
-        operations: the group.
-        repeated: whether a part of it may be durable already, so that rows that are not made have to be taken out.
-
-    Yields:
-        Runs of one kind.
+    Messages and deliveries have numbers that are never reused, so their rows are inserted first, changed, and deleted
+    last, and those that came and went within the group are not inserted at all. What concerns sessions keeps its order.
+    In a repeated group, a part of which may be durable already, rows that are not inserted have to be deleted.
     """
     rows: dict[Kind, dict[object, Parameters]] = {
         Kind.MESSAGE: {},
@@ -170,11 +140,11 @@ def condensed(operations: Iterable[Operation], *, repeated: bool = False) -> Ite
             rows[kind][parameters[0]] = parameters
         else:
             others.append((kind, parameters))
-    _take_out(rows[Kind.MESSAGE], rows[Kind.MESSAGE_OVER], repeated)
+    _cancel_out(rows[Kind.MESSAGE], rows[Kind.MESSAGE_OVER], repeated)
     deliveries, changes = rows[Kind.DELIVERY], rows[Kind.DELIVERY_CHANGED]
     for number in rows[Kind.DELIVERY_OVER]:
         changes.pop(number, None)
-    _take_out(deliveries, rows[Kind.DELIVERY_OVER], repeated)
+    _cancel_out(deliveries, rows[Kind.DELIVERY_OVER], repeated)
     for number in [each for each in changes if each in deliveries]:
         deliveries[number] = (*deliveries[number][:-2], *changes.pop(number)[1:])
     for kind, found in rows.items():
@@ -184,8 +154,8 @@ def condensed(operations: Iterable[Operation], *, repeated: bool = False) -> Ite
         yield kind, [parameters for _kind, parameters in run]
 
 
-def _take_out(made: dict[object, Parameters], over: dict[object, Parameters], repeated: bool) -> None:
-    for number in [each for each in over if each in made]:
-        del made[number]
+def _cancel_out(inserted: dict[object, Parameters], deleted: dict[object, Parameters], repeated: bool) -> None:
+    for number in [each for each in deleted if each in inserted]:
+        del inserted[number]
         if not repeated:
-            del over[number]
+            del deleted[number]

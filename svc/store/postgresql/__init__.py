@@ -1,6 +1,6 @@
 """
 The notary's database on a PostgreSQL server, for replicas that share one notary.
 
-``address`` says where it is and needs nothing installed; ``session`` connects, ``schema`` makes the tables, ``writer``
-and ``reader`` speak SQL, ``store`` is the store. All but ``address`` need the package ``psycopg``.
+``address`` parses its URL and needs nothing installed; ``session`` connects, ``schema`` creates the tables, ``writer``
+and ``reader`` work on them, ``store`` is the store. All but ``address`` need the package ``psycopg``.
 """

@@ -1,8 +1,4 @@
-"""
-The tables of the notary on a PostgreSQL server.
-
-Owns their versions and the making of them, by one process at a time. Must not know what the records mean.
-"""
+"""The tables of the notary on a PostgreSQL server; they are created and migrated by one process at a time."""
 
 from __future__ import annotations
 
@@ -10,16 +6,16 @@ from typing import Final
 
 import psycopg
 
-from svc.store.errors import SchemaForeign, SchemaTooNew
+from svc.store.errors import StoreError
 from svc.store.postgresql.session import SCHEMA, Session, one
 
-#: Names of advisory locks, (class, number), in one class of our own.
+#: The class of our advisory locks; their numbers follow.
 LOCK_CLASS: Final = 0x73766E31
 MIGRATING: Final = 0
 PRUNING: Final = 1
-#: Numbers of replicas begin here.
+#: The first number of a replica.
 FIRST_HOLDER: Final = 16
-#: Seconds that a start waits for another that makes the tables.
+#: Seconds that a start waits for another that creates the tables.
 MIGRATION_SECONDS: Final = 30.0
 
 #: The statements that lead from each version to the next; the version is the number of steps done.
@@ -28,7 +24,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE notary ("
         " id smallint PRIMARY KEY CHECK (id = 1), version integer NOT NULL, probes bigint NOT NULL)",
         "INSERT INTO notary VALUES (1, 0, 0)",
-        # The certificates of one envelope in their order, named by a digest of them: one row for all of a generation.
+        # The certificates of one envelope in their order, named by a digest: one row for each set of credentials.
         "CREATE TABLE certificate_set ("
         " id bytea PRIMARY KEY CHECK (octet_length(id) = 32),"
         " chain bytea[] NOT NULL CHECK (cardinality(chain) <= 64))",
@@ -53,14 +49,14 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         " skeleton bytea CHECK (octet_length(skeleton) <= 1048576),"
         " payload bytea NOT NULL CHECK (octet_length(payload) <= 1048576),"
         ' disclosures text COLLATE "C" CHECK (octet_length(disclosures) <= 1048576))',
-        # Signatures and digests do not shrink; the attempt would cost more than the insertion.
+        # Signatures and digests do not compress; the attempt would cost more than the insertion.
         "ALTER TABLE receipt ALTER COLUMN skeleton SET STORAGE EXTERNAL",
         "CREATE UNIQUE INDEX receipt_nonce ON receipt (client, nonce) WHERE nonce IS NOT NULL",
         "CREATE INDEX receipt_jti ON receipt (jti)",
         "CREATE INDEX receipt_issued_at ON receipt (issued_at)",
         "CREATE INDEX receipt_statement ON receipt (statement_id)",
         "CREATE INDEX receipt_set ON receipt (certificate_set) WHERE certificate_set IS NOT NULL",
-        # Nonces of exchanges that run. Not logged: they mean nothing after the loss of their replicas.
+        # Nonces of exchanges that run. Not logged: they mean nothing once their replicas have ended.
         "CREATE UNLOGGED TABLE reservation ("
         ' client varchar(2048) COLLATE "C" NOT NULL, nonce varchar(64) COLLATE "C" NOT NULL,'
         " holder integer NOT NULL, PRIMARY KEY (client, nonce))",
@@ -72,20 +68,15 @@ VERSION: Final = len(MIGRATIONS)
 
 def prepare(session: Session, name: str) -> None:
     """
-    Make the tables, or bring them to the current version; of many processes one does it and the others wait.
-
-    Args:
-        session: one that may write.
-        name: of the database, for errors.
+    Create the tables, or migrate them; of many processes one does it and the others wait.
 
     Raises:
-        SchemaTooNew: where the tables are of a newer program.
-        SchemaForeign: where the schema is another program's.
-        psycopg.Error: where the server refuses.
+        StoreError: the tables are of a newer program, or the schema is another program's.
+        psycopg.Error: the server refuses.
     """
     with session.within(2 * MIGRATION_SECONDS):
         if version(session, name) == VERSION:
-            # Whoever uses the tables need not be allowed to make them.
+            # A role that uses the tables need not have the right to create them.
             return
         with session.transaction():
             _migrate(session, name)
@@ -107,25 +98,11 @@ def _migrate(session: Session, name: str) -> None:
 
 
 def version(session: Session, name: str) -> int | None:
-    """
-    Read the version of the tables.
-
-    Args:
-        session: any.
-        name: of the database, for errors.
-
-    Returns:
-        The version, None where there are no tables.
-
-    Raises:
-        SchemaTooNew: where they are of a newer program.
-        SchemaForeign: where the schema is another program's.
-        psycopg.Error: where the server refuses.
-    """
+    """Read the version of the tables, None where there are none; raises as :func:`prepare`."""
     tables = (
         "SELECT count(*), count(*) FILTER (WHERE relname = 'notary') FROM pg_class WHERE relkind IN ('r', 'p', 'v')"
     )
-    # Only constants of ours stand in the text.
+    # Only constants are in the text.
     (all_tables, ours) = one(session.execute(f"{tables} AND relnamespace = to_regnamespace(%s)", [SCHEMA]))
     if not all_tables:
         return None
@@ -134,7 +111,7 @@ def version(session: Session, name: str) -> int | None:
     except (psycopg.errors.UndefinedColumn, psycopg.DataError):
         found = None
     if not isinstance(found, int):
-        raise SchemaForeign(path=name)
+        raise StoreError("store_foreign", path=name)
     if found > VERSION:
-        raise SchemaTooNew(path=name, found=found, known=VERSION)
+        raise StoreError("unsupported_version", path=name, found=found, known=VERSION)
     return found

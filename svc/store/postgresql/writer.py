@@ -1,18 +1,15 @@
 """
-The one who writes to the PostgreSQL database.
+Writes to the PostgreSQL database: group commit, the answer to a lost server, and pruning.
 
-Owns group commit, the answer to a server that is away, and the forgetting of old records. Everything here blocks for
-seconds at most and runs in one thread; must not know who waits for the results.
-
-A group is one statement that is its own transaction: all its records are stored when the server says so, and none when
-it refuses. Where the server goes away before it says either, the group is undecided: it is inserted again later, and a
-record that is there already is the one of before.
+Everything blocks for seconds at most and runs in one thread. A group is one statement that is its own transaction: all
+its records are stored when the server reports so, and none when it refuses. Where the connection is lost before that,
+the group is undecided: it is inserted again later, and a record that is stored already with the same content is the
+same one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -20,36 +17,37 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from svc.store.errors import RecordRefused, Replayed, StoreError
+from svc.store.backend import CommitResult, Refused
+from svc.store.compact import CompactEnvelope
+from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
 from svc.store.postgresql.address import DatabaseAddress
 from svc.store.postgresql.schema import LOCK_CLASS, PRUNING, prepare
-from svc.store.postgresql.session import ANSWER_SECONDS, Connect, Session, one, told
+from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, Session, one, server_message
 from svc.store.records import StoredReceipt
-from svc.store.rows import Outcome, Refused, Row, StatementRow
-from svc.store.skeletons import Skeleton
+from svc.store.rows import Row, StatementRow, disclosures_text
 
-#: Records forgotten in one transaction.
+#: Records deleted in one transaction.
 PRUNE_SLICE: Final = 256
-#: How often a group is tried anew where replicas stood in each other's way.
+#: Attempts at a group whose transaction conflicts with another replica's.
 _ATTEMPTS: Final = 4
-#: Certificate sets that are known to be stored; a new generation makes one.
+#: Certificate sets that are known to be stored; new credentials add one.
 _SETS: Final = 1024
-#: Records of unknown fate that are remembered, more than may wait at a time.
-_DOUBTFUL: Final = 16384
+#: Undecided records that are remembered, more than may wait at a time.
+_UNDECIDED: Final = 16384
 
-#: What one record is to blame for; it must not cost the others of its group their place.
-_BLAME: Final = (psycopg.DataError, errors.IntegrityError, UnicodeError, OverflowError, TypeError, ValueError)
-_AGAIN: Final = (errors.DeadlockDetected, errors.SerializationFailure, errors.ForeignKeyViolation)
+#: Errors of one record, which must not fail the others of its group.
+_MISUSE: Final = (psycopg.DataError, errors.IntegrityError, UnicodeError, OverflowError, TypeError, ValueError)
+_CONFLICTS: Final = (errors.DeadlockDetected, errors.SerializationFailure, errors.ForeignKeyViolation)
 
 _INSERT_SET: Final = "INSERT INTO certificate_set (id, chain) VALUES (%s, %b) ON CONFLICT (id) DO NOTHING"
 _INSERT_STATEMENT: Final = (
     "INSERT INTO workload_statement (id, expires, certificate_set, cuts, skeleton) VALUES (%s, %s, %s, %s, %s)"
     " ON CONFLICT (id) DO NOTHING"
 )
-#: In one snapshot: a nonce is reserved until its record is there, and not a moment less.
+#: In one snapshot: a nonce stays reserved until its record is visible.
 _INSERT_RECEIPTS: Final = """
-WITH over AS (
+WITH released AS (
  DELETE FROM reservation USING unnest(%(client)s::varchar[], %(nonce)s::varchar[]) AS done (client, nonce)
  WHERE reservation.client = done.client AND reservation.nonce = done.nonce
 )
@@ -62,34 +60,30 @@ SELECT * FROM unnest(%(id)s::varchar[], %(level)s::varchar[], %(client)s::varcha
 ON CONFLICT DO NOTHING RETURNING id
 """
 _STORED: Final = "SELECT id, client, jti, payload FROM receipt WHERE id = ANY(%s)"
-_FORGET_RECEIPTS: Final = (
+_DELETE_RECEIPTS: Final = (
     "DELETE FROM receipt WHERE id IN (SELECT id FROM receipt WHERE issued_at < %s ORDER BY issued_at LIMIT %s)"
 )
-_FORGET_STATEMENTS: Final = (
+_DELETE_STATEMENTS: Final = (
     "DELETE FROM workload_statement WHERE expires < %s AND NOT EXISTS"
     " (SELECT 1 FROM receipt WHERE receipt.statement_id = workload_statement.id)"
 )
-_FORGET_SETS: Final = (
+_DELETE_SETS: Final = (
     "DELETE FROM certificate_set WHERE"
     " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
     " NOT EXISTS (SELECT 1 FROM workload_statement WHERE workload_statement.certificate_set = certificate_set.id)"
 )
 
 
-class Writer:
+class PostgresWriter:
     """
-    Writes to one database.
+    A :class:`svc.store.backend.RecordWriter`, degraded while the server is unreachable.
 
     Args:
         address: of the database, for errors.
         session: for writing, checked.
-        connect: makes a new session after an error.
-        answer_timeout: seconds after which a server that does not answer is given up.
+        connect: opens a new session after an error.
+        answer_timeout: seconds that the server may take for an answer.
         monotonic: measures durations.
-
-    Attributes:
-        degraded: True from the moment the server is away until :meth:`recover` succeeds.
-        trouble: why the server refused last, or that it ended the connection; empty where it never has.
     """
 
     def __init__(
@@ -97,7 +91,7 @@ class Writer:
         address: DatabaseAddress,
         session: Session,
         *,
-        connect: Connect,
+        connect: OpenSession,
         answer_timeout: float = ANSWER_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -107,78 +101,53 @@ class Writer:
         self._answer_timeout = answer_timeout
         self._monotonic = monotonic
         self._sets: set[bytes] = set()
-        self._doubtful: dict[str, None] = {}
+        self._undecided: dict[str, None] = {}
         self.degraded = False
         self.trouble = ""
 
-    def commit(self, rows: Sequence[Row]) -> Outcome:
-        """
-        Make records durable in one transaction.
-
-        Args:
-            rows: in the order in which they were put.
-
-        Returns:
-            What came of each; undecided where the server is away, or went away before it said what came of them.
-        """
+    def commit(self, rows: Sequence[Row]) -> CommitResult:
+        """Commit a group; undecided where the server is unreachable, or was lost before it reported the result."""
         began = self._monotonic()
-        outcome = Outcome()
+        result = CommitResult()
         if self._session is None:
-            outcome.undecided = True
-            return outcome
+            result.undecided = True
+            return result
         try:
             with self._session.within(self._answer_timeout) as session:
-                outcome.results = self._stored(session, rows)
+                result.results = self._stored(session, rows)
         except psycopg.Error as error:
-            # Whatever it was that is not the fault of a record: the next group would fare no better on this session.
-            self._doubt(rows)
-            self._lose()
-            outcome.errors.append(_entity(rows))
-            self.trouble = outcome.detail = told(error)
-            outcome.undecided = True
+            # No record is the cause: the next group would fail on this session too.
+            self._remember_undecided(rows)
+            self._disconnect()
+            result.refused.append(_entity(rows))
+            self.trouble = result.detail = server_message(error)
+            result.undecided = True
         else:
             for row in rows:
-                self._doubtful.pop(row.id, None)
-        outcome.seconds = self._monotonic() - began
-        return outcome
+                self._undecided.pop(row.id, None)
+        result.seconds = self._monotonic() - began
+        return result
 
     def prune(self, before: int) -> tuple[int, bool]:
-        """
-        Forget one slice of the records issued before an instant; after the last, what nothing refers to any more.
-        Where another replica is about it, nothing is done.
-
-        Args:
-            before: NumericDate.
-
-        Returns:
-            (records forgotten, whether more are left).
-
-        Raises:
-            Refused: where the server refuses or is away.
-        """
+        """Delete one slice, or nothing where another replica is pruning."""
         if self._session is None:
-            raise Refused("receipt", psycopg.OperationalError("the server is away"), self.trouble)
+            raise Refused("receipt", psycopg.OperationalError("the server is unreachable"), self.trouble)
         try:
             with self._session.within(self._answer_timeout) as session, session.transaction():
-                forgotten = _forget(session, before)
+                deleted = _delete(session, before)
         except psycopg.Error as error:
             if not self._session.idle():
-                self._lose()
-            self.trouble = told(error)
+                self._disconnect()
+            self.trouble = server_message(error)
             raise Refused("receipt", error, self.trouble) from error
-        if forgotten is None:
+        if deleted is None:
             return 0, False
-        # What this took away must not be taken for stored.
+        # What was deleted must not be taken for stored.
         self._sets.clear()
-        return forgotten, forgotten == PRUNE_SLICE
+        return deleted, deleted == PRUNE_SLICE
 
     def recover(self) -> None:
-        """
-        Connect anew, and find out by a durable write whether new records can be promised a place again.
-
-        Raises:
-            Refused: where the server cannot be reached, or refuses.
-        """
+        """Open a new session, and test by a durable write whether new records can be stored."""
         if self._session is not None:
             return
         try:
@@ -191,59 +160,37 @@ class Writer:
                 session.close()
                 raise
         except (psycopg.Error, StoreError) as error:
-            self.trouble = told(error)
+            self.trouble = server_message(error)
             raise Refused("db", error, self.trouble) from error
         self._session = session
         self.degraded = False
 
-    def checkpoint_if_due(self) -> Entity | None:
-        """
-        Do nothing: the server tidies up by itself.
-
-        Returns:
-            None.
-        """
-        return None
+    def checkpoint_if_due(self) -> bool:
+        return False
 
     def fileno(self) -> int:
-        """
-        Give what becomes readable when the server says something unasked.
-
-        Returns:
-            The descriptor, -1 where there is no connection.
-        """
+        """What becomes readable when the server sends something unasked, -1 where there is no connection."""
         return -1 if self._session is None or self._session.closed else self._session.fileno()
 
     def lost(self) -> bool:
-        """
-        Take what the server said unasked.
-
-        Returns:
-            Whether it has just gone away.
-        """
+        """Read what the server sent unasked; returns whether it has just ended the connection."""
         if self._session is None or not self._session.lost():
             return False
-        self._lose()
+        self._disconnect()
         self.trouble = "the server ended the connection"
         return True
 
-    def close(self) -> Entity | None:
-        """
-        Let go of the database.
+    def close(self) -> bool:
+        self._disconnect()
+        return False
 
-        Returns:
-            None: closing asks nothing of the server.
-        """
-        self._lose()
-        return None
+    def _remember_undecided(self, rows: Sequence[Row]) -> None:
+        self._undecided.update(dict.fromkeys(row.id for row in rows))
+        # Records that were abandoned meanwhile are never committed again.
+        for name in list(self._undecided)[:-_UNDECIDED]:
+            del self._undecided[name]
 
-    def _doubt(self, rows: Sequence[Row]) -> None:
-        self._doubtful.update(dict.fromkeys(row.id for row in rows))
-        # Records that were given up meanwhile are never asked for again.
-        for name in list(self._doubtful)[:-_DOUBTFUL]:
-            del self._doubtful[name]
-
-    def _lose(self) -> None:
+    def _disconnect(self) -> None:
         session, self._session = self._session, None
         self.degraded = True
         self._sets.clear()
@@ -251,99 +198,97 @@ class Writer:
             session.close()
 
     def _stored(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
-        """A group, or where the server blames a record, each record by itself."""
+        """Store a group, or where one record is the cause of a refusal, each record by itself."""
         try:
-            return self._persistently(session, rows)
-        except _BLAME as error:
+            return self._with_retries(session, rows)
+        except _MISUSE as error:
             if len(rows) == 1:
-                return [RecordRefused(detail=told(error))]
+                return [StoreError("malformed", detail=server_message(error))]
             return [self._stored(session, [row])[0] for row in rows]
 
-    def _persistently(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
+    def _with_retries(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
         for _attempt in range(_ATTEMPTS - 1):
             try:
                 return self._insert(session, rows)
-            except _AGAIN:
-                # Two replicas waited for each other, or one forgot a certificate that was known here.
+            except _CONFLICTS:
+                # Two replicas waited for each other, or one deleted a certificate set that was known here.
                 self._sets.clear()
         return self._insert(session, rows)
 
     def _insert(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
-        receipts: list[tuple[StoredReceipt, Skeleton | None, bytes | None]] = []
+        receipts: list[tuple[StoredReceipt, CompactEnvelope | None, bytes | None]] = []
         for row in rows:
-            skeleton, name = self._share(session, row)
+            compact, name = self._store_certificates(session, row)
             if isinstance(row, StoredReceipt):
-                receipts.append((row, skeleton, name))
-            elif skeleton is not None:
-                values = (row.id, row.expires, name, skeleton.cuts_text(), skeleton.octets)
+                receipts.append((row, compact, name))
+            elif compact is not None:
+                values = (row.id, row.expires, name, compact.cuts_text(), compact.octets)
                 session.execute(_INSERT_STATEMENT, values)
         stored = self._insert_receipts(session, receipts) if receipts else set()
         results: list[StoreError | None] = []
         for row in rows:
             if isinstance(row, StatementRow) or row.id in stored:
                 results.append(None)
-                # The same id a second time in the group is another record's.
+                # The same id a second time in the group is another record.
                 stored.discard(row.id)
             else:
                 results.append(Replayed(client=row.client))
         return results
 
     def _insert_receipts(
-        self, session: Session, receipts: Sequence[tuple[StoredReceipt, Skeleton | None, bytes | None]]
+        self, session: Session, receipts: Sequence[tuple[StoredReceipt, CompactEnvelope | None, bytes | None]]
     ) -> set[str]:
-        # In one order everywhere, so that two replicas with the same nonces do not wait for each other in a circle.
-        # Of two with one nonce the first stays first.
+        # In one order everywhere, so that two replicas with the same nonces do not deadlock. Of two with one nonce the
+        # first stays first.
         ordered = sorted(receipts, key=lambda each: (each[0].client, each[0].nonce or ""))
         stored = {name for (name,) in session.execute(_INSERT_RECEIPTS, _columns(ordered))}
-        asked = {row.id: row for row, *_rest in ordered if row.id in self._doubtful and row.id not in stored}
+        asked = {row.id: row for row, *_rest in ordered if row.id in self._undecided and row.id not in stored}
         if asked:
             for name, client, jti, payload in session.execute(_STORED, [list(asked)]):
-                # Stored by the attempt whose end nobody heard.
+                # Stored by the attempt whose result was lost.
                 if (client, jti, payload) == (asked[name].client, asked[name].jti, asked[name].payload):
                     stored.add(name)
         return stored
 
-    def _share(self, session: Session, row: Row) -> tuple[Skeleton | None, bytes | None]:
+    def _store_certificates(self, session: Session, row: Row) -> tuple[CompactEnvelope | None, bytes | None]:
         if row.envelope is None:
             return None, None
-        skeleton = Skeleton.of(row.envelope, None if isinstance(row, StatementRow) else row.payload)
-        digests = b"".join(hashlib.sha256(der).digest() for der in skeleton.certificates)
+        compact = CompactEnvelope.of(row.envelope, None if isinstance(row, StatementRow) else row.payload)
+        digests = b"".join(hashlib.sha256(der).digest() for der in compact.certificates)
         name = hashlib.sha256(digests).digest()
         if name not in self._sets:
-            session.execute(_INSERT_SET, (name, list(skeleton.certificates)))
+            session.execute(_INSERT_SET, (name, list(compact.certificates)))
             if len(self._sets) >= _SETS:
                 self._sets.clear()
             self._sets.add(name)
-        return skeleton, name
+        return compact, name
 
 
-def _columns(receipts: Sequence[tuple[StoredReceipt, Skeleton | None, bytes | None]]) -> dict[str, list[Any]]:
+def _columns(receipts: Sequence[tuple[StoredReceipt, CompactEnvelope | None, bytes | None]]) -> dict[str, list[Any]]:
     rows = [row for row, *_rest in receipts]
     members = ("id", "level", "client", "server", "nonce", "jti", "issued_at", "outcome", "statement_id", "payload")
     columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in members}
-    columns["certificate_set"] = [name for _row, _skeleton, name in receipts]
-    skeletons = [skeleton for _row, skeleton, _name in receipts]
-    columns["cuts"] = [None if each is None else each.cuts_text() for each in skeletons]
-    columns["skeleton"] = [None if each is None else each.octets for each in skeletons]
-    columns["disclosures"] = [
-        None if row.disclosures is None else json.dumps(row.disclosures, separators=(",", ":")) for row in rows
-    ]
+    columns["certificate_set"] = [name for _row, _compact, name in receipts]
+    envelopes = [compact for _row, compact, _name in receipts]
+    columns["cuts"] = [None if each is None else each.cuts_text() for each in envelopes]
+    columns["skeleton"] = [None if each is None else each.octets for each in envelopes]
+    columns["disclosures"] = [disclosures_text(row) for row in rows]
     return columns
 
 
-def _forget(session: Session, before: int) -> int | None:
+def _delete(session: Session, before: int) -> int | None:
     if not one(session.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK_CLASS, PRUNING]))[0]:
         return None
-    forgotten = session.execute(_FORGET_RECEIPTS, (before, PRUNE_SLICE)).rowcount
-    if forgotten < PRUNE_SLICE:
-        session.execute(_FORGET_STATEMENTS, (before,))
+    deleted = session.execute(_DELETE_RECEIPTS, (before, PRUNE_SLICE)).rowcount
+    if deleted < PRUNE_SLICE:
+        session.execute(_DELETE_STATEMENTS, (before,))
         try:
             with session.transaction():
-                session.execute(_FORGET_SETS)
+                session.execute(_DELETE_SETS)
         except errors.ForeignKeyViolation:
-            # Another replica has just stored a record with such certificates; the next pruning sees it.
+            # Another replica has just stored a record with such certificates; the next pruning finds it.
             pass
-    return forgotten
+    return deleted
 
 
 def _entity(rows: Sequence[Row]) -> Entity:

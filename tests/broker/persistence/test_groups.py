@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from svc.broker.message import Message
-from svc.broker.persistence.errors import PersistenceStuck
+from svc.broker.persistence.errors import JournalStuck
 from svc.broker.persistence.groups import ROW
 from svc.broker.persistence.operations import Kind
 from svc.broker.persistence.writer import condensed
@@ -25,12 +25,12 @@ class GroupTests(KeptCase):
         for number in (1, 2, 3):
             publisher.publishes("t", b"m", 1, number)
         self.kept.round()
-        self.assertEqual(len(self.kept.lane.tasks), 1)
+        self.assertEqual(len(self.kept.thread.tasks), 1)
         publisher.publishes("t", b"m", 1, 4)
         publisher.publishes("t", b"m", 1, 5)
         self.kept.round()
-        self.assertEqual(len(self.kept.lane.tasks), 1)
-        self.kept.lane.run()
+        self.assertEqual(len(self.kept.thread.tasks), 1)
+        self.kept.thread.run()
         self.assertEqual(publisher.take(), [])
         self.kept.reactor.deliver()
         self.assertEqual([each.packet_id for each in publisher.take()], [1, 2, 3])
@@ -60,7 +60,7 @@ class GroupTests(KeptCase):
         journal.when_durable(lambda: called.append("third"))
         journal.received("c", 2)
         journal.when_durable(lambda: called.append("next group"))
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.kept.reactor.deliver()
         self.assertEqual(called, ["first", "second", "third"])
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
@@ -93,7 +93,7 @@ class GroupTests(KeptCase):
         subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
         self.kept.round()
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.assertEqual(self.kept.rows("message"), 1)
         subscriber.answers(PUBACK, 1)
         self.kept.close()
@@ -147,11 +147,11 @@ class EndTests(KeptCase):
         self.kept.reactor.advance(9.9)
         self.assertNoResult(ended)
         self.kept.reactor.advance(0.1)
-        error = self.failureResultOf(ended, PersistenceStuck).value
+        error = self.failureResultOf(ended, JournalStuck).value
         self.assertIn("was not closed within 10.0 s", str(error))
         self.assertEqual(self.kept.notes.left, [(2, Message("t", bytes(1000)).size + 2 * ROW)])
-        self.assertEqual(self.kept.notes.errors, [("close", "db")])
-        self.kept.lane.run()
+        self.assertEqual(self.kept.notes.errors, ["close"])
+        self.kept.thread.run()
         self.kept.reactor.deliver()
         self.assertEqual(len(self.kept.notes.left), 1)
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
@@ -163,13 +163,13 @@ class EndTests(KeptCase):
         self.published(2)
         self.published(3)
         ended = self.kept.journal.close()
-        last = self.kept.lane.tasks.pop()
-        self.kept.lane.stopped = False
-        self.kept.lane.run()
+        last = self.kept.thread.tasks.pop()
+        self.kept.thread.stopped = False
+        self.kept.thread.run()
         self.kept.reactor.deliver()
-        self.kept.lane.tasks.append(last)
+        self.kept.thread.tasks.append(last)
         self.kept.reactor.advance(10)
-        self.failureResultOf(ended, PersistenceStuck)
+        self.failureResultOf(ended, JournalStuck)
         self.assertEqual([operations for operations, _octets in self.kept.notes.left], [4])
         self.assertEqual(self.publisher.take(), [])
 

@@ -8,7 +8,7 @@ import sqlite3
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.message import Message
-from svc.store.errors import StoreError
+from svc.sqlite.errors import DatabaseError
 from tests.broker.keeping import LASTING, Kept
 
 
@@ -27,9 +27,9 @@ class OpeningTests(SynchronousTestCase):
         self.kept.settle()
         self.kept.crash()
 
-    def refused(self) -> StoreError:
+    def refused(self) -> DatabaseError:
         """Give why it cannot be opened; nothing is left locked."""
-        with self.assertRaises(StoreError) as caught:
+        with self.assertRaises(DatabaseError) as caught:
             self.kept.begin()
         return caught.exception
 
@@ -49,7 +49,7 @@ class OpeningTests(SynchronousTestCase):
         """A second broker is refused while the first one runs, and has done no harm."""
         self.kept.begin()
         other = Kept(os.path.dirname(os.path.dirname(self.kept.path)))
-        with self.assertRaises(StoreError) as caught:
+        with self.assertRaises(DatabaseError) as caught:
             other.begin()
         self.assertEqual(caught.exception.reason, "store_in_use")
         self.assertIn("persistence.path", caught.exception.advice())
@@ -62,7 +62,7 @@ class OpeningTests(SynchronousTestCase):
         other = Kept(self.mktemp())
         os.makedirs(os.path.dirname(other.path))
         os.symlink(os.path.abspath(self.kept.path), other.path)
-        with self.assertRaises(StoreError) as caught:
+        with self.assertRaises(DatabaseError) as caught:
             other.begin()
         self.assertEqual(caught.exception.reason, "store_in_use")
 
@@ -92,10 +92,10 @@ class OpeningTests(SynchronousTestCase):
             file.write(b"\xff" * 4096)
         error = self.refused()
         self.assertEqual(error.reason, "store_corrupt")
-        self.assertIn("is set aside as", str(error))
+        self.assertIn("is quarantined as", str(error))
         self.assertIn("the broker's database", str(error))
         self.assertEqual(list(self.kept.begin().sessions), [])
-        self.assertEqual([each[0] for each in self.kept.notes.damage], ["set aside", "lies aside"])
+        self.assertEqual([each[0] for each in self.kept.notes.damage], ["quarantined", "quarantined before"])
 
     def test_rows_that_cannot_be(self) -> None:
         """Rows that contradict each other or hold nonsense are refused, and stay: nothing is guessed."""
@@ -135,9 +135,9 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(len(list(recovered.sessions)), 1)
         self.assertFalse(self.kept.journal.accepting)
         self.assertEqual(self.kept.notes.troubles[-1], "mqtt_store_unavailable")
-        self.kept.journal._groups._writer._reserve.size = 4096  # type: ignore[attr-defined]
+        self.kept.journal._groups._writer._file.reserve.size = 4096  # type: ignore[attr-defined]
         self.kept.reactor.advance(1)
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.kept.reactor.deliver()
         self.assertTrue(self.kept.journal.accepting)
 

@@ -32,7 +32,7 @@ class TroubleTests(KeptCase):
         """Let them succeed, and the next attempt come."""
         Quick.error = None
         self.kept.reactor.advance(1)
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.kept.reactor.deliver()
 
     def test_nothing_is_acknowledged(self) -> None:
@@ -165,15 +165,15 @@ class TroubleTests(KeptCase):
         Quick.error = None
         groups = self.kept.journal._groups
         self.kept.reactor.advance(1)
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.kept.reactor.deliver()
         self.publisher.take()
         groups._degraded = True
         groups._try_again()
         self.publisher.publishes("t", b"m", 1, 2)
         self.kept.round()
-        self.assertEqual(len(self.kept.lane.tasks), 1)
-        self.kept.lane.run()
+        self.assertEqual(len(self.kept.thread.tasks), 1)
+        self.kept.thread.run()
         self.kept.reactor.deliver()
         self.assertEqual(self.publisher.take(), [])
         self.kept.settle()
@@ -187,7 +187,7 @@ class TroubleTests(KeptCase):
         Quick.error = None
         for _second in range(3):
             self.kept.reactor.advance(1)
-            self.kept.lane.run()
+            self.kept.thread.run()
             self.kept.reactor.deliver()
         self.assertEqual(self.publisher.take(), [])
         self.assertEqual(self.kept.notes.damage, [("damaged", self.kept.path)])
@@ -250,7 +250,7 @@ class ReserveTests(KeptCase):
         self.assertFalse(self.kept.journal.accepting)
         self.assertEqual(self.blocks(), 0)
         self.kept.reactor.advance(1)
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.kept.reactor.deliver()
         self.assertTrue(self.kept.journal.accepting)
         self.assertGreater(self.blocks(), 0)

@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.journal import RecoveredState
-from svc.broker.persistence.errors import PersistenceSilent, PersistenceStuck
+from svc.broker.persistence.errors import JournalError, JournalStuck
 from svc.broker.persistence.journal import SqliteJournal
 from tests.broker.keeping import LASTING, Kept, Quick, quick_connect
 
@@ -37,7 +37,7 @@ class OpeningCase(SynchronousTestCase):
 
     def work(self) -> None:
         """Let the thread work once, and the reactor take what it says."""
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.kept.reactor.deliver()
 
     def assert_let_go(self) -> None:
@@ -53,7 +53,7 @@ class ThreadTests(OpeningCase):
         """The thread reads and makes; the reactor takes it, and from then on the journal takes something."""
         made: list[SqliteJournal] = []
         opened = self.opening(lambda journal, recovered: made.append(journal) or all_of(journal, recovered))
-        opening = self.kept.lane
+        opening = self.kept.thread
         self.assertEqual(made, [])
         opening.run()
         [journal] = made
@@ -106,14 +106,14 @@ class CancellationTests(OpeningCase):
             walked.extend(recovered.sessions)
 
         opened = self.opening(make)
-        self.kept.lane.run()
+        self.kept.thread.run()
         self.assert_cancelled(opened)
         self.assertEqual(walked, [])
 
     def test_before_it_is_handed_over(self) -> None:
         """What was opened just then is closed again, in the thread."""
         opened = self.opening()
-        self.kept.lane.run()
+        self.kept.thread.run()
         opened.cancel()
         self.kept.reactor.deliver()
         self.assert_cancelled(opened)
@@ -126,8 +126,8 @@ class CancellationTests(OpeningCase):
         self.kept.reactor.advance(9.9)
         self.assertNoResult(opened)
         self.kept.reactor.advance(0.1)
-        self.failureResultOf(opened, PersistenceStuck)
-        self.assertEqual(self.kept.notes.errors, [("close", "db")])
+        self.failureResultOf(opened, JournalStuck)
+        self.assertEqual(self.kept.notes.errors, ["close"])
         self.work()
         self.work()
         self.assert_let_go()
@@ -142,10 +142,10 @@ class SilenceTests(OpeningCase):
         self.kept.reactor.advance(59.9)
         self.assertNoResult(opened)
         self.kept.reactor.advance(0.1)
-        error = self.failureResultOf(opened, PersistenceSilent).value
+        error = self.failureResultOf(opened, JournalError).value
         self.assertEqual(error.reason, "mqtt_store_late")
         self.assertIn("startTimeout", error.advice())
-        self.assertEqual(self.kept.notes.errors, [("init", "db")])
+        self.assertEqual(self.kept.notes.errors, ["init"])
         self.work()
         self.work()
         self.assert_let_go()

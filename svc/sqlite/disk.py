@@ -1,8 +1,4 @@
-"""
-Why an embedded database refuses, in the words of an operator: the cause, the room on its file system, what was said.
-
-Owns the causes; asks the file system when it is called, and must not be called where nothing was refused.
-"""
+"""Why an embedded database refuses: the cause, the space that is left on its file system, and SQLite's own message."""
 
 from __future__ import annotations
 
@@ -12,6 +8,9 @@ import sqlite3
 from typing import Final
 
 from svc.folders import probe_folder
+
+#: Result codes that mean damage of the file.
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _FULL: Final = "disk full"
 _READ_ONLY: Final = "read-only file system"
@@ -40,42 +39,34 @@ _BY_CODE: Final = {
 _VAGUE: Final = frozenset((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN))
 
 
-def refusal(path: str, error: Exception) -> str:
-    """
-    Explain an error of SQLite or of the file system.
+def primary_code(error: Exception) -> int:
+    """Read the primary result code of an SQLite error; -1 where it has none."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else -1
 
-    Args:
-        path: of the database.
-        error: what was raised.
 
-    Returns:
-        Cause, free octets, and what SQLite or the system said, as far as each of them is known.
-    """
+def explain(path: str, error: Exception) -> str:
+    """Explain an error of SQLite or of the file system for operators; examines the file system when it is called."""
     folder = os.path.dirname(os.path.realpath(path))
     if isinstance(error, OSError):
-        said, cause = error.strerror or str(error), _BY_ERRNO.get(error.errno or 0)
+        message, cause = error.strerror or str(error), _BY_ERRNO.get(error.errno or 0)
     else:
-        code = _primary(error)
-        said, cause = str(error), _BY_CODE.get(code)
+        code = primary_code(error)
+        message, cause = str(error), _BY_CODE.get(code)
         if code in _VAGUE:
             cause = _probed(folder) or cause
     try:
         found = os.statvfs(folder)
     except OSError:
-        return said if cause is None else f"{cause}: {said}"
+        return message if cause is None else f"{cause}: {message}"
     room = f"{found.f_bavail * found.f_frsize} octets free on its file system"
-    return f"{room}: {said}" if cause is None else f"{cause}, {room}: {said}"
+    return f"{room}: {message}" if cause is None else f"{cause}, {room}: {message}"
 
 
 def _probed(folder: str) -> str | None:
-    """Try the folder: to open the database by hand would give up the locks that SQLite has on it."""
+    """Probe the folder: opening and closing the file itself would give up the locks that SQLite has on it."""
     try:
         probe_folder(folder)
     except OSError as error:
         return _BY_ERRNO.get(error.errno or 0)
     return None
-
-
-def _primary(error: Exception) -> int:
-    code = getattr(error, "sqlite_errorcode", None)
-    return code & 0xFF if isinstance(code, int) else -1

@@ -1,4 +1,4 @@
-"""Tests of svc.store.disk: the cause of a refusal, the room that is left, and what was said."""
+"""The explanation of a refusal: its cause, the space that is left, and the original message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlite3
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.store.disk import refusal
+from svc.sqlite.disk import explain
 
 
 def of_sqlite(code: int, said: str) -> sqlite3.Error:
@@ -18,11 +18,11 @@ def of_sqlite(code: int, said: str) -> sqlite3.Error:
     return error
 
 
-class RefusalTests(SynchronousTestCase):
+class ExplainTests(SynchronousTestCase):
     """Errors of SQLite and of the system."""
 
     def test_causes(self) -> None:
-        """Each kind has its cause; behind it are the free octets and the words of who refused."""
+        """Each kind has its cause, followed by the free octets and the original message."""
         path = os.path.abspath("notary.db")
         for error, cause, said in (
             (of_sqlite(sqlite3.SQLITE_FULL, "database or disk is full"), "disk full", "database or disk is full"),
@@ -34,12 +34,12 @@ class RefusalTests(SynchronousTestCase):
             (OSError(errno.EROFS, "read-only"), "read-only file system", "read-only"),
             (OSError(errno.EACCES, "denied"), "permission denied", "denied"),
         ):
-            self.assertRegex(refusal(path, error), rf"^{cause}, \d+ octets free on its file system: {said}$")
+            self.assertRegex(explain(path, error), rf"^{cause}, \d+ octets free on its file system: {said}$")
 
     def test_unknown(self) -> None:
-        """Without a cause, or without a file system to ask, the rest is said."""
-        self.assertRegex(refusal("notary.db", sqlite3.Error("odd")), r"^\d+ octets free on its file system: odd$")
+        """Without a cause, or without a file system to examine, the rest is given."""
+        self.assertRegex(explain("notary.db", sqlite3.Error("odd")), r"^\d+ octets free on its file system: odd$")
         gone = "/no/such/folder/notary.db"
-        self.assertEqual(refusal(gone, sqlite3.Error("odd")), "odd")
-        said = refusal(gone, OSError(errno.ENOENT, "No such file or directory"))
+        self.assertEqual(explain(gone, sqlite3.Error("odd")), "odd")
+        said = explain(gone, OSError(errno.ENOENT, "No such file or directory"))
         self.assertEqual(said, "no such file or folder: No such file or directory")

@@ -1,4 +1,4 @@
-"""Real files, really damaged: what is found before the first use, what is set aside, and what is left alone."""
+"""Damaged files: what is detected before the first use, what is quarantined, and what stays unchanged."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.store import damage, schema
-from svc.store.damage import StoreSetAside, inspect, set_aside
-from svc.store.errors import StoreCorrupt, StoreError, StoreForeign, StoreUnavailable, StoreVersionUnsupported
+from svc.errors import SvcError
+from svc.sqlite import quarantine as quarantine_module
+from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined
+from svc.sqlite.quarantine import inspect, quarantine, quarantined
+from svc.store.errors import StoreUnavailable
+from svc.store.schema import NOTARY
 from svc.store.sqlite import SqliteStore
-from tests.store.doubles import InlineLane, InlineReactor, RecordingObserver, receipt
+from tests.store.doubles import InlineReactor, InlineThread, RecordingObserver, receipt
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 STAMP = ".corrupt-20261121T120000Z"
 
 
 class DamageCase(SynchronousTestCase):
-    """A folder with a database of 40 records, orderly closed or as a killed process left it."""
+    """A folder with a database of 40 records, closed in order or as a killed process leaves it."""
 
     def setUp(self) -> None:
         """A path."""
@@ -40,7 +43,7 @@ class DamageCase(SynchronousTestCase):
 
     def store(self, **options: Any) -> SqliteStore:
         """A store that is not open."""
-        given: dict[str, Any] = {"reserve_size": 64 * 1024, "lanes": InlineLane, "wall": lambda: NOW}
+        given: dict[str, Any] = {"reserve_size": 64 * 1024, "start_thread": InlineThread, "wall": lambda: NOW}
         return SqliteStore(self.path, reactor=self.reactor, observer=self.observer, **(given | options))
 
     def opened(self, **options: Any) -> SqliteStore:
@@ -66,7 +69,7 @@ class DamageCase(SynchronousTestCase):
         self.observer.__init__()  # type: ignore[misc]
 
     def files(self) -> dict[str, bytes]:
-        """What lies in the folder, but for the reserve, the index and an empty log, which every reader makes anew."""
+        """The files of the folder but for the reserve, the index and an empty log, which every reader creates again."""
         found = {}
         for name in os.listdir(self.folder):
             if not name.endswith((".reserve", "-shm")):
@@ -82,63 +85,65 @@ class DamageCase(SynchronousTestCase):
             file.seek(start)
             file.write(data)
 
-    def refusal(self, kind: type[StoreError]) -> StoreError:
-        """Open in vain."""
+    def refusal(self, kind: type[SvcError]) -> SvcError:
+        """Opening fails with this class and a hint."""
         error = self.assertRaises(kind, self.store().init)
         self.assertEqual([("init", "db")], self.observer.errors)
         self.assertTrue(error.advice())
         return error
 
-    def is_set_aside(self) -> None:
-        """Open in vain; the database lies aside octet by octet, and the next start begins a new one and says so."""
+    def assert_quarantined(self) -> None:
+        """Opening fails and the database is renamed unchanged; the next start creates a new one and reports the old."""
         before = self.files()
-        error = self.refusal(StoreSetAside)
+        error = self.refusal(DatabaseQuarantined)
         aside = self.path + STAMP
         self.assertEqual(
             {name.replace("notary.db", "notary.db" + STAMP): data for name, data in before.items()}, self.files()
         )
-        self.assertEqual(("store_corrupt", aside), (error.reason, error.evidence["aside"]))
-        self.assertEqual([("set aside", self.path, aside)], self.observer.damage)
+        self.assertEqual(("store_corrupt", aside), (error.reason, error.evidence["quarantined"]))
+        self.assertEqual([("quarantined", self.path, aside)], self.observer.damage)
         store = self.opened()
         self.assertTrue(store.writable)
-        self.assertEqual(("lies aside", aside), self.observer.damage[-1])
+        self.assertEqual(("quarantined before", aside), self.observer.damage[-1])
         self.assertIsNone(self.successResultOf(store.get_receipt("r1")))
         self.successResultOf(store.put_receipt(receipt("new")))
 
-    def is_left_alone(self, kind: type[StoreError]) -> None:
-        """Open in vain; nothing was moved or changed."""
+    def assert_unchanged(self, kind: type[SvcError], reason: str = "") -> None:
+        """Opening fails; nothing was moved or changed."""
         before = self.files()
-        self.assertNotIsInstance(self.refusal(kind), StoreSetAside)
+        error = self.refusal(kind)
+        self.assertNotIsInstance(error, DatabaseQuarantined)
+        self.assertEqual(error.reason, reason or kind.reason)
         self.assertEqual(before, self.files())
         self.assertEqual([], self.observer.damage)
 
 
-class SetAsideTests(DamageCase):
-    """Ours and damaged."""
+class QuarantineTests(DamageCase):
+    """Our databases, damaged."""
 
     def test_pages(self) -> None:
         """Random octets over pages in the middle."""
         self.filled()
         self.overwrite(4096 * 3, random.Random(1).randbytes(4096 * 8))
-        self.is_set_aside()
+        self.assert_quarantined()
 
     def test_header(self) -> None:
-        """Another header: SQLite does not know the file, but a database was made here."""
+        """Another header: SQLite does not recognize the file, but a database was created here."""
         self.filled()
         self.overwrite(0, b"SQLite format 4\0")
-        self.is_set_aside()
+        self.assert_quarantined()
 
     def test_truncated(self) -> None:
         """Half a file."""
         self.filled()
         os.truncate(self.path, os.path.getsize(self.path) // 2)
-        self.is_set_aside()
+        self.assert_quarantined()
 
     def test_empty(self) -> None:
         """No octet is left of a database that was in use."""
         self.filled()
         os.truncate(self.path, 0)
-        self.is_set_aside()
+        self.assert_quarantined()
 
     def test_schema_is_gone(self) -> None:
         """A database without tables stands where one with tables was."""
@@ -146,7 +151,7 @@ class SetAsideTests(DamageCase):
         # The schema itself is still in the log, and that is gone.
         os.unlink(self.path + "-wal")
         os.unlink(self.path + "-shm")
-        self.is_set_aside()
+        self.assert_quarantined()
 
     def test_log_without_database(self) -> None:
         """The database is gone and its log is not, which SQLite would delete."""
@@ -154,37 +159,37 @@ class SetAsideTests(DamageCase):
         os.unlink(self.path)
         before = self.files()
         self.assertIn("notary.db-wal", before)
-        self.refusal(StoreSetAside)
+        self.refusal(DatabaseQuarantined)
         self.assertEqual({f"notary.db{STAMP}-wal": before["notary.db-wal"]}, self.files())
 
     def test_head_of_the_log(self) -> None:
         """A log that SQLite would ignore from its head on."""
         self.filled(closed=False)
         self.overwrite(8, b"\0" * 8, "-wal")
-        self.is_set_aside()
+        self.assert_quarantined()
 
     def test_frames_of_the_log(self) -> None:
         """A log that SQLite would end in the middle, as if nothing more had been acknowledged."""
         self.filled(closed=False)
         self.overwrite(os.path.getsize(self.path + "-wal") // 2, random.Random(2).randbytes(5000), "-wal")
-        self.is_set_aside()
+        self.assert_quarantined()
 
     def test_never_over_an_earlier_one(self) -> None:
-        """Two in one second lie beside each other, and so do their logs."""
+        """Two that are quarantined in one second get different names, and so do their logs."""
         os.makedirs(self.folder)
         for number in range(3):
             for suffix in ("", "-wal"):
                 with open(self.path + suffix, "wb") as file:
                     file.write(b"%d" % number)
-            set_aside(self.path, NOW)
+            quarantine(self.path, NOW)
         first = "notary.db" + STAMP
         expected = {first: b"0", f"{first}-2": b"1", f"{first}-3": b"2"}
         expected |= {f"{name}-wal": data for name, data in expected.items()}
         self.assertEqual(expected, self.files())
-        self.assertEqual([f"{self.path}{STAMP}{part}" for part in ("", "-2", "-3")], damage.lying_aside(self.path))
+        self.assertEqual([f"{self.path}{STAMP}{part}" for part in ("", "-2", "-3")], quarantined(self.path))
 
     def test_folder_that_cannot_be_written(self) -> None:
-        """Where renaming is refused, that is said and nothing has happened."""
+        """Where renaming is refused, the error says so and nothing was changed."""
         self.filled()
         os.truncate(self.path, 0)
 
@@ -192,41 +197,41 @@ class SetAsideTests(DamageCase):
             raise PermissionError(13, "Permission denied")
 
         self.patch(os, "rename", refuse)
-        self.is_left_alone(StoreUnavailable)
+        self.assert_unchanged(StoreUnavailable)
 
 
-class LeftAloneTests(DamageCase):
-    """Not ours, or not damaged."""
+class UnchangedTests(DamageCase):
+    """Databases that are not ours, or not damaged."""
 
     def test_no_database(self) -> None:
-        """A file of something else, in a place where we made none."""
+        """A file that is no database, where we created none."""
         os.makedirs(self.folder)
         with open(self.path, "wb") as file:
             file.write(b"this is no database at all" * 400)
-        self.is_left_alone(StoreCorrupt)
+        self.assert_unchanged(DatabaseCorrupt)
 
     def test_damaged_database_of_another_program(self) -> None:
-        """A mark that is not ours protects a damaged file too, even in our place."""
+        """A damaged file with the mark of another program is not renamed, even at our path."""
         self.filled()
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute("PRAGMA application_id = 42")
         os.truncate(self.path, 4096 * 5)
-        self.is_left_alone(StoreCorrupt)
+        self.assert_unchanged(DatabaseCorrupt)
 
     def test_foreign(self) -> None:
-        """A whole database of another program."""
+        """An intact database of another program."""
         os.makedirs(self.folder)
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute("CREATE TABLE t (x)")
-        self.is_left_alone(StoreForeign)
+        self.assert_unchanged(DatabaseError, "store_foreign")
 
     def test_newer(self) -> None:
         """A database of a newer version of this program, damaged or not."""
         self.filled()
         with closing(sqlite3.connect(self.path)) as connection:
-            connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+            connection.execute(f"PRAGMA user_version = {NOTARY.version + 1}")
         self.overwrite(4096 * 5, b"\xff" * 4096)
-        self.is_left_alone(StoreVersionUnsupported)
+        self.assert_unchanged(DatabaseError, "unsupported_version")
 
     def test_folder_in_its_place(self) -> None:
         """A directory of that name stays and is named."""
@@ -235,14 +240,14 @@ class LeftAloneTests(DamageCase):
         self.assertTrue(os.path.isdir(self.path))
 
     def test_gone(self) -> None:
-        """A database that somebody took away is begun anew, and a start that broke off then is no damage."""
+        """A database that was removed is created again, which is no damage."""
         self.filled()
         os.unlink(self.path)
         self.assertTrue(self.opened().writable)
         self.assertEqual([], self.observer.damage)
 
     def test_making_broken_off(self) -> None:
-        """A file whose making was broken off, its rollback journal beside it, is made anew."""
+        """A file whose creation was interrupted, with its rollback journal beside it, is created again."""
         os.makedirs(self.folder)
         # A process that dies in the middle of its first write.
         script = (
@@ -257,7 +262,7 @@ class LeftAloneTests(DamageCase):
         self.assertEqual([], self.observer.damage)
 
     def test_whole_log(self) -> None:
-        """The log of a killed process is taken over whole."""
+        """The log of a killed process is recovered completely."""
         self.filled(closed=False)
         store = self.opened()
         for number in range(40):
@@ -266,7 +271,7 @@ class LeftAloneTests(DamageCase):
 
 
 class TornLogTests(DamageCase):
-    """How the log may end without anything acknowledged being lost."""
+    """Ends of a log with which nothing acknowledged is lost."""
 
     def frames(self) -> tuple[int, int, list[int]]:
         """Octets before the first frame, octets of a frame, and the number of each frame that ends a transaction."""
@@ -277,29 +282,31 @@ class TornLogTests(DamageCase):
         return 32, step, [number for number, start in enumerate(starts) if struct.unpack_from(">I", log, start + 4)[0]]
 
     def test_cut_anywhere(self) -> None:
-        """Wherever the file ends, what was there before is served: so does a write that the end of power cut short."""
+        """Wherever the file ends, as after a write that was interrupted by a loss of power, the rest is served."""
         self.filled(closed=False, count=6)
         first, step, commits = self.frames()
         for cut in (1, step - 1, step, step * 3 + 100):
             os.truncate(self.path + "-wal", first + step * (commits[-1] + 1) - cut)
-            inspect(self.path, made=True)
+            inspect(self.path, NOTARY, created=True)
 
     def test_torn_last_transaction(self) -> None:
-        """A page of the last transaction that did not arrive is no damage."""
+        """A missing page of the last transaction is no damage."""
         self.filled(closed=False, count=6)
         first, step, commits = self.frames()
         self.overwrite(first + step * (commits[-2] + 1) + 100, b"\0" * 512, "-wal")
-        inspect(self.path, made=True)
+        inspect(self.path, NOTARY, created=True)
         store = self.opened()
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r4")))
         self.assertIsNone(self.successResultOf(store.get_receipt("r5")))
 
     def test_two_transactions(self) -> None:
-        """One transaction further before the end it is damage: something was acknowledged after it."""
+        """A missing page of the last transaction but one is damage: another was acknowledged after it."""
         self.filled(closed=False, count=6)
         first, step, commits = self.frames()
         self.overwrite(first + step * (commits[-3] + 1) + 100, b"\0" * 512, "-wal")
-        self.assertIn("its log is damaged", str(self.assertRaises(StoreCorrupt, inspect, self.path, made=True)))
+        self.assertIn(
+            "its log is damaged", str(self.assertRaises(DatabaseCorrupt, inspect, self.path, NOTARY, created=True))
+        )
 
     def test_left_over_frames(self) -> None:
         """Frames of attempts that the disk refused, longer ones behind shorter ones, are no damage."""
@@ -312,13 +319,13 @@ class TornLogTests(DamageCase):
         # Twice the last transaction, which continues neither the one before it nor itself.
         with open(self.path + "-wal", "wb") as file:
             file.write(log[:end] + last[-step:] + last[-step:] + last)
-        inspect(self.path, made=True)
+        inspect(self.path, NOTARY, created=True)
 
     @given(st.integers(0, 2**32), st.integers(1, 6000))
-    def test_never_opened_without_notice(self, place: int, length: int) -> None:
+    def test_reported_or_like_lost_power(self, place: int, length: int) -> None:
         """
-        Wherever octets of the log are destroyed, it is told, or what is missing looks like lost power: the last
-        transaction, or the last two where the border between them is destroyed.
+        Wherever octets of the log are overwritten, this is reported, or what is missing looks like lost power: the last
+        transaction, or the last two where the border between them is overwritten.
         """
         if not os.path.exists(self.path + ".whole"):
             self.filled(closed=False, count=6)
@@ -331,8 +338,8 @@ class TornLogTests(DamageCase):
         start = place % size
         self.overwrite(start, bytes(255 - each for each in self.whole()[start : start + length]), "-wal")
         try:
-            inspect(self.path, made=True)
-        except StoreCorrupt:
+            inspect(self.path, NOTARY, created=True)
+        except DatabaseCorrupt:
             return
         copy = self.folder + ".look"
         shutil.rmtree(copy, ignore_errors=True)
@@ -350,17 +357,17 @@ class TornLogTests(DamageCase):
 
 
 class InUseTests(DamageCase):
-    """Damage that comes while the database is open."""
+    """Damage while the database is open."""
 
     def damaged(self, **options: Any) -> SqliteStore:
-        """An open store over a database whose tables are destroyed; nothing of it is cached."""
+        """An open store on a database whose tables are overwritten; nothing of it is cached."""
         self.filled()
         store = self.opened(**options)
         self.overwrite(4096, b"\xff" * (os.path.getsize(self.path) - 4096))
         return store
 
-    def assert_given_up(self, store: SqliteStore) -> None:
-        """It takes nothing, says so once, and does not come back by itself."""
+    def assert_not_writable(self, store: SqliteStore) -> None:
+        """It accepts nothing, reports that once, and does not recover by itself."""
         self.assertFalse(store.writable)
         errors = len(self.observer.errors)
         self.assertGreaterEqual(errors, 1)
@@ -370,31 +377,31 @@ class InUseTests(DamageCase):
         self.assertEqual(errors, len(self.observer.errors))
         self.assertEqual([("damaged", self.path)], self.observer.damage)
 
-    def test_met_by_a_record(self) -> None:
-        """A record that meets damage is refused, and no other is promised a place."""
+    def test_detected_by_a_record(self) -> None:
+        """A record whose write detects damage is refused, and no other is accepted."""
         store = self.damaged()
         self.failureResultOf(store.put_receipt(receipt("new", nonce="n")), StoreUnavailable)
-        self.assert_given_up(store)
+        self.assert_not_writable(store)
 
-    def test_met_by_a_reading(self) -> None:
-        """A reading that meets damage is refused, and no record is promised a place."""
+    def test_detected_by_a_read(self) -> None:
+        """A read that detects damage is refused, and no record is accepted."""
         store = self.damaged()
         self.failureResultOf(store.get_receipt("r7"), StoreUnavailable)
-        self.assert_given_up(store)
+        self.assert_not_writable(store)
 
     def test_next_start_looks_at_all_of_it(self) -> None:
-        """A database too large for the usual check is checked whole after damage was met."""
-        self.patch(damage, "CHECK_LIMIT", 0)
+        """A database too large for the usual check is checked completely after damage was detected."""
+        self.patch(quarantine_module, "CHECK_LIMIT", 0)
         store = self.damaged()
-        inspect(self.path, made=True)
+        inspect(self.path, NOTARY, created=True)
         self.failureResultOf(store.get_receipt("r7"), StoreUnavailable)
         self.successResultOf(store.close())
         self.observer.errors.clear()
-        self.refusal(StoreSetAside)
-        self.assertEqual("set aside", self.observer.damage[-1][0])
+        self.refusal(DatabaseQuarantined)
+        self.assertEqual("quarantined", self.observer.damage[-1][0])
 
     def test_error_of_the_moment(self) -> None:
-        """A disk that refuses for a moment is no damage."""
+        """A transient refusal of the disk is no damage."""
         store = self.damaged()
         self.reactor.callFromThread(store._unavailable, sqlite3.OperationalError("disk I/O error"))
         self.assertTrue(store.writable)
