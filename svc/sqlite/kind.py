@@ -62,3 +62,15 @@ class DatabaseObserver(Protocol):
 
     def lies_aside(self, paths: Sequence[str]) -> None:
         """At the start there are quarantined databases, oldest first, which hold older data than this one."""
+
+
+class SilentDatabaseObserver:
+    """A :class:`DatabaseObserver` that does nothing."""
+
+    def committed(self, count: int, seconds: float) -> None: ...
+
+    def damaged(self, path: str) -> None: ...
+
+    def set_aside(self, path: str, aside: str) -> None: ...
+
+    def lies_aside(self, paths: Sequence[str]) -> None: ...

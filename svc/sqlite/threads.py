@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReac
 
 Job = TypeVar("Job")
 
+#: The most jobs in a group.
 GROUP_LIMIT: Final = 64
 #: Seconds that a commit, and the close of a database, may take before it counts as late.
 COMMIT_SECONDS: Final = 10.0
@@ -36,20 +37,11 @@ class JobThread(Generic[Job]):
         name: the thread's name.
         work: does a group of jobs; must not raise.
         finish: called in the thread after the last group.
-        group_limit: the most jobs in a group.
     """
 
-    def __init__(
-        self,
-        name: str,
-        work: Callable[[Sequence[Job]], None],
-        finish: Callable[[], None],
-        *,
-        group_limit: int = GROUP_LIMIT,
-    ) -> None:
+    def __init__(self, name: str, work: Callable[[Sequence[Job]], None], finish: Callable[[], None]) -> None:
         self._work = work
         self._finish = finish
-        self._group_limit = group_limit
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         # A daemon: the interpreter must not wait for a thread that hangs in its disk.
         self._thread = Thread(target=self._run, name=name, daemon=True)
@@ -76,7 +68,7 @@ class JobThread(Generic[Job]):
             job = self._next()
             while job is not None:
                 group.append(job)
-                if len(group) == self._group_limit:
+                if len(group) == GROUP_LIMIT:
                     break
                 try:
                     job = self._queue.get_nowait()
@@ -101,12 +93,9 @@ class WatchingThread(JobThread[Job]):
     A job thread that watches a descriptor while no job is queued.
 
     Args:
-        name: the thread's name.
-        work: does a group of jobs; must not raise.
-        finish: called in the thread after the last group.
+        name, work, finish: as in :class:`JobThread`.
         fileno: returns the descriptor, -1 for none; called in the thread before each wait.
         readable: called in the thread when the descriptor is readable or was closed by the peer.
-        group_limit: the most jobs in a group.
     """
 
     def __init__(
@@ -117,14 +106,13 @@ class WatchingThread(JobThread[Job]):
         *,
         fileno: Callable[[], int],
         readable: Callable[[], None],
-        group_limit: int = GROUP_LIMIT,
     ) -> None:
         self._fileno = fileno
         self._readable = readable
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._wakeup_lock = Lock()
         self._ended = False
-        super().__init__(name, work, finish, group_limit=group_limit)
+        super().__init__(name, work, finish)
 
     def _put(self, job: Job | None) -> None:
         self._queue.put(job)

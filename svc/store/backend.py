@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from svc.store.errors import StoreError
 from svc.store.interface import Entity
 from svc.store.records import StoredReceipt
 from svc.store.rows import Row
+
+#: Records deleted in one transaction.
+PRUNE_SLICE: Final = 256
 
 
 @dataclass
@@ -27,7 +30,6 @@ class CommitResult:
         refused: the entity of each attempt that the database refused.
         detail: the explanation of the last refusal.
         undecided: whether the database was lost before it reported whether the group is stored; no results then.
-        seconds: the duration.
     """
 
     results: Sequence[StoreError | None] = ()
@@ -35,7 +37,6 @@ class CommitResult:
     refused: list[Entity] = field(default_factory=list)
     detail: str = ""
     undecided: bool = False
-    seconds: float = 0.0
 
 
 class Refused(Exception):

@@ -10,13 +10,12 @@ thread; what they return fires there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from svc.sqlite.kind import DatabaseObserver, Operation
+from svc.sqlite.kind import DatabaseObserver, Operation, SilentDatabaseObserver
 from svc.store.records import StatementRecord, StoredReceipt
 
 #: Label values of ``svc_proxy_notary_db_errors_total``, with :data:`svc.sqlite.kind.Operation`.
@@ -33,20 +32,12 @@ class StoreObserver(DatabaseObserver, Protocol):
         """New records are accepted again, or no longer, and why not."""
 
 
-class SilentStoreObserver:
+class SilentStoreObserver(SilentDatabaseObserver):
     """A :class:`StoreObserver` that does nothing."""
 
     def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None: ...
 
-    def committed(self, count: int, seconds: float) -> None: ...
-
     def writable_changed(self, writable: bool, trouble: str = "") -> None: ...
-
-    def damaged(self, path: str) -> None: ...
-
-    def set_aside(self, path: str, aside: str) -> None: ...
-
-    def lies_aside(self, paths: Sequence[str]) -> None: ...
 
 
 class INotaryStore(Interface):

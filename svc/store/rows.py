@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from svc.store.compact import expand, read_cuts
 from svc.store.records import StoredReceipt
+
+#: SQL of both databases.
+DELETE_UNUSED_SETS: Final = (
+    "DELETE FROM certificate_set WHERE"
+    " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
+    " NOT EXISTS (SELECT 1 FROM workload_statement WHERE workload_statement.certificate_set = certificate_set.id)"
+)
 
 
 @dataclass(frozen=True)

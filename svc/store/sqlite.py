@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Unpack
 
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
 from svc.sqlite.disk import DAMAGED, explain, primary_code
 from svc.sqlite.kind import Connect
-from svc.sqlite.threads import COMMIT_SECONDS, JobThread, StartThread, ThreadReactor
 from svc.store.errors import StoreError, StoreUnavailable
-from svc.store.interface import StoreObserver
 from svc.store.reader import SqliteReader
 from svc.store.schema import NOTARY
-from svc.store.threaded import QUEUE_LIMIT, RETRY_SECONDS, ThreadedStore
+from svc.store.threaded import StoreOptions, ThreadedStore
 from svc.store.writer import SqliteWriter
 
 RESERVE_SIZE: Final = 16 * 1024 * 1024
@@ -33,16 +30,10 @@ class SqliteStore(ThreadedStore):
 
     Args:
         path: of the database; its folder is created where it is absent.
-        reactor: makes calls for the threads and runs the timers.
-        observer: receives reports of errors, commits and changes of :attr:`writable`.
-        queue_limit: records that may wait to be written, and reads that may wait, before StoreBusy.
         reserve_size: octets kept back on the disk for exchanges that run when it becomes full.
-        retry_interval: seconds between attempts to become writable again.
         connect: opens connections.
-        commit_timeout: seconds that a record may wait for its commit before StoreLate.
-        start_thread: starts the threads.
-        monotonic: measures commits.
         wall: returns the time that names a quarantined database.
+        options: the arguments of :class:`ThreadedStore`.
     """
 
     read_errors = (sqlite3.Error,)
@@ -52,28 +43,14 @@ class SqliteStore(ThreadedStore):
         self,
         path: str,
         *,
-        reactor: ThreadReactor,
-        observer: StoreObserver | None = None,
-        queue_limit: int = QUEUE_LIMIT,
         reserve_size: int = RESERVE_SIZE,
-        retry_interval: float = RETRY_SECONDS,
         connect: Connect = plain_connect,
-        commit_timeout: float = COMMIT_SECONDS,
-        start_thread: StartThread = JobThread,
-        monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = _utc_now,
+        **options: Unpack[StoreOptions],
     ) -> None:
-        super().__init__(
-            reactor=reactor,
-            observer=observer,
-            queue_limit=queue_limit,
-            retry_interval=retry_interval,
-            commit_timeout=commit_timeout,
-            start_thread=start_thread,
-        )
+        super().__init__(**options)
         self.path = path
         self._file = DatabaseFile(path, NOTARY, reserve_size=reserve_size, connect=connect)
-        self._monotonic = monotonic
         self._wall = wall
         self._damage_reported = False
 
@@ -87,7 +64,7 @@ class SqliteStore(ThreadedStore):
             connection.close()
             file.close()
             raise file.error(error) from error
-        writer = SqliteWriter(file, connection, monotonic=self._monotonic)
+        writer = SqliteWriter(file, connection)
         if not writer.fill_reserve():
             # What is stored can be read; new records wait until the disk has room for the reserve again.
             self._observer.db_error("init", "db", writer.trouble)

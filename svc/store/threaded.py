@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Required, TypedDict, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall
@@ -66,6 +66,17 @@ class _Read:
     read: Callable[[RecordReader], Any]
     entity: Entity
     done: Deferred[Any]
+
+
+class StoreOptions(TypedDict, total=False):
+    """The arguments of :class:`ThreadedStore`, for its subclasses."""
+
+    reactor: Required[ThreadReactor]
+    observer: StoreObserver | None
+    queue_limit: int
+    retry_interval: float
+    commit_timeout: float
+    start_thread: StartThread
 
 
 @implementer(INotaryStore)
@@ -334,7 +345,9 @@ class ThreadedStore(ABC):
         return partial(self._observer.db_error, op, entity, detail)
 
     def _commit(self, puts: Sequence[_Put]) -> list[Call]:
+        began = self._reactor.seconds()
         result = self._writer.commit([put.row for put in puts])
+        seconds = self._reactor.seconds() - began
         calls = [self._error("put", entity, result.detail) for entity in result.refused]
         if result.undecided:
             # Unknown whether stored: committed again when the database is back.
@@ -343,7 +356,7 @@ class ThreadedStore(ABC):
         results = result.results
         if result.failure is not None:
             results = [self._unavailable(result.failure)] * len(puts)
-        return [*calls, partial(self._written, puts, results, result.seconds)]
+        return [*calls, partial(self._written, puts, results, seconds)]
 
     def _prune(self, job: _Prune) -> list[Call]:
         if job in self._pruning:

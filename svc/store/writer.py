@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.writer import GroupWriter, Transaction
-from svc.store.backend import CommitResult, Refused
+from svc.store.backend import PRUNE_SLICE, CommitResult, Refused
 from svc.store.compact import CompactEnvelope, EnvelopeCompactor
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
 from svc.store.records import StoredReceipt
-from svc.store.rows import Row, StatementRow, disclosures_text
+from svc.store.rows import DELETE_UNUSED_SETS, Row, StatementRow, disclosures_text
 
-#: Records deleted in one transaction.
-PRUNE_SLICE: Final = 256
 #: What a record costs beside its own octets, roughly.
 ROW_OVERHEAD: Final = 1024
 #: What a transaction costs in the log, however small: whole pages of the table and of each of its indexes.
@@ -45,27 +42,18 @@ _DELETE_STATEMENTS: Final = (
     "DELETE FROM workload_statement WHERE expires < ? AND NOT EXISTS"
     " (SELECT 1 FROM receipt WHERE receipt.statement_id = workload_statement.id)"
 )
-_DELETE_SETS: Final = (
-    "DELETE FROM certificate_set WHERE"
-    " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
-    " NOT EXISTS (SELECT 1 FROM workload_statement WHERE workload_statement.certificate_set = certificate_set.id)"
-)
 
 
 class SqliteWriter(GroupWriter):
-    """A :class:`svc.store.backend.RecordWriter`; ``monotonic`` measures commits."""
+    """A :class:`svc.store.backend.RecordWriter`."""
 
-    def __init__(
-        self, file: DatabaseFile, connection: sqlite3.Connection, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, file: DatabaseFile, connection: sqlite3.Connection) -> None:
         super().__init__(file, connection)
-        self._monotonic = monotonic
         #: Numbers of stored certificate sets, by the digests of their certificates.
         self._sets: dict[bytes, int] = {}
         self._compactor = EnvelopeCompactor()
 
     def commit(self, rows: Sequence[Row]) -> CommitResult:
-        began = self._monotonic()
         result = CommitResult()
         for again in (False, True):
             try:
@@ -78,7 +66,6 @@ class SqliteWriter(GroupWriter):
                 result.detail, result.failure = self.trouble, refused.error
                 if self.damaged:
                     break
-        result.seconds = self._monotonic() - began
         return result
 
     def prune(self, before: int) -> tuple[int, bool]:
@@ -191,7 +178,7 @@ def _insert_receipt(
 
 def _delete_unreferenced(connection: sqlite3.Connection, before: int) -> None:
     connection.execute(_DELETE_STATEMENTS, (before,))
-    connection.execute(_DELETE_SETS)
+    connection.execute(DELETE_UNUSED_SETS)
     used: set[bytes] = set()
     for (digests,) in connection.execute("SELECT digests FROM certificate_set"):
         used.update(digests[start : start + 32] for start in range(0, len(digests), 32))

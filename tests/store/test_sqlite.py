@@ -19,10 +19,10 @@ from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.errors import DatabaseCorrupt
 from svc.sqlite.writer import CHECKPOINT_BYTES
+from svc.store.backend import PRUNE_SLICE
 from svc.store.errors import StoreBusy, StoreError, StoreUnavailable
 from svc.store.schema import NOTARY
 from svc.store.sqlite import SqliteStore
-from svc.store.writer import PRUNE_SLICE
 from tests.refusals import assert_refused
 from tests.store.doubles import (
     CLIENT,

@@ -22,7 +22,7 @@ from svc.broker.persistence.errors import JournalError, JournalStuck
 from svc.broker.persistence.operations import Kind, Operation, Parameters
 from svc.broker.persistence.writer import JournalWriter, Task, TaskResult
 from svc.errors import SvcError
-from svc.sqlite.kind import DatabaseObserver
+from svc.sqlite.kind import DatabaseObserver, SilentDatabaseObserver
 from svc.sqlite.threads import COMMIT_SECONDS, BoundedClose, JobThread, StartThread, ThreadReactor
 
 #: What an operation writes beside the octets of a message, roughly.
@@ -61,16 +61,8 @@ class JournalObserver(DatabaseObserver, Protocol):
         """The journal is closed, and so much is not known to be durable; none of it was acknowledged."""
 
 
-class SilentJournalObserver:
+class SilentJournalObserver(SilentDatabaseObserver):
     """A :class:`JournalObserver` that does nothing."""
-
-    def committed(self, count: int, seconds: float) -> None: ...
-
-    def damaged(self, path: str) -> None: ...
-
-    def set_aside(self, path: str, aside: str) -> None: ...
-
-    def lies_aside(self, paths: Sequence[str]) -> None: ...
 
     def db_error(self, op: Literal["put", "init", "close"], detail: str = "") -> None: ...
 
@@ -280,9 +272,7 @@ class Groups:
     def _update_accepting(self) -> None:
         """Decide whether new changes are accepted."""
         before, trouble = self.trouble, self._found_trouble()
-        changed = self.accepting is not (trouble is None) or getattr(trouble, "reason", "") != getattr(
-            before, "reason", ""
-        )
+        changed = self.accepting is not (trouble is None) or _reason(trouble) != _reason(before)
         self.trouble, self.accepting = trouble, trouble is None
         if changed:
             self._observer.accepting_changed(trouble)

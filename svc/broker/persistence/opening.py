@@ -28,7 +28,7 @@ from svc.process.clock import utc_now
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError
-from svc.sqlite.kind import Connect
+from svc.sqlite.kind import Connect, SilentDatabaseObserver
 from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReactor
 
 #: Octets kept back on the disk for what runs when it becomes full: acknowledgements and ends, which are small.
@@ -77,12 +77,12 @@ def open_journal(
     opening = _Opening(
         DatabaseFile(path, BROKER, reserve_size=reserve_size, connect=connect),
         make,
-        reactor=reactor,
-        observer=observer or SilentJournalObserver(),
-        limits=limits or GroupLimits(),
-        timeout=timeout,
-        start_thread=start_thread,
-        wall=wall,
+        reactor,
+        observer or SilentJournalObserver(),
+        limits or GroupLimits(),
+        timeout,
+        start_thread,
+        wall,
     )
     return Deferred.fromCoroutine(opening.run())
 
@@ -106,34 +106,25 @@ class _Built(Generic[T]):
     made: T
 
 
+@dataclass(eq=False)
 class _Opening(Generic[T]):
     """One opening; its arguments are those of :func:`open_journal`."""
 
-    def __init__(
-        self,
-        file: DatabaseFile,
-        make: Callable[[SqliteJournal, RecoveredState], T],
-        *,
-        reactor: ThreadReactor,
-        observer: JournalObserver,
-        limits: GroupLimits,
-        timeout: float,
-        start_thread: StartThread,
-        wall: Callable[[], datetime],
-    ) -> None:
-        self._file = file
-        self._make = make
-        self._reactor = reactor
-        self._observer = observer
-        self._limits = limits
-        self._timeout = timeout
-        self._start_thread = start_thread
-        self._wall = wall
+    _file: DatabaseFile
+    _make: Callable[[SqliteJournal, RecoveredState], T]
+    _reactor: ThreadReactor
+    _observer: JournalObserver
+    _limits: GroupLimits
+    _timeout: float
+    _start_thread: StartThread
+    _wall: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
         self._result: Deferred[_Built[T]] = Deferred()
-        self._closing = BoundedClose(reactor, limits.late, self._stuck)
+        self._closing = BoundedClose(self._reactor, self._limits.late, self._stuck)
         self._watch: IDelayedCall | None = None
         # Shared with the thread: when the disk last responded, whether it is still read, whether anybody waits.
-        self._responded = reactor.seconds()
+        self._responded = self._reactor.seconds()
         self._reading = True
         self._abandoned = False
 
@@ -260,7 +251,7 @@ def _work(jobs: Sequence[Callable[[], object]]) -> None:
         job()
 
 
-class _Relayed(SilentJournalObserver):
+class _Relayed(SilentDatabaseObserver):
     """Passes reports of the opening thread to an observer on the reactor's thread."""
 
     def __init__(self, reactor: IReactorFromThreads, observer: JournalObserver) -> None:

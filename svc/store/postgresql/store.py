@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import psycopg
 
-from svc.sqlite.threads import COMMIT_SECONDS, JobThread, StartThread, ThreadReactor, WatchingThread
+from svc.sqlite.threads import JobThread, WatchingThread
 from svc.store.errors import DatabaseUnavailable, StoreError
-from svc.store.interface import StoreObserver
 from svc.store.postgresql.address import DatabaseAddress
 from svc.store.postgresql.reader import PostgresReader
 from svc.store.postgresql.schema import prepare
 from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, connect, server_message
 from svc.store.postgresql.writer import PostgresWriter
-from svc.store.threaded import QUEUE_LIMIT, ThreadedStore
+from svc.store.threaded import StoreOptions, ThreadedStore
 
 #: Seconds: the next attempt comes after a random part of these, doubled at each failure up to the second.
 RETRY_FIRST: Final = 0.1
@@ -33,16 +31,11 @@ class PostgresStore(ThreadedStore):
 
     Args:
         address: of the database.
-        reactor: makes calls for the threads and runs the timers.
-        observer: receives reports of errors, commits and changes of :attr:`writable`.
-        queue_limit: records that may wait to be written, and reads that may wait, before StoreBusy.
-        commit_timeout: seconds that a record may wait for its commit before StoreLate; a shorter outage fails nothing.
         answer_timeout: seconds that the server may take for an answer.
         jitter: returns a number from 0 to 1.
         write_connect: opens the session that writes.
         read_connect: opens the session that reads.
-        start_thread: starts the threads; by default the writer's watches the connection while it has nothing to do.
-        monotonic: measures commits.
+        options: the arguments of :class:`ThreadedStore`; an outage shorter than ``commit_timeout`` fails nothing.
     """
 
     read_errors = (psycopg.Error, StoreError)
@@ -52,54 +45,36 @@ class PostgresStore(ThreadedStore):
         self,
         address: DatabaseAddress,
         *,
-        reactor: ThreadReactor,
-        observer: StoreObserver | None = None,
-        queue_limit: int = QUEUE_LIMIT,
-        commit_timeout: float = COMMIT_SECONDS,
         answer_timeout: float = ANSWER_SECONDS,
         jitter: Callable[[], float] = random.random,
         write_connect: OpenSession | None = None,
         read_connect: OpenSession | None = None,
-        start_thread: StartThread = JobThread,
-        monotonic: Callable[[], float] = time.monotonic,
+        **options: Unpack[StoreOptions],
     ) -> None:
-        super().__init__(
-            reactor=reactor,
-            observer=observer,
-            queue_limit=queue_limit,
-            commit_timeout=commit_timeout,
-            start_thread=start_thread,
-        )
+        super().__init__(**options)
         self.address = address
-        self._watching = start_thread is JobThread
         self._jitter = jitter
         self._answer_timeout = answer_timeout
         self._write_connect = write_connect or partial(connect, address, durable=True)
         self._read_connect = read_connect or partial(connect, address, durable=False)
-        self._monotonic = monotonic
 
     def _open(self) -> tuple[PostgresWriter, PostgresReader]:
         session = None
         try:
             session = self._write_connect()
             prepare(session, self.address.name)
-            reader = PostgresReader(self._read_connect, answer_timeout=self._answer_timeout, monotonic=self._monotonic)
+            reader = PostgresReader(self._read_connect, answer_timeout=self._answer_timeout)
         except (psycopg.Error, StoreError) as error:
             if session is not None:
                 session.close()
             raise self._unavailable(error) from error
-        writer = PostgresWriter(
-            self.address,
-            session,
-            connect=self._write_connect,
-            answer_timeout=self._answer_timeout,
-            monotonic=self._monotonic,
-        )
+        writer = PostgresWriter(self.address, session, connect=self._write_connect, answer_timeout=self._answer_timeout)
         return writer, reader
 
     def _start_writer(self) -> JobThread[Any]:
-        if not self._watching:
+        if self._start_thread is not JobThread:
             return super()._start_writer()
+        # It watches the connection while it has nothing to do.
         return WatchingThread(
             "svc-store-writer", self._write, self._close_writer, fileno=self._writer.fileno, readable=self._check_lost
         )

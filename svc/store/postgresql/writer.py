@@ -10,14 +10,13 @@ same one.
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
 from psycopg import errors
 
-from svc.store.backend import CommitResult, Refused
+from svc.store.backend import PRUNE_SLICE, CommitResult, Refused
 from svc.store.compact import CompactEnvelope
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
@@ -25,10 +24,8 @@ from svc.store.postgresql.address import DatabaseAddress
 from svc.store.postgresql.schema import LOCK_CLASS, PRUNING, prepare
 from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, Session, one, server_message
 from svc.store.records import StoredReceipt
-from svc.store.rows import Row, StatementRow, disclosures_text
+from svc.store.rows import DELETE_UNUSED_SETS, Row, StatementRow, disclosures_text
 
-#: Records deleted in one transaction.
-PRUNE_SLICE: Final = 256
 #: Attempts at a group whose transaction conflicts with another replica's.
 _ATTEMPTS: Final = 4
 #: Certificate sets that are known to be stored; new credentials add one.
@@ -67,11 +64,6 @@ _DELETE_STATEMENTS: Final = (
     "DELETE FROM workload_statement WHERE expires < %s AND NOT EXISTS"
     " (SELECT 1 FROM receipt WHERE receipt.statement_id = workload_statement.id)"
 )
-_DELETE_SETS: Final = (
-    "DELETE FROM certificate_set WHERE"
-    " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
-    " NOT EXISTS (SELECT 1 FROM workload_statement WHERE workload_statement.certificate_set = certificate_set.id)"
-)
 
 
 class PostgresWriter:
@@ -83,7 +75,6 @@ class PostgresWriter:
         session: for writing, checked.
         connect: opens a new session after an error.
         answer_timeout: seconds that the server may take for an answer.
-        monotonic: measures durations.
     """
 
     def __init__(
@@ -93,13 +84,11 @@ class PostgresWriter:
         *,
         connect: OpenSession,
         answer_timeout: float = ANSWER_SECONDS,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._address = address
         self._session: Session | None = session
         self._connect = connect
         self._answer_timeout = answer_timeout
-        self._monotonic = monotonic
         self._sets: set[bytes] = set()
         self._undecided: dict[str, None] = {}
         self.degraded = False
@@ -107,7 +96,6 @@ class PostgresWriter:
 
     def commit(self, rows: Sequence[Row]) -> CommitResult:
         """Commit a group; undecided where the server is unreachable, or was lost before it reported the result."""
-        began = self._monotonic()
         result = CommitResult()
         if self._session is None:
             result.undecided = True
@@ -125,7 +113,6 @@ class PostgresWriter:
         else:
             for row in rows:
                 self._undecided.pop(row.id, None)
-        result.seconds = self._monotonic() - began
         return result
 
     def prune(self, before: int) -> tuple[int, bool]:
@@ -284,7 +271,7 @@ def _delete(session: Session, before: int) -> int | None:
         session.execute(_DELETE_STATEMENTS, (before,))
         try:
             with session.transaction():
-                session.execute(_DELETE_SETS)
+                session.execute(DELETE_UNUSED_SETS)
         except errors.ForeignKeyViolation:
             # Another replica has just stored a record with such certificates; the next pruning finds it.
             pass
