@@ -34,15 +34,7 @@ def plain_connect(path: str) -> sqlite3.Connection:
 
 
 class DatabaseFile:
-    """
-    One database in a file.
-
-    Args:
-        path: of the file; it and its folder are created where they are absent.
-        kind: what it holds.
-        reserve_size: octets kept back on the disk.
-        connect: opens connections.
-    """
+    """One database in a file, which is created with its folder where it is absent."""
 
     def __init__(self, path: str, kind: DatabaseKind, *, reserve_size: int, connect: Connect = plain_connect) -> None:
         self.path = path
@@ -64,9 +56,7 @@ class DatabaseFile:
         """
         Verify the database and open it, create it or migrate it; on a full disk the reserve is used for that too.
 
-        Args:
-            observer: receives reports on quarantined databases, in this thread.
-            wall: returns the time that becomes a part of the name of a quarantined database.
+        The observer receives reports on quarantined databases in this thread; ``wall`` gives the time in their names.
 
         Returns:
             The connection for writing: write-ahead log, every commit synchronized, checkpoints only when asked for.

@@ -17,24 +17,20 @@ Operation = Literal["put", "get", "init", "close"]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseKind:
-    """
-    One kind of database.
+    """One kind of database."""
 
-    Args:
-        name: in messages, with its article: "the notary database".
-        key: the configuration key of its path.
-        loss: what a new database in place of a damaged one means, for hints.
-        application: its ``PRAGMA application_id``.
-        migrations: the statements that lead from each version to the next; the version is the number of steps done.
-            One table is ``write_probe`` with one row and a column ``count``.
-        unavailable: makes the error of this caller for a file that cannot be used now, from ``path`` and ``detail``.
-    """
-
+    #: In messages, with its article: "the notary database".
     name: str
+    #: The configuration key of its path.
     key: str
+    #: What a new database in place of a damaged one means, for hints.
     loss: str
+    #: Its ``PRAGMA application_id``.
     application: int
+    #: The statements that lead from each version to the next; the version is the number of steps done. One table is
+    #: ``write_probe`` with one row and a column ``count``.
     migrations: tuple[tuple[str, ...], ...]
+    #: Makes the caller's error for a file that cannot be used now, from ``path`` and ``detail``.
     unavailable: Callable[..., SvcError]
 
     @property

@@ -53,11 +53,8 @@ def inspect(path: str, kind: DatabaseKind, *, created: bool, thorough: bool = Fa
     """
     Verify the file of a database, if there is one; changes nothing.
 
-    Args:
-        path: of the database.
-        kind: what it should hold.
-        created: whether a database was created here before.
-        thorough: check every page, however many there are.
+    Where a database was ``created`` here before, an empty file is damaged; ``thorough`` checks every page of a large
+    one too.
 
     Raises:
         DatabaseCorrupt: it is damaged, or no database at all.
@@ -119,19 +116,7 @@ def is_ours(path: str, kind: DatabaseKind, *, created: bool) -> bool:
 
 
 def quarantine(path: str, now: datetime) -> str:
-    """
-    Rename a database with all its files; a name that is taken is not used again.
-
-    Args:
-        path: of the database.
-        now: aware UTC, which becomes a part of the new name.
-
-    Returns:
-        The new path.
-
-    Raises:
-        OSError: where renaming is not allowed.
-    """
+    """Rename a database with all its files to a new name with the time (aware UTC), and return its path."""
     first = renamed = f"{path}{_SUFFIX}{now:%Y%m%dT%H%M%SZ}"
     number = 1
     while any(os.path.lexists(renamed + part) for part in _PARTS):

@@ -18,22 +18,14 @@ _SUSPECT: Final = 2
 
 
 class Reserve:
-    """
-    The preallocated file.
-
-    Args:
-        path: of the file.
-        size: octets kept back; 0 keeps none, the lock remains.
-
-    Attributes:
-        created: whether a database was created here before; known after :meth:`lock`.
-        suspect: whether it was found damaged while in use; known after :meth:`lock`.
-    """
+    """The preallocated file; a size of 0 keeps no space back, the lock remains."""
 
     def __init__(self, path: str, size: int) -> None:
         self.path = path
         self.size = size
+        #: Whether a database was created here before; known after :meth:`lock`, as the next.
         self.created = False
+        #: Whether it was found damaged while in use.
         self.suspect = False
         self._descriptor: int | None = None
 

@@ -30,14 +30,7 @@ class ThreadReactor(IReactorFromThreads, IReactorTime):
 
 
 class JobThread(Generic[Job]):
-    """
-    A thread that does queued jobs in order.
-
-    Args:
-        name: the thread's name.
-        work: does a group of jobs; must not raise.
-        finish: called in the thread after the last group.
-    """
+    """A thread that does queued jobs in order: ``work`` a group, without raising, ``finish`` after the last."""
 
     def __init__(self, name: str, work: Callable[[Sequence[Job]], None], finish: Callable[[], None]) -> None:
         self._work = work
@@ -92,10 +85,8 @@ class WatchingThread(JobThread[Job]):
     """
     A job thread that watches a descriptor while no job is queued.
 
-    Args:
-        name, work, finish: as in :class:`JobThread`.
-        fileno: returns the descriptor, -1 for none; called in the thread before each wait.
-        readable: called in the thread when the descriptor is readable or was closed by the peer.
+    ``fileno`` returns it, -1 for none, before each wait; ``readable`` is called in the thread when the descriptor is
+    readable or was closed by the peer.
     """
 
     def __init__(
@@ -149,15 +140,10 @@ class WatchingThread(JobThread[Job]):
 
 class BoundedClose:
     """
-    Waits for threads to finish, and no longer than a limit.
+    Waits for threads to finish, and no longer than a limit, at which ``stuck`` is called for the error.
 
     A thread may hang in its disk, in a lock or in the network; a process of ours then ends with
     ``svc.process.lifecycle.stop_with_failure``.
-
-    Args:
-        reactor: measures the time.
-        seconds: the limit.
-        stuck: called when it is reached; returns the error.
     """
 
     def __init__(self, reactor: IReactorTime, seconds: float, stuck: Callable[[], Exception]) -> None:

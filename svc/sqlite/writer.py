@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from svc.sqlite.database import DatabaseFile
@@ -21,43 +23,31 @@ CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
 CHECKPOINT_PAGES: Final = 4096
 
 
-class Transaction:
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """A transaction that takes the write lock at once and is rolled back as a whole."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if kind is None:
-            self._connection.execute("COMMIT")
-        elif self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 class GroupWriter:
-    """
-    Writes groups to one database.
-
-    Args:
-        file: the database, locked.
-        connection: for writing, as :meth:`DatabaseFile.open` returned it.
-
-    Attributes:
-        degraded: True from the first refused write until :meth:`recover` succeeds.
-        damaged: True once the database was found damaged; nothing is written to it until the next start verifies it.
-        trouble: why the database refused last; empty where it never has.
-    """
+    """Writes groups to a database over the connection with which it was opened, and others after errors."""
 
     def __init__(self, file: DatabaseFile, connection: sqlite3.Connection) -> None:
         self._file = file
         self._connection: sqlite3.Connection | None = connection
         self._since_checkpoint = 0
+        #: True from the first refused write until :meth:`recover` succeeds.
         self.degraded = False
+        #: True once the database was found damaged; nothing is written to it until the next start verifies it.
         self.damaged = False
+        #: Why the database refused last; empty where it never has.
         self.trouble = ""
 
     def fill_reserve(self) -> bool:
@@ -82,7 +72,7 @@ class GroupWriter:
             raise OSError(errno.EIO, os.strerror(errno.EIO), self._file.path)
         try:
             self._file.reserve.fill()
-            with Transaction(self._ready()) as connection:
+            with transaction(self._ready()) as connection:
                 connection.execute("UPDATE write_probe SET count = count + 1")
             self._checkpoint("TRUNCATE")
         except (OSError, sqlite3.Error) as error:

@@ -21,22 +21,18 @@ PRUNE_SLICE: Final = 256
 
 @dataclass
 class CommitResult:
-    """
-    The result of committing a group.
+    """The result of committing a group."""
 
-    Args:
-        results: for each record None, or why it alone is not stored.
-        failure: why nothing of the group is stored; there are no results then.
-        refused: the entity of each attempt that the database refused.
-        detail: the explanation of the last refusal.
-        undecided: whether the database was lost before it reported whether the group is stored; no results then.
-    """
-
+    #: For each record None, or why it alone is not stored.
     results: Sequence[StoreError | None] = ()
+    #: Why nothing of the group is stored; there are no results then.
     failure: Exception | None = None
-    refused: list[Entity] = field(default_factory=list)
-    detail: str = ""
+    #: Whether the database was lost before it reported whether the group is stored; there are no results then.
     undecided: bool = False
+    #: The entity of each attempt that the database refused.
+    refused: list[Entity] = field(default_factory=list)
+    #: The explanation of the last refusal.
+    detail: str = ""
 
 
 class Refused(Exception):

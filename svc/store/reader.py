@@ -12,13 +12,9 @@ from svc.sqlite.kind import Connect
 from svc.store.backend import Refused
 from svc.store.compact import expand, read_cuts
 from svc.store.records import StoredReceipt
-from svc.store.rows import receipt_from
+from svc.store.rows import RECEIPT_COLUMNS, receipt_from
 
-# Only constants are in the texts, nothing from outside.
-_RECEIPT: Final = (
-    "SELECT id, level, client, server, nonce, jti, issued_at, outcome, statement_id, certificate_set, cuts, skeleton,"
-    " payload, disclosures FROM receipt WHERE"
-)
+_RECEIPT: Final = f"SELECT {', '.join(RECEIPT_COLUMNS)} FROM receipt WHERE"  # noqa: S608 (constants)
 _BY_ID: Final = f"{_RECEIPT} id = ?"
 _BY_NONCE: Final = f"{_RECEIPT} client = ? AND nonce = ?"
 _BY_JTI: Final = f"{_RECEIPT} jti = ? AND client = ? ORDER BY seq LIMIT 1"

@@ -1,4 +1,4 @@
-"""The rows that are written and read; both databases have the same columns for a receipt, in the same order."""
+"""The rows that are written and read, as far as both databases agree on them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from svc.store.compact import expand, read_cuts
+from svc.store.compact import CompactEnvelope, expand, read_cuts
 from svc.store.records import StoredReceipt
 
-#: SQL of both databases.
+#: Of a receipt, in both databases; PostgreSQL returns the certificates themselves in place of ``certificate_set``.
+RECEIPT_COLUMNS: Final = (
+    *("id", "level", "client", "server", "nonce", "jti", "issued_at", "outcome", "statement_id"),
+    *("certificate_set", "cuts", "skeleton", "payload", "disclosures"),
+)
 DELETE_UNUSED_SETS: Final = (
     "DELETE FROM certificate_set WHERE"
     " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
@@ -30,20 +34,20 @@ class StatementRow:
 Row = StatementRow | StoredReceipt
 
 
-def disclosures_text(receipt: StoredReceipt) -> str | None:
-    """The column of the disclosures, JSON."""
-    return None if receipt.disclosures is None else json.dumps(receipt.disclosures, separators=(",", ":"))
+def receipt_values(receipt: StoredReceipt, certificates: object, compact: CompactEnvelope | None) -> tuple[Any, ...]:
+    """The values of :data:`RECEIPT_COLUMNS`."""
+    return (
+        *(getattr(receipt, name) for name in RECEIPT_COLUMNS[:9]),
+        certificates,
+        None if compact is None else compact.cuts_text(),
+        None if compact is None else compact.octets,
+        receipt.payload,
+        None if receipt.disclosures is None else json.dumps(receipt.disclosures, separators=(",", ":")),
+    )
 
 
 def receipt_from(row: Sequence[Any] | None, chain_of: Callable[[Any], Sequence[bytes]]) -> StoredReceipt | None:
-    """
-    Build a receipt from its row, or return None for none.
-
-    Args:
-        row: id, level, client, server, nonce, jti, issued_at, outcome, statement_id, what ``chain_of`` takes, cuts,
-            skeleton, payload, disclosures.
-        chain_of: returns the certificates of the envelope, DER.
-    """
+    """Build a receipt from its columns, or return None for none; ``chain_of`` maps the tenth to certificates, DER."""
     if row is None:
         return None
     statement_id, certificates, cuts, skeleton, payload, disclosures = row[8:]

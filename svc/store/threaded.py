@@ -55,8 +55,8 @@ class _Prune:
     deleted: int = 0
 
 
-class _Recover:
-    """An attempt to become writable again."""
+#: A record, or other work, which returns the calls that report its result.
+_WriteJob = _Put | Callable[[], list[Call]]
 
 
 @dataclass(eq=False)
@@ -118,7 +118,7 @@ class ThreadedStore(ABC):
         self._retry_interval = retry_interval
         self._commit_timeout = commit_timeout
         self._start_thread = start_thread
-        self._write_thread: JobThread[_Put | _Prune | _Recover] | None = None
+        self._write_thread: JobThread[_WriteJob] | None = None
         self._read_thread: JobThread[_Read] | None = None
         self._threads = 0
         self._waiting_writes = 0
@@ -140,7 +140,7 @@ class ThreadedStore(ABC):
     def _unavailable(self, error: Exception) -> StoreError:
         """The error for callers in place of what the database raised; called on both threads."""
 
-    def _start_writer(self) -> JobThread[_Put | _Prune | _Recover]:
+    def _start_writer(self) -> JobThread[_WriteJob]:
         return self._start_thread("svc-store-writer", self._write, self._close_writer)
 
     def _retry_delay(self, attempt: int) -> float:
@@ -194,7 +194,7 @@ class ThreadedStore(ABC):
         if self._write_thread is None:
             return fail(StoreClosed())
         job = _Prune(before, Deferred())
-        self._write_thread.submit(job)
+        self._write_thread.submit(partial(self._prune, job))
         return job.done
 
     def close(self) -> Deferred[None]:
@@ -308,9 +308,9 @@ class ThreadedStore(ABC):
             self._retry = self._reactor.callLater(delay, self._try_again, self._write_thread)
             self._retries += 1
 
-    def _try_again(self, thread: JobThread[_Put | _Prune | _Recover]) -> None:
+    def _try_again(self, thread: JobThread[_WriteJob]) -> None:
         self._retry = None
-        thread.submit(_Recover())
+        thread.submit(self._recover)
 
     def _thread_ended(self) -> None:
         self._threads -= 1
@@ -320,15 +320,13 @@ class ThreadedStore(ABC):
 
     # On the writer's thread.
 
-    def _write(self, jobs: Sequence[_Put | _Prune | _Recover]) -> None:
+    def _write(self, jobs: Sequence[_WriteJob]) -> None:
         """Do a group of jobs: one commit for all records in it."""
         puts = [job for job in jobs if isinstance(job, _Put)]
         calls = self._commit(puts) if puts else []
         for job in jobs:
-            if isinstance(job, _Prune):
-                calls += self._prune(job)
-            elif isinstance(job, _Recover):
-                calls += self._recover()
+            if not isinstance(job, _Put):
+                calls += job()
         # The state first, so that whoever gets the refusal of a record finds the store not writable already.
         self._call(self._state(), *calls)
         # Only now: no record waits for a checkpoint.
@@ -375,7 +373,7 @@ class ThreadedStore(ABC):
     def _prune_on(self, job: _Prune) -> None:
         """Queue the next slice, behind the records that were put meanwhile; on the reactor's thread."""
         if self._write_thread is not None:
-            self._write_thread.submit(job)
+            self._write_thread.submit(partial(self._prune, job))
 
     def _recover(self) -> list[Call]:
         calls: list[Call] = []

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from svc.sqlite.database import DatabaseFile
-from svc.sqlite.writer import GroupWriter, Transaction
+from svc.sqlite.writer import GroupWriter, transaction
 from svc.store.backend import PRUNE_SLICE, CommitResult, Refused
 from svc.store.compact import CompactEnvelope, EnvelopeCompactor
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
 from svc.store.records import StoredReceipt
-from svc.store.rows import DELETE_UNUSED_SETS, Row, StatementRow, disclosures_text
+from svc.store.rows import DELETE_UNUSED_SETS, RECEIPT_COLUMNS, Row, StatementRow, receipt_values
 
 #: What a record costs beside its own octets, roughly.
 ROW_OVERHEAD: Final = 1024
@@ -32,8 +32,7 @@ _INSERT_STATEMENT: Final = (
     "INSERT OR IGNORE INTO workload_statement (id, expires, certificate_set, cuts, skeleton) VALUES (?, ?, ?, ?, ?)"
 )
 _INSERT_RECEIPT: Final = (
-    "INSERT INTO receipt (id, level, client, server, nonce, jti, issued_at, outcome, statement_id, certificate_set,"
-    " cuts, skeleton, payload, disclosures) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    f"INSERT INTO receipt ({', '.join(RECEIPT_COLUMNS)}) VALUES ({', '.join('?' for _name in RECEIPT_COLUMNS)})"  # noqa: S608 (constants)
 )
 _DELETE_RECEIPTS: Final = (
     "DELETE FROM receipt WHERE seq IN (SELECT seq FROM receipt WHERE issued_at < ? ORDER BY issued_at LIMIT ?)"
@@ -70,7 +69,7 @@ class SqliteWriter(GroupWriter):
 
     def prune(self, before: int) -> tuple[int, bool]:
         try:
-            with Transaction(self._ready()) as connection:
+            with transaction(self._ready()) as connection:
                 deleted = connection.execute(_DELETE_RECEIPTS, (before, PRUNE_SLICE)).rowcount
                 if deleted < PRUNE_SLICE:
                     _delete_unreferenced(connection, before)
@@ -93,7 +92,7 @@ class SqliteWriter(GroupWriter):
         written = TRANSACTION_OVERHEAD
         entity: Entity = "db"
         try:
-            with Transaction(self._ready()) as connection:
+            with transaction(self._ready()) as connection:
                 for row in rows:
                     entity = "certificate_blob"
                     compact, certificates = self._store_certificates(connection, row)
@@ -150,24 +149,8 @@ def _insert_receipt(
     *,
     again: bool,
 ) -> StoreError | None:
-    values = (
-        row.id,
-        row.level,
-        row.client,
-        row.server,
-        row.nonce,
-        row.jti,
-        row.issued_at,
-        row.outcome,
-        row.statement_id,
-        certificates,
-        None if compact is None else compact.cuts_text(),
-        None if compact is None else compact.octets,
-        row.payload,
-        disclosures_text(row),
-    )
     try:
-        connection.execute(_INSERT_RECEIPT, values)
+        connection.execute(_INSERT_RECEIPT, receipt_values(row, certificates, compact))
     except sqlite3.IntegrityError:
         # The first attempt may have been committed although it was reported as failed: then this record is there.
         if again and connection.execute("SELECT 1 FROM receipt WHERE id = ?", (row.id,)).fetchone():

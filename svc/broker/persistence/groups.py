@@ -83,21 +83,7 @@ class _Group:
 
 
 class Groups:
-    """
-    The groups of one database.
-
-    Args:
-        path: of the database, for errors.
-        writer: makes them durable.
-        reactor: ends rounds, makes calls for the thread, measures times.
-        observer: receives reports on the database.
-        limits: how much may wait, and for how long.
-        start_thread: starts the thread.
-
-    Attributes:
-        accepting: whether new changes are accepted.
-        trouble: why not.
-    """
+    """The groups of one database."""
 
     log = Logger()
 
@@ -112,6 +98,7 @@ class Groups:
         start_thread: StartThread,
     ) -> None:
         self.path: Final = path
+        #: Whether new changes are accepted, and why not.
         self.accepting = False
         self.trouble: SvcError | None = None
         self._writer = writer

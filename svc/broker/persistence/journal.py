@@ -26,13 +26,7 @@ from svc.wire.mqtt import Subscription
 
 
 class SqliteJournal:
-    """
-    A :class:`svc.broker.journal.Journal`; made by :func:`svc.broker.persistence.opening.open_journal`.
-
-    Args:
-        groups: make durable what is recorded.
-        found: the content of the database at the start.
-    """
+    """A :class:`svc.broker.journal.Journal`; made by :func:`svc.broker.persistence.opening.open_journal`."""
 
     def __init__(self, groups: Groups, found: Found) -> None:
         self._groups = groups

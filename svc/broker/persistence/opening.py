@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Generic, TypeVar, overload
+from typing import Final, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads
@@ -265,27 +265,15 @@ class _Relayed(SilentDatabaseObserver):
         self._reactor.callFromThread(self._observer.lies_aside, paths)
 
 
-class _Sessions(Sequence[RecoveredSession]):
+class _Sessions(list[RecoveredSession]):
     """Recovered sessions that report progress after each slice while they are iterated."""
 
     def __init__(self, sessions: Sequence[RecoveredSession], progressed: Progressed) -> None:
-        self._sessions = sessions
+        super().__init__(sessions)
         self._progressed = progressed
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    @overload
-    def __getitem__(self, index: int) -> RecoveredSession: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[RecoveredSession]: ...
-
-    def __getitem__(self, index: int | slice) -> RecoveredSession | Sequence[RecoveredSession]:
-        return self._sessions[index]
-
     def __iter__(self) -> Iterator[RecoveredSession]:
-        for number, session in enumerate(self._sessions):
+        for number, session in enumerate(super().__iter__()):
             if number % SLICE == 0:
                 self._progressed()
             yield session

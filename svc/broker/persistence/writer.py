@@ -17,7 +17,7 @@ from typing import Final
 from svc.broker.persistence.operations import Kind, Operation, Parameters
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.disk import primary_code
-from svc.sqlite.writer import GroupWriter, Transaction
+from svc.sqlite.writer import GroupWriter, transaction
 
 _STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.MESSAGE: ("INSERT OR REPLACE INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)",),
@@ -42,43 +42,32 @@ _STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """
-    A task of the writer's thread.
+    """A task of the writer's thread."""
 
-    Args:
-        operations: a group to be made durable in one transaction; may be empty.
-        weight: about how many octets they write.
-        recover: whether to test first if writing is possible again.
-        repeated: whether a part of the group may be durable already.
-    """
-
+    #: A group to be made durable in one transaction; may be empty.
     operations: Sequence[Operation]
+    #: About how many octets they write.
     weight: int
+    #: Whether to test first if writing is possible again.
     recover: bool = False
+    #: Whether a part of the group may be durable already.
     repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """
-    The result of a task.
+    """The result of a task."""
 
-    Args:
-        stored: whether the group is durable; nothing of it is otherwise.
-        degraded: whether nothing new should begin.
-        damaged: whether the database was found damaged.
-        refusals: an explanation for each attempt that the database refused.
-    """
-
+    #: Whether the group is durable; nothing of it is otherwise.
     stored: bool
+    #: Whether nothing new should begin.
     degraded: bool
     damaged: bool
+    #: An explanation for each attempt that the database refused.
     refusals: tuple[str, ...] = ()
 
 
 class JournalWriter(GroupWriter):
-    """Writes to one database."""
-
     def __init__(self, file: DatabaseFile, connection: sqlite3.Connection) -> None:
         super().__init__(file, connection)
         # Whether a failed synchronization left the content of the log on the disk unknown.
@@ -112,7 +101,7 @@ class JournalWriter(GroupWriter):
         if self._log_uncertain:
             self._checkpoint("TRUNCATE")
             self._log_uncertain = False
-        with Transaction(self._ready()) as connection:
+        with transaction(self._ready()) as connection:
             for kind, parameters in condensed(task.operations, repeated=task.repeated):
                 for statement in _STATEMENTS[kind]:
                     connection.executemany(statement, parameters)

@@ -1,8 +1,7 @@
 """
-Where a PostgreSQL database is, as one URL without a secret.
+The address of a PostgreSQL database: one URL without a secret.
 
-Owns what such a URL may say. Fails closed: a server on another machine must prove who it is, and a password never
-stands in a place that is shown to people.
+Fails closed: a server on another machine must be verified, and a password is refused in what is shown to users.
 """
 
 from __future__ import annotations
@@ -19,28 +18,13 @@ MAX_LENGTH: Final = 2048
 MAX_HOSTS: Final = 8
 _VERIFIED: Final = ("verify-ca", "verify-full")
 _SSL_MODES: Final = ("disable", "allow", "prefer", "require", *_VERIFIED)
-#: What may stand behind the question mark; timeouts, keep-alives and session settings are the store's own.
+#: The parameters of the URL; timeouts, keep-alives and session settings are those of ``session``.
 _PARAMETERS: Final = frozenset(
-    {
-        "channel_binding",
-        "gssencmode",
-        "host",
-        "krbsrvname",
-        "passfile",
-        "port",
-        "require_auth",
-        "service",
-        "sslcert",
-        "sslcrl",
-        "sslcrldir",
-        "sslkey",
-        "sslmode",
-        "sslnegotiation",
-        "sslrootcert",
-        "ssl_min_protocol_version",
-        "target_session_attrs",
-        "user",
-    }
+    (
+        *("channel_binding", "gssencmode", "host", "krbsrvname", "passfile", "port", "require_auth", "service"),
+        *("sslcert", "sslcrl", "sslcrldir", "sslkey", "sslmode", "sslnegotiation", "sslrootcert"),
+        *("ssl_min_protocol_version", "target_session_attrs", "user"),
+    )
 )
 _SECRETS: Final = frozenset({"password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret"})
 _PRINTABLE: Final = re.compile(r"[!-~]+\Z")
@@ -48,7 +32,7 @@ _ESCAPED: Final = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*\Z")
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}\Z")
 
 _SHAPE: Final = "postgresql://user@host:5432/name?sslmode=verify-full&sslrootcert=/path, or ?host=/folder of a socket"
-_NOT_HERE: Final = (
+_SHOWN_TO_USERS: Final = (
     "no password here: this file and /config are shown to people; name a passfile (?passfile=/path or PGPASSFILE),"
     " a service, or a client certificate (sslcert, sslkey)"
 )
@@ -60,8 +44,7 @@ class DatabaseAddress:
     A database that can be named in logs.
 
     Args:
-        parameters: what the client library is given, by its names; holds no secret. It never sees the URL, so there is
-            no second reading of it.
+        parameters: of the client library, without a secret; the library never parses the URL a second time.
         name: hosts, ports and database, for errors and logs.
     """
 
@@ -71,16 +54,10 @@ class DatabaseAddress:
     @classmethod
     def parse(cls, text: str) -> DatabaseAddress:
         """
-        Read a URL.
-
-        Args:
-            text: ``postgresql://[user@]host[:port][,host[:port]…]/name[?parameter=value&…]``.
-
-        Returns:
-            The address.
+        Parse ``postgresql://[user@]host[:port][,host[:port]…]/name[?parameter=value&…]``.
 
         Raises:
-            ValueError: whose text says what was expected and repeats nothing of the URL.
+            ValueError: its text says what was expected and repeats nothing of the URL.
         """
         rest = text.removeprefix(SCHEME)
         if rest == text or len(text) > MAX_LENGTH or not _PRINTABLE.match(text) or not _ESCAPED.match(text):
@@ -92,7 +69,7 @@ class DatabaseAddress:
         account, _, hosts = authority.rpartition("@")
         parameters = _parameters(query)
         if ":" in account or _SECRETS & parameters.keys():
-            raise ValueError(_NOT_HERE)
+            raise ValueError(_SHOWN_TO_USERS)
         if "@" in account or (account and "user" in parameters):
             raise ValueError("one user, before the host or as a parameter")
         if not slash or not database or "/" in database:
@@ -162,18 +139,18 @@ def _host_and_port(text: str) -> tuple[str, str]:
 
 
 def _check_protection(hosts: list[tuple[str, str]], parameters: dict[str, str]) -> None:
-    """The receipts of all clients go this way: who takes them over a network must be known (fails closed)."""
+    """Over a network the server must be verified, since it receives the receipts of all clients."""
     if parameters.get("sslmode") in _VERIFIED:
         return
     # A service file may name any address.
-    if "service" in parameters or not all(_is_here(host) for host, _port in hosts):
+    if "service" in parameters or not all(_is_local(host) for host, _port in hosts):
         raise ValueError(
             "sslmode=verify-full (or verify-ca) and sslrootcert, since the server is on another machine"
             " or named by a service"
         )
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     if host.startswith(("/", "@")) or host == "localhost":
         return True
     try:

@@ -61,18 +61,7 @@ _T = TypeVar("_T")
 
 
 class PostgresReader:
-    """
-    A :class:`svc.store.backend.RecordReader`.
-
-    Args:
-        connect: opens sessions.
-        answer_timeout: seconds that the server may take for an answer.
-        monotonic: measures the pause after a failed connection.
-
-    Raises:
-        psycopg.Error: the database cannot be reached.
-        StoreError: it cannot be used.
-    """
+    """A :class:`svc.store.backend.RecordReader`; raises psycopg.Error or StoreError where it cannot be opened."""
 
     def __init__(
         self,

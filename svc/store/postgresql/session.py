@@ -106,12 +106,8 @@ def connect(address: DatabaseAddress, *, durable: bool) -> Session:
     """
     Open a session with the settings that the store needs, whatever the defaults of the server and the role are.
 
-    Args:
-        address: of the database.
-        durable: whether records will be written: then a server that would lose them is refused, and so is a standby.
-
-    Returns:
-        The session; each statement is its own transaction where none is begun.
+    For ``durable`` writes a server that would lose them is refused, and so is a standby. Each statement is its own
+    transaction where none is begun.
 
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
@@ -137,15 +133,7 @@ def conninfo(address: DatabaseAddress) -> str:
 
 def check_server(name: str, found: tuple[Any, ...], *, durable: bool) -> str:
     """
-    Check a server by its settings.
-
-    Args:
-        name: of the database, for errors.
-        found: ``server_version_num``, ``fsync``, whether it is in recovery, and ``synchronous_commit``.
-        durable: whether records will be written.
-
-    Returns:
-        What ``synchronous_commit`` has to be.
+    Check a server by the row of :data:`_SERVER`, and return what ``synchronous_commit`` has to be.
 
     Raises:
         StoreError: it runs with ``fsync = off``, or is too old.

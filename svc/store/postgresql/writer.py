@@ -24,7 +24,7 @@ from svc.store.postgresql.address import DatabaseAddress
 from svc.store.postgresql.schema import LOCK_CLASS, PRUNING, prepare
 from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, Session, one, server_message
 from svc.store.records import StoredReceipt
-from svc.store.rows import DELETE_UNUSED_SETS, Row, StatementRow, disclosures_text
+from svc.store.rows import DELETE_UNUSED_SETS, RECEIPT_COLUMNS, Row, StatementRow, receipt_values
 
 #: Attempts at a group whose transaction conflicts with another replica's.
 _ATTEMPTS: Final = 4
@@ -67,15 +67,7 @@ _DELETE_STATEMENTS: Final = (
 
 
 class PostgresWriter:
-    """
-    A :class:`svc.store.backend.RecordWriter`, degraded while the server is unreachable.
-
-    Args:
-        address: of the database, for errors.
-        session: for writing, checked.
-        connect: opens a new session after an error.
-        answer_timeout: seconds that the server may take for an answer.
-    """
+    """A :class:`svc.store.backend.RecordWriter`, degraded while the server is unreachable."""
 
     def __init__(
         self,
@@ -203,11 +195,11 @@ class PostgresWriter:
         return self._insert(session, rows)
 
     def _insert(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
-        receipts: list[tuple[StoredReceipt, CompactEnvelope | None, bytes | None]] = []
+        receipts: list[tuple[StoredReceipt, tuple[Any, ...]]] = []
         for row in rows:
             compact, name = self._store_certificates(session, row)
             if isinstance(row, StoredReceipt):
-                receipts.append((row, compact, name))
+                receipts.append((row, receipt_values(row, name, compact)))
             elif compact is not None:
                 values = (row.id, row.expires, name, compact.cuts_text(), compact.octets)
                 session.execute(_INSERT_STATEMENT, values)
@@ -222,14 +214,14 @@ class PostgresWriter:
                 results.append(Replayed(client=row.client))
         return results
 
-    def _insert_receipts(
-        self, session: Session, receipts: Sequence[tuple[StoredReceipt, CompactEnvelope | None, bytes | None]]
-    ) -> set[str]:
+    def _insert_receipts(self, session: Session, receipts: Sequence[tuple[StoredReceipt, tuple[Any, ...]]]) -> set[str]:
         # In one order everywhere, so that two replicas with the same nonces do not deadlock. Of two with one nonce the
         # first stays first.
         ordered = sorted(receipts, key=lambda each: (each[0].client, each[0].nonce or ""))
-        stored = {name for (name,) in session.execute(_INSERT_RECEIPTS, _columns(ordered))}
-        asked = {row.id: row for row, *_rest in ordered if row.id in self._undecided and row.id not in stored}
+        columns = zip(*(values for _row, values in ordered), strict=True)
+        parameters = dict(zip(RECEIPT_COLUMNS, map(list, columns), strict=True))
+        stored = {name for (name,) in session.execute(_INSERT_RECEIPTS, parameters)}
+        asked = {row.id: row for row, _values in ordered if row.id in self._undecided and row.id not in stored}
         if asked:
             for name, client, jti, payload in session.execute(_STORED, [list(asked)]):
                 # Stored by the attempt whose result was lost.
@@ -249,18 +241,6 @@ class PostgresWriter:
                 self._sets.clear()
             self._sets.add(name)
         return compact, name
-
-
-def _columns(receipts: Sequence[tuple[StoredReceipt, CompactEnvelope | None, bytes | None]]) -> dict[str, list[Any]]:
-    rows = [row for row, *_rest in receipts]
-    members = ("id", "level", "client", "server", "nonce", "jti", "issued_at", "outcome", "statement_id", "payload")
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in members}
-    columns["certificate_set"] = [name for _row, _compact, name in receipts]
-    envelopes = [compact for _row, compact, _name in receipts]
-    columns["cuts"] = [None if each is None else each.cuts_text() for each in envelopes]
-    columns["skeleton"] = [None if each is None else each.octets for each in envelopes]
-    columns["disclosures"] = [disclosures_text(row) for row in rows]
-    return columns
 
 
 def _delete(session: Session, before: int) -> int | None:
