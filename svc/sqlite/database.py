@@ -74,7 +74,7 @@ class DatabaseFile:
                 return self._open(observer, wall)
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         self.reserve.close()
 
     def error(self, error: Exception) -> SvcError:
@@ -122,12 +122,12 @@ class DatabaseFile:
             if not is_ours(path, kind, created=reserve.created):
                 raise
             renamed = quarantine(path, wall())
-            reserve.forget()
+            reserve.mark_absent()
             observer.set_aside(path, renamed)
             detail = error.evidence["detail"]
             raise DatabaseQuarantined(path=path, detail=detail, quarantined=renamed, **kind.words) from error
         if not os.path.exists(path):
-            reserve.forget()
+            reserve.mark_absent()
         earlier = quarantined(path)
         if earlier:
             observer.lies_aside(earlier)
@@ -177,16 +177,16 @@ def configure(connection: sqlite3.Connection) -> None:
 
 def check_file(path: str, kind: DatabaseKind, reserve_size: int) -> None:
     """Whether a database could be opened, without opening or creating anything; raises as :meth:`DatabaseFile.open`."""
-    kept = f"{os.path.realpath(path)}.reserve"
+    reserve = f"{os.path.realpath(path)}.reserve"
     try:
-        for name in (path, kept):
+        for name in (path, reserve):
             if os.path.lexists(name):
                 _check_lock(name)
         folder = os.path.dirname(os.path.realpath(path))
         while not os.path.exists(folder):
             folder = os.path.dirname(folder)
         probe_folder(folder)
-        taken = os.path.getsize(kept) if os.path.exists(kept) else 0
+        taken = os.path.getsize(reserve) if os.path.exists(reserve) else 0
         found = os.statvfs(folder)
         if taken < reserve_size and found.f_bavail * found.f_frsize < reserve_size - taken:
             raise OSError(errno.ENOSPC, f"the start needs {reserve_size} octets for its reserve")

@@ -35,7 +35,7 @@ _BY_CODE: Final = {
     sqlite3.SQLITE_CORRUPT: "damaged",
     sqlite3.SQLITE_NOTADB: "damaged",
 }
-#: Codes that do not tell which error of the system they stand for.
+#: Codes that may stand for several errors of the system.
 _VAGUE: Final = frozenset((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN))
 
 
@@ -64,7 +64,7 @@ def explain(path: str, error: Exception) -> str:
 
 
 def _probed(folder: str) -> str | None:
-    """Probe the folder: opening and closing the file itself would give up the locks that SQLite has on it."""
+    """Probe the folder: opening and closing the file itself would release the locks that SQLite has on it."""
     try:
         probe_folder(folder)
     except OSError as error:

@@ -74,7 +74,7 @@ class Reserve:
         """Release the blocks."""
         self._resize(_CREATED)
 
-    def forget(self) -> None:
+    def mark_absent(self) -> None:
         """Note that there is no database here any more."""
         self._resize(0)
 
@@ -83,7 +83,7 @@ class Reserve:
         self._resize(_SUSPECT)
 
     def close(self) -> None:
-        """Give up the lock; the blocks stay for the next start."""
+        """Release the lock; the blocks stay for the next start."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -100,7 +100,7 @@ class GroupWriter:
         return False
 
     def close(self) -> bool:
-        """Close the database and give up its lock; returns whether the last checkpoint was refused."""
+        """Close the database and release its lock; returns whether the last checkpoint was refused."""
         refused = False
         try:
             if self._connection is not None and not self.degraded:

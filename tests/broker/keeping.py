@@ -1,4 +1,4 @@
-"""A broker's core over its real database, with a thread that the test runs by hand and crashes at any point."""
+"""A broker's core on its real database, with a thread that the test runs step by step and crashes at any point."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HandReactor(Clock):
         self.from_thread: list[Callable[[], None]] = []
 
     def callFromThread(self, call: Callable[..., Any], *arguments: object, **named: object) -> None:
-        """Keep it."""
+        """Store it."""
         self.from_thread.append(lambda: call(*arguments, **named))
 
     def deliver(self) -> None:
@@ -69,7 +69,7 @@ class HandThread:
         self.stopped = True
 
     def run(self) -> int:
-        """Do what is queued; give how much."""
+        """Do what is queued; return how much."""
         tasks, self.tasks = self.tasks, []
         for task in tasks:
             self._work([task])
@@ -92,11 +92,11 @@ class Notes(RecordingObserver):
         self.details.append(detail)
 
     def accepting_changed(self, trouble: SvcError | None) -> None:
-        """Keep the reason."""
+        """Store the reason."""
         self.troubles.append(None if trouble is None else trouble.reason)
 
     def left_behind(self, operations: int, octets: int) -> None:
-        """Keep it."""
+        """Store it."""
         self.left.append((operations, octets))
 
 
@@ -115,7 +115,7 @@ class Quick(sqlite3.Connection):
     after = False
 
     def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:  # type: ignore[override]
-        """Leave synchronisation out."""
+        """Switch synchronization off."""
         if sql.startswith("PRAGMA synchronous"):
             sql = "PRAGMA synchronous = OFF"
         if sql == "COMMIT" and Quick.error is not None:
@@ -159,11 +159,11 @@ class Kept:
         self.journal: SqliteJournal
 
     def begin(self) -> RecoveredState:
-        """Open it; give what it kept."""
+        """Open it; return the recovered state."""
         return self._opened(lambda _journal, recovered: recovered)
 
     def rig(self, clock: float | None = None, **more: Any) -> Rig:
-        """Open it and make a core over it."""
+        """Open it and make a core on it."""
 
         def make(journal: SqliteJournal, recovered: RecoveredState) -> Rig:
             rig = Rig(**{"guard": EVERYBODY, **more}, journal=journal)
@@ -202,7 +202,7 @@ class Kept:
         self.reactor.advance(0)
 
     def commit(self) -> int:
-        """End the round, let the thread work once and take what it says; give how many groups there were."""
+        """End the round, let the thread work once and make its calls; return the number of groups."""
         self.round()
         ran = self.thread.run()
         self.reactor.deliver()
@@ -214,7 +214,7 @@ class Kept:
             self.commit()
 
     def crash(self) -> None:
-        """End it as kill -9 does: what the thread did not write is gone, what it wrote and did not say is there."""
+        """End it as kill -9 does: what was not written is lost, what was written is there although not reported."""
         groups = self.journal._groups
         writer = groups._writer
         writer._disconnect()  # type: ignore[attr-defined]
@@ -223,7 +223,7 @@ class Kept:
         self.reactor.from_thread.clear()
 
     def close(self) -> None:
-        """End it in order."""
+        """Close it in order."""
         closed = self.journal.close()
         self.thread.run()
         self.reactor.deliver()
@@ -240,7 +240,7 @@ class Kept:
 
 
 class KeptCase(SynchronousTestCase):
-    """A database, a core over it, and a hand on the thread."""
+    """A database, a core on it, and a thread that is run step by step."""
 
     more: dict[str, Any] = {}
 
@@ -253,7 +253,7 @@ class KeptCase(SynchronousTestCase):
         self.addCleanup(setattr, Quick, "after", False)
 
     def persistent(self, client_id: str, *filters: Any, **more: Any) -> Peer:
-        """Connect a client whose session lasts; it and its subscriptions are safe."""
+        """Connect a client with a persistent session; it and its subscriptions are durable."""
         peer = self.rig.connect(client_id, read_answer=False, **{**LASTING, **more})
         self.kept.settle()
         if filters:
@@ -263,7 +263,7 @@ class KeptCase(SynchronousTestCase):
         return peer
 
     def again(self) -> Rig:
-        """Crash and begin anew, at the same time of day."""
+        """Crash and start again, at the same time of day."""
         self.kept.crash()
         self.rig = self.kept.rig(self.rig.clock.now)
         return self.rig

@@ -1,4 +1,4 @@
-"""What the tests of stores share: records, envelopes, job threads without a thread, a reactor without a world."""
+"""What the tests of stores share: records, envelopes, job threads without a thread, a reactor that is a clock."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class HeldThread:
 
 
 class RecordingObserver:
-    """Keeps what a store reports."""
+    """Stores the reports of a store."""
 
     def __init__(self) -> None:
         self.errors: list[tuple[str, str]] = []
@@ -88,29 +88,29 @@ class RecordingObserver:
         self.damage: list[tuple[str, ...]] = []
 
     def db_error(self, op: str, entity: str, detail: str = "") -> None:
-        """Keep it."""
+        """Store it."""
         self.errors.append((op, entity))
         self.details.append(detail)
 
     def committed(self, count: int, seconds: float) -> None:
-        """Keep it."""
+        """Store it."""
         self.commits.append(count)
 
     def writable_changed(self, writable: bool, trouble: str = "") -> None:
-        """Keep it."""
+        """Store it."""
         self.writable.append(writable)
         self.troubles.append(trouble)
 
     def damaged(self, path: str) -> None:
-        """Keep it."""
+        """Store it."""
         self.damage.append(("damaged", path))
 
     def set_aside(self, path: str, aside: str) -> None:
-        """Keep it."""
+        """Store it."""
         self.damage.append(("quarantined", path, aside))
 
     def lies_aside(self, paths: Sequence[str]) -> None:
-        """Keep it."""
+        """Store it."""
         self.damage.append(("quarantined before", *paths))
 
 
@@ -121,7 +121,7 @@ class RawEnvelope:
     octets: bytes
 
     def serialize(self) -> bytes:
-        """Give them."""
+        """Return them."""
         return self.octets
 
 

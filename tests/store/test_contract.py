@@ -1,4 +1,4 @@
-"""What every notary store promises, asked of the embedded one and of the double in memory."""
+"""The contract of notary stores, for the embedded one and for the double in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_CLIENT = "spiffe://example.org/other"
 
 
 class ContractMixin:
-    """The promises; a subclass makes the store."""
+    """The contract; a subclass makes the store."""
 
     store: Any
 
@@ -41,7 +41,7 @@ class ContractMixin:
         self.assertTrue(verifyObject(INotaryStore, self.store))
 
     def test_writable_after_init(self) -> None:
-        """A healthy store takes records from init to close."""
+        """A store accepts records from init to close."""
         self.assertTrue(self.store.writable)
         self.successResultOf(self.store.close())
         self.assertFalse(self.store.writable)
@@ -73,7 +73,7 @@ class ContractMixin:
         self.assertEqual(put, self.successResultOf(self.store.get_receipt("r1")))
 
     def test_unsigned_record_comes_back_as_put(self) -> None:
-        """A record of level logRequest has no envelope and keeps none."""
+        """A record of level logRequest has no envelope."""
         put = receipt("r1", signed=False)
         self.successResultOf(self.store.put_receipt(put))
         found = self.successResultOf(self.store.get_receipt("r1"))
@@ -88,7 +88,7 @@ class ContractMixin:
         self.assertEqual(put, self.successResultOf(self.store.get_by_request(CLIENT, "j1")))
 
     def test_look_up_is_scoped_to_the_client(self) -> None:
-        """Nobody finds another's record by its nonce or jti."""
+        """No client finds another's record by its nonce or jti."""
         self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1", jti="j1")))
         self.assertIsNone(self.successResultOf(self.store.get_by_request(OTHER_CLIENT, "n1")))
         self.assertIsNone(self.successResultOf(self.store.get_by_request(OTHER_CLIENT, "j1")))
@@ -115,7 +115,7 @@ class ContractMixin:
         self.assertIsNotNone(self.successResultOf(self.store.get_receipt("r2")))
 
     def test_nonce_is_reserved_until_it_is_stored(self) -> None:
-        """A nonce is free until a record has it; one that was given back is free again; nothing runs elsewhere."""
+        """A nonce is free until a record has it, and after give_back; no other process reserves any."""
         self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
         self.successResultOf(self.store.give_back(CLIENT, "n1"))
         self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
@@ -124,8 +124,8 @@ class ContractMixin:
         self.assertFalse(self.successResultOf(self.store.reserved(CLIENT, "n1")))
         self.assertTrue(self.successResultOf(self.store.reserve(OTHER_CLIENT, "n1")))
 
-    def test_prune_forgets_what_is_older(self) -> None:
-        """Records issued before the instant go, with their nonces; one issued at it stays."""
+    def test_prune_deletes_older_records(self) -> None:
+        """Records issued before the instant are deleted, with their nonces; one issued at it stays."""
         self.successResultOf(self.store.put_receipt(receipt("old", nonce="n1", issued_at=NOW - 1)))
         self.successResultOf(self.store.put_receipt(receipt("kept", issued_at=NOW)))
         self.assertEqual(1, self.successResultOf(self.store.prune(NOW)))
@@ -134,7 +134,7 @@ class ContractMixin:
         self.assertFalse(self.successResultOf(self.store.nonce_known(CLIENT, "n1")))
 
     def test_prune_keeps_named_statements(self) -> None:
-        """An expired statement stays as long as a record names it, and goes with the last one."""
+        """An expired statement stays as long as a record names it, and is deleted with the last one."""
         self.successResultOf(self.store.put_statement(statement("s1", expires=NOW - 500)))
         self.successResultOf(self.store.put_receipt(receipt("r1", names="s1", issued_at=NOW)))
         self.successResultOf(self.store.prune(NOW))
@@ -180,7 +180,7 @@ class ContractMixin:
 
 
 class MemoryStoreTests(ContractMixin, SynchronousTestCase):
-    """The double keeps the promises."""
+    """The double fulfils the contract."""
 
     def make_store(self) -> Any:
         return MemoryStore()
@@ -198,7 +198,7 @@ class MemoryStoreTests(ContractMixin, SynchronousTestCase):
 
 
 class SqliteStoreTests(ContractMixin, SynchronousTestCase):
-    """The embedded store keeps the promises, here without its threads."""
+    """The embedded store fulfils the contract, here without its threads."""
 
     def make_store(self) -> Any:
         self.path = os.path.join(self.mktemp(), "notary.db")
@@ -239,7 +239,7 @@ STEPS = st.lists(
 
 
 class AgreementMixin:
-    """A store and the double cannot be told apart; a subclass makes the store."""
+    """A store and the double behave alike; a subclass makes the store."""
 
     def make_store(self) -> Any:
         """Make one that is empty."""
@@ -280,7 +280,7 @@ class AgreementMixin:
 
 
 class AgreementTests(AgreementMixin, SynchronousTestCase):
-    """The embedded store and the double cannot be told apart."""
+    """The embedded store and the double behave alike."""
 
     def make_store(self) -> Any:
         folder = tempfile.mkdtemp()

@@ -49,12 +49,12 @@ class DamageTests(SynchronousTestCase):
         return self.store
 
     def sql(self, text: str) -> None:
-        """Somebody else changes the database."""
+        """Change the database outside the store."""
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(text)
 
     def replaced(self) -> None:
-        """Somebody else writes over the file."""
+        """Overwrite the file."""
         with open(self.path, "wb") as file:
             file.write(b"this is no database\n" * 1000)
         for end in ("-wal", "-shm"):
@@ -62,7 +62,7 @@ class DamageTests(SynchronousTestCase):
                 os.remove(self.path + end)
 
     def errors(self) -> dict[tuple[str, str], float]:
-        """What was counted."""
+        """The counted errors."""
         found = {}
         for op, entity in DB_ERRORS:
             value = self.registry.get_sample_value(ERRORS, {"op": op, "entity": entity})
@@ -102,7 +102,7 @@ class DamageTests(SynchronousTestCase):
         self.assert_refused(store.put_receipt(receipt("r2")), "put", "receipt")
 
     def test_put_db(self) -> None:
-        """After one error the writer connects anew, and finds no database any more."""
+        """After one error the writer connects again, and finds no database any more."""
         store = self.opened()
         self.sql("DROP TABLE receipt")
         self.failureResultOf(store.put_receipt(receipt("r2")), StoreUnavailable)
@@ -129,7 +129,7 @@ class DamageTests(SynchronousTestCase):
         self.assert_refused(store.get_by_request(CLIENT, "jti-r1"), "get", "receipt")
 
     def test_get_db(self) -> None:
-        """After one error the reader connects anew, and finds no database any more."""
+        """After one error the reader connects again, and finds no database any more."""
         store = self.opened()
         self.sql("UPDATE receipt SET disclosures = '{'")
         self.failureResultOf(store.get_receipt("r1"), StoreUnavailable)
@@ -138,7 +138,7 @@ class DamageTests(SynchronousTestCase):
         self.assertEqual({("get", "receipt"): 1.0, ("get", "db"): 1.0}, self.errors())
 
     def test_close_db(self) -> None:
-        """The log of the database was cut when it is to be copied into the database for the last time."""
+        """The log is truncated before its last checkpoint."""
         store = self.opened()
         os.truncate(f"{self.path}-wal", 32)
         self.successResultOf(store.close())

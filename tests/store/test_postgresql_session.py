@@ -21,7 +21,7 @@ ADDRESS = DatabaseAddress.parse("postgresql:///notary?host=/nowhere")
 
 
 class BoundedTests(SynchronousTestCase):
-    """A wait for the server ends."""
+    """Waits for the server are bounded."""
 
     def asking(self, times: int) -> Generator[str, str, str]:
         said: list[str] = []
@@ -36,13 +36,13 @@ class BoundedTests(SynchronousTestCase):
         self.assertEqual("a b", self.assertRaises(StopIteration, bound.send, "b").value)
 
     def test_too_late(self) -> None:
-        """After that the wait ends with an error that says nothing was heard, at the next look."""
+        """After that the wait ends with AnswerMissing, when it is resumed next."""
         bound = bounded(self.asking(2), time.monotonic() - 1)
         next(bound)
         self.assertRaises(AnswerMissing, bound.send, "")
 
     def test_failure(self) -> None:
-        """What the library raises comes out as it is."""
+        """What the library raises is not changed."""
 
         def failing() -> Generator[str, str, None]:
             yield "wait"
@@ -53,8 +53,8 @@ class BoundedTests(SynchronousTestCase):
         self.assertRaises(psycopg.DataError, bound.send, "")
 
 
-class WordsTests(SynchronousTestCase):
-    """What people are told."""
+class MessageTests(SynchronousTestCase):
+    """Messages for operators."""
 
     def test_first_line(self) -> None:
         """One line, without control characters, of bounded length."""
@@ -62,22 +62,22 @@ class WordsTests(SynchronousTestCase):
         self.assertLess(len(server_message(psycopg.OperationalError("x" * 5000))), 250)
 
     def test_unsafe(self) -> None:
-        """A server that forgets is refused for records and allowed for reading."""
+        """A server without fsync is refused for writing and allowed for reading."""
         assert_refused(self, "store_unsafe", check_server, "db/n", (150000, "off", False, "on"), durable=True)
         self.assertEqual("off", check_server("db/n", (150000, "off", True, "on"), durable=False))
 
     def test_standby(self) -> None:
-        """A standby takes no records."""
+        """A standby is refused for writing."""
         self.assertRaises(
             psycopg.errors.ReadOnlySqlTransaction, check_server, "db/n", (150000, "on", True, "on"), durable=True
         )
 
 
 class ConninfoTests(SynchronousTestCase):
-    """What the library is told."""
+    """The parameters of the library."""
 
     def test_nothing_leads_elsewhere(self) -> None:
-        """Where hosts are named no address of the environment takes their place; a verified service has its own."""
+        """Where hosts are named no address of the environment replaces them; a verified service has its own."""
         verified = "sslmode=verify-full&sslrootcert=/ca.pem"
         for url, hostaddr in (
             ("postgresql://localhost/n", ""),
@@ -107,18 +107,18 @@ class OpeningTests(SynchronousTestCase):
         )
 
     def test_refused(self) -> None:
-        """What the server or the library says is one error of the store, with the place and the word."""
+        """Errors of the server and of the library become one error of the store, with address and message."""
         error: Any = self.assertRaises(DatabaseUnavailable, self.make().init)
         self.assertEqual(("/nowhere/notary", "not there"), (error.path, error.detail))
         self.assertEqual([("init", "db")], self.observer.errors)
 
     def test_error_of_the_store(self) -> None:
-        """An error that is the store's own stays what it is."""
+        """An error of the store is not changed."""
         unsafe = StoreError("store_unsafe", path="db/n", detail="fsync = off")
         self.assertIs(unsafe, self.assertRaises(StoreError, self.make(error=unsafe).init))
 
     def test_spans(self) -> None:
-        """The span doubles up to its limit and is shared out at random, never down to nothing."""
+        """The delay is a random part of a span that doubles up to its limit, never zero."""
         spans = [self.make()._retry_delay(attempt) for attempt in (0, 1, 2, 6, 7, 10**6)]
         self.assertEqual([RETRY_FIRST, RETRY_FIRST * 2, RETRY_FIRST * 4, RETRY_MOST, RETRY_MOST, RETRY_MOST], spans)
         self.assertEqual(RETRY_MOST / 2, self.make(0.5)._retry_delay(20))

@@ -1,4 +1,4 @@
-"""The store forgets on time."""
+"""Records are pruned on time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RetentionTests(SynchronousTestCase):
         )
 
     def test_forgets_what_is_older_than_retention(self) -> None:
-        """A record is there until it is older than the retention at a pruning, then gone."""
+        """A record stays until it is older than the retention at a run, and is deleted then."""
         self.successResultOf(self.store.put_receipt(receipt("r1", issued_at=NOW - 80)))
         self.service.startService()
         self.addCleanup(self.service.stopService)
@@ -43,7 +43,7 @@ class RetentionTests(SynchronousTestCase):
         self.assertEqual([1], self.counts)
 
     def test_goes_on_after_an_error(self) -> None:
-        """A pruning that fails is kept as the last error and tried again."""
+        """An error of a run is stored as the last error, and the next run tries again."""
         refusal = StoreUnavailable(path="notary.db", detail="broken")
         answers: list[Deferred[int]] = [fail(refusal)]
         prune = self.store.prune
@@ -56,7 +56,7 @@ class RetentionTests(SynchronousTestCase):
         self.assertIsNone(self.service.last_error)
 
     def test_stops(self) -> None:
-        """A stopped service leaves no timer, and waits for a pruning that runs."""
+        """A stopped service leaves no timer, and waits for a run in progress."""
         running: Deferred[int] = Deferred()
         self.store.prune = lambda before: running  # type: ignore[method-assign]
         self.service.startService()
@@ -94,7 +94,7 @@ class ClockTests(SynchronousTestCase):
         self.addCleanup(self.service.stopService)
 
     def run_for(self, seconds: float) -> None:
-        """Let time pass, look by look."""
+        """Let time pass, check by check."""
         for _turn in range(int(seconds // 600)):
             self.clock.advance(600)
 
@@ -103,7 +103,7 @@ class ClockTests(SynchronousTestCase):
         return {name for name in ("old", "fresh") if self.successResultOf(self.store.get_receipt(name)) is not None}
 
     def test_start(self) -> None:
-        """For an hour after the start nothing is forgotten: the clock may be set soon."""
+        """For an hour after the start nothing is deleted: the clock may be set soon."""
         self.start()
         self.run_for(3000)
         self.assertEqual({"old", "fresh"}, self.kept())
@@ -111,7 +111,7 @@ class ClockTests(SynchronousTestCase):
         self.assertEqual({"fresh"}, self.kept())
 
     def test_wrong_at_start(self) -> None:
-        """A clock that is a year ahead and set right within the hour has destroyed nothing."""
+        """A clock that is a year ahead and corrected within the hour deletes nothing."""
         self.set = 365 * self.DAY
         self.start()
         self.run_for(3000)
@@ -122,7 +122,7 @@ class ClockTests(SynchronousTestCase):
         self.assertEqual({"fresh"}, self.kept())
 
     def test_forward_for_a_moment(self) -> None:
-        """A clock that jumps a year ahead and comes back within a day destroys no fresh record."""
+        """A clock that jumps a year ahead and is corrected within a day deletes no recent record."""
         self.start()
         self.run_for(3600)
         self.set = 365 * self.DAY
@@ -133,7 +133,7 @@ class ClockTests(SynchronousTestCase):
         self.assertEqual({"fresh"}, self.kept())
 
     def test_forward_for_good(self) -> None:
-        """After a day the new time is believed; after a smaller step, after as long as it was."""
+        """The new time is used after a day; after a smaller step, after as long as the step was."""
         self.start()
         self.run_for(3600)
         self.set = 20 * self.DAY
@@ -143,7 +143,7 @@ class ClockTests(SynchronousTestCase):
         self.assertEqual(set(), self.kept())
 
     def test_slow_correction(self) -> None:
-        """A clock that is slowed down or sped up as time services do is believed all the while."""
+        """A clock that is slewed as time services do stays reliable."""
         self.start()
         for _turn in range(6):
             self.set += 600 * 0.0005

@@ -1,4 +1,4 @@
-"""The embedded store: opening, breaking, recovering, forgetting."""
+"""The embedded store: opening, refusals, recovery, pruning."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class StoreCase(SynchronousTestCase):
 
 
 class OpeningTests(StoreCase):
-    """What stands where the database should be is judged before it is used."""
+    """A file is verified before it is used as the database."""
 
     def refusal(self, reason: str) -> SvcError:
         error = assert_refused(self, reason, self.make().init)
@@ -135,7 +135,7 @@ class OpeningTests(StoreCase):
         self.assertEqual(0o600, stat.S_IMODE(os.stat(self.path).st_mode))
 
     def test_settings(self) -> None:
-        """The writing connection logs ahead, synchronises each commit and makes no checkpoint on its own."""
+        """The writing connection uses a write-ahead log, synchronizes commits and makes no checkpoint on its own."""
         file = DatabaseFile(self.path, NOTARY, reserve_size=0)
         file.lock()
         self.addCleanup(file.close)
@@ -146,7 +146,7 @@ class OpeningTests(StoreCase):
         self.assertEqual(["wal", 2, 0, NOTARY.version, NOTARY.application], found)
 
     def test_not_a_database(self) -> None:
-        """A file of something else is refused and stays as it is."""
+        """A file that is no database is refused and not changed."""
         data = b"this is no database at all" * 400
         self.write(data)
         self.assertIsInstance(self.refusal("store_corrupt"), DatabaseCorrupt)
@@ -154,7 +154,7 @@ class OpeningTests(StoreCase):
             self.assertEqual(data, file.read())
 
     def test_database_of_another_program(self) -> None:
-        """A database with foreign tables is not taken over."""
+        """A database with tables of another program is refused."""
         os.makedirs(os.path.dirname(self.path))
         with sqlite3.connect(self.path) as connection:
             connection.execute("CREATE TABLE t (x)")
@@ -177,7 +177,7 @@ class OpeningTests(StoreCase):
         self.successResultOf(store.put_receipt(receipt()))
 
     def test_folder_is_a_file(self) -> None:
-        """A path that cannot be a file's is unavailable, with the system's words."""
+        """A path that no file can have is unavailable, with the system's message."""
         self.write(b"")
         self.path = os.path.join(self.path, "notary.db")
         self.assertIn("Not a directory", str(self.refusal("notary_unavailable")))
@@ -190,7 +190,7 @@ class OpeningTests(StoreCase):
         self.opened()
 
     def test_one_owner_by_a_link(self) -> None:
-        """Who comes by a symbolic link meets the owner too."""
+        """A second owner is refused by a symbolic link too."""
         first = self.opened()
         real, self.path = self.path, self.path + ".link"
         os.symlink(os.path.abspath(real), self.path)
@@ -204,7 +204,7 @@ class OpeningTests(StoreCase):
         self.opened()
 
     def test_no_room_to_open(self) -> None:
-        """A disk that is too full to open the database has the room that was kept back."""
+        """On a disk that is too full to open the database the reserve is released."""
         self.successResultOf(self.opened().close())
         self.assertGreaterEqual(self.reserved(), RESERVE)
         seen: list[int] = []
@@ -235,10 +235,10 @@ class OpeningTests(StoreCase):
 
 
 class BreakingTests(StoreCase):
-    """What the disk refuses is counted, told, and tried again."""
+    """What the disk refuses is counted, reported, and tried again."""
 
     def test_full_disk_spends_the_reserve(self) -> None:
-        """A record that meets a full disk is stored in the room of the reserve; new ones are promised no place."""
+        """On a full disk a record is stored in the space of the reserve; new ones are not accepted."""
         store = self.opened()
         self.assertGreaterEqual(self.reserved(), RESERVE)
         self.fault("COMMIT", sqlite3.SQLITE_FULL)
@@ -249,7 +249,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
 
     def test_reserve_cannot_be_released(self) -> None:
-        """A disk that refuses everything costs the record and not the thread that answers."""
+        """A disk that refuses everything fails the record and does not end the thread."""
         store = self.opened()
 
         def refuse(_descriptor: int, _size: int) -> None:
@@ -261,7 +261,7 @@ class BreakingTests(StoreCase):
         self.assertFalse(store.writable)
 
     def test_writable_again_with_a_new_reserve(self) -> None:
-        """After the retry interval the reserve is taken again and records are promised a place again."""
+        """After the retry interval the reserve is allocated and records are accepted again."""
         store = self.opened()
         self.fault("COMMIT", sqlite3.SQLITE_FULL)
         self.successResultOf(store.put_receipt(receipt("r1")))
@@ -283,8 +283,8 @@ class BreakingTests(StoreCase):
         self.assertEqual([], self.observer.commits)
         self.successResultOf(store.put_receipt(receipt("r1")))
 
-    def test_unwritable_before_the_news(self) -> None:
-        """Who is told that a record was refused, or was stored with the reserve, finds the store unwritable already."""
+    def test_not_writable_before_the_result(self) -> None:
+        """When a record is refused, or stored with the reserve, the store is not writable already."""
         store = self.opened()
         self.fault("COMMIT", sqlite3.SQLITE_IOERR, times=2)
         seen: list[bool] = []
@@ -331,7 +331,7 @@ class BreakingTests(StoreCase):
         self.assertEqual([], self.reactor.getDelayedCalls())
 
     def test_get_refused(self) -> None:
-        """A reading that fails is counted with its entity; the next uses a new connection."""
+        """A read that fails is counted with its entity; the next uses a new connection."""
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt("r1")))
         self.fault("SELECT id, level", sqlite3.SQLITE_IOERR)
@@ -342,7 +342,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
 
     def test_altered_rows(self) -> None:
-        """A row that somebody altered costs whoever asks for it the answer, and nobody else anything."""
+        """A row that was altered fails its own read and no other."""
         store = self.opened()
         for number, cuts in enumerate(("[[0,99]]", "7", "[7]", "no JSON")):
             name = f"r{number}"
@@ -363,7 +363,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r1")))
 
     def test_prune_refused(self) -> None:
-        """A pruning that fails says so and can be repeated."""
+        """Pruning that fails is reported and can be repeated."""
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt("r1", issued_at=NOW - 1)))
         self.fault("DELETE FROM receipt", sqlite3.SQLITE_IOERR)
@@ -373,7 +373,7 @@ class BreakingTests(StoreCase):
         self.assertEqual(1, self.successResultOf(store.prune(NOW)))
 
     def test_checkpoint_refused(self) -> None:
-        """A refused checkpoint costs no record; the store is unwritable until one succeeds."""
+        """A refused checkpoint fails no record; the store is not writable until one succeeds."""
         store = self.opened()
         self.fault("PRAGMA wal_checkpoint", sqlite3.SQLITE_FULL)
         for number in range(5):
@@ -396,7 +396,7 @@ class BreakingTests(StoreCase):
 
 
 class GroupTests(StoreCase):
-    """What queues up together becomes durable together."""
+    """Records that are queued together become durable together."""
 
     def threads(self) -> Callable[..., HeldThread]:
         made: list[HeldThread] = []
@@ -409,7 +409,7 @@ class GroupTests(StoreCase):
         return make
 
     def test_one_commit_for_a_group(self) -> None:
-        """Records that wait together are one commit, told to the observer once, and fire in their order."""
+        """Records that wait together are one commit, reported once, and fire in their order."""
         store = self.opened(start_thread=self.threads())
         order: list[int] = []
         for number in range(5):
@@ -420,7 +420,7 @@ class GroupTests(StoreCase):
         self.assertEqual([0, 1, 2, 3, 4], order)
         self.assertEqual([5], self.observer.commits)
 
-    def test_a_replay_costs_the_others_nothing(self) -> None:
+    def test_a_replay_does_not_fail_the_others(self) -> None:
         """A refused record of a group leaves the rest of the group in place."""
         store = self.opened(start_thread=self.threads())
         first = store.put_receipt(receipt("r1", nonce="n1"))
@@ -433,7 +433,7 @@ class GroupTests(StoreCase):
         self.assertEqual([2], self.observer.commits)
         self.assertEqual([], self.observer.errors)
 
-    def test_misuse_costs_the_others_nothing(self) -> None:
+    def test_misuse_does_not_fail_the_others(self) -> None:
         """A record that no database can hold is refused by itself."""
         store = self.opened(start_thread=self.threads())
         wrong = receipt("r1", client="\ud800")
@@ -459,7 +459,7 @@ class GroupTests(StoreCase):
         self.successResultOf(again)
 
     def test_reading_limit(self) -> None:
-        """Readings that wait are bounded too."""
+        """Reads that wait are bounded too."""
         store = self.opened(start_thread=self.threads(), queue_limit=1)
         waiting = store.get_receipt("r1")
         self.failureResultOf(store.get_receipt("r1"), StoreBusy)
@@ -475,8 +475,8 @@ class GroupTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r1")))
 
 
-class ForgettingTests(StoreCase):
-    """Pruning goes in slices and takes what nothing refers to."""
+class PruningTests(StoreCase):
+    """Pruning deletes in slices, and what nothing refers to."""
 
     def counts(self) -> tuple[int, ...]:
         connection = sqlite3.connect(self.path)
@@ -485,7 +485,7 @@ class ForgettingTests(StoreCase):
         return tuple(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
 
     def test_certificates_are_shared(self) -> None:
-        """Any number of records of a generation store its certificates once."""
+        """Any number of records with the same certificates store them once."""
         store = self.opened()
         for number in range(10):
             self.successResultOf(store.put_receipt(receipt(f"r{number}")))
@@ -493,7 +493,7 @@ class ForgettingTests(StoreCase):
         self.assertEqual((10, 1, 2, 3), self.counts())
 
     def test_slices(self) -> None:
-        """More records than a slice holds are forgotten in several transactions, all counted."""
+        """More records than a slice holds are deleted in several transactions, all counted."""
         store = self.opened()
         for number in range(PRUNE_SLICE + 10):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", issued_at=NOW - 1, signed=False)))
@@ -501,7 +501,7 @@ class ForgettingTests(StoreCase):
         self.assertEqual((0, 0, 0, 0), self.counts())
 
     def test_close_between_slices(self) -> None:
-        """A pruning that close overtakes fails instead of waiting for ever."""
+        """Pruning that is interrupted by close fails instead of waiting for ever."""
         made: list[HeldThread] = []
 
         def held(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> HeldThread:
@@ -534,7 +534,7 @@ class ForgettingTests(StoreCase):
         self.assertLess(os.path.getsize(f"{self.path}-wal"), database.WAL_SIZE_LIMIT)
 
     def test_log_of_small_records_is_bounded(self) -> None:
-        """Records that come one by one cost the log whole pages each, and it stays small all the same."""
+        """Records that are committed one by one take whole pages of the log each, and it stays small."""
         store = self.opened()
         for number in range(500):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", signed=False)))

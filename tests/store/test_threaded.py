@@ -1,4 +1,4 @@
-"""What every store with threads does around its database: late commits, records of unknown fate, recovery."""
+"""What a threaded store does around its database: late commits, undecided records, recovery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScriptedWriter:
         self.closed = False
 
     def commit(self, rows: Sequence[Row]) -> CommitResult:
-        """Store, or do not know."""
+        """Store them, or be undecided."""
         if self.away:
             self.degraded = True
             return CommitResult(refused=["receipt"], undecided=True)
@@ -39,11 +39,11 @@ class ScriptedWriter:
         return CommitResult(results=[None] * len(rows))
 
     def prune(self, before: int) -> tuple[int, bool]:
-        """Forget nothing."""
+        """Delete nothing."""
         return 0, False
 
     def recover(self) -> None:
-        """Be there again."""
+        """Recover, unless the database is away."""
         if self.away:
             raise Refused("db", OSError("away"))
         self.degraded = False
@@ -85,7 +85,7 @@ class ScriptedStore(ThreadedStore):
 
 
 class ThreadedCase(SynchronousTestCase):
-    """Makes such stores on a clock; none leaves a timer behind."""
+    """Makes stores on a clock; none leaves a timer."""
 
     def opened(self, thread: Any = InlineThread) -> ScriptedStore:
         self.reactor, self.observer = InlineReactor(), RecordingObserver()
@@ -105,7 +105,7 @@ class LatenessTests(ThreadedCase):
     """A commit takes longer than an exchange may wait."""
 
     def test_late_at_the_limit(self) -> None:
-        """At the limit, and not before, the exchange is told StoreLate, and no new one is promised a place."""
+        """At the limit, and not before, the record fails with StoreLate, and no new one is accepted."""
         store = self.opened(HeldThread)
         put = store.put_receipt(receipt("r1"))
         self.reactor.advance(COMMIT_SECONDS - 0.001)
@@ -162,7 +162,7 @@ class LatenessTests(ThreadedCase):
         self.assertEqual(["r2"], store.writer.stored)
 
     def test_writable_again_when_the_commit_ends(self) -> None:
-        """The late result of a record that was given up is nobody's, and the store takes records again."""
+        """The late result of a record that failed is dropped, and the store accepts records again."""
         store = self.opened(HeldThread)
         put = store.put_receipt(receipt("r1"))
         self.reactor.advance(COMMIT_SECONDS)
@@ -185,10 +185,10 @@ class LatenessTests(ThreadedCase):
 
 
 class UndecidedTests(ThreadedCase):
-    """The database goes away before it says what came of a commit."""
+    """The database is lost before it reports the result of a commit."""
 
-    def test_asked_again_when_it_is_back(self) -> None:
-        """A record of unknown fate is neither acknowledged nor failed until the database can be asked."""
+    def test_committed_again_when_it_is_back(self) -> None:
+        """An undecided record is neither acknowledged nor failed until the database is back."""
         store = self.opened()
         store.writer.away = True
         put = store.put_receipt(receipt("r1"))
@@ -203,7 +203,7 @@ class UndecidedTests(ThreadedCase):
         self.assertEqual(["r1"], store.writer.stored)
 
     def test_lost_twice(self) -> None:
-        """When the database goes away again while it is asked, the record waits on."""
+        """When the database is lost again, the record goes on waiting."""
         store = self.opened()
         store.writer.away = True
         put = store.put_receipt(receipt("r1"))
@@ -214,8 +214,8 @@ class UndecidedTests(ThreadedCase):
         self.reactor.advance(1)
         self.successResultOf(put)
 
-    def test_too_late_is_forgotten(self) -> None:
-        """A record that is late by then is not asked for: its exchange has failed."""
+    def test_too_late_is_dropped(self) -> None:
+        """A record that is late by then is not committed again: its exchange has failed."""
         store = self.opened()
         store.writer.away = True
         put = store.put_receipt(receipt("r1"))
@@ -227,7 +227,7 @@ class UndecidedTests(ThreadedCase):
         self.assertTrue(store.writable)
 
     def test_late_records_leave_the_queue(self) -> None:
-        """What was given up while the database is away takes no place in the queue any more."""
+        """Records that failed while the database is away do not count towards the queue limit."""
         store = self.opened()
         store.writer.away = True
         for number in range(1024):
@@ -239,8 +239,8 @@ class UndecidedTests(ThreadedCase):
         self.reactor.advance(1)
         self.successResultOf(waiting)
 
-    def test_close_asks_once_more(self) -> None:
-        """Closing asks a last time; what is known then is told, what is not fails."""
+    def test_close_commits_once_more(self) -> None:
+        """Closing commits undecided records once more, and fails those that stay undecided."""
         for away in (False, True):
             store = self.opened()
             store.writer.away = True
@@ -255,7 +255,7 @@ class UndecidedTests(ThreadedCase):
             self.assertEqual([], self.reactor.getDelayedCalls())
 
     def test_one_attempt_at_a_time(self) -> None:
-        """Records that meet the same failure do not schedule further attempts."""
+        """Further records that fail do not schedule further attempts."""
         store = self.opened()
         store.writer.away = True
         for number in range(3):
@@ -263,7 +263,7 @@ class UndecidedTests(ThreadedCase):
         self.assertEqual([0], store.delays)
 
     def test_attempts_are_counted(self) -> None:
-        """Each attempt knows its number, so that a store can wait longer and longer; success begins anew."""
+        """Attempts are numbered for increasing delays; success resets the number."""
         store = self.opened()
         for _time in range(2):
             store.writer.away = True
@@ -289,7 +289,7 @@ class StuckEndTests(ThreadedCase):
         return self.opened(HangingThread)
 
     def test_close_at_the_limit(self) -> None:
-        """At the limit of commits, and not before, the end goes on without the database, and says so once."""
+        """At the limit of commits, and not before, the close fails, and is reported once."""
         store = self.hanging()
         closing = store.close()
         self.reactor.advance(COMMIT_SECONDS - 0.001)
@@ -300,8 +300,8 @@ class StuckEndTests(ThreadedCase):
         self.assertEqual([("close", "db")], self.observer.errors)
         self.assertEqual([str(stuck)], self.observer.details)
 
-    def test_who_waits_is_told(self) -> None:
-        """Whoever waits for a record, put at the last moment too, hears that it is late before the end goes on."""
+    def test_waiting_records_fail_first(self) -> None:
+        """Every record that waits, put at the last moment too, fails as late before the close fails."""
         store = self.hanging()
         early = store.put_receipt(receipt("r1"))
         self.reactor.advance(1)
@@ -313,8 +313,8 @@ class StuckEndTests(ThreadedCase):
         self.reactor.pump([1] * int(COMMIT_SECONDS))
         self.assertEqual(["early StoreLate", "last StoreLate", "StoreStuck"], told)
 
-    def test_one_thread_is_enough(self) -> None:
-        """A reader that hangs holds the end as little as a writer; the other has ended in order."""
+    def test_one_thread_hangs(self) -> None:
+        """A reader that hangs is bounded like a writer; the other has ended in order."""
         store = self.hanging()
         closing = store.close()
         self.threads[0].finish()
@@ -323,7 +323,7 @@ class StuckEndTests(ThreadedCase):
         self.failureResultOf(closing, StoreStuck)
 
     def test_in_time(self) -> None:
-        """Threads that end at the last moment have closed it in order."""
+        """Threads that end at the last moment close it in order."""
         store = self.hanging()
         closing = store.close()
         self.reactor.advance(COMMIT_SECONDS - 0.001)
@@ -332,8 +332,8 @@ class StuckEndTests(ThreadedCase):
         self.successResultOf(closing)
         self.assertEqual(([], [True, False]), (self.observer.errors, self.observer.writable))
 
-    def test_threads_that_come_back(self) -> None:
-        """A database that answers after all changes nothing any more."""
+    def test_results_after_the_limit(self) -> None:
+        """Results after the limit have no effect."""
         store = self.hanging()
         put = store.put_receipt(receipt("r1"))
         closing = store.close()

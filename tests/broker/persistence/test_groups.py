@@ -1,4 +1,4 @@
-"""What becomes durable together, and who is called when."""
+"""What becomes durable together, and when callbacks are called."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PUBACK = PacketType.PUBACK
 
 
 class GroupTests(KeptCase):
-    """What becomes durable together, and who is called when."""
+    """What becomes durable together, and when callbacks are called."""
 
     def test_one_round_is_one_group(self) -> None:
-        """What one round records is one transaction; what comes while it is written is the next one."""
+        """What one round records is one transaction; what is recorded while it is written is the next one."""
         subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         subscriber.loses()
         self.kept.settle()
@@ -39,13 +39,13 @@ class GroupTests(KeptCase):
         self.assertEqual(self.kept.notes.commits[before:], [6, 4])
 
     def test_at_once_where_nothing_waits(self) -> None:
-        """Whoever asks when all is durable is called at once."""
+        """A callback is called at once when all is durable."""
         called: list[int] = []
         self.kept.journal.when_durable(lambda: called.append(1))
         self.assertEqual(called, [1])
 
     def test_order_of_calls(self) -> None:
-        """Calls keep the order in which they were asked for, by another call too, and one that fails stops no other."""
+        """Callbacks are called in their order, those registered by others too; one that fails stops no other."""
         journal, called = self.kept.journal, []
 
         def first() -> None:
@@ -68,7 +68,7 @@ class GroupTests(KeptCase):
         self.assertEqual(called, ["first", "second", "third", "next group", "asked by first"])
 
     def test_asked_while_called(self) -> None:
-        """Where nothing is recorded meanwhile, whoever is asked for by a call comes behind those who wait."""
+        """Where nothing is recorded meanwhile, a callback registered by another comes behind those that wait."""
         journal, called = self.kept.journal, []
         journal.received("c", 1)
         journal.when_durable(lambda: journal.when_durable(lambda: called.append("later")))
@@ -77,7 +77,7 @@ class GroupTests(KeptCase):
         self.assertEqual(called, ["sooner", "later"])
 
     def test_close_writes_what_waits(self) -> None:
-        """At the end what was handed over and what was not becomes durable, whatever the thread has said."""
+        """The close makes durable the group that is written and the one that grows, whatever was reported."""
         self.persistent("s", "t").loses()
         publisher = self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
@@ -111,7 +111,7 @@ class GroupTests(KeptCase):
         self.assertEqual([each.packet_id for each in publisher.take()], [1])
 
     def test_condensed(self) -> None:
-        """A delivery that is new is written as it is at the end, one that is not is changed once."""
+        """A new delivery is written in its last state, another one is changed once."""
         row = (7, "c", 3, 1, 0, "", 0, 0)
         operations = [(Kind.DELIVERY_CHANGED, (5, 1, 9)), (Kind.DELIVERY, row), (Kind.DELIVERY_CHANGED, (7, 1, 4))]
         operations += [(Kind.DELIVERY_CHANGED, (5, 2, 9)), (Kind.RECEIVED, ("c", 1)), (Kind.RELEASED, ("c", 1))]
@@ -127,10 +127,10 @@ class GroupTests(KeptCase):
 
 
 class EndTests(KeptCase):
-    """A disk that hangs at the end."""
+    """A disk that hangs while the journal is closed."""
 
     def setUp(self) -> None:
-        """A publisher whose messages wait for somebody who is away."""
+        """A publisher whose messages wait for a disconnected subscriber."""
         super().setUp()
         self.persistent("s", "t").loses()
         self.publisher = self.persistent("p")
@@ -141,7 +141,7 @@ class EndTests(KeptCase):
         self.publisher.publishes("t", bytes(1000), 1, packet_id)
 
     def test_given_up(self) -> None:
-        """The end comes after ten seconds, and says how much nobody knows to be durable; later it is no matter."""
+        """The close fails after ten seconds and reports how much may not be durable; a later result has no effect."""
         self.published(1)
         ended = self.kept.journal.close()
         self.kept.reactor.advance(9.9)
@@ -156,8 +156,8 @@ class EndTests(KeptCase):
         self.assertEqual(len(self.kept.notes.left), 1)
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
 
-    def test_what_is_safe_does_not_count(self) -> None:
-        """A group that became durable while the end was awaited is not among what is left behind."""
+    def test_what_is_durable_does_not_count(self) -> None:
+        """A group that became durable during the close is not reported as left behind."""
         self.published(1)
         self.kept.round()
         self.published(2)
@@ -174,7 +174,7 @@ class EndTests(KeptCase):
         self.assertEqual(self.publisher.take(), [])
 
     def test_in_time(self) -> None:
-        """An end in time leaves nothing behind, whatever the thread was doing when it began."""
+        """A close in time leaves nothing behind, whatever the thread was doing when it began."""
         self.published(1)
         self.kept.round()
         self.published(2)

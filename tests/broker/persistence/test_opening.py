@@ -1,4 +1,4 @@
-"""The file of the broker's database: whose it is, what is wrong with it."""
+"""The file of the broker's database: its owner, and what can be wrong with it."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ class OpeningTests(SynchronousTestCase):
         self.kept.crash()
 
     def refused(self) -> DatabaseError:
-        """Give why it cannot be opened; nothing is left locked."""
+        """Return the error of the opening; nothing stays locked."""
         with self.assertRaises(DatabaseError) as caught:
             self.kept.begin()
         return caught.exception
 
     def sql(self, *statements: str) -> None:
-        """Change it by hand."""
+        """Change it by SQL."""
         connection = sqlite3.connect(self.kept.path, isolation_level=None)
         for each in statements:
             connection.execute(each)
         connection.close()
 
     def test_modes(self) -> None:
-        """The file is its owner's alone, and so is the folder that was made for it."""
+        """The file is accessible to its owner only, and so is the folder that was created for it."""
         self.assertEqual(os.stat(self.kept.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(self.kept.path)).st_mode & 0o777, 0o700)
 
     def test_in_use(self) -> None:
-        """A second broker is refused while the first one runs, and has done no harm."""
+        """A second broker is refused while the first one runs, and changes nothing."""
         self.kept.begin()
         other = Kept(os.path.dirname(os.path.dirname(self.kept.path)))
         with self.assertRaises(DatabaseError) as caught:
@@ -57,7 +57,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(len(list(self.kept.begin().sessions)), 1)
 
     def test_in_use_by_a_link(self) -> None:
-        """Who comes by a symbolic link is refused too: both would write rows of the same numbers."""
+        """A second broker is refused by a symbolic link too: both would write rows of the same numbers."""
         self.kept.begin()
         other = Kept(self.mktemp())
         os.makedirs(os.path.dirname(other.path))
@@ -67,7 +67,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(caught.exception.reason, "store_in_use")
 
     def test_newer(self) -> None:
-        """A newer schema is refused, and stays."""
+        """A newer schema is refused and not changed."""
         self.sql("PRAGMA user_version = 99")
         error = self.refused()
         self.assertEqual(error.reason, "unsupported_version")
@@ -77,7 +77,7 @@ class OpeningTests(SynchronousTestCase):
         self.kept.begin()
 
     def test_of_another_program(self) -> None:
-        """A database of another program, the notary's too, is refused, and stays."""
+        """A database of another program, the notary's too, is refused and not changed."""
         for mark in (0, 0x73766E31):
             self.sql(f"PRAGMA application_id = {mark}")
             error = self.refused()
@@ -86,7 +86,7 @@ class OpeningTests(SynchronousTestCase):
             self.assertEqual(self.kept.notes.details[-1], str(error))
 
     def test_damaged(self) -> None:
-        """A damaged file is set aside and the start fails once; the next one begins anew and says so."""
+        """A damaged file is quarantined and the start fails once; the next start creates a new one and reports that."""
         with open(self.kept.path, "r+b") as file:
             file.seek(4096)
             file.write(b"\xff" * 4096)
@@ -97,8 +97,8 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(list(self.kept.begin().sessions), [])
         self.assertEqual([each[0] for each in self.kept.notes.damage], ["quarantined", "quarantined before"])
 
-    def test_rows_that_cannot_be(self) -> None:
-        """Rows that contradict each other or hold nonsense are refused, and stay: nothing is guessed."""
+    def test_invalid_rows(self) -> None:
+        """Rows that contradict each other or are invalid are refused and not changed."""
         for damage, repair in (
             ("UPDATE delivery SET client_id = 'x'", "UPDATE delivery SET client_id = 's'"),
             ("UPDATE delivery SET message = 99", "UPDATE delivery SET message = 1"),
@@ -122,14 +122,14 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(len(list(self.kept.begin().sessions)), 1)
 
     def test_no_folder(self) -> None:
-        """A place where nothing can be made is one clear error."""
+        """A path where nothing can be created is one clear error."""
         self.kept.path = "/proc/nowhere/broker.db"
         error = self.refused()
         self.assertEqual(error.reason, "mqtt_store_unavailable")
         self.assertIn("the broker's database /proc/nowhere/broker.db cannot be used", str(error))
 
     def test_no_room_for_the_reserve(self) -> None:
-        """A start without room for the reserve delivers what is there, and takes something new when there is room."""
+        """A start without room for the reserve recovers everything, and accepts changes when there is room."""
         self.kept.more["reserve_size"] = 1 << 60
         recovered = self.kept.begin()
         self.assertEqual(len(list(recovered.sessions)), 1)
@@ -142,7 +142,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertTrue(self.kept.journal.accepting)
 
     def test_empty(self) -> None:
-        """A new database holds nothing."""
+        """A new database is empty."""
         kept = Kept(self.mktemp())
         recovered = kept.begin()
         self.assertEqual((list(recovered.sessions), list(recovered.retained)), ([], []))

@@ -1,4 +1,4 @@
-"""What is kept comes back after a crash."""
+"""What is recovered after a crash."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ALICE = "spiffe://example.org/a"
 
 
 class RestoreTests(KeptCase):
-    """What comes back."""
+    """The recovered state."""
 
     def test_nothing_is_left_over(self) -> None:
-        """When all is delivered, released, unsubscribed and over, every table is empty; a message is stored once."""
+        """When all is delivered, released, unsubscribed and ended, every table is empty; a message is stored once."""
         one, two, publisher = self.persistent("one", "t"), self.persistent("two", "t"), self.persistent("p")
         one.loses()
         two.loses()
@@ -52,7 +52,7 @@ class RestoreTests(KeptCase):
         self.assertEqual({table: self.kept.rows(table) for table in TABLES}, dict.fromkeys(TABLES, 0))
 
     def test_everything_of_a_message(self) -> None:
-        """A message comes back with its properties, its age, the identifiers of the subscriptions and its flags."""
+        """A message is recovered with its properties, its age, its flags and the identifiers of subscriptions."""
         subscription = Subscription("t/#", 2, retain_as_published=True)
         away = self.rig.connect("s", **LASTING)
         self.kept.settle()
@@ -85,7 +85,7 @@ class RestoreTests(KeptCase):
         self.assertEqual((kept.payload, kept.retain), (b"\x00payload", True))
 
     def test_stages(self) -> None:
-        """Each delivery goes on where it was: unsent, sent with its identifier, released."""
+        """Each delivery is recovered in its stage: unsent, sent with its identifier, released."""
         away = self.persistent("s", "t", properties=Properties(session_expiry=3600, receive_maximum=2))
         publisher = self.persistent("p")
         for number in (1, 2, 3):
@@ -106,7 +106,7 @@ class RestoreTests(KeptCase):
         )
 
     def test_sessions(self) -> None:
-        """Subscriptions with their options, owner, version, expiry and will come back; a fleeting session does not."""
+        """Subscriptions with options, owner, version, expiry and will are recovered; a clean session is not."""
         options = Subscription("$share/g/t", 1), Subscription("n", 2, True, True, 2)
         will = Will("will", b"gone", 1, True, Properties(will_delay=5, content_type="x"))
         self.persistent("kept", *options, who=ALICE, will=will)
@@ -129,7 +129,7 @@ class RestoreTests(KeptCase):
         self.assertEqual((message.payload, message.properties.content_type), (b"gone", "x"))
 
     def test_expiry_goes_on(self) -> None:
-        """Time that passed while nothing ran counts."""
+        """Time that passes while the broker is down counts towards the expiry."""
         self.persistent("s").loses()
         self.kept.settle()
         self.rig.clock.now += 3599
@@ -152,7 +152,7 @@ class RestoreTests(KeptCase):
         self.assertEqual(self.rig.hub.sessions["w"].waiting, 1)
 
     def test_end_of_a_session(self) -> None:
-        """A session that ends takes what it had sent and received with it."""
+        """A session that ends is deleted with what it sent and received."""
         self.persistent("p").publishes("t", b"m", 2, 5)
         self.persistent("s", "t").loses()
         self.persistent("p", clean_start=True).publishes("t", b"m", 1, 6)
@@ -164,7 +164,7 @@ class RestoreTests(KeptCase):
         self.assertEqual(counts, [1, 0, 0, 0, 0, 0])
 
     def test_retained_once_more(self) -> None:
-        """The last retained message of a topic comes back, and the ones before it are gone."""
+        """The last retained message of a topic is recovered, and the ones before it are deleted."""
         publisher = self.persistent("p")
         for payload in (b"1", b"2", b"3"):
             publisher.publishes("t", payload, 1, retain=True)
@@ -178,7 +178,7 @@ class RestoreTests(KeptCase):
         self.assertEqual((self.kept.rows("message"), len(self.again().hub.retained)), (0, 0))
 
     def test_numbers_go_on(self) -> None:
-        """What is recorded after a start takes no row of what was there."""
+        """What is recorded after a start overwrites no recovered row."""
         self.persistent("s", "t").loses()
         self.persistent("p").publishes("t", b"1", 1)
         self.kept.settle()
@@ -189,7 +189,7 @@ class RestoreTests(KeptCase):
         self.assertEqual(self.rig.hub.sessions["s"].waiting, 2)
 
     def test_what_the_start_records(self) -> None:
-        """That a crash cut a connection is recorded while the core is made, and durable with the first group."""
+        """Connections that a crash ended are recorded while the core is made, and durable with the first group."""
         self.persistent("s")
         self.rig.clock.now += 5
         rig = self.again()

@@ -18,7 +18,7 @@ class TroubleTests(KeptCase):
     """A database that refuses."""
 
     def setUp(self) -> None:
-        """A subscriber that is away, and a publisher."""
+        """A disconnected subscriber, and a publisher."""
         super().setUp()
         self.persistent("s", "t").loses()
         self.publisher = self.persistent("p")
@@ -29,7 +29,7 @@ class TroubleTests(KeptCase):
         Quick.error, Quick.after = broken(code), after
 
     def mends(self) -> None:
-        """Let them succeed, and the next attempt come."""
+        """Let commits succeed, and make the next attempt."""
         Quick.error = None
         self.kept.reactor.advance(1)
         self.kept.thread.run()
@@ -57,7 +57,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.again().hub.sessions["s"].waiting, 4)
 
     def test_crash_while_it_fails(self) -> None:
-        """What was not acknowledged may be gone after a crash; what was is there."""
+        """What was not acknowledged may be lost in a crash; what was is recovered."""
         self.publisher.publishes("t", b"safe", 1, 1)
         self.kept.settle()
         self.fails()
@@ -67,7 +67,7 @@ class TroubleTests(KeptCase):
         Quick.error = None
         self.assertEqual(self.again().hub.sessions["s"].waiting, 1)
 
-    def test_committed_and_denied(self) -> None:
+    def test_committed_but_reported_failed(self) -> None:
         """A group that is durable although the commit failed is written again without harm."""
         self.fails(sqlite3.SQLITE_IOERR, after=True)
         self.publisher.publishes("t", b"m", 2, 1, retain=True)
@@ -89,7 +89,7 @@ class TroubleTests(KeptCase):
         journal.session_ended("brief")
 
     def test_what_waits_is_bounded(self) -> None:
-        """Operations wait up to their limit; at it nothing new is taken, and again when half of them are gone."""
+        """At the limit of waiting operations nothing new is accepted, until half of them are durable."""
         self.kept.crash()
         self.kept.more["limits"] = GroupLimits(operations=8)
         self.rig = self.kept.rig(self.rig.clock.now)
@@ -129,7 +129,7 @@ class TroubleTests(KeptCase):
         self.assertFalse(self.kept.journal.accepting)
 
     def test_octets_of_everything_count(self) -> None:
-        """Properties, wills and filters are written too, and wait."""
+        """Properties, wills and filters count too."""
         waiting = []
         properties = Properties(session_expiry=3600)
         will = Will("will", b"m", 1, properties=Properties(user=(("name", "w" * 20_000),)))
@@ -145,7 +145,7 @@ class TroubleTests(KeptCase):
             self.assertTrue(least < octets < least * 3, waiting)
 
     def test_late(self) -> None:
-        """A disk that does not answer for ten seconds is noticed, and again when it does."""
+        """A disk that does not respond for ten seconds is reported, and again when it does."""
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.round()
         self.kept.reactor.advance(9.9)
@@ -157,8 +157,8 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.kept.notes.troubles, ["mqtt_store_late", None])
         self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 1)])
 
-    def test_asked_how_it_is_while_something_comes(self) -> None:
-        """An attempt that has nothing to write does not make safe what is recorded while it runs."""
+    def test_recorded_during_an_attempt(self) -> None:
+        """An attempt without a group does not make durable what is recorded while it runs."""
         self.fails()
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
@@ -180,7 +180,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 2)])
 
     def test_damage(self) -> None:
-        """A database that is found damaged takes nothing more; the next start looks at all of it."""
+        """A database that is found damaged accepts nothing; the next start checks all of it."""
         self.fails(sqlite3.SQLITE_CORRUPT)
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
@@ -196,7 +196,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.again().hub.sessions["s"].waiting, 0)
 
     def test_defect_in_the_thread(self) -> None:
-        """What the thread did not foresee does not end it: it is trouble like any other."""
+        """An unexpected exception does not end the thread and is handled as a refusal."""
         Quick.error = sqlite3.OperationalError()
         self.kept.journal.received(object(), 1)  # type: ignore[arg-type]
         Quick.error = None
@@ -205,7 +205,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.kept.notes.troubles, ["mqtt_store_unavailable"])
 
     def test_close_while_it_fails(self) -> None:
-        """The end waits for no disk that refuses, writes nothing that stands on what is missing, and says so."""
+        """The close does not wait for a disk that refuses, writes nothing that needs what is missing, and reports it."""
         self.fails()
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
@@ -216,8 +216,8 @@ class TroubleTests(KeptCase):
         self.assertEqual((self.kept.rows("message"), self.kept.rows("delivery")), (0, 0))
         self.kept.begin()
 
-    def test_close_when_it_is_well_again(self) -> None:
-        """What was refused before is written at the end, before what came after it."""
+    def test_close_after_recovery(self) -> None:
+        """What was refused before is written by the close, in order."""
         self.fails()
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
@@ -238,8 +238,8 @@ class ReserveTests(KeptCase):
         """Count the blocks of the reserve."""
         return os.stat(f"{self.kept.path}.reserve").st_blocks
 
-    def test_given_back(self) -> None:
-        """When the disk is full what runs still becomes safe, nothing new is taken, and both change back with room."""
+    def test_released(self) -> None:
+        """On a full disk the current group becomes durable, nothing new is accepted until there is room again."""
         self.persistent("s", "t").loses()
         publisher = self.persistent("p")
         publisher.publishes("t", b"m", 1, 1)

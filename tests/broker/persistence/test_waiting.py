@@ -1,4 +1,4 @@
-"""The opening of the broker's database in its thread, and when nobody waits for it any more."""
+"""The opening of the broker's database in its thread, its cancellation and its time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.broker.keeping import LASTING, Kept, Quick, quick_connect
 
 
 def all_of(_journal: SqliteJournal, recovered: RecoveredState) -> list[str]:
-    """Walk through what was kept, as a core does."""
+    """Iterate over the recovered sessions, as a core does."""
     return [each.record.client_id for each in recovered.sessions]
 
 
@@ -24,7 +24,7 @@ class OpeningCase(SynchronousTestCase):
     """A database with one session."""
 
     def setUp(self) -> None:
-        """Make it, and end it."""
+        """Create and close it."""
         self.kept = Kept(self.mktemp())
         self.kept.rig().connect("s", **LASTING)
         self.kept.settle()
@@ -36,21 +36,21 @@ class OpeningCase(SynchronousTestCase):
         return self.kept.opening(make)
 
     def work(self) -> None:
-        """Let the thread work once, and the reactor take what it says."""
+        """Let the thread work once, and make its calls on the reactor."""
         self.kept.thread.run()
         self.kept.reactor.deliver()
 
-    def assert_let_go(self) -> None:
-        """Nothing is locked, no timer is left, and what was there is there."""
+    def assert_closed(self) -> None:
+        """Nothing is locked, no timer is left, and the content is unchanged."""
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
         self.assertEqual([each.record.client_id for each in self.kept.begin().sessions], ["s"])
 
 
 class ThreadTests(OpeningCase):
-    """Who does what."""
+    """The work of the two threads."""
 
     def test_handed_over(self) -> None:
-        """The thread reads and makes; the reactor takes it, and from then on the journal takes something."""
+        """The thread reads and makes; once the reactor has the result, the journal accepts changes."""
         made: list[SqliteJournal] = []
         opened = self.opening(lambda journal, recovered: made.append(journal) or all_of(journal, recovered))
         opening = self.kept.thread
@@ -66,7 +66,7 @@ class ThreadTests(OpeningCase):
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
 
     def test_what_cannot_be_made(self) -> None:
-        """What the maker raises is told as it is, and nothing stays locked."""
+        """What ``make`` raises is the failure, and nothing stays locked."""
 
         def make(_journal: SqliteJournal, _remains: RecoveredState) -> None:
             raise KeyError("a defect")
@@ -74,20 +74,20 @@ class ThreadTests(OpeningCase):
         opened = self.opening(make)
         self.work()
         self.failureResultOf(opened, KeyError)
-        self.assert_let_go()
+        self.assert_closed()
 
 
 class CancellationTests(OpeningCase):
-    """Nobody waits any more: the process is to end."""
+    """The opening is cancelled: the process stops."""
 
     def assert_cancelled(self, opened: Deferred[Any]) -> None:
-        """It ends when the thread has let go, and no sooner."""
+        """It fails when the thread has closed the database, and not before."""
         self.assertNoResult(opened)
         self.work()
         self.work()
         self.failureResultOf(opened, CancelledError)
         self.assertEqual(self.kept.notes.errors, [])
-        self.assert_let_go()
+        self.assert_closed()
 
     def test_before_it_is_read(self) -> None:
         """The thread reads nothing more."""
@@ -98,7 +98,7 @@ class CancellationTests(OpeningCase):
         self.assertEqual(made, [])
 
     def test_while_it_is_made(self) -> None:
-        """Whoever walks through the sessions is stopped."""
+        """Iteration over the sessions is stopped."""
         walked: list[object] = []
 
         def make(_journal: SqliteJournal, recovered: RecoveredState) -> None:
@@ -111,7 +111,7 @@ class CancellationTests(OpeningCase):
         self.assertEqual(walked, [])
 
     def test_before_it_is_handed_over(self) -> None:
-        """What was opened just then is closed again, in the thread."""
+        """What was opened just before is closed again, in the thread."""
         opened = self.opening()
         self.kept.thread.run()
         opened.cancel()
@@ -119,7 +119,7 @@ class CancellationTests(OpeningCase):
         self.assert_cancelled(opened)
 
     def test_disk_that_hangs(self) -> None:
-        """A thread that does not let go is waited for as long as for a commit, whatever else would be over then."""
+        """A thread that hangs is waited for as long as for a commit."""
         opened = self.opening()
         self.kept.reactor.advance(55)
         opened.cancel()
@@ -130,14 +130,14 @@ class CancellationTests(OpeningCase):
         self.assertEqual(self.kept.notes.errors, ["close"])
         self.work()
         self.work()
-        self.assert_let_go()
+        self.assert_closed()
 
 
 class SilenceTests(OpeningCase):
-    """A disk that gives nothing."""
+    """A disk that does not respond."""
 
     def test_given_up(self) -> None:
-        """After a minute the start fails and says why; the thread lets go if it ever comes back."""
+        """After a minute the start fails with the cause; the thread closes the database if it ever continues."""
         opened = self.opening()
         self.kept.reactor.advance(59.9)
         self.assertNoResult(opened)
@@ -148,10 +148,10 @@ class SilenceTests(OpeningCase):
         self.assertEqual(self.kept.notes.errors, ["init"])
         self.work()
         self.work()
-        self.assert_let_go()
+        self.assert_closed()
 
     def test_slow(self) -> None:
-        """One that gives something all the time is waited for, however long it takes."""
+        """A disk that responds is waited for, however long it takes."""
         seconds: Iterator[float] = iter((50.0, 40.0))
 
         class Slow(Quick):
