@@ -14,7 +14,6 @@ from svc.cli.curl.evidence import save_evidence
 from svc.folders import make_folder, sync_folder
 from svc.sqlite.database import DatabaseFile, plain_connect, prepare_file
 from svc.sqlite.quarantine import quarantine
-from svc.store.interface import SilentStoreObserver
 from svc.store.schema import NOTARY
 from svc.workload.files import write_atomically
 from tests.workload.messages import NOW
@@ -123,7 +122,7 @@ class UseTests(FolderCase):
 
         file = DatabaseFile(path, NOTARY, reserve_size=0, connect=connect)
         file.lock()
-        file.open(SilentStoreObserver(), lambda: NOW).close()
+        file.open(lambda: NOW).close()
         file.close()
         before = self.calls[: self.calls.index(("sql", "BEGIN"))]
         self.assertEqual(

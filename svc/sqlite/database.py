@@ -19,7 +19,7 @@ from svc.errors import SvcError
 from svc.folders import make_folder, probe_folder, sync_folder
 from svc.sqlite.disk import DAMAGED, explain, primary_code
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined
-from svc.sqlite.kind import Connect, DatabaseKind, DatabaseObserver
+from svc.sqlite.kind import Connect, DatabaseKind
 from svc.sqlite.quarantine import damage_reported, inspect, is_ours, quarantine, quarantined, read_version
 from svc.sqlite.reserve import Reserve
 
@@ -42,6 +42,8 @@ class DatabaseFile:
         self.connect = connect
         # The lock is a file beside the database; a symbolic link must lead to the same one.
         self.reserve = Reserve(f"{os.path.realpath(path)}.reserve", reserve_size)
+        #: Databases that were quarantined by earlier starts, oldest first; known once it is verified.
+        self.quarantined: list[str] = []
 
     def lock(self) -> None:
         """Create the folder (0700) durably and become the owner; DatabaseError where another process is."""
@@ -52,26 +54,25 @@ class DatabaseFile:
             except BlockingIOError as error:
                 raise DatabaseError(path=self.path, **self.kind.words) from error
 
-    def open(self, observer: DatabaseObserver, wall: Callable[[], datetime]) -> sqlite3.Connection:
+    def open(self, wall: Callable[[], datetime]) -> sqlite3.Connection:
         """
         Verify the database and open it, create it or migrate it; on a full disk the reserve is used for that too.
-
-        The observer receives reports on quarantined databases in this thread; ``wall`` gives the time in their names.
 
         Returns:
             The connection for writing: write-ahead log, every commit synchronized, checkpoints only when asked for.
 
         Raises:
-            SvcError: a DatabaseError, or what ``kind.unavailable`` makes; nothing is locked any more.
+            SvcError: a DatabaseError, or what ``kind.unavailable`` makes; nothing is locked any more. A damaged
+                database is quarantined, with the time of ``wall`` in its name.
         """
         with self._explained():
             try:
-                return self._open(observer, wall)
+                return self._open(wall)
             except (sqlite3.Error, OSError):
                 if not self.reserve.filled:
                     raise
                 self.reserve.release()
-                return self._open(observer, wall)
+                return self._open(wall)
 
     def close(self) -> None:
         """Release the lock."""
@@ -107,13 +108,13 @@ class DatabaseFile:
                 raise self.error(error) from error
             raise
 
-    def _open(self, observer: DatabaseObserver, wall: Callable[[], datetime]) -> sqlite3.Connection:
-        self._verify(observer, wall)
+    def _open(self, wall: Callable[[], datetime]) -> sqlite3.Connection:
+        self._verify(wall)
         prepare_file(self.path)
         with damage_reported(self.path, self.kind):
             return create_or_migrate(self.path, self.connect, self.kind)
 
-    def _verify(self, observer: DatabaseObserver, wall: Callable[[], datetime]) -> None:
+    def _verify(self, wall: Callable[[], datetime]) -> None:
         """Quarantine our database where it is damaged; its replacement is created by the next start only."""
         path, kind, reserve = self.path, self.kind, self.reserve
         try:
@@ -123,14 +124,11 @@ class DatabaseFile:
                 raise
             renamed = quarantine(path, wall())
             reserve.mark_absent()
-            observer.set_aside(path, renamed)
             detail = error.evidence["detail"]
             raise DatabaseQuarantined(path=path, detail=detail, quarantined=renamed, **kind.words) from error
         if not os.path.exists(path):
             reserve.mark_absent()
-        earlier = quarantined(path)
-        if earlier:
-            observer.lies_aside(earlier)
+        self.quarantined = quarantined(path)
 
 
 def prepare_file(path: str) -> None:

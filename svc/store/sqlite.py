@@ -10,6 +10,7 @@ from typing import Final, Unpack
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
 from svc.sqlite.disk import DAMAGED, explain, primary_code
+from svc.sqlite.errors import DatabaseQuarantined
 from svc.sqlite.kind import Connect
 from svc.store.errors import StoreError, StoreUnavailable
 from svc.store.reader import SqliteReader
@@ -57,7 +58,14 @@ class SqliteStore(ThreadedStore):
     def _open(self) -> tuple[SqliteWriter, SqliteReader]:
         file = self._file
         file.lock()
-        connection = file.open(self._observer, self._wall)
+        try:
+            connection = file.open(self._wall)
+        except DatabaseQuarantined as error:
+            self._observer.set_aside(error.path, error.quarantined)
+            raise
+        finally:
+            if file.quarantined:
+                self._observer.lies_aside(file.quarantined)
         try:
             reader = SqliteReader(file.path, file.connect)
         except sqlite3.Error as error:

@@ -139,7 +139,7 @@ class OpeningTests(StoreCase):
         file = DatabaseFile(self.path, NOTARY, reserve_size=0)
         file.lock()
         self.addCleanup(file.close)
-        connection = file.open(self.observer, lambda: datetime.now(UTC))
+        connection = file.open(lambda: datetime.now(UTC))
         self.addCleanup(connection.close)
         asked = ("journal_mode", "synchronous", "wal_autocheckpoint", "user_version", "application_id")
         found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked]

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads
+from twisted.internet.interfaces import IDelayedCall
 
 from svc.broker.journal import RecoveredSession, RecoveredState
 from svc.broker.persistence.errors import JournalError, JournalStuck
@@ -27,8 +27,8 @@ from svc.errors import SvcError
 from svc.process.clock import utc_now
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
-from svc.sqlite.errors import DatabaseCorrupt, DatabaseError
-from svc.sqlite.kind import Connect, SilentDatabaseObserver
+from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined
+from svc.sqlite.kind import Connect
 from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReactor
 
 #: Octets kept back on the disk for what runs when it becomes full: acknowledgements and ends, which are small.
@@ -152,6 +152,10 @@ class _Opening(Generic[T]):
         return built.journal, built.made
 
     def _opened(self, thread: JobThread[Callable[[], object]], result: _Built[T] | BaseException) -> None:
+        if isinstance(result, DatabaseQuarantined):
+            self._observer.set_aside(result.path, result.quarantined)
+        if self._file.quarantined:
+            self._observer.lies_aside(self._file.quarantined)
         if not self._result.called:
             thread.stop()
             if isinstance(result, _Built):
@@ -206,7 +210,7 @@ class _Opening(Generic[T]):
         try:
             file.lock()
             self._progressed()
-            connection = file.open(_Relayed(self._reactor, self._observer), self._wall)
+            connection = file.open(self._wall)
             self._progressed()
             found = load(connection, self._progressed)
             writer = JournalWriter(file, connection)
@@ -249,20 +253,6 @@ class _Opening(Generic[T]):
 def _work(jobs: Sequence[Callable[[], object]]) -> None:
     for job in jobs:
         job()
-
-
-class _Relayed(SilentDatabaseObserver):
-    """Passes reports of the opening thread to an observer on the reactor's thread."""
-
-    def __init__(self, reactor: IReactorFromThreads, observer: JournalObserver) -> None:
-        self._reactor = reactor
-        self._observer = observer
-
-    def set_aside(self, path: str, aside: str) -> None:
-        self._reactor.callFromThread(self._observer.set_aside, path, aside)
-
-    def lies_aside(self, paths: Sequence[str]) -> None:
-        self._reactor.callFromThread(self._observer.lies_aside, paths)
 
 
 class _Sessions(list[RecoveredSession]):

@@ -205,7 +205,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.kept.notes.troubles, ["mqtt_store_unavailable"])
 
     def test_close_while_it_fails(self) -> None:
-        """The close does not wait for a disk that refuses, writes nothing that needs what is missing, and reports it."""
+        """The close does not wait for a disk that refuses, writes nothing that needs what is missing and reports it."""
         self.fails()
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
