@@ -12,7 +12,7 @@ import select
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReactorTime
@@ -74,11 +74,8 @@ class JobThread(Generic[Job]):
         self._finish()
 
 
-class StartThread(Protocol):
-    """Starts a :class:`JobThread`; tests give one that they run by hand."""
-
-    def __call__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> JobThread[Any]:
-        """Start it."""
+#: Starts a job thread by the arguments of the class; tests start one that they run by hand.
+StartThread = Callable[[str, Callable[[Sequence[Any]], None], Callable[[], None]], JobThread[Any]]
 
 
 class WatchingThread(JobThread[Job]):

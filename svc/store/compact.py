@@ -81,8 +81,10 @@ class EnvelopeCompactor:
 
     def compact(self, envelope: bytes, payload: bytes | None = None) -> CompactEnvelope:
         """Compact the next envelope; the arguments are those of :meth:`CompactEnvelope.of`."""
-        if self._previous and _contains_all(envelope, self._previous):
-            return _without(envelope, payload, self._previous)
+        if self._previous:
+            compact = _without(envelope, payload, self._previous)
+            if sum(what != PAYLOAD for _offset, what in compact.cuts) == len(self._previous):
+                return compact
         compact = CompactEnvelope.of(envelope, payload)
         self._previous = _certificates(envelope) if compact.certificates else []
         return compact
@@ -125,15 +127,6 @@ def _found(
         if start >= 0:
             yield start + 1, (text, der)
             position = start + len(text)
-
-
-def _contains_all(envelope: bytes, certificates: Sequence[Certificate]) -> bool:
-    position = 0
-    for text, _der in certificates:
-        position = envelope.find(b'"' + text + b'"', position) + 1
-        if not position:
-            return False
-    return True
 
 
 def _certificates(envelope: bytes) -> list[Certificate]:

@@ -39,7 +39,7 @@ Call = Callable[[], object]
 
 @dataclass(eq=False)
 class _Put:
-    """A record to be stored; ``answered``, set on the reactor's thread, means that nobody waits for it any more."""
+    """A record to be stored; ``answered``, set on the reactor's thread, means that it was stored or has failed."""
 
     row: Row
     done: Deferred[None]
@@ -327,7 +327,7 @@ class ThreadedStore(ABC):
         for job in jobs:
             if not isinstance(job, _Put):
                 calls += job()
-        # The state first, so that whoever gets the refusal of a record finds the store not writable already.
+        # The state first, so that the store is not writable when the refusal of a record arrives.
         self._call(self._state(), *calls)
         # Only now: no record waits for a checkpoint.
         if self._writer.checkpoint_if_due():
@@ -368,9 +368,9 @@ class ThreadedStore(ABC):
         if not more:
             return [partial(job.done.callback, job.deleted)]
         self._pruning.append(job)
-        return [partial(self._prune_on, job)]
+        return [partial(self._prune_next_slice, job)]
 
-    def _prune_on(self, job: _Prune) -> None:
+    def _prune_next_slice(self, job: _Prune) -> None:
         """Queue the next slice, behind the records that were put meanwhile; on the reactor's thread."""
         if self._write_thread is not None:
             self._write_thread.submit(partial(self._prune, job))

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svc.store.errors import DatabaseUnavailable, Replayed, StoreClosed, StoreError, StoreLate
 from svc.store.postgresql.address import DatabaseAddress
-from svc.store.postgresql.session import Session
+from svc.store.postgresql.session import PostgresSession
 from svc.store.postgresql.store import RETRY_FIRST, RETRY_LEAST, RETRY_MOST, PostgresStore
 from tests.integration.test_store_postgresql import EMPTY, SERVER, make_store
 from tests.peers.postgresql import RunningPostgres
@@ -172,7 +172,7 @@ class ConnectionTests(OutageCase):
         self.assertEqual(["r1"], self.stored())
 
 
-class LosingSession(Session):
+class LosingSession(PostgresSession):
     """Loses its connection around the statement that stores records, as the test says."""
 
     lose: str | None = None
@@ -197,7 +197,7 @@ class UnknownCommitTests(OutageCase):
         LosingSession.lose = None
         self.store = self.make(write_connect=self.losing)
 
-    def losing(self) -> Session:
+    def losing(self) -> PostgresSession:
         address = self.server.address()
         made = LosingSession.connect(**address.parameters, autocommit=True)
         made.execute("SET search_path = svc_notary")

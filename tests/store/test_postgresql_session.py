@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.store.errors import DatabaseUnavailable, StoreError
 from svc.store.postgresql.address import DatabaseAddress
-from svc.store.postgresql.session import AnswerMissing, Session, bounded, check_server, conninfo, server_message
+from svc.store.postgresql.session import AnswerMissing, PostgresSession, bounded, check_server, conninfo, server_message
 from svc.store.postgresql.store import RETRY_FIRST, RETRY_LEAST, RETRY_MOST, PostgresStore
 from tests.refusals import assert_refused
 from tests.store.doubles import InlineReactor, InlineThread, RecordingObserver
@@ -93,7 +93,7 @@ class OpeningTests(SynchronousTestCase):
     """The store before it has a session."""
 
     def make(self, jitter: float = 1.0, error: Exception | None = None) -> PostgresStore:
-        def refusing() -> Session:
+        def refusing() -> PostgresSession:
             raise error or psycopg.OperationalError("not there")
 
         self.observer = RecordingObserver()

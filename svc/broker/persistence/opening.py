@@ -2,7 +2,7 @@
 The opening of the broker's database.
 
 A thread of its own opens and reads it and lets the caller build on it; meanwhile the reactor runs, waits as long as the
-disk responds, and cancels when nobody waits any more.
+disk responds, and the thread stops when the opening is cancelled.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check_file(path: str) -> None:
 
 
 class _Abandoned(Exception):
-    """Nobody waits for the database any more."""
+    """The opening was cancelled, or took too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class _Opening(Generic[T]):
         self._result: Deferred[_Built[T]] = Deferred()
         self._closing = BoundedClose(self._reactor, self._limits.late, self._stuck)
         self._watch: IDelayedCall | None = None
-        # Shared with the thread: when the disk last responded, whether it is still read, whether anybody waits.
+        # Shared with the thread: when the disk last responded, whether it is still read, whether to stop.
         self._responded = self._reactor.seconds()
         self._reading = True
         self._abandoned = False

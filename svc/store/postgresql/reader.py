@@ -19,7 +19,7 @@ import psycopg
 
 from svc.store.compact import expand, read_cuts
 from svc.store.postgresql.schema import FIRST_HOLDER, LOCK_CLASS
-from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, Session, one
+from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, PostgresSession, one
 from svc.store.records import StoredReceipt
 from svc.store.rows import receipt_from
 
@@ -73,7 +73,7 @@ class PostgresReader:
         self._connect = connect
         self._answer_timeout = answer_timeout
         self._monotonic = monotonic
-        self._session: Session | None = None
+        self._session: PostgresSession | None = None
         self._holder = 0
         self._releases: dict[tuple[str, str], None] = {}
         self._not_before = monotonic()
@@ -91,7 +91,7 @@ class PostgresReader:
         return receipt_from(row, _chain)
 
     def get_by_request(self, client: str, key: str) -> StoredReceipt | None:
-        def found(session: Session) -> tuple[Any, ...] | None:
+        def found(session: PostgresSession) -> tuple[Any, ...] | None:
             by_nonce = session.execute(_BY_NONCE, (client, key)).fetchone()
             return by_nonce or session.execute(_BY_JTI, (key, client)).fetchone()
 
@@ -101,7 +101,7 @@ class PostgresReader:
         return bool(self._query(lambda session: one(session.execute(_NONCE, (client, nonce)))[0]))
 
     def reserve(self, client: str, nonce: str) -> bool:
-        def reserved(session: Session) -> bool:
+        def reserved(session: PostgresSession) -> bool:
             if session.execute(_RESERVE, (client, nonce, self._holder)).fetchone() is None:
                 return False
             # Only now, so that a record that was stored before this row could be written is seen.
@@ -128,7 +128,7 @@ class PostgresReader:
         if session is not None:
             session.close()
 
-    def _query(self, query: Callable[[Session], _T]) -> _T:
+    def _query(self, query: Callable[[PostgresSession], _T]) -> _T:
         reused = self._session is not None
         try:
             return self._query_once(query)
@@ -139,11 +139,11 @@ class PostgresReader:
             self.disconnect()
             return self._query_once(query)
 
-    def _query_once(self, query: Callable[[Session], _T]) -> _T:
+    def _query_once(self, query: Callable[[PostgresSession], _T]) -> _T:
         with self._ready().within(self._answer_timeout) as session:
             return query(session)
 
-    def _ready(self) -> Session:
+    def _ready(self) -> PostgresSession:
         if self._session is None:
             if self._monotonic() < self._not_before:
                 raise psycopg.OperationalError("the server is unreachable")
@@ -154,7 +154,7 @@ class PostgresReader:
                 raise
         return self._session
 
-    def _as_holder(self, session: Session) -> Session:
+    def _as_holder(self, session: PostgresSession) -> PostgresSession:
         """Become a holder of nonces under a number that no session uses, and take over our earlier reservations."""
         try:
             with session.within(self._answer_timeout):
@@ -172,7 +172,7 @@ class PostgresReader:
             raise
         return session
 
-    def _release(self, session: Session) -> None:
+    def _release(self, session: PostgresSession) -> None:
         for client, nonce in list(self._releases):
             session.execute(_RELEASE, (client, nonce, self._holder))
             del self._releases[client, nonce]

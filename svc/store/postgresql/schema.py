@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 
 from svc.store.errors import StoreError
-from svc.store.postgresql.session import SCHEMA, Session, one
+from svc.store.postgresql.session import SCHEMA, PostgresSession, one
 
 #: The class of our advisory locks; their numbers follow.
 LOCK_CLASS: Final = 0x73766E31
@@ -66,7 +66,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 VERSION: Final = len(MIGRATIONS)
 
 
-def prepare(session: Session, name: str) -> None:
+def prepare(session: PostgresSession, name: str) -> None:
     """
     Create the tables, or migrate them; of many processes one does it and the others wait.
 
@@ -82,7 +82,7 @@ def prepare(session: Session, name: str) -> None:
             _migrate(session, name)
 
 
-def _migrate(session: Session, name: str) -> None:
+def _migrate(session: PostgresSession, name: str) -> None:
     session.execute("SELECT set_config('lock_timeout', %s, true)", [f"{MIGRATION_SECONDS:g}s"])
     session.execute("SELECT set_config('statement_timeout', %s, true)", [f"{MIGRATION_SECONDS:g}s"])
     session.execute("SELECT pg_advisory_xact_lock(%s, %s)", [LOCK_CLASS, MIGRATING])
@@ -97,7 +97,7 @@ def _migrate(session: Session, name: str) -> None:
         session.execute("UPDATE notary SET version = %s", [number])
 
 
-def version(session: Session, name: str) -> int | None:
+def version(session: PostgresSession, name: str) -> int | None:
     """Read the version of the tables, None where there are none; raises as :func:`prepare`."""
     tables = (
         "SELECT count(*), count(*) FILTER (WHERE relname = 'notary') FROM pg_class WHERE relkind IN ('r', 'p', 'v')"

@@ -66,7 +66,7 @@ class AnswerMissing(psycopg.OperationalError):
     """The server did not answer in time; what it did is unknown."""
 
 
-class Session(psycopg.Connection[tuple[Any, ...]]):
+class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose waits for the server are bounded; used by one thread."""
 
     _until: float | None = None
@@ -90,7 +90,7 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return not self.closed and not self.lost() and self.pgconn.transaction_status == pq.TransactionStatus.IDLE
 
     def lost(self) -> bool:
-        """Read what the server sent unasked, without waiting; returns whether the connection is lost."""
+        """Read what the server sent unsolicited, without waiting; returns whether the connection is lost."""
         try:
             self.pgconn.consume_input()
             self.pgconn.is_busy()
@@ -99,10 +99,10 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
         return self.pgconn.status != pq.ConnStatus.OK
 
 
-OpenSession = Callable[[], Session]
+OpenSession = Callable[[], PostgresSession]
 
 
-def connect(address: DatabaseAddress, *, durable: bool) -> Session:
+def connect(address: DatabaseAddress, *, durable: bool) -> PostgresSession:
     """
     Open a session with the settings that the store needs, whatever the defaults of the server and the role are.
 
@@ -113,7 +113,7 @@ def connect(address: DatabaseAddress, *, durable: bool) -> Session:
         psycopg.Error: the server cannot be reached or refuses.
         StoreError: it runs with ``fsync = off``, or is too old.
     """
-    session = Session.connect(conninfo(address), autocommit=True)
+    session = PostgresSession.connect(conninfo(address), autocommit=True)
     try:
         with session.within(ANSWER_SECONDS):
             _configure(session, address.name, durable=durable)
@@ -150,7 +150,7 @@ def check_server(name: str, found: tuple[Any, ...], *, durable: bool) -> str:
     return "off" if not durable else "remote_apply" if synchronous == "remote_apply" else "on"
 
 
-def _configure(session: Session, name: str, *, durable: bool) -> None:
+def _configure(session: PostgresSession, name: str, *, durable: bool) -> None:
     # Set in each session and not left to defaults, which may change.
     wanted = check_server(name, one(session.execute(_SERVER)), durable=durable)
     session.execute(

@@ -22,7 +22,7 @@ from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
 from svc.store.postgresql.address import DatabaseAddress
 from svc.store.postgresql.schema import LOCK_CLASS, PRUNING, prepare
-from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, Session, one, server_message
+from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, PostgresSession, one, server_message
 from svc.store.records import StoredReceipt
 from svc.store.rows import DELETE_UNUSED_SETS, RECEIPT_COLUMNS, Row, StatementRow, receipt_values
 
@@ -72,13 +72,13 @@ class PostgresWriter:
     def __init__(
         self,
         address: DatabaseAddress,
-        session: Session,
+        session: PostgresSession,
         *,
         connect: OpenSession,
         answer_timeout: float = ANSWER_SECONDS,
     ) -> None:
         self._address = address
-        self._session: Session | None = session
+        self._session: PostgresSession | None = session
         self._connect = connect
         self._answer_timeout = answer_timeout
         self._sets: set[bytes] = set()
@@ -148,11 +148,11 @@ class PostgresWriter:
         return False
 
     def fileno(self) -> int:
-        """What becomes readable when the server sends something unasked, -1 where there is no connection."""
+        """What becomes readable when the server sends something unsolicited, -1 where there is no connection."""
         return -1 if self._session is None or self._session.closed else self._session.fileno()
 
     def lost(self) -> bool:
-        """Read what the server sent unasked; returns whether it has just ended the connection."""
+        """Read what the server sent unsolicited; returns whether it has just ended the connection."""
         if self._session is None or not self._session.lost():
             return False
         self._disconnect()
@@ -176,8 +176,8 @@ class PostgresWriter:
         if session is not None:
             session.close()
 
-    def _stored(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
-        """Store a group, or where one record is the cause of a refusal, each record by itself."""
+    def _stored(self, session: PostgresSession, rows: Sequence[Row]) -> list[StoreError | None]:
+        """Store a group, or each record by itself where one of them is refused."""
         try:
             return self._with_retries(session, rows)
         except _MISUSE as error:
@@ -185,7 +185,7 @@ class PostgresWriter:
                 return [StoreError("malformed", detail=server_message(error))]
             return [self._stored(session, [row])[0] for row in rows]
 
-    def _with_retries(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
+    def _with_retries(self, session: PostgresSession, rows: Sequence[Row]) -> list[StoreError | None]:
         for _attempt in range(_ATTEMPTS - 1):
             try:
                 return self._insert(session, rows)
@@ -194,7 +194,7 @@ class PostgresWriter:
                 self._sets.clear()
         return self._insert(session, rows)
 
-    def _insert(self, session: Session, rows: Sequence[Row]) -> list[StoreError | None]:
+    def _insert(self, session: PostgresSession, rows: Sequence[Row]) -> list[StoreError | None]:
         receipts: list[tuple[StoredReceipt, tuple[Any, ...]]] = []
         for row in rows:
             compact, name = self._store_certificates(session, row)
@@ -214,7 +214,9 @@ class PostgresWriter:
                 results.append(Replayed(client=row.client))
         return results
 
-    def _insert_receipts(self, session: Session, receipts: Sequence[tuple[StoredReceipt, tuple[Any, ...]]]) -> set[str]:
+    def _insert_receipts(
+        self, session: PostgresSession, receipts: Sequence[tuple[StoredReceipt, tuple[Any, ...]]]
+    ) -> set[str]:
         # In one order everywhere, so that two replicas with the same nonces do not deadlock. Of two with one nonce the
         # first stays first.
         ordered = sorted(receipts, key=lambda each: (each[0].client, each[0].nonce or ""))
@@ -229,7 +231,7 @@ class PostgresWriter:
                     stored.add(name)
         return stored
 
-    def _store_certificates(self, session: Session, row: Row) -> tuple[CompactEnvelope | None, bytes | None]:
+    def _store_certificates(self, session: PostgresSession, row: Row) -> tuple[CompactEnvelope | None, bytes | None]:
         if row.envelope is None:
             return None, None
         compact = CompactEnvelope.of(row.envelope, None if isinstance(row, StatementRow) else row.payload)
@@ -243,7 +245,7 @@ class PostgresWriter:
         return compact, name
 
 
-def _delete(session: Session, before: int) -> int | None:
+def _delete(session: PostgresSession, before: int) -> int | None:
     if not one(session.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK_CLASS, PRUNING]))[0]:
         return None
     deleted = session.execute(_DELETE_RECEIPTS, (before, PRUNE_SLICE)).rowcount
