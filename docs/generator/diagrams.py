@@ -11,7 +11,7 @@ from typing import Any
 
 from docs.generator.docstrings import attribute_comments
 from docs.generator.pages import TOP, PageBroken, table
-from svc.proxy import steps
+from svc.proxy import release_points
 from svc.proxy.http import lifecycle
 from svc.workload import interface
 
@@ -49,10 +49,10 @@ def recorded_steps() -> str:
     Returns:
         A Mermaid state diagram in the order of the enumeration, and what the source says of each.
     """
-    members = list(steps.Step)
+    members = list(release_points.ReleasePoint)
     lines = ["stateDiagram-v2", f"  [*] --> {members[0].name}"]
     lines.extend(f"  {before.name} --> {after.name}" for before, after in pairwise(members))
-    said = attribute_comments(steps.Step)
+    said = attribute_comments(release_points.ReleasePoint)
     rows = [(f"`{each.name}`", f"`{each.value}`", said[each.name]) for each in members]
     return _fenced([*lines, f"  {members[-1].name} --> [*]"]) + "\n" + table(("step", "in tests", ""), rows)
 

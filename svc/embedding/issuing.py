@@ -1,7 +1,7 @@
 """
 The statements that an embedding program issues of itself.
 
-Assembles :class:`svc.proxy.generations.Generations`, which makes a statement for each SVID of a source.
+Assembles :class:`svc.proxy.credential_rotation.CredentialRotation`, which makes a statement for each SVID of a source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.statement import Statement
-from svc.proxy.generations import Generations
+from svc.proxy.credential_rotation import CredentialRotation
 from svc.store.interface import INotaryStore
 from svc.workload.interface import CredentialSource
 
@@ -37,10 +37,10 @@ class _CredentialLog:
 
     log = Logger()
 
-    def generation_issued(self, generation: CredentialSet) -> None:
+    def credentials_issued(self, generation: CredentialSet) -> None:
         self.log.info("statement {statement} is in use", statement=generation.statement.id)
 
-    def generation_failed(self, error: SvcError) -> None:
+    def credentials_failed(self, error: SvcError) -> None:
         self.log.warn("no new statement: {error} ({reason})", error=error, reason=error.reason)
 
     def leaf_obtained(self, leaf: PqLeaf) -> None:
@@ -68,7 +68,7 @@ def issue_statements(
     facts: WorkloadFacts,
     reactor: Any,
     now: Callable[[], datetime],
-) -> Generations:
+) -> CredentialRotation:
     """
     Create the service that makes a statement for each SVID of a source.
 
@@ -80,7 +80,7 @@ def issue_statements(
         reactor: the reactor.
         now: the wall clock.
     """
-    return Generations(
+    return CredentialRotation(
         source,
         profile=profile,
         facts=lambda: facts,
@@ -94,7 +94,7 @@ def issue_statements(
     )
 
 
-async def first_statement(generations: Generations, reactor: Any) -> None:
+async def first_statement(generations: CredentialRotation, reactor: Any) -> None:
     """
     Wait for the first statement.
 

@@ -30,7 +30,7 @@ from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.policy import AccessRequest, AllowListed, DenyAll
 from svc.process.clock import utc_now
-from svc.proxy.generations import Generations
+from svc.proxy.credential_rotation import CredentialRotation
 from svc.telemetry.connections import ConnectionLog, log_suppressed
 from svc.telemetry.events import Event
 from svc.telemetry.log_limits import DenialLimiter
@@ -77,7 +77,7 @@ class Workload(MultiService):
         *,
         reactor: Any,
         pq_roots: PqRoots,
-        generations: Generations | None = None,
+        generations: CredentialRotation | None = None,
         profile: Profile = Profile.HYBRID,
         now: Callable[[], datetime] = utc_now,
     ) -> None:

@@ -32,11 +32,10 @@ from svc.process.admin import admin_root
 from svc.process.clock import ClockService, utc_now
 from svc.process.metrics import metrics_root
 from svc.process.pages import HttpService
-from svc.proxy.admission import policy_of
-from svc.proxy.config import ListenerSettings, PolicySettings, ProxySettings
+from svc.proxy.config import ListenerSettings, PolicySettings, ProxySettings, policy_of, redacted_config
+from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.facts import read_facts
-from svc.proxy.generations import Generations
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.upstream import UpstreamPool
@@ -45,9 +44,8 @@ from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
 from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.proxy.service import ProxyService
-from svc.proxy.shown import shown_config
-from svc.proxy.steps import StepObserver, unobserved
 from svc.proxy.stores import make_store, store_name
 from svc.settings import HostPort
 from svc.store.retention import RetentionService
@@ -96,13 +94,13 @@ class Assembly:
         fatal: Callable[[], None],
         load_settings: Callable[[], ProxySettings],
         *,
-        step: StepObserver = unobserved,
+        released: ReleaseObserver = unobserved,
     ) -> None:
         self._settings = settings
         self._load_settings = load_settings
         self._reactor = reactor
         self._fatal = fatal
-        self._step = step
+        self._on_release_point = released
         self._registry = CollectorRegistry()
         self._notarizes = settings.notarizes
         self._metrics = ProxyMetrics(self._registry, notary=self._notarizes)
@@ -131,7 +129,7 @@ class Assembly:
         self._proxy: ProxyService | None = None
         self._told_policy: PolicySettings | None = None
         self._notarizer = self._make_notarizer()
-        self._generations = self._make_generations()
+        self._rotation = self._make_rotation()
 
     def build(self) -> ProxyService:
         """
@@ -155,7 +153,7 @@ class Assembly:
                 pruned=self._store_reports.pruned,
             ),
             store_reports=self._store_reports,
-            generations=self._generations,
+            rotation=self._rotation,
             signing=self._signing,
             notarizer=self._notarizer,
             listeners=ListenerGroup(self._listener),
@@ -194,7 +192,7 @@ class Assembly:
         return Origin("proxy", __version__, facts.namespace, pod, facts.node, self._own_id)
 
     def _own_id(self) -> str | None:
-        current = self._generations.current
+        current = self._rotation.current
         return None if current is None else str(current.spiffe_id)
 
     # -- Parts that all listeners share ------------------------------------------------------------------------------
@@ -213,11 +211,11 @@ class Assembly:
             ),
             queue_limit=notary.queue,
             random=os.urandom,
-            step=self._step,
+            released=self._on_release_point,
         )
 
-    def _make_generations(self) -> Generations:
-        return Generations(
+    def _make_rotation(self) -> CredentialRotation:
+        return CredentialRotation(
             self._source,
             profile=self._profile,
             facts=lambda: read_facts(self._current().workload),
@@ -267,7 +265,7 @@ class Assembly:
         self._source.clock_stepped()
 
     def _svid_expiries(self) -> list[tuple[str, datetime]]:
-        current = self._generations.current
+        current = self._rotation.current
         return [] if current is None else [(str(current.spiffe_id), current.svid.not_after)]
 
     def _servers(self, proxy: ProxyService) -> tuple[Service, ...]:
@@ -276,7 +274,7 @@ class Assembly:
         pages = admin_root(
             self._health,
             drain=proxy.drain,
-            config=lambda: shown_config(proxy.settings),
+            config=lambda: redacted_config(proxy.settings),
         )
         return (
             HttpService(settings.metricsAddr, metrics_root(self._registry), reactor=reactor, key=key("metricsAddr")),
@@ -314,7 +312,7 @@ class Assembly:
             name=settings.name,
             inbound=inbound,
             policy=policy_of(whole) if inbound else None,
-            generations=self._generations,
+            rotation=self._rotation,
             notarizer=self._notarizer,
             pool=self._pool(settings, observer),
             metrics=metrics,
@@ -326,7 +324,7 @@ class Assembly:
             timeouts=settings.timeouts,
             seconds=self._reactor.seconds,
             wall=utc_now,
-            step=self._step,
+            released=self._on_release_point,
         )
         endpoint = self._server_endpoint(settings, observer, context.evictions)
         return Listener(context, endpoint, self._notary_endpoint(settings) if inbound else None, os.urandom)
@@ -348,7 +346,7 @@ class Assembly:
 
         if settings.direction == "outbound":
             return PlainServerEndpoint(self._reactor, address, connections=connections, observer=observer, evict=evict)
-        creator = server_creator(self._generations, clock=utc_now, groups=settings.keyExchange, observer=observer)
+        creator = server_creator(self._rotation, clock=utc_now, groups=settings.keyExchange, observer=observer)
         return MutualTlsServerEndpoint(
             self._reactor,
             address,
@@ -387,7 +385,7 @@ class Assembly:
         if settings.direction == "inbound":
             return PlainClientEndpoint(self._reactor, address, timeout=timeout)
         creator = client_creator(
-            self._generations,
+            self._rotation,
             clock=utc_now,
             expected=parse_matcher(settings.peer or ""),
             server_name=upstream.host if isinstance(upstream, HostPort) else None,
@@ -409,7 +407,7 @@ class Assembly:
         return NotaryEndpoint(
             self._store,
             self._notarizer,
-            self._generations,
+            self._rotation,
             profile=self._profile,
             readers=readers,
             receipts=Level.parse(settings.maxNotarization) is Level.SIGN_REQUEST,

@@ -1,22 +1,25 @@
 """
 The configuration of the proxy: every key, its default, its bounds, and the rules between keys.
 
-Knows YAML models only; what runs is built from it elsewhere. A key of a capability that does not exist is an error.
+Builds no part of the running proxy. A key of a capability that does not exist is an error.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from svc.identity import TrustDomain
+from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.notary.receipt import Redaction
 from svc.notary.record_bound import RecordBound, largest_limit
+from svc.policy import AllowListed, AllowTrustDomain, DenyAll, Policy
 from svc.process.values import (
     SOCKET_PATTERN,
     ListenerName,
@@ -42,6 +45,8 @@ from svc.settings import (
 from svc.store.postgresql.address import DatabaseAddress
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 
+#: Replaces values of labels and annotations that are not shown.
+LEFT_OUT: Final = "<left out>"
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 MIN_HEAD = 1024
 _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
@@ -422,3 +427,27 @@ class ProxySettings(Settings):
         if problems:
             raise ValidationError.from_exception_data("limits", problems)
         return self
+
+
+def policy_of(settings: ProxySettings) -> Policy:
+    """Return the policy of all inbound listeners."""
+    section = settings.policy
+    default: Policy = DenyAll()
+    if section.default == "allow":
+        default = AllowTrustDomain(TrustDomain.parse(settings.trustDomain))
+    return AllowListed([parse_matcher(each) for each in section.allow], default) if section.allow else default
+
+
+def redacted_config(settings: ProxySettings) -> dict[str, Any]:
+    """
+    Return the configuration as ``GET /config`` shows it: values for JSON under the names of the file.
+
+    The file holds no secret: keys come from the Workload API, and a database URL with a password is refused. Labels and
+    annotations of the pod are left out unless statements may contain them.
+    """
+    shown = settings.model_dump(mode="json")
+    allowed = frozenset(settings.workload.allowed)
+    for kind in ("labels", "annotations"):
+        values: dict[str, str] = shown["workload"][kind]
+        shown["workload"][kind] = {name: value if name in allowed else LEFT_OUT for name, value in values.items()}
+    return shown

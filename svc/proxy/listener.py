@@ -154,7 +154,7 @@ class Listener:
     def _judge_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
         """Refuse a connection under a former identity of ours, or to a peer that would now be refused."""
         context = self.context
-        if evidence.own_svid.spiffe_id != context.generations.identity:
+        if evidence.own_svid.spiffe_id != context.rotation.identity:
             context.metrics.upstream_closed("identity_withdrawn")
             raise IdentityGone()
         try:

@@ -28,7 +28,7 @@ from svc.notary.receipt import Redaction, receipt_payload, sign_receipt
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, StoreRefuses
 from svc.proxy.record_budget import Allowance, RecordBudget
-from svc.proxy.steps import Step, StepObserver, unobserved
+from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
@@ -45,7 +45,7 @@ class ThreadCalls(Protocol):
 
 
 @dataclass(slots=True)
-class Ticket:
+class Reservation:
     """
     The admission of one exchange that will be recorded.
 
@@ -54,7 +54,7 @@ class Ticket:
         client: the client's identity as text; empty for a listener without client identities.
         nonce: the client's nonce, or None.
         jti: the identifier of the exchange.
-        generation: the credentials that sign.
+        credentials: the credentials that sign.
         octets: what it holds of its client's budget.
         receipt_id: the identifier of the record, None while there is none and where it failed.
     """
@@ -63,7 +63,7 @@ class Ticket:
     client: str
     nonce: str | None
     jti: str
-    generation: CredentialSet
+    credentials: CredentialSet
     octets: int
     receipt_id: str | None = None
 
@@ -176,7 +176,7 @@ class Notarizer:
         budget: RecordBudget,
         queue_limit: int,
         random: Callable[[int], bytes],
-        step: StepObserver = unobserved,
+        released: ReleaseObserver = unobserved,
     ) -> None:
         self._store = store
         self._signing = signing
@@ -185,8 +185,8 @@ class Notarizer:
         self._budget = budget
         self._queue_limit = queue_limit
         self._random = random
-        self._step = step
-        self._in_flight: dict[tuple[str, str], Ticket] = {}
+        self._on_release_point = released
+        self._in_flight: dict[tuple[str, str], Reservation] = {}
 
     @property
     def in_flight(self) -> int:
@@ -207,8 +207,8 @@ class Notarizer:
         return (client, key) in self._in_flight
 
     def admit(
-        self, level: Level, client: str, nonce: str | None, generation: CredentialSet, octets: int
-    ) -> Deferred[Ticket]:
+        self, level: Level, client: str, nonce: str | None, credentials: CredentialSet, octets: int
+    ) -> Deferred[Reservation]:
         """
         Reserve what an exchange will need, before anything of it is forwarded.
 
@@ -216,11 +216,11 @@ class Notarizer:
             level: ``logRequest`` or ``signRequest``.
             client: the client's identity as text.
             nonce: the client's nonce, or None.
-            generation: the credentials of the connection.
+            credentials: the credentials of the connection.
             octets: the most that its record can take.
 
         Returns:
-            Fires with the ticket; fails with ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
+            Fires with the reservation; fails with ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
         """
         if not self._store.writable:
             return fail(StoreRefuses(database=self._database, what=self._store.trouble or "it is not open"))
@@ -232,46 +232,48 @@ class Notarizer:
         refused = self._budget.reserve(client, octets)
         if refused is not None:
             return fail(self._over(*refused))
-        ticket = Ticket(level, client, nonce, new_nonce(self._random(16)), generation, octets)
-        self._in_flight[client, ticket.key] = ticket
+        reservation = Reservation(level, client, nonce, new_nonce(self._random(16)), credentials, octets)
+        self._in_flight[client, reservation.key] = reservation
         if nonce is None:
-            return succeed(ticket)
+            return succeed(reservation)
         free = maybeDeferred(self._store.reserve, client, nonce)
-        return free.addCallbacks(self._admitted, self._unknowable, callbackArgs=(ticket,), errbackArgs=(ticket,))
+        return free.addCallbacks(
+            self._admitted, self._unknowable, callbackArgs=(reservation,), errbackArgs=(reservation,)
+        )
 
-    def abandon(self, ticket: Ticket) -> None:
+    def abandon(self, reservation: Reservation) -> None:
         """
         Give a reservation back without a record.
 
         Args:
-            ticket: the admission.
+            reservation: the admission.
         """
-        if self._in_flight.pop((ticket.client, ticket.key), None) is None:
+        if self._in_flight.pop((reservation.client, reservation.key), None) is None:
             return
-        self._budget.give_back(ticket.client, ticket.octets)
-        if ticket.nonce is not None:
-            given_back = maybeDeferred(self._store.give_back, ticket.client, ticket.nonce)
+        self._budget.give_back(reservation.client, reservation.octets)
+        if reservation.nonce is not None:
+            given_back = maybeDeferred(self._store.give_back, reservation.client, reservation.nonce)
             given_back.addErrback(self._unavailable)
             # Nobody waits for it: another replica may refuse the nonce a little longer.
             given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
 
-    def commit(self, ticket: Ticket, exchange: RecordedExchange) -> Deferred[None]:
+    def commit(self, reservation: Reservation, exchange: RecordedExchange) -> Deferred[None]:
         """
         Make the record of an exchange durable, signed where the level says so.
 
         Args:
-            ticket: its admission.
+            reservation: its admission.
             exchange: what happened.
 
         Returns:
             Fires when the record is on disk; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
         """
-        if ticket.level is Level.SIGN_REQUEST:
-            made = self._signing.submit(lambda: self._record(ticket, exchange))
+        if reservation.level is Level.SIGN_REQUEST:
+            made = self._signing.submit(lambda: self._record(reservation, exchange))
         else:
-            made = maybeDeferred(self._record, ticket, exchange)
-        done: Deferred[None] = made.addCallback(self._put, ticket)
-        return done.addBoth(self._committed, ticket)
+            made = maybeDeferred(self._record, reservation, exchange)
+        done: Deferred[None] = made.addCallback(self._put, reservation)
+        return done.addBoth(self._committed, reservation)
 
     def _over(self, allowance: Allowance, seconds: float) -> NotaryRate:
         if allowance is self._budget.records:
@@ -280,53 +282,55 @@ class Notarizer:
             what = f"its records take more than {allowance.rate:.0f} octets/s (notary.recordOctetsPerSecond)"
         return NotaryRate(what=what, retry_after=max(1, math.ceil(seconds)))
 
-    def _put(self, record: StoredReceipt, ticket: Ticket) -> Deferred[None]:
-        taken = stored_octets(record.payload, record.disclosures, record.envelope, ticket.generation.certificate_octets)
-        self._budget.give_back(ticket.client, ticket.octets - taken)
-        ticket.octets = taken
-        ticket.receipt_id = record.id
-        self._step(Step.RECEIPT_SIGNED)
+    def _put(self, record: StoredReceipt, reservation: Reservation) -> Deferred[None]:
+        taken = stored_octets(
+            record.payload, record.disclosures, record.envelope, reservation.credentials.certificate_octets
+        )
+        self._budget.give_back(reservation.client, reservation.octets - taken)
+        reservation.octets = taken
+        reservation.receipt_id = record.id
+        self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
         return self._store.put_receipt(record)
 
-    def _record(self, ticket: Ticket, exchange: RecordedExchange) -> StoredReceipt:
-        generation = ticket.generation
-        draft = receipt_payload(exchange, generation.statement.id, generation.spiffe_id, self.redaction, self._random)
-        signed = ticket.level is Level.SIGN_REQUEST
+    def _record(self, reservation: Reservation, exchange: RecordedExchange) -> StoredReceipt:
+        credentials = reservation.credentials
+        draft = receipt_payload(exchange, credentials.statement.id, credentials.spiffe_id, self.redaction, self._random)
+        signed = reservation.level is Level.SIGN_REQUEST
         return StoredReceipt(
             id=draft.id,
-            level=ticket.level.value,
-            client=ticket.client,
-            server=str(generation.spiffe_id),
-            nonce=ticket.nonce,
-            jti=ticket.jti,
+            level=reservation.level.value,
+            client=reservation.client,
+            server=str(credentials.spiffe_id),
+            nonce=reservation.nonce,
+            jti=reservation.jti,
             issued_at=draft.issued_at,
             outcome=exchange.outcome.value,
-            envelope=sign_receipt(draft, generation.signers).serialize() if signed else None,
+            envelope=sign_receipt(draft, credentials.signers).serialize() if signed else None,
             payload=draft.payload,
             disclosures=draft.disclosures,
-            statement_id=generation.statement.id,
+            statement_id=credentials.statement.id,
         )
 
-    def _admitted(self, free: bool, ticket: Ticket) -> Ticket:
+    def _admitted(self, free: bool, reservation: Reservation) -> Reservation:
         if not free:
             # Whoever has it keeps it.
-            self._in_flight.pop((ticket.client, ticket.key), None)
-            self._budget.give_back(ticket.client, ticket.octets)
+            self._in_flight.pop((reservation.client, reservation.key), None)
+            self._budget.give_back(reservation.client, reservation.octets)
             raise NonceReplayed()
-        return ticket
+        return reservation
 
-    def _unknowable(self, failure: Failure, ticket: Ticket) -> Failure:
-        self.abandon(ticket)
+    def _unknowable(self, failure: Failure, reservation: Reservation) -> Failure:
+        self.abandon(reservation)
         return self._unavailable(failure)
 
-    def _committed(self, result: Failure | None, ticket: Ticket) -> Failure | None:
+    def _committed(self, result: Failure | None, reservation: Reservation) -> Failure | None:
         if isinstance(result, Failure):
-            ticket.receipt_id = None
-            self.abandon(ticket)
+            reservation.receipt_id = None
+            self.abandon(reservation)
             if result.check(Replayed):
                 return Failure(NonceReplayed())
             return self._unavailable(result)
-        self._in_flight.pop((ticket.client, ticket.key), None)
+        self._in_flight.pop((reservation.client, reservation.key), None)
         return None
 
     def _unavailable(self, failure: Failure) -> Failure:

@@ -287,7 +287,7 @@ class ListenerObserver:
 
 class CredentialReports:
     """
-    Tells of generations; implements :class:`svc.proxy.generations.GenerationWatcher`.
+    Tells of credentials; implements :class:`svc.proxy.credential_rotation.CredentialObserver`.
 
     Args:
         health: gets the conditions ``credentials`` and ``pqIssuer``.
@@ -302,22 +302,22 @@ class CredentialReports:
         self._leaf_error: SvcError | None = None
         self._issuer_lost = False
 
-    def generation_issued(self, generation: CredentialSet) -> None:
+    def credentials_issued(self, credentials: CredentialSet) -> None:
         """New credentials are in use."""
         self._failures.succeeded()
         self._health.holds("credentials")
         emit(
             self.log,
             Event.GENERATION_ISSUED,
-            spiffe_id=str(generation.spiffe_id),
+            spiffe_id=str(credentials.spiffe_id),
             attributes={
-                "statement_id": generation.statement.id,
-                "not_after": generation.expires.isoformat(),
-                "profile": generation.profile.value,
+                "statement_id": credentials.statement.id,
+                "not_after": credentials.expires.isoformat(),
+                "profile": credentials.profile.value,
             },
         )
 
-    def generation_failed(self, error: SvcError) -> None:
+    def credentials_failed(self, error: SvcError) -> None:
         """New credentials could not be made; those in force stay so until their end."""
         if not self._health.condition("credentials").holds:
             self._health.fails_with("credentials", error)

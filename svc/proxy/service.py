@@ -1,7 +1,7 @@
 """
 The running proxy: what starts when, what ends when.
 
-Starts: notary database, credentials, first generation, listeners; ready is said last. Ends in the reverse order:
+Starts: notary database, credentials, first credentials, listeners; ready is said last. Ends in the reverse order:
     listeners close, exchanges finish within the drain time, records become durable, the database closes.
 """
 
@@ -28,9 +28,8 @@ from svc.process.lifecycle import (
     stop_in_order,
     when_finished,
 )
-from svc.proxy.admission import policy_of
-from svc.proxy.config import ProxySettings
-from svc.proxy.generations import Generations
+from svc.proxy.config import ProxySettings, policy_of
+from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import Reports, StoreReports
@@ -69,7 +68,7 @@ class ProxyService(Service):
         source: the Workload API.
         store: the notary database.
         retention: forgets old records.
-        generations: the credentials in use.
+        rotation: the credentials in use.
         signing: the signing thread.
         notarizer: admits and commits.
         listeners: opens and ends listeners.
@@ -93,7 +92,7 @@ class ProxyService(Service):
         source: WorkloadSource,
         store: INotaryStore,
         retention: Service,
-        generations: Generations,
+        rotation: CredentialRotation,
         signing: SigningThread,
         notarizer: Notarizer,
         listeners: ListenerGroup,
@@ -111,7 +110,7 @@ class ProxyService(Service):
         self._source = source
         self._store = store
         self._retention = retention
-        self._generations = generations
+        self._rotation = rotation
         self._signing = signing
         self._notarizer = notarizer
         self.listeners = listeners
@@ -170,13 +169,13 @@ class ProxyService(Service):
         self.servers.startService()
         if self._notarizes:
             self._open_notary()
-        self._generations.subscribe(self._credentials_changed)
+        self._rotation.subscribe(self._credentials_changed)
         self._source.startService()
         self._health.fails("credentials", "starting", "no SVID has arrived yet")
         await self._source.when_ready()
         self._health.fails("credentials", "starting", "there is no workload statement yet")
-        self._generations.startService()
-        await self._first_generation()
+        self._rotation.startService()
+        await self._first_credentials()
         try:
             await self.listeners.open(self.settings, self.settings.listeners)
         except ProxyEnding:
@@ -195,12 +194,12 @@ class ProxyService(Service):
         self._signing.start()
         self._retention.startService()
 
-    async def _first_generation(self) -> None:
+    async def _first_credentials(self) -> None:
         seconds = self.settings.startTimeout
         try:
-            await self._generations.when_ready().addTimeout(seconds, self._reactor)
+            await self._rotation.when_ready().addTimeout(seconds, self._reactor)
         except DeferredTimeout as error:
-            last = self._generations.last_error
+            last = self._rotation.last_error
             raise CredentialsLate(seconds=seconds, what=last or "no answer") from error
 
     def _start_failed(self, failure: Failure) -> None:
@@ -219,7 +218,7 @@ class ProxyService(Service):
         self._fatal()
 
     def _credentials_changed(self) -> None:
-        self.listeners.reauthorize(self._generations.bundles, self._wall())
+        self.listeners.reauthorize(self._rotation.bundles, self._wall())
 
     def _sweep(self) -> None:
         try:
@@ -234,7 +233,7 @@ class ProxyService(Service):
 
     def _judge_credentials(self, now: datetime) -> None:
         """With credentials at their end every connection is cut: nothing should be sent here until newer ones come."""
-        current, error = self._generations.current, self._generations.last_error
+        current, error = self._rotation.current, self._rotation.last_error
         if current is None:
             return
         if current.valid_at(now):
@@ -353,7 +352,7 @@ class ProxyService(Service):
         steps: tuple[Callable[[], object], ...] = (
             self.drain,
             self._stop_sweeping,
-            lambda: stop_if_running(self._generations),
+            lambda: stop_if_running(self._rotation),
             lambda: stop_if_running(self._source),
             lambda: stop_if_running(self._retention),
             self._signing.stop,

@@ -36,7 +36,7 @@ class Options(ProcessOptions):
 
     def checks(self, settings: ProxySettings) -> Iterable[Check]:
         """What is opened at the start."""
-        from svc.proxy.opened import opened
+        from svc.proxy.startup_checks import opened
 
         return opened(settings)
 

@@ -23,7 +23,7 @@ from svc.notary.errors import NotaryError, StatementMissing, StatementRefused
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
-from svc.proxy.generations import Generations
+from svc.proxy.credential_rotation import CredentialRotation
 from svc.telemetry.events import Event
 from svc.testing.workload import MemorySource
 from svc.transport.errors import PeerIdentityUnexpected, PeerNotVerified, PeerSvidInvalid, TransportError
@@ -51,7 +51,7 @@ def obtain_leaf(svid: X509Svid) -> Deferred[PqLeaf]:
     return succeed(PqLeaf(chain, key, svid.not_after))  # type: ignore[arg-type]
 
 
-def issuing(identity: MemorySource, reactor: Any, obtain: Any = obtain_leaf) -> Generations:
+def issuing(identity: MemorySource, reactor: Any, obtain: Any = obtain_leaf) -> CredentialRotation:
     """The service that makes statements."""
     facts = WorkloadFacts.explicit(host_name="host")
     return issue_statements(identity, obtain, profile=Profile.HYBRID, facts=facts, reactor=reactor, now=now)

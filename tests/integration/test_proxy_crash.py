@@ -23,7 +23,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.ids import new_nonce
-from svc.proxy.steps import Step
+from svc.proxy.release_points import ReleasePoint
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
@@ -158,7 +158,7 @@ class KillTestCase(SynchronousTestCase):
         self.unjudged: list[Asked] = []
         self.kills = 0
 
-    def start(self, step: Step | None = None, after: int = 1) -> None:
+    def start(self, step: ReleasePoint | None = None, after: int = 1) -> None:
         """Start the next proxy on the same database."""
         self.proxy.launch(None if step is None else (step.value, after))
 
@@ -223,7 +223,7 @@ class StepTests(KillTestCase):
     """One client; the proxy is killed exactly at one step of its first, second or third exchange."""
 
     def _rounds(
-        self, step: Step, *, recorded: bool, kinds: Sequence[tuple[str, str, int, Callable[[int], bytes]]]
+        self, step: ReleasePoint, *, recorded: bool, kinds: Sequence[tuple[str, str, int, Callable[[int], bytes]]]
     ) -> None:
         lost: str | None = None
         for number in range(AT_EACH_STEP):
@@ -242,7 +242,7 @@ class StepTests(KillTestCase):
                 self.kill()
                 with contextlib.suppress(Ended):
                     last.read(connection)
-            if step is not Step.LAST_BYTE_WRITTEN:
+            if step is not ReleasePoint.LAST_BYTE_WRITTEN:
                 self.assertFalse(last.complete, "the end of the response was released too early")
             last.recorded = recorded
             lost = None if recorded else last.nonce
@@ -251,19 +251,19 @@ class StepTests(KillTestCase):
 
     def test_head_withheld(self) -> None:
         """Killed while the head of a response without body waits: nothing was seen, nothing is recorded."""
-        self._rounds(Step.HEAD_WITHHELD, recorded=False, kinds=WITHOUT_BODY)
+        self._rounds(ReleasePoint.HEAD_WITHHELD, recorded=False, kinds=WITHOUT_BODY)
 
     def test_receipt_signed(self) -> None:
         """Killed between signature and commit: the response lacks its end, no record is found, the nonce is good."""
-        self._rounds(Step.RECEIPT_SIGNED, recorded=False, kinds=WITH_BODY + WITHOUT_BODY)
+        self._rounds(ReleasePoint.RECEIPT_SIGNED, recorded=False, kinds=WITH_BODY + WITHOUT_BODY)
 
     def test_receipt_committed(self) -> None:
         """Killed between commit and last octet: the response lacks its end, the whole record is found."""
-        self._rounds(Step.RECEIPT_COMMITTED, recorded=True, kinds=WITH_BODY + WITHOUT_BODY)
+        self._rounds(ReleasePoint.RECEIPT_COMMITTED, recorded=True, kinds=WITH_BODY + WITHOUT_BODY)
 
     def test_last_byte_written(self) -> None:
         """Killed when the last octet was written, sent or not: the whole record is found."""
-        self._rounds(Step.LAST_BYTE_WRITTEN, recorded=True, kinds=WITH_BODY + WITHOUT_BODY)
+        self._rounds(ReleasePoint.LAST_BYTE_WRITTEN, recorded=True, kinds=WITH_BODY + WITHOUT_BODY)
 
 
 class _Client(threading.Thread):
@@ -311,7 +311,7 @@ class LoadTests(KillTestCase):
     def test_at_a_step_under_load(self) -> None:
         """Killed at a step of one exchange while others are at other steps: what was seen complete is found."""
         for number in range(TOGETHER):
-            step = tuple(Step)[number % 4]
+            step = tuple(ReleasePoint)[number % 4]
             self.start(step, 2 + number // 4 % 5)
             self._round(number, self.proxy.wait_until_stopped)
         self.close_the_books(kills=TOGETHER, least=TOGETHER * 2)

@@ -45,9 +45,9 @@ class Stopper:
     """
 
     def __init__(self, step: str, after: int) -> None:
-        from svc.proxy.steps import Step
+        from svc.proxy.release_points import ReleasePoint
 
-        self._step = Step(step)
+        self._step = ReleasePoint(step)
         self._left = after
 
     def __call__(self, step: object) -> None:
@@ -98,7 +98,7 @@ def _run_proxy(config: str, stopper: Stopper) -> None:
     options.parent = {"nodaemon": True}
     options.parseOptions(["--config", config])
     application = Application("svc-proxy")
-    tap.service_tree(options, partial(Assembly, step=stopper)).setServiceParent(application)
+    tap.service_tree(options, partial(Assembly, released=stopper)).setServiceParent(application)
     app.AppLogger({}).start(application)
     app.startApplication(application, False)
     from twisted.internet import reactor

@@ -32,7 +32,7 @@ from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import ListenerObserver
 from svc.proxy.record_budget import Allowance, RecordBudget
-from svc.proxy.steps import StepObserver, unobserved
+from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.store.records import StoredReceipt
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
@@ -170,11 +170,11 @@ class Said:
         return [(each.method, each.status) for each in self.summaries]
 
 
-class OneGeneration:
-    """Generations with one member."""
+class OneCredentialSet:
+    """CredentialRotation with one member."""
 
-    def __init__(self, generation: CredentialSet | None, svid: X509Svid) -> None:
-        self.generation = generation
+    def __init__(self, credentials: CredentialSet | None, svid: X509Svid) -> None:
+        self.credentials = credentials
         self.svid = svid
         self.withdrawn = False
 
@@ -185,12 +185,12 @@ class OneGeneration:
 
     def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
         """The one."""
-        return self.generation
+        return self.credentials
 
     def statement(self, statement_id: str) -> bytes | None:
         """Its statement."""
-        if self.generation is not None and self.generation.statement.id == statement_id:
-            return self.generation.statement.envelope.serialize()
+        if self.credentials is not None and self.credentials.statement.id == statement_id:
+            return self.credentials.statement.envelope.serialize()
         return None
 
 
@@ -216,7 +216,7 @@ class Rig:
         burst: float = 1000.0,
         octets: Allowance = Allowance(2**30, 2**40),  # noqa: B008 (frozen)
         redaction: Redaction | None = None,
-        step: StepObserver = unobserved,
+        released: ReleaseObserver = unobserved,
     ) -> None:
         self.clock = Clock()
         self.endpoint = FakeEndpoint()
@@ -226,8 +226,8 @@ class Rig:
         self.registry = CollectorRegistry()
         self.metrics = ProxyMetrics(self.registry)
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
-        self.generation = CredentialSet.issue(OWN, None, facts, Profile.CLASSICAL, BASE, os.urandom)
-        self.generations = OneGeneration(self.generation, OWN)
+        self.credentials = CredentialSet.issue(OWN, None, facts, Profile.CLASSICAL, BASE, os.urandom)
+        self.rotation = OneCredentialSet(self.credentials, OWN)
         self.signing = ImmediateSigning()
         self.notarizer = Notarizer(
             self.store,
@@ -237,7 +237,7 @@ class Rig:
             budget=RecordBudget(Allowance(rate, burst), octets, self.clock.seconds),
             queue_limit=8,
             random=os.urandom,
-            step=step,
+            released=released,
         )
         limits = limits or LimitSettings()
         timeouts = timeouts or TimeoutSettings()
@@ -256,7 +256,7 @@ class Rig:
             name="web",
             inbound=inbound,
             policy=policy or AllowTrustDomain(OWN.spiffe_id.trust_domain) if inbound else None,
-            generations=self.generations,
+            rotation=self.rotation,
             notarizer=self.notarizer,
             pool=self.pool,
             metrics=self.metrics.listener("http", "inbound" if inbound else "outbound"),
@@ -268,12 +268,12 @@ class Rig:
             timeouts=timeouts,
             seconds=self.clock.seconds,
             wall=self.wall,
-            step=step,
+            released=released,
         )
         self.notary = NotaryEndpoint(
             self.store,
             self.notarizer,
-            self.generations,
+            self.rotation,
             profile=Profile.CLASSICAL,
             readers=None,
             receipts=True,

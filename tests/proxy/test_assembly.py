@@ -150,7 +150,7 @@ class BuildTests(AssemblyTestCase):
         names = [each["name"] for each in self.page(proxy, b"readyz")["conditions"]]
         self.assertEqual(names, ["credentials", "workloadApi", "listeners"])
         self.assertEqual(self.reactor.unixClients, [])
-        self.assertIsNone(assembly._generations._obtain_leaf)
+        self.assertIsNone(assembly._rotation._obtain_leaf)
         families = [each.name for each in assembly._registry.collect()]
         self.assertEqual([name for name in families if "notary" in name], [])
 
@@ -171,9 +171,9 @@ class BuildTests(AssemblyTestCase):
         """The facts of the statement are those of the configuration in force."""
         assembly = self.assemble(self.settings(workload="{namespace: one}"))
         proxy = assembly.build()
-        self.assertEqual(assembly._generations._facts().namespace, "one")
+        self.assertEqual(assembly._rotation._facts().namespace, "one")
         proxy.settings = self.settings(workload="{namespace: two}")
-        self.assertEqual(assembly._generations._facts().namespace, "two")
+        self.assertEqual(assembly._rotation._facts().namespace, "two")
 
     def test_wall_clock(self) -> None:
         """The time is aware UTC."""
@@ -227,7 +227,7 @@ class ListenerTests(AssemblyTestCase):
         settings = self.settings()
         assembly = self.assemble(settings)
         web, pay = (assembly._listener(settings, each) for each in settings.listeners)
-        self.assertIs(web.context.generations, pay.context.generations)
+        self.assertIs(web.context.rotation, pay.context.rotation)
         self.assertIs(web.context.notarizer, pay.context.notarizer)
         self.assertIsNot(web.context.pool, pay.context.pool)
 

@@ -17,8 +17,8 @@ from svc.proxy.config import ListenerSettings, ProxySettings, TimeoutSettings
 from svc.proxy.errors import LevelInvalid, NonceInvalid, ProxyError, RequestTimeout, UpstreamTimeout
 from svc.proxy.http.caller import PlainCaller, VerifiedCaller
 from svc.proxy.http.deadlines import overdue
-from svc.proxy.http.wishes import asked_level, given_nonce
-from svc.proxy.notarizer import Ticket
+from svc.proxy.http.notary_headers import asked_level, given_nonce
+from svc.proxy.notarizer import Reservation
 from svc.proxy.reload import RELOADABLE, RestartNeeded, plan_reload
 from svc.settings import parse
 from svc.strictjson import b64u_encode
@@ -191,10 +191,10 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.registry = CollectorRegistry()
         self.metrics = ProxyMetrics(self.registry).listener("http", "inbound")
 
-    def caller(self, policy: Policy | None = None, *, generation: bool = True) -> VerifiedCaller:
+    def caller(self, policy: Policy | None = None, *, credentials: bool = True) -> VerifiedCaller:
         """The caller under test."""
         policy = policy or AllowTrustDomain(OWN.spiffe_id.trust_domain)
-        return VerifiedCaller(evidence_of(CALLER), GENERATION if generation else None, policy, self.metrics)
+        return VerifiedCaller(evidence_of(CALLER), GENERATION if credentials else None, policy, self.metrics)
 
     def allowed(self) -> float:
         """Decisions that let something pass."""
@@ -255,7 +255,7 @@ class VerifiedCallerTests(SynchronousTestCase):
 
     def again(self, caller: VerifiedCaller, policy: Policy) -> None:
         """Judge by another policy, everything else being as before."""
-        caller.judge_again(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policy)
+        caller.reauthorize(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policy)
 
     def test_other_policy(self) -> None:
         """A client that the new policy refuses is told so once; one that it admits goes on, or begins to."""
@@ -297,19 +297,19 @@ class VerifiedCallerTests(SynchronousTestCase):
             (Level.SIGN_REQUEST, None, "B" * 22),
             (Level.SIGN_REQUEST, NONCE, NONCE),
         ):
-            ticket = Ticket(level, caller.text, nonce, "B" * 22, GENERATION, 0)
+            reservation = Reservation(level, caller.text, nonce, "B" * 22, GENERATION, 0)
             self.assertEqual(
-                caller.response_lines(level, ticket, own=False),
+                caller.response_lines(level, reservation, own=False),
                 line
                 + b"Svc-Notarization-Level: signRequest\r\n"
                 + f"Svc-Receipt-Location: /.well-known/svc-notary/v1/receipts/by-request/{key}\r\n".encode(),
             )
-        ticket = Ticket(Level.LOG_REQUEST, caller.text, NONCE, "B" * 22, GENERATION, 0)
-        self.assertNotIn(b"Receipt", caller.response_lines(Level.LOG_REQUEST, ticket, own=False))
+        reservation = Reservation(Level.LOG_REQUEST, caller.text, NONCE, "B" * 22, GENERATION, 0)
+        self.assertNotIn(b"Receipt", caller.response_lines(Level.LOG_REQUEST, reservation, own=False))
 
     def test_without_a_statement(self) -> None:
         """A connection whose credentials have no statement names none."""
-        caller = self.caller(generation=False)
+        caller = self.caller(credentials=False)
         for level in Level:
             self.assertEqual(caller.response_lines(level, None, own=True), b"")
 

@@ -56,9 +56,9 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual(1, self.closed("peer_expired"))
         self.assertEqual([("expired", str(CALLER.spiffe_id))], self.rig.said.denials)
 
-    def test_own_chain_without_a_generation(self) -> None:
+    def test_own_chain_without_credentials(self) -> None:
         """What the proxy presented ends too, also where it can serve no notary with it."""
-        self.rig.generations.generation = None
+        self.rig.rotation.credentials = None
         client, wire = self.rig.client()
         client.caller.evidence = evidence_of(CALLER, short("/ns/pay/sa/api"))
         self.rig.sweep(SOON)
@@ -67,8 +67,8 @@ class InboundTests(SynchronousTestCase):
         self.assertTrue(wire.disconnecting)
         self.assertEqual(1, self.closed("credentials_expired"))
 
-    def test_generation(self) -> None:
-        """A generation ends with the first certificate of the chain that it presents, and is cut before."""
+    def test_own_credentials(self) -> None:
+        """A credentials ends with the first certificate of the chain that it presents, and is cut before."""
         facts = WorkloadFacts.explicit(host_name="api-1")
         issued = CredentialSet.issue(short("/ns/pay/sa/api"), None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.assertEqual(BASE + timedelta(seconds=SOON), issued.expires)
@@ -213,6 +213,6 @@ class OutboundTests(SynchronousTestCase):
         self.assertEqual({"reauthorization": 1.0}, self.counted())
         self.rig.upstream()[0].connectionLost(Failure(ConnectionAborted()))
         self.asks(answer=b"")
-        self.rig.generations.withdrawn = True
+        self.rig.rotation.withdrawn = True
         self.listener.reauthorize(AUTHORITY.bundles(), self.rig.wall())
         self.assertEqual({"reauthorization": 1.0, "identity_withdrawn": 1.0}, self.counted())

@@ -551,7 +551,7 @@ class ClientTroubleTests(SynchronousTestCase):
         out = wire.take()
         self.assertTrue(out.startswith(b"HTTP/1.1 403 "))
         self.assertIn(b'"code":"policy_deny"', out)
-        self.assertIn(b"Svc-Workload-ID: " + denying.generation.statement.id.encode(), out)
+        self.assertIn(b"Svc-Workload-ID: " + denying.credentials.statement.id.encode(), out)
         self.assertEqual(denying.said.denials, [("policy_deny", "spiffe://prod.example/ns/web/sa/fe")])
         self.assertEqual(denying.endpoint.connections, [])
 

@@ -64,7 +64,7 @@ class LevelTests(NotarizationTestCase):
         self.client.dataReceived(get("workload"))
         self.rig.respond(OK)
         out = self.wire.take()
-        self.assertIn(b"Svc-Workload-ID: " + self.rig.generation.statement.id.encode(), out)
+        self.assertIn(b"Svc-Workload-ID: " + self.rig.credentials.statement.id.encode(), out)
         self.assertIn(b"Svc-Notarization-Level: workload\r\n", out)
         self.assertNotIn(b"Svc-Receipt-Location", out)
         self.assertEqual(self.rig.notarizer.in_flight, 0)
@@ -101,9 +101,9 @@ class LevelTests(NotarizationTestCase):
             self.assertIn(reason, out)
         self.assertEqual(self.rig.endpoint.connections, [])
 
-    def test_no_valid_generation(self) -> None:
+    def test_no_valid_credentials(self) -> None:
         """Where nothing can be proved a wish for proof is 503, and a request without one is served."""
-        self.rig.generations.generation = None
+        self.rig.rotation.credentials = None
         client, wire = self.rig.client()
         client.dataReceived(get("workload"))
         self.assertIn(b'"code":"notary_unavailable"', wire.take())
@@ -111,7 +111,7 @@ class LevelTests(NotarizationTestCase):
         self.rig.respond(OK)
         self.assertEqual(wire.take(), OK)
 
-    def test_expired_generation(self) -> None:
+    def test_expired_credentials(self) -> None:
         """A request that needs a proof is 503 when the credentials for it have expired."""
         self.rig.clock.advance(3601)
         self.client.dataReceived(get("workload"))
@@ -201,7 +201,7 @@ class LevelTests(NotarizationTestCase):
         """Under credentials with long chains a request whose record might not fit is refused before it is forwarded."""
         rig = Rig()
         room = MAX_ENVELOPE - rig.context.record_bound.envelope(0, spared=32768 - 4096)
-        rig.generation.__dict__["signature_octets"] = room
+        rig.credentials.__dict__["signature_octets"] = room
         client, wire = rig.client()
         for rest, status in (
             (b"\r\n", b"200"),
@@ -567,12 +567,12 @@ class EndpointTests(NotarizationTestCase):
         return self.wire.take()
 
     def test_current_statement(self) -> None:
-        """Any verified peer gets the statement of its connection's generation."""
-        for path in (b"/current", b"/" + self.rig.generation.statement.id.encode()):
+        """Any verified peer gets the statement of its connection's credentials."""
+        for path in (b"/current", b"/" + self.rig.credentials.statement.id.encode()):
             answer = self.fetch(b"/.well-known/svc-notary/v1/statements" + path)
             self.assertTrue(answer.startswith(b"HTTP/1.1 200 "))
             envelope = Envelope.parse(answer.partition(b"\r\n\r\n")[2])
-            self.assertEqual(envelope.payload, self.rig.generation.statement.payload)
+            self.assertEqual(envelope.payload, self.rig.credentials.statement.payload)
 
     def test_root_document(self) -> None:
         """It lists what is served."""

@@ -25,7 +25,7 @@ from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError
-from svc.proxy.notarizer import Notarizer, SigningThread, Ticket
+from svc.proxy.notarizer import Notarizer, Reservation, SigningThread
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreUnavailable
 from svc.store.records import StoredReceipt
@@ -43,12 +43,12 @@ OCTETS = 100_000
 FULL = StoreUnavailable(path="notary.db", detail="disk full")
 
 
-def exchange_of(ticket: Ticket, *, headers: int = 0) -> RecordedExchange:
+def exchange_of(reservation: Reservation, *, headers: int = 0) -> RecordedExchange:
     """A small exchange, or one with that many octets of headers."""
     return RecordedExchange(
-        level=ticket.level,
-        nonce=ticket.nonce,
-        jti=ticket.jti,
+        level=reservation.level,
+        nonce=reservation.nonce,
+        jti=reservation.jti,
         client=Peer(CALLER.spiffe_id, b64u_encode(bytes(32))),
         server=GENERATION.server,
         tls=None,
@@ -306,11 +306,11 @@ class NotarizerTestCase(SynchronousTestCase):
             random=os.urandom,
         )
 
-    def admit(self, level: Level = SIGN, nonce: str | None = NONCES[0], client: str = CLIENT) -> Deferred[Ticket]:
+    def admit(self, level: Level = SIGN, nonce: str | None = NONCES[0], client: str = CLIENT) -> Deferred[Reservation]:
         """Ask for admission."""
         return self.notarizer.admit(level, client, nonce, GENERATION, OCTETS)
 
-    def ticket(self, level: Level = SIGN, nonce: str | None = NONCES[0]) -> Ticket:
+    def reservation(self, level: Level = SIGN, nonce: str | None = NONCES[0]) -> Reservation:
         """An admission."""
         return self.successResultOf(self.admit(level, nonce))
 
@@ -324,13 +324,16 @@ class AdmissionTests(NotarizerTestCase):
     """Before anything is forwarded."""
 
     def test_ticket(self) -> None:
-        """A ticket says what will be recorded; its key is the nonce, or the identifier where there is none."""
-        ticket = self.ticket()
-        self.assertEqual((ticket.level, ticket.client, ticket.nonce, ticket.key), (SIGN, CLIENT, NONCES[0], NONCES[0]))
-        self.assertIs(ticket.generation, GENERATION)
-        own = self.ticket(LOG, None)
+        """A reservation says what will be recorded; its key is the nonce, or the identifier where there is none."""
+        reservation = self.reservation()
+        self.assertEqual(
+            (reservation.level, reservation.client, reservation.nonce, reservation.key),
+            (SIGN, CLIENT, NONCES[0], NONCES[0]),
+        )
+        self.assertIs(reservation.credentials, GENERATION)
+        own = self.reservation(LOG, None)
         self.assertEqual((own.key, len(own.jti)), (own.jti, 22))
-        self.assertNotEqual(own.jti, ticket.jti)
+        self.assertNotEqual(own.jti, reservation.jti)
         self.assertEqual(self.notarizer.in_flight, 2)
         self.assertTrue(self.notarizer.is_in_flight(CLIENT, NONCES[0]))
         self.assertTrue(self.notarizer.is_in_flight(CLIENT, own.jti))
@@ -349,40 +352,40 @@ class AdmissionTests(NotarizerTestCase):
             )
         self.assertEqual(self.notarizer.in_flight, 0)
         self.store.writable = True
-        self.ticket()
+        self.reservation()
 
     def test_rate(self) -> None:
         """Records of both kinds are limited together for each client; the refusal says for how long."""
         self.notarizer = self.make(rate=0.1, burst=2)
-        self.ticket(nonce=None)
-        self.ticket(LOG, None)
+        self.reservation(nonce=None)
+        self.reservation(LOG, None)
         for level in (SIGN, LOG):
             error = self.failureResultOf(self.admit(level, None), NotaryRate).value
             self.assertEqual(error.retry_after, 10)
             self.assertIn("receiptsPerSecond", str(error))
         self.successResultOf(self.admit(nonce=None, client="spiffe://prod.example/other"))
         self.clock.advance(10)
-        self.ticket(nonce=None)
+        self.reservation(nonce=None)
         self.assertEqual(self.notarizer.in_flight, 4)
 
     def test_octets(self) -> None:
         """The largest record is reserved; what the record did not take is given back, and what it took is not."""
         self.notarizer = self.make(octets=Allowance(1000, OCTETS + 5000))
-        ticket = self.ticket(LOG, None)
+        reservation = self.reservation(LOG, None)
         error = self.failureResultOf(self.admit(LOG, None), NotaryRate).value
         self.assertEqual(error.retry_after, math.ceil((OCTETS - 5000) / 1000))
         self.assertIn("recordOctetsPerSecond", str(error))
-        self.notarizer.commit(ticket, exchange_of(ticket))
-        self.assertTrue(1000 < ticket.octets < 5000, ticket.octets)
-        other = self.ticket(LOG, None)
+        self.notarizer.commit(reservation, exchange_of(reservation))
+        self.assertTrue(1000 < reservation.octets < 5000, reservation.octets)
+        other = self.reservation(LOG, None)
         self.refused(NotaryRate, LOG, None)
         self.notarizer.abandon(other)
-        self.ticket(LOG, None)
+        self.reservation(LOG, None)
 
     def test_octets_of_what_leaves_no_record(self) -> None:
         """A nonce that was used, a store that fails and a signature that fails cost no octets."""
         self.notarizer = self.make(octets=Allowance(0.001, OCTETS))
-        first = self.ticket(LOG)
+        first = self.reservation(LOG)
         self.refused(NonceReplayed, LOG)
         self.notarizer.abandon(first)
         self.store.answers = []
@@ -390,38 +393,40 @@ class AdmissionTests(NotarizerTestCase):
         self.store.answers.pop()[2].callback(True)
         self.failureResultOf(taken, NonceReplayed)
         self.store.answers = None
-        ticket = self.ticket(LOG, None)
+        reservation = self.reservation(LOG, None)
         self.store.raises = FULL
-        self.failureResultOf(self.notarizer.commit(ticket, exchange_of(ticket)), NotaryUnavailable)
+        self.failureResultOf(self.notarizer.commit(reservation, exchange_of(reservation)), NotaryUnavailable)
         self.store.raises = None
-        ticket = self.ticket(SIGN, None)
-        done = self.notarizer.commit(ticket, exchange_of(ticket, headers=300_000))
+        reservation = self.reservation(SIGN, None)
+        done = self.notarizer.commit(reservation, exchange_of(reservation, headers=300_000))
         self.signing.sign()
         self.failureResultOf(done, NotaryUnavailable)
-        self.ticket(LOG, None)
+        self.reservation(LOG, None)
 
     def test_signed_record(self) -> None:
         """Certificates and the second copy of the payload are not counted: the store keeps them once."""
-        ticket = self.ticket(nonce=None)
-        self.notarizer.commit(ticket, exchange_of(ticket))
+        reservation = self.reservation(nonce=None)
+        self.notarizer.commit(reservation, exchange_of(reservation))
         self.signing.sign()
         certificates = GENERATION.certificate_octets
-        self.assertTrue(2000 < ticket.octets < GENERATION.signature_octets - certificates + 6000, ticket.octets)
+        self.assertTrue(
+            2000 < reservation.octets < GENERATION.signature_octets - certificates + 6000, reservation.octets
+        )
 
     def test_queue_limit(self) -> None:
         """At the limit of waiting signatures no more are admitted, one below it they are."""
         self.notarizer = self.make(queue_limit=2)
-        tickets = [self.ticket(nonce=None) for _ in range(2)]
-        for ticket in tickets:
-            self.notarizer.commit(ticket, exchange_of(ticket))
+        reservations = [self.reservation(nonce=None) for _ in range(2)]
+        for reservation in reservations:
+            self.notarizer.commit(reservation, exchange_of(reservation))
         self.refused(NotaryRate, nonce=None)
-        self.ticket(LOG, None)
+        self.reservation(LOG, None)
         self.signing.sign()
-        self.ticket(nonce=None)
+        self.reservation(nonce=None)
 
     def test_nonce_in_flight(self) -> None:
         """A nonce that is in use is refused, for this client only."""
-        self.ticket()
+        self.reservation()
         for level in (SIGN, LOG):
             self.refused(NonceReplayed, level)
         self.successResultOf(self.admit(client="spiffe://prod.example/other"))
@@ -437,8 +442,8 @@ class AdmissionTests(NotarizerTestCase):
 
     def test_nonce_in_the_store(self) -> None:
         """A nonce with a record is refused, and no reservation is left."""
-        ticket = self.ticket(LOG)
-        self.successResultOf(self.notarizer.commit(ticket, exchange_of(ticket)))
+        reservation = self.reservation(LOG)
+        self.successResultOf(self.notarizer.commit(reservation, exchange_of(reservation)))
         self.refused(NonceReplayed)
         self.assertEqual(self.notarizer.in_flight, 0)
 
@@ -462,11 +467,11 @@ class AdmissionTests(NotarizerTestCase):
 
     def test_abandon(self) -> None:
         """What is given back can be had again; giving it back twice does nothing."""
-        ticket = self.ticket()
-        self.notarizer.abandon(ticket)
-        self.notarizer.abandon(ticket)
+        reservation = self.reservation()
+        self.notarizer.abandon(reservation)
+        self.notarizer.abandon(reservation)
         self.assertEqual(self.notarizer.in_flight, 0)
-        self.ticket()
+        self.reservation()
 
 
 class SharedNotaryTests(NotarizerTestCase):
@@ -481,9 +486,9 @@ class SharedNotaryTests(NotarizerTestCase):
     def test_abandoned(self) -> None:
         """The nonce of an exchange without a record is given back once; there is nothing to give without a nonce."""
         for nonce in (NONCES[0], None):
-            ticket = self.ticket(nonce=nonce)
-            self.notarizer.abandon(ticket)
-            self.notarizer.abandon(ticket)
+            reservation = self.reservation(nonce=nonce)
+            self.notarizer.abandon(reservation)
+            self.notarizer.abandon(reservation)
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[0])])
 
     def test_store_that_cannot_tell(self) -> None:
@@ -494,21 +499,21 @@ class SharedNotaryTests(NotarizerTestCase):
 
     def test_committed(self) -> None:
         """A record that is stored keeps its nonce; one that is not gives it back, at every failure of the store."""
-        ticket = self.ticket(LOG)
-        self.successResultOf(self.notarizer.commit(ticket, exchange_of(ticket)))
+        reservation = self.reservation(LOG)
+        self.successResultOf(self.notarizer.commit(reservation, exchange_of(reservation)))
         self.assertEqual(self.store.given_back, [])
-        ticket = self.ticket(LOG, NONCES[1])
+        reservation = self.reservation(LOG, NONCES[1])
         self.store.failure = FULL
-        self.failureResultOf(self.notarizer.commit(ticket, exchange_of(ticket)), NotaryUnavailable)
+        self.failureResultOf(self.notarizer.commit(reservation, exchange_of(reservation)), NotaryUnavailable)
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[1])])
 
     def test_giving_back_fails(self) -> None:
         """A store that cannot take it back now is nobody's trouble; an exception is logged."""
-        tickets = [self.ticket(nonce=nonce) for nonce in NONCES[:2]]
+        reservations = [self.reservation(nonce=nonce) for nonce in NONCES[:2]]
         self.successResultOf(self.store.close())
-        self.notarizer.abandon(tickets[0])
+        self.notarizer.abandon(reservations[0])
         self.store.give_back = raise_runtime_error  # type: ignore[method-assign]
-        self.notarizer.abandon(tickets[1])
+        self.notarizer.abandon(reservations[1])
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
 
@@ -522,9 +527,9 @@ class CommitTests(NotarizerTestCase):
 
     def test_signed(self) -> None:
         """A signed receipt is in flight until its record is durable, and then found by its nonce."""
-        ticket = self.ticket()
+        reservation = self.reservation()
         self.store.hold = True
-        done = self.notarizer.commit(ticket, exchange_of(ticket))
+        done = self.notarizer.commit(reservation, exchange_of(reservation))
         self.assertNoResult(done)
         self.signing.sign()
         self.assertNoResult(done)
@@ -535,22 +540,22 @@ class CommitTests(NotarizerTestCase):
         stored = self.successResultOf(self.store.get_by_request(CLIENT, NONCES[0]))
         assert stored is not None and stored.envelope is not None
         self.assertEqual(Envelope.parse(stored.envelope).payload, stored.payload)
-        self.assertEqual((stored.level, stored.client, stored.jti), ("signRequest", CLIENT, ticket.jti))
+        self.assertEqual((stored.level, stored.client, stored.jti), ("signRequest", CLIENT, reservation.jti))
         self.assertEqual((stored.server, stored.outcome), (str(OWN.spiffe_id), "complete"))
         self.assertEqual(stored.statement_id, GENERATION.statement.id)
 
     def test_logged(self) -> None:
         """A record without a signature waits for no thread."""
-        ticket = self.ticket(LOG)
-        self.successResultOf(self.notarizer.commit(ticket, exchange_of(ticket)))
+        reservation = self.reservation(LOG)
+        self.successResultOf(self.notarizer.commit(reservation, exchange_of(reservation)))
         stored = self.successResultOf(self.store.get_by_request(CLIENT, NONCES[0]))
         assert stored is not None
         self.assertEqual((stored.level, stored.envelope, self.signing.waiting), ("logRequest", None, 0))
 
     def failing(self, level: Level, kind: type[Exception], *, headers: int = 0) -> None:
         """Assert that a commit fails with this error, and leaves nothing."""
-        ticket = self.ticket(level)
-        done = self.notarizer.commit(ticket, exchange_of(ticket, headers=headers))
+        reservation = self.reservation(level)
+        done = self.notarizer.commit(reservation, exchange_of(reservation, headers=headers))
         self.signing.sign()
         self.failureResultOf(done, kind)
         self.assertEqual(self.notarizer.in_flight, 0)
@@ -570,9 +575,9 @@ class CommitTests(NotarizerTestCase):
     def test_store_that_raises(self) -> None:
         """A store that raises leaves no reservation."""
         for level in (SIGN, LOG):
-            ticket = self.ticket(level)
+            reservation = self.reservation(level)
             self.store.raises = RuntimeError("no")
-            done = self.notarizer.commit(ticket, exchange_of(ticket))
+            done = self.notarizer.commit(reservation, exchange_of(reservation))
             self.signing.sign()
             self.failureResultOf(done, NotaryUnavailable)
             self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
@@ -586,9 +591,9 @@ class CommitTests(NotarizerTestCase):
     def test_unexpected_failure_of_the_record(self) -> None:
         """A record that cannot be made is logged with its traceback and leaves no reservation, signed or not."""
         for level in (SIGN, LOG):
-            ticket = self.ticket(level)
+            reservation = self.reservation(level)
             broken = cast(RecordedExchange, object())
-            done = self.notarizer.commit(ticket, broken)
+            done = self.notarizer.commit(reservation, broken)
             self.signing.sign()
             self.failureResultOf(done, NotaryUnavailable)
             self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
@@ -601,8 +606,8 @@ class CommitTests(NotarizerTestCase):
         signing.stop()
         self.signing = cast(ManualSigning, signing)
         self.notarizer = self.make()
-        ticket = self.ticket()
-        self.failureResultOf(self.notarizer.commit(ticket, exchange_of(ticket)), NotaryUnavailable)
+        reservation = self.reservation()
+        self.failureResultOf(self.notarizer.commit(reservation, exchange_of(reservation)), NotaryUnavailable)
         self.assertEqual(self.notarizer.in_flight, 0)
 
 
@@ -625,12 +630,12 @@ class ReservationTests(NotarizerTestCase):
         self.notarizer = self.make(rate=2, burst=6)
         self.store.answers = []
         asked: list[Deferred[None]] = []
-        open_tickets: list[Ticket] = []
+        open_reservations: list[Reservation] = []
         commits: list[Deferred[None]] = []
         outcomes: list[str] = []
 
-        def commit(ticket: Ticket) -> None:
-            done = self.notarizer.commit(ticket, exchange_of(ticket))
+        def commit(reservation: Reservation) -> None:
+            done = self.notarizer.commit(reservation, exchange_of(reservation))
             done.addCallbacks(
                 lambda _none: outcomes.append("written"),
                 lambda failure: (failure.trap(ProxyError), outcomes.append("failed")),
@@ -641,13 +646,13 @@ class ReservationTests(NotarizerTestCase):
             if step == "admit":
                 nonce = NONCES[number % 4] if number % 4 < 3 else None
                 admission = self.admit((SIGN, LOG)[number // 4], nonce)
-                asked.append(admission.addCallbacks(open_tickets.append, lambda failure: failure.trap(ProxyError)))
+                asked.append(admission.addCallbacks(open_reservations.append, lambda failure: failure.trap(ProxyError)))
             elif step == "known":
                 self.store.answer()
-            elif step == "commit" and open_tickets:
-                commit(open_tickets.pop(number % len(open_tickets)))
-            elif step == "abandon" and open_tickets:
-                self.notarizer.abandon(open_tickets.pop(number % len(open_tickets)))
+            elif step == "commit" and open_reservations:
+                commit(open_reservations.pop(number % len(open_reservations)))
+            elif step == "abandon" and open_reservations:
+                self.notarizer.abandon(open_reservations.pop(number % len(open_reservations)))
             elif step == "sign":
                 self.signing.sign()
             elif step == "release":
@@ -661,11 +666,11 @@ class ReservationTests(NotarizerTestCase):
             elif step == "time":
                 self.clock.advance(number)
             waiting = len(self.store.answers) + len(commits) - len(outcomes)
-            self.assertEqual(self.notarizer.in_flight, len(open_tickets) + waiting)
+            self.assertEqual(self.notarizer.in_flight, len(open_reservations) + waiting)
         while self.store.answers:
             self.store.answer()
-        for ticket in open_tickets:
-            commit(ticket)
+        for reservation in open_reservations:
+            commit(reservation)
         while self.signing.waiting:
             self.signing.sign()
         self.store.release()

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.proxy.generations import CredentialsUnmade
+from svc.proxy.credential_rotation import CredentialsUnmade
 from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
 from svc.telemetry.events import Category, Event, Severity
@@ -31,8 +31,8 @@ from svc.transport.errors import (
 from svc.workload.errors import IdentityWithdrawn, PqIssuerError
 from tests.proxy.parts import LogTestCase, Told, settings_of
 from tests.proxy.rig import BASE, CALLER, OWN, evidence_of
+from tests.proxy.test_credential_rotation import leaf_of
 from tests.proxy.test_decisions import head_of
-from tests.proxy.test_generations import leaf_of
 from tests.proxy.test_notarizer import GENERATION
 
 SUMMARY = ExchangeSummary(
@@ -530,7 +530,7 @@ class CredentialReportsTests(LogTestCase):
 
     def test_issued(self) -> None:
         """New credentials make the condition hold, and say whose they are and until when."""
-        self.reports.generation_issued(GENERATION)
+        self.reports.credentials_issued(GENERATION)
         self.assertTrue(self.health.ready)
         told = self.only(Event.GENERATION_ISSUED)
         self.assertEqual(told.fields, {"spiffe_id": str(GENERATION.spiffe_id)})
@@ -545,7 +545,7 @@ class CredentialReportsTests(LogTestCase):
 
     def test_failed(self) -> None:
         """A failure before the first credentials is the page's reason; one after them changes nothing there."""
-        self.reports.generation_failed(CredentialsUnmade(what="ValueError"))
+        self.reports.credentials_failed(CredentialsUnmade(what="ValueError"))
         found = self.health.condition("credentials")
         self.assertEqual((found.holds, found.reason), (False, "internal_error"))
         self.assertEqual(found.message, "new credentials could not be made: ValueError")
@@ -554,18 +554,18 @@ class CredentialReportsTests(LogTestCase):
             told.fields,
             {"detail_reason": "internal_error", "detail": "new credentials could not be made: ValueError"},
         )
-        self.reports.generation_issued(GENERATION)
-        self.reports.generation_failed(CredentialsUnmade(what="KeyError"))
+        self.reports.credentials_issued(GENERATION)
+        self.reports.credentials_failed(CredentialsUnmade(what="KeyError"))
         self.assertTrue(self.health.ready)
 
     def test_failures_are_thinned(self) -> None:
         """What fails again and again is told at the first, second, fourth, eighth time; a success begins anew."""
         for _attempt in range(10):
-            self.reports.generation_failed(CredentialsUnmade(what="ValueError"))
+            self.reports.credentials_failed(CredentialsUnmade(what="ValueError"))
         attempts = [each.attributes["attempts"] for each in self.of(Event.GENERATION_FAILED)]
         self.assertEqual(attempts, [1, 2, 4, 8])
-        self.reports.generation_issued(GENERATION)
-        self.reports.generation_failed(CredentialsUnmade(what="ValueError"))
+        self.reports.credentials_issued(GENERATION)
+        self.reports.credentials_failed(CredentialsUnmade(what="ValueError"))
         self.assertEqual(len(self.of(Event.GENERATION_FAILED)), 5)
 
     def test_leaf(self) -> None:
@@ -606,7 +606,7 @@ class CredentialReportsTests(LogTestCase):
 
     def test_withdrawn(self) -> None:
         """A withdrawn identity ends the condition of the credentials, and the log says whose it was."""
-        self.reports.generation_issued(GENERATION)
+        self.reports.credentials_issued(GENERATION)
         self.reports.identity_ended(IdentityWithdrawn(socket="unix:///s", spiffe_id="spiffe://a/b", what="no"))
         self.assertEqual(
             (self.health.condition("credentials").reason, self.health.ready), ("identity_withdrawn", False)
@@ -614,7 +614,7 @@ class CredentialReportsTests(LogTestCase):
         told = self.only(Event.IDENTITY_ENDED)
         self.assertEqual(told.fields["detail_reason"], "identity_withdrawn")
         self.assertIn("spiffe://a/b", told.fields["detail"])
-        self.reports.generation_issued(GENERATION)
+        self.reports.credentials_issued(GENERATION)
         self.assertTrue(self.health.ready)
 
 

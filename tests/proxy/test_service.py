@@ -25,7 +25,7 @@ from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
-from svc.proxy.generations import Generations
+from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
@@ -44,7 +44,7 @@ from svc.workload.errors import PqIssuerError, WorkloadApiLost
 from svc.workload.source import WorkloadSource
 from tests.proxy.parts import LogTestCase, Made, Ports, settings_of
 from tests.proxy.rig import AUTHORITY, BASE, OWN
-from tests.proxy.test_generations import PQ
+from tests.proxy.test_credential_rotation import PQ
 from tests.proxy.test_notarizer import GENERATION
 
 ONE = settings_of(("web", 8443))
@@ -195,7 +195,7 @@ class ServiceTestCase(LogTestCase):
             queue_limit=8,
             random=os.urandom,
         )
-        self.generations = Generations(
+        self.rotation = CredentialRotation(
             self.source,
             profile=Profile.HYBRID,
             facts=lambda: WorkloadFacts.explicit(host_name="api-1"),
@@ -211,7 +211,7 @@ class ServiceTestCase(LogTestCase):
             source=cast(WorkloadSource, self.source),
             store=self.store,
             retention=self.retention,
-            generations=self.generations,
+            rotation=self.rotation,
             signing=signing,
             notarizer=self.notarizer,
             listeners=ListenerGroup(self.made),
@@ -487,7 +487,7 @@ class StopTests(ServiceTestCase):
             ],
         )
         self.only(Event.PROCESS_STOPPED)
-        self.assertFalse(self.generations.running)
+        self.assertFalse(self.rotation.running)
 
     def test_late_records_reach_the_database(self) -> None:
         """Between the end of the signing thread and of the database the reactor turns once."""
@@ -625,12 +625,12 @@ class DrainTests(ServiceTestCase):
 
     def test_record_that_is_written_in_time(self) -> None:
         """The drain is over as soon as the last record is durable."""
-        ticket = self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION, 1000))
+        reservation = self.successResultOf(self.notarizer.admit(Level.LOG_REQUEST, "a", None, GENERATION, 1000))
         self.lose(self.client)
         draining = self.proxy.drain()
         self.clock.advance(1)
         self.assertNoResult(draining)
-        self.notarizer.abandon(ticket)
+        self.notarizer.abandon(reservation)
         self.clock.advance(0.05)
         self.successResultOf(draining)
         self.assertEqual(self.only(Event.DRAIN_FINISHED).attributes["records_lost"], 0)

@@ -24,7 +24,7 @@ from svc.workload.errors import CredentialsMissing, IdentityWithdrawn
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS as GRACE
 from tests.proxy.parts import Ports, ServerEndpoint, settings_of
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Handle, Rig, Wire, evidence_of
-from tests.proxy.test_generations import DOWN, FIRST, SECOND, GenerationsTestCase, leaf_of
+from tests.proxy.test_credential_rotation import DOWN, FIRST, SECOND, RotationTestCase, leaf_of
 
 RENAMED = AUTHORITY.svid("/ns/pay/sa/other", ttl=timedelta(hours=1))
 BANK = TestAuthority("bank.example", now=BASE)
@@ -33,33 +33,33 @@ BOTH = BundleSet.of(AUTHORITY.bundle(), BANK.bundle())
 GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
 
 
-class WithdrawnTests(GenerationsTestCase):
+class WithdrawnTests(RotationTestCase):
     """The source says that the identity has ended."""
 
     def ended(self) -> None:
         """Nothing is there to be presented or signed with."""
-        self.assertIsNone(self.generations.current)
-        self.assertIsNone(self.generations.identity)
-        self.assertRaises(IdentityWithdrawn, lambda: self.generations.svid)
-        self.assertIsInstance(self.generations.last_error, IdentityWithdrawn)
+        self.assertIsNone(self.rotation.current)
+        self.assertIsNone(self.rotation.identity)
+        self.assertRaises(IdentityWithdrawn, lambda: self.rotation.svid)
+        self.assertIsInstance(self.rotation.last_error, IdentityWithdrawn)
 
     def test_ends_and_comes_back(self) -> None:
         """It ends at once, is told once, and comes back with the next SVID by itself."""
         first = self.begin()
-        self.assertEqual(self.generations.identity, FIRST.spiffe_id)
+        self.assertEqual(self.rotation.identity, FIRST.spiffe_id)
         self.source.withdraw()
         self.ended()
         self.assertEqual((self.told, self.watcher.ended), (1, ["identity_withdrawn"]))
-        self.assertIsNone(self.generations.of_evidence(evidence_of(CALLER, FIRST)))
+        self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
         # The statement is fetched from the store as those of other processes are.
-        self.assertIsNone(self.generations.statement(first.statement.id))
+        self.assertIsNone(self.rotation.statement(first.statement.id))
         self.assertEqual(self.stored(first.statement.id), first.statement.envelope.serialize())
         self.clock.advance(60)
         self.ended()
         self.assertEqual(self.issuer.asked, [FIRST])
         self.source.rotate(SECOND)
-        self.assertEqual((self.current().svid, self.generations.identity), (SECOND, SECOND.spiffe_id))
-        self.assertEqual((self.told, self.generations.last_error), (2, None))
+        self.assertEqual((self.current().svid, self.rotation.identity), (SECOND, SECOND.spiffe_id))
+        self.assertEqual((self.told, self.rotation.last_error), (2, None))
 
     def test_asked_often(self) -> None:
         """Connections that find no identity leave nothing behind, however many: neither frames nor what they hold."""
@@ -71,7 +71,7 @@ class WithdrawnTests(GenerationsTestCase):
             mine = Clock()
             held.append(weakref.ref(mine))
             with contextlib.suppress(IdentityWithdrawn):
-                self.assertIsNone(self.generations.svid)
+                self.assertIsNone(self.rotation.svid)
 
         for _ in range(5):
             connect()
@@ -108,7 +108,7 @@ class WithdrawnTests(GenerationsTestCase):
 
     def test_statement_not_stored_yet(self) -> None:
         """A statement that the store did not take is offered again, though its identity has ended."""
-        self.generations.startService()
+        self.rotation.startService()
         self.store.raises = StoreUnavailable(path="notary.db", what="no")
         self.source.rotate(FIRST, AUTHORITY.bundles())
         statement = self.current().statement
@@ -122,29 +122,29 @@ class WithdrawnTests(GenerationsTestCase):
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(RENAMED)
-        self.generations.stopService()
+        self.rotation.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
-class RenamedTests(GenerationsTestCase):
+class RenamedTests(RotationTestCase):
     """The Workload API gives another identity than before."""
 
     def test_new_name(self) -> None:
         """The new identity serves when it is whole, and nothing of the former one is left."""
         first = self.begin()
         self.source.rotate(RENAMED)
-        self.assertEqual((self.generations.identity, self.told), (RENAMED.spiffe_id, 1))
-        self.assertIsNone(self.generations.of_evidence(evidence_of(CALLER, FIRST)))
-        self.assertIsNone(self.generations.statement(first.statement.id))
+        self.assertEqual((self.rotation.identity, self.told), (RENAMED.spiffe_id, 1))
+        self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
+        self.assertIsNone(self.rotation.statement(first.statement.id))
         self.assertEqual(self.watcher.ended, [])
         self.clock.advance(GRACE + 1)
-        self.assertEqual(self.generations.identity, RENAMED.spiffe_id)
+        self.assertEqual(self.rotation.identity, RENAMED.spiffe_id)
 
     def test_rotation_keeps_the_old(self) -> None:
-        """Under one name the old generation goes on for the connections that it accepted."""
+        """Under one name the old credentials goes on for the connections that it accepted."""
         first = self.begin()
         self.source.rotate(SECOND)
-        self.assertIs(self.generations.of_evidence(evidence_of(CALLER, FIRST)), first)
+        self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), first)
 
     def test_new_name_without_a_leaf(self) -> None:
         """The former identity serves for the grace at most while the new one cannot be made whole."""
@@ -152,15 +152,15 @@ class RenamedTests(GenerationsTestCase):
         self.issuer.error = DOWN
         self.source.rotate(RENAMED)
         self.clock.advance(GRACE - 0.01)
-        self.assertEqual(self.generations.identity, FIRST.spiffe_id)
+        self.assertEqual(self.rotation.identity, FIRST.spiffe_id)
         self.clock.advance(0.01)
-        self.assertIsNone(self.generations.identity)
+        self.assertIsNone(self.rotation.identity)
         self.assertEqual(self.watcher.ended, ["identity_withdrawn"])
-        self.assertRaises(CredentialsMissing, lambda: self.generations.svid)
+        self.assertRaises(CredentialsMissing, lambda: self.rotation.svid)
         self.issuer.error = None
         # The pause after the failures before; the last one is thirty seconds.
         self.clock.pump([1] * 31)
-        self.assertEqual(self.generations.identity, RENAMED.spiffe_id)
+        self.assertEqual(self.rotation.identity, RENAMED.spiffe_id)
 
     def test_old_name_again(self) -> None:
         """Where the old name comes back within the grace, nothing ends."""
@@ -171,7 +171,7 @@ class RenamedTests(GenerationsTestCase):
         self.issuer.error = None
         self.source.rotate(SECOND)
         self.clock.advance(GRACE * 2)
-        self.assertEqual((self.generations.identity, self.watcher.ended), (FIRST.spiffe_id, []))
+        self.assertEqual((self.rotation.identity, self.watcher.ended), (FIRST.spiffe_id, []))
 
     def test_leaf_of_the_former_name(self) -> None:
         """A leaf that was awaited for the former name is not used; the new one is made."""
@@ -205,7 +205,7 @@ class InboundTests(SynchronousTestCase):
         """An idle connection is closed, and counted with its cause."""
         self.reauthorize(self.client)
         self.assertFalse(self.wire.disconnecting)
-        self.rig.generations.withdrawn = True
+        self.rig.rotation.withdrawn = True
         self.reauthorize(self.client)
         self.assertTrue(self.wire.disconnecting)
         self.assertEqual(self.closed("identity_withdrawn"), 1)
@@ -214,7 +214,7 @@ class InboundTests(SynchronousTestCase):
     def test_running(self) -> None:
         """A running exchange is cut: the client sees that something is missing."""
         self.client.dataReceived(GET)
-        self.rig.generations.withdrawn = True
+        self.rig.rotation.withdrawn = True
         self.reauthorize(self.client)
         self.assertTrue(self.wire.aborted)
         self.assertEqual(self.closed("identity_withdrawn"), 1)
@@ -224,7 +224,7 @@ class InboundTests(SynchronousTestCase):
         self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: signRequest\r\n\r\n")
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
         location = self.wire.take().split(b"Svc-Receipt-Location: ")[1].split(b"\r\n")[0].decode()
-        self.rig.generations.withdrawn = True
+        self.rig.rotation.withdrawn = True
         self.reauthorize(self.client)
         self.assertTrue(self.wire.aborted)
         key = location.rpartition("/")[2]
@@ -234,13 +234,13 @@ class InboundTests(SynchronousTestCase):
 
     def test_other_name(self) -> None:
         """So is one that was made under another identity than the present one."""
-        self.rig.generations.svid = RENAMED
+        self.rig.rotation.svid = RENAMED
         self.reauthorize(self.client)
         self.assertTrue(self.wire.disconnecting)
 
     def test_handshake_that_ends_too_late(self) -> None:
         """Who was in the handshake when the identity ended is dropped before the first request."""
-        self.rig.generations.withdrawn = True
+        self.rig.rotation.withdrawn = True
         client, wire = self.rig.client()
         self.assertTrue(wire.aborted)
         client.dataReceived(GET)
@@ -297,7 +297,7 @@ class OutboundTests(SynchronousTestCase):
     def test_identity_ends(self) -> None:
         """A running exchange under a withdrawn identity is cut; later requests get 503 and reach nobody."""
         client, wire, upstream = self.begin()
-        self.rig.generations.withdrawn = True
+        self.rig.rotation.withdrawn = True
         self.judge()
         self.assertTrue(upstream.aborted)
         self.lose()
@@ -307,7 +307,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertIn(b"503", answer)
         self.assertIn(b'"code":"identity_withdrawn"', answer)
         self.assertEqual(len(self.rig.endpoint.connections), 1)
-        self.rig.generations.withdrawn = False
+        self.rig.rotation.withdrawn = False
         client.dataReceived(GET)
         self.assertEqual(len(self.rig.endpoint.connections), 2)
 
@@ -322,7 +322,7 @@ class OutboundTests(SynchronousTestCase):
         self.rig.endpoint.manual = True
         client, wire = self.rig.client()
         client.dataReceived(GET)
-        self.rig.generations.withdrawn = True
+        self.rig.rotation.withdrawn = True
         self.judge()
         self.rig.endpoint.handle = Handle(self.evidence())
         self.rig.endpoint.complete()

@@ -20,13 +20,13 @@ from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.policy import AccessRequest, Denied, Permit, Policy
 from svc.proxy.errors import IdentityGone, LevelInvalid
-from svc.proxy.http.wishes import asked_level
+from svc.proxy.http.notary_headers import asked_level
 from svc.strictjson import b64u_encode
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
-    from svc.proxy.notarizer import Ticket
+    from svc.proxy.notarizer import Reservation
     from svc.telemetry.metrics import ListenerMetrics
 
 
@@ -36,17 +36,17 @@ class VerifiedCaller:
 
     Args:
         evidence: what the handshake proved.
-        generation: the credentials that this side presented; None where they cannot serve the notary.
+        credentials: the credentials that this side presented; None where they cannot serve the notary.
         policy: who is admitted.
         metrics: counts decisions.
     """
 
     def __init__(
-        self, evidence: PeerEvidence, generation: CredentialSet | None, policy: Policy, metrics: ListenerMetrics
+        self, evidence: PeerEvidence, credentials: CredentialSet | None, policy: Policy, metrics: ListenerMetrics
     ) -> None:
         svid = evidence.svid
         self.evidence = evidence
-        self.generation = generation
+        self.credentials = credentials
         self.identity: SpiffeID = svid.spiffe_id
         self.text = str(svid.spiffe_id)
         self.peer: Peer | None = Peer(svid.spiffe_id, b64u_encode(svid.certificate_sha256))
@@ -79,7 +79,7 @@ class VerifiedCaller:
             self._counted = True
             (self._metrics.auth_failed if refused else self._metrics.succeeded).inc()
 
-    def calls(self, own: SpiffeID | None) -> bool:
+    def same_identity(self, own: SpiffeID | None) -> bool:
         """
         Say whether it is still us whom the client connected to.
 
@@ -91,7 +91,7 @@ class VerifiedCaller:
         """
         return self.evidence.own_svid.spiffe_id == own
 
-    def judge_again(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+    def reauthorize(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
         """
         Judge both sides by what is in force now.
 
@@ -106,7 +106,7 @@ class VerifiedCaller:
             SvidInvalid: the client's SVID would now be refused.
             Denied: another policy than before refuses a client that was not refused.
         """
-        if not self.calls(own):
+        if not self.same_identity(own):
             raise IdentityGone()
         self.evidence.reauthorize(bundles, wall)
         if policy is not None and policy is not self._policy:
@@ -160,13 +160,13 @@ class VerifiedCaller:
         """Say what the proxy adds to a request for the application: lines with CRLF, the same for every request."""
         return self.forwarded_lines
 
-    def response_lines(self, level: Level, ticket: Ticket | None, *, own: bool) -> bytes:
+    def response_lines(self, level: Level, reservation: Reservation | None, *, own: bool) -> bytes:
         """
         Write the notary's field lines of a response.
 
         Args:
             level: the level in force.
-            ticket: the admission of a recorded exchange.
+            reservation: the admission of a recorded exchange.
             own: whether the answer is the proxy's own; those always name the workload, which is the level ``workload``.
 
         Returns:
@@ -180,17 +180,17 @@ class VerifiedCaller:
         if lines is None:
             lines = self._lines(level)
             self._level_lines[level] = lines
-        if ticket is not None and ticket.level is Level.SIGN_REQUEST:
-            location = receipt_location(ticket.key).encode("ascii")
+        if reservation is not None and reservation.level is Level.SIGN_REQUEST:
+            location = receipt_location(reservation.key).encode("ascii")
             lines += b"%b: %b\r\n" % (HEADER_RECEIPT_LOCATION.encode("ascii"), location)
         return lines
 
     def _lines(self, level: Level) -> bytes:
-        if self.generation is None:
+        if self.credentials is None:
             return b""
         return b"%b: %b\r\n%b: %b\r\n" % (
             HEADER_WORKLOAD_ID.encode("ascii"),
-            self.generation.statement.id.encode("ascii"),
+            self.credentials.statement.id.encode("ascii"),
             HEADER_LEVEL.encode("ascii"),
             level.value.encode("ascii"),
         )
@@ -205,7 +205,7 @@ class PlainCaller:
     """
 
     evidence: PeerEvidence | None = None
-    generation: CredentialSet | None = None
+    credentials: CredentialSet | None = None
     identity: SpiffeID | None = None
     peer: Peer | None = None
     tls: TlsFacts | None = None
@@ -241,11 +241,11 @@ class PlainCaller:
             self.permitted = True
         return permit
 
-    def calls(self, own: SpiffeID | None) -> bool:
+    def same_identity(self, own: SpiffeID | None) -> bool:
         """A plain client was shown no identity."""
         return True
 
-    def judge_again(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+    def reauthorize(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
         """There is nothing to judge in a plain client; each of its requests asks who we are."""
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
@@ -270,7 +270,7 @@ class PlainCaller:
             lines += b"%b: %b\r\n" % (HEADER_NONCE.encode("ascii"), new_nonce(random(16)).encode("ascii"))
         return lines
 
-    def response_lines(self, level: Level, ticket: Ticket | None, *, own: bool) -> bytes:
+    def response_lines(self, level: Level, reservation: Reservation | None, *, own: bool) -> bytes:
         """The notary of an outbound connection is the peer's; here nothing is said."""
         return b""
 

@@ -91,16 +91,16 @@ class ClientConnection(ClientWire):
             set_no_delay(True)
         self.caller = self._meet()
         self._share = context.evictions.join(self, self.caller.identity)
-        if not self.caller.calls(context.generations.identity):
+        if not self.caller.same_identity(context.rotation.identity):
             # The identity ended while this connection was in its handshake.
             self.abort("identity_withdrawn")
 
     def _meet(self) -> Caller:
         context = self.context
         if context.policy is None:
-            return PlainCaller(lambda: context.generations.identity)
+            return PlainCaller(lambda: context.rotation.identity)
         evidence = peer_evidence(self.transport)
-        return VerifiedCaller(evidence, context.generations.of_evidence(evidence), context.policy, context.metrics)
+        return VerifiedCaller(evidence, context.rotation.of_evidence(evidence), context.policy, context.metrics)
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the client."""
@@ -368,10 +368,10 @@ class ClientConnection(ClientWire):
 
     def _judge_credentials(self, wall: datetime) -> bool:
         self.must_close = self.context.draining
-        generation, evidence = self.caller.generation, self.caller.evidence
-        if generation is not None and wall >= generation.renew_connections_at:
+        credentials, evidence = self.caller.credentials, self.caller.evidence
+        if credentials is not None and wall >= credentials.renew_connections_at:
             self.must_close = True
-            if wall >= generation.close_at:
+            if wall >= credentials.close_at:
                 self.end_now(ExchangeOutcome.CREDENTIALS_EXPIRED, "credentials_expired")
                 return True
         if evidence is None or wall <= evidence.ends:
@@ -413,7 +413,7 @@ class ClientConnection(ClientWire):
         if self._closing_until is not None:
             return
         try:
-            self.caller.judge_again(bundles, wall, self.context.generations.identity, self.context.policy)
+            self.caller.reauthorize(bundles, wall, self.context.rotation.identity, self.context.policy)
         except IdentityGone:
             self.end_now(ExchangeOutcome.SERVER_ABORTED, "identity_withdrawn")
         except Denied as denied:

@@ -22,25 +22,25 @@ from svc.proxy.eviction import EvictionOrder
 from svc.proxy.http.summary import ExchangeSummary
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
-from svc.proxy.steps import StepObserver, unobserved
+from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.telemetry.metrics import ListenerMetrics, NotaryMetrics
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import MessageLimits, RequestHead
 
 
-class Generations(Protocol):
+class CredentialRotation(Protocol):
     """Where connections find the credentials they were accepted with."""
 
     @property
     def svid(self) -> X509Svid:
-        """The SVID of the current generation."""
+        """The SVID of the current credentials."""
 
     @property
     def identity(self) -> SpiffeID | None:
         """Who this proxy is; None where it has no credentials."""
 
     def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
-        """The generation whose SVID this side presented, None where it has none for the notary."""
+        """The credentials whose SVID this side presented, None where it has none for the notary."""
 
 
 class Reporter(Protocol):
@@ -77,7 +77,7 @@ class ListenerContext:
         name: the listener's name.
         inbound: whether clients come by mTLS; outbound listeners take plain clients.
         policy: who is admitted; None outbound.
-        generations: the credentials of connections.
+        rotation: the credentials of connections.
         notarizer: makes records durable.
         pool: the connections to the upstream.
         metrics: the listener's resolved counters.
@@ -95,7 +95,7 @@ class ListenerContext:
     name: str
     inbound: bool
     policy: Policy | None
-    generations: Generations
+    rotation: CredentialRotation
     notarizer: Notarizer
     pool: UpstreamPool
     metrics: ListenerMetrics
@@ -107,7 +107,7 @@ class ListenerContext:
     timeouts: TimeoutSettings
     seconds: Callable[[], float]
     wall: Callable[[], datetime]
-    step: StepObserver = unobserved
+    released: ReleaseObserver = unobserved
     #: The monotonic time of the last sweep: exact enough for idle times, and no system call for each read.
     tick: float = 0.0
     #: Set when the listener is to end: responses then ask clients to connect elsewhere.

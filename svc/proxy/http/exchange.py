@@ -39,18 +39,18 @@ from svc.proxy.http.answers import own_head, problem_body, problem_fields
 from svc.proxy.http.deadlines import overdue
 from svc.proxy.http.forwarding import ForwardedRequest
 from svc.proxy.http.heads import head_octets, interim_head
+from svc.proxy.http.notary_headers import asked_level, given_nonce
 from svc.proxy.http.record import put_record
 from svc.proxy.http.recorder import Recorder
 from svc.proxy.http.response import ResponseWriter
 from svc.proxy.http.summary import ExchangeSummary
-from svc.proxy.http.wishes import asked_level, given_nonce
-from svc.proxy.steps import Step
+from svc.proxy.release_points import ReleasePoint
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, ResponseHead
 
 if TYPE_CHECKING:
     from svc.notary.credentials import CredentialSet
-    from svc.proxy.notarizer import Ticket
+    from svc.proxy.notarizer import Reservation
 
 #: Looking up a member of an enum costs three times what comparing it does, and each request does so several times.
 _NONE: Final = Level.NONE
@@ -70,7 +70,7 @@ class Exchange(ForwardedRequest):
     overdue = False
     upgraded = False
     _level = _NONE
-    _ticket: Ticket | None = None
+    _reservation: Reservation | None = None
     _response: ResponseHead | None = None
     _writer: ResponseWriter | None = None
     _lookup = False
@@ -110,8 +110,8 @@ class Exchange(ForwardedRequest):
         if level is _NONE:
             self._forward()
             return
-        generation = caller.generation
-        if generation is None or not generation.valid_at(context.wall()):
+        credentials = caller.credentials
+        if credentials is None or not credentials.valid_at(context.wall()):
             self._level = _NONE
             if level.recorded:
                 context.notary_metrics.records_failed.inc()
@@ -120,10 +120,10 @@ class Exchange(ForwardedRequest):
         if level is _WORKLOAD:
             self._begin_at_level()
             return
-        if generation.signature_octets > SIGNATURES_ROOM and not self._fits_record(generation):
+        if credentials.signature_octets > SIGNATURES_ROOM and not self._fits_record(credentials):
             return
-        self._recorder = Recorder(level, nonce, caller.peer, generation.server, caller.tls, head, context.wall())
-        admission = context.notarizer.admit(level, caller.text, nonce, generation, context.record_octets)
+        self._recorder = Recorder(level, nonce, caller.peer, credentials.server, caller.tls, head, context.wall())
+        admission = context.notarizer.admit(level, caller.text, nonce, credentials, context.record_octets)
         if not admission.called:
             client.pause_for_exchange()
         admission.addCallbacks(self._admitted, self._not_admitted)
@@ -152,9 +152,9 @@ class Exchange(ForwardedRequest):
 
     # -- Admission ---------------------------------------------------------------------------------------------------
 
-    def _fits_record(self, generation: CredentialSet) -> bool:
+    def _fits_record(self, credentials: CredentialSet) -> bool:
         """Refuse a request that could not be recorded under credentials with unusually long chains."""
-        context, head, signatures = self._context, self.head, generation.signature_octets
+        context, head, signatures = self._context, self.head, credentials.signature_octets
         size = head_octets(head)
         if context.record_bound.admits(context.limits.head if head.chunked else size, signatures):
             return True
@@ -164,10 +164,10 @@ class Exchange(ForwardedRequest):
         self.answer_error(error)
         return False
 
-    def _admitted(self, ticket: Ticket) -> None:
-        self._ticket = ticket
+    def _admitted(self, reservation: Reservation) -> None:
+        self._reservation = reservation
         if self.finished:
-            self._context.notarizer.abandon(ticket)
+            self._context.notarizer.abandon(reservation)
             return
         self._begin_at_level()
         self._client.resume_for_exchange()
@@ -247,7 +247,7 @@ class Exchange(ForwardedRequest):
             self.head,
             head,
             close=self.close or client.must_close or not self.request_ended,
-            added=client.caller.response_lines(self._level, self._ticket, own=own),
+            added=client.caller.response_lines(self._level, self._reservation, own=own),
             recorder=self._recorder,
         )
         self.close = self._writer.close
@@ -263,7 +263,7 @@ class Exchange(ForwardedRequest):
             self._finish()
         else:
             if not writer.first:
-                self._context.step(Step.HEAD_WITHHELD)
+                self._context.released(ReleasePoint.HEAD_WITHHELD)
             self._commit(self._final_outcome)
 
     def _hand_back(self, response: ResponseHead, reusable: bool) -> None:
@@ -293,21 +293,21 @@ class Exchange(ForwardedRequest):
 
     def _recorded(self, outcome: ExchangeOutcome) -> Deferred[None] | None:
         """Put the record on its way, where there is to be one."""
-        recorder, ticket = self._recorder, self._ticket
-        if recorder is None or ticket is None:
+        recorder, reservation = self._recorder, self._reservation
+        if recorder is None or reservation is None:
             return None
-        return put_record(self._context, self._client.caller.text, ticket, recorder, outcome)
+        return put_record(self._context, self._client.caller.text, reservation, recorder, outcome)
 
     def _released(self, _result: None) -> None:
         if self.finished:
             # The client left meanwhile; the log says of the exchange what its record says.
             self._report(self._final_outcome, self._left[1])
             return
-        step = self._context.step
-        step(Step.RECEIPT_COMMITTED)
+        released = self._context.released
+        released(ReleasePoint.RECEIPT_COMMITTED)
         if self._writer is not None:
             self._write([self._writer.held])
-        step(Step.LAST_BYTE_WRITTEN)
+        released(ReleasePoint.LAST_BYTE_WRITTEN)
         self._finish()
 
     def _unrecorded(self, _failure: Failure) -> None:
@@ -328,7 +328,7 @@ class Exchange(ForwardedRequest):
             upstream, self._upstream = self._upstream, None
             self._client.exchange_finished(self, upstream)
             return
-        if self._ticket is not None or self._context.reporter.every_exchange:
+        if self._reservation is not None or self._context.reporter.every_exchange:
             self._report(ExchangeOutcome.COMPLETE, seconds)
         self._client.exchange_finished(self, None)
 
@@ -351,7 +351,7 @@ class Exchange(ForwardedRequest):
 
     def _report(self, outcome: ExchangeOutcome, seconds: float) -> None:
         """Report an exchange that is over; called once, after its record is durable or has failed."""
-        context, ticket = self._context, self._ticket
+        context, reservation = self._context, self._reservation
         head, response, writer = self.head, self._response, self._writer
         context.reporter.exchange_ended(
             ExchangeSummary(
@@ -366,8 +366,8 @@ class Exchange(ForwardedRequest):
                 response_octets=0 if writer is None else writer.octets,
                 seconds=seconds,
                 level=self._level,
-                recorded=ticket is not None,
-                receipt_id=None if ticket is None else ticket.receipt_id,
+                recorded=reservation is not None,
+                receipt_id=None if reservation is None else reservation.receipt_id,
                 outcome=outcome,
             )
         )
@@ -434,7 +434,7 @@ class Exchange(ForwardedRequest):
         late = error.http_status in (408, 504)
         self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error), error.detail_reason)
         self._drop_upstream()
-        if self._recorder is not None and self._ticket is None:
+        if self._recorder is not None and self._reservation is None:
             # Not admitted yet: no record was promised, so the answer waits for none, nor does it claim one.
             self._recorder = None
             self._level = _WORKLOAD

@@ -56,7 +56,7 @@ def stage_of(exchange: Exchange) -> Stage:
         return Stage.WAITING if exchange.request_ended else Stage.REQUEST
     if exchange._permit is None:
         return Stage.BEGINNING
-    if exchange._recorder is not None and exchange._ticket is None:
+    if exchange._recorder is not None and exchange._reservation is None:
         return Stage.ADMISSION
     return Stage.CONNECTING
 

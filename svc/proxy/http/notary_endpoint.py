@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 class Statements(Protocol):
-    """Where statements of living generations are found without the store."""
+    """Where statements of living credential sets are found without the store."""
 
     def statement(self, statement_id: str) -> bytes | None:
-        """The envelope of a statement of a living generation, or None."""
+        """The envelope of a statement of a living credential set, or None."""
 
 
 class NotaryEndpoint:
@@ -105,13 +105,13 @@ class NotaryEndpoint:
         found.addCallback(self._give_later, client, exchange)
 
     def _find(self, client: WaitingClient, request: NotaryRequest) -> Deferred[NotaryResponse]:
-        generation, identity = client.caller.generation, client.caller.identity
-        if generation is None or identity is None:
+        credentials, identity = client.caller.credentials, client.caller.identity
+        if credentials is None or identity is None:
             return succeed(problem_response(NotaryUnavailable(), retry_after=1))
         if request.resource is Resource.ROOT:
-            return succeed(self._root(generation))
+            return succeed(self._root(credentials))
         if request.resource is Resource.CURRENT_STATEMENT:
-            statement = generation.statement
+            statement = credentials.statement
             return succeed(artifact_response(statement.id, statement.envelope.serialize(), immutable=False))
         if request.resource is Resource.STATEMENT:
             return self._statement(request.key)
@@ -121,11 +121,11 @@ class NotaryEndpoint:
             return succeed(pending_response())
         return Deferred.fromCoroutine(self._by_request(identity, request.key))
 
-    def _root(self, generation: CredentialSet) -> NotaryResponse:
+    def _root(self, credentials: CredentialSet) -> NotaryResponse:
         return root_response(
-            issuer=generation.spiffe_id,
+            issuer=credentials.spiffe_id,
             profile=self._profile,
-            algorithms=[signer.alg for signer in generation.signers],
+            algorithms=[signer.alg for signer in credentials.signers],
             receipts=self._receipts,
             limits=self._limits,
             retention=self._retention,

@@ -17,11 +17,11 @@ from svc.proxy.http.recorder import Recorder
 
 if TYPE_CHECKING:
     from svc.proxy.http.context import ListenerContext
-    from svc.proxy.notarizer import Ticket
+    from svc.proxy.notarizer import Reservation
 
 
 def put_record(
-    context: ListenerContext, peer: str, ticket: Ticket, recorder: Recorder, outcome: ExchangeOutcome
+    context: ListenerContext, peer: str, reservation: Reservation, recorder: Recorder, outcome: ExchangeOutcome
 ) -> Deferred[None]:
     """
     Sum an exchange up and make its record durable.
@@ -29,7 +29,7 @@ def put_record(
     Args:
         context: the listener's notary, counters and log.
         peer: the client's identity, for the log.
-        ticket: the admission of the exchange.
+        reservation: the admission of the exchange.
         recorder: what was seen of it.
         outcome: how it ended.
 
@@ -49,5 +49,5 @@ def put_record(
         context.reporter.exchange_failed(reason, peer, what)
         return failure
 
-    done = context.notarizer.commit(ticket, recorder.exchange(ticket.jti, outcome, context.wall()))
+    done = context.notarizer.commit(reservation, recorder.exchange(reservation.jti, outcome, context.wall()))
     return done.addCallbacks(written, failed)

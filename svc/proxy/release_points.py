@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 
 
-class Step(Enum):
+class ReleasePoint(Enum):
     """A point that recorded exchanges pass, in this order; the first only where the response has no body."""
 
     #: The response is complete and has no body: of it nothing was sent, its head waits for the record.
@@ -26,10 +26,10 @@ class Step(Enum):
 
 
 #: Is told of a step, on the reactor's thread, and must not raise.
-StepObserver = Callable[[Step], object]
+ReleaseObserver = Callable[[ReleasePoint], object]
 
 
-def unobserved(step: Step) -> None:
+def unobserved(step: ReleasePoint) -> None:
     """
     Tell nobody.
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy import tap
 from svc.proxy.assembly import Assembly
-from svc.proxy.steps import Step, unobserved
+from svc.proxy.release_points import ReleasePoint, unobserved
 from svc.store.errors import StoreUnavailable
 from tests.proxy.rig import CALLER, Rig
 from tests.proxy.test_notarization import NONCE, OK, get
@@ -22,11 +22,11 @@ class StepTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """A listener that tells its steps."""
-        self.rig = Rig(step=self._note)
+        self.rig = Rig(released=self._note)
         self.client, self.wire = self.rig.client()
         self.seen: list[tuple[str, int, bool]] = []
 
-    def _note(self, step: Step) -> None:
+    def _note(self, step: ReleasePoint) -> None:
         known = self.successResultOf(self.rig.store.nonce_known(str(CALLER.spiffe_id), NONCE.decode()))
         self.seen.append((step.value, len(self.wire.value()), known))
 
@@ -84,5 +84,5 @@ class ProductionTests(SynchronousTestCase):
 
     def test_nobody_is_told(self) -> None:
         """The plugin builds the proxy without an observer, so that nothing outside can name one."""
-        self.assertIs(unobserved, inspect.signature(Assembly).parameters["step"].default)
-        self.assertNotIn("step", inspect.getsource(tap))
+        self.assertIs(unobserved, inspect.signature(Assembly).parameters["released"].default)
+        self.assertNotIn("released", inspect.getsource(tap))

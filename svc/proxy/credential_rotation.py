@@ -1,8 +1,8 @@
 """
 The credentials in use: SVID, post-quantum leaf and statement, swapped together when all are there.
 
-Owns when a new generation is made and how long old ones are remembered. Until the new one is whole the old one serves;
-a new trust bundle counts at once. An identity that is withdrawn ends all its generations. Knows no listener: those
+Owns when a new credentials is made and how long old ones are remembered. Until the new one is whole the old one serves;
+a new trust bundle counts at once. An identity that is withdrawn ends all its credential sets. Knows no listener: those
 subscribe.
 """
 
@@ -32,7 +32,7 @@ from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS, CredentialSource
 
 #: Seconds between two looks at the facts, and at statements that are not in the store yet.
 LOOK_EVERY: Final = 10.0
-#: Attempts to make a generation that may follow one another at once; after them one a second, whether they succeed or
+#: Attempts to make a credentials that may follow one another at once; after them one a second, whether they succeed or
 #: not. A Workload API that changes its mind more often is heard, and served with its last word.
 BURST: Final = 5
 _FIRST_RETRY: Final = 1.0
@@ -45,13 +45,13 @@ class CredentialsUnmade(SvcError):
     reason = "internal_error"
 
 
-class GenerationWatcher(Protocol):
+class CredentialObserver(Protocol):
     """What an operator and the listeners want to know."""
 
-    def generation_issued(self, generation: CredentialSet) -> None:
+    def credentials_issued(self, credentials: CredentialSet) -> None:
         """New credentials are in use."""
 
-    def generation_failed(self, error: SvcError) -> None:
+    def credentials_failed(self, error: SvcError) -> None:
         """New credentials could not be made; the old ones serve as long as they are valid."""
 
     def leaf_obtained(self, leaf: PqLeaf) -> None:
@@ -64,9 +64,9 @@ class GenerationWatcher(Protocol):
         """The identity was withdrawn: nothing serves until there are credentials again."""
 
 
-class Generations(Service):
+class CredentialRotation(Service):
     """
-    Makes generations from a source and remembers them while they live.
+    Makes credential sets from a source and remembers them while they live.
 
     Args:
         source: gives SVID and bundles.
@@ -93,7 +93,7 @@ class Generations(Service):
         facts: Callable[[], WorkloadFacts],
         obtain_leaf: Callable[[X509Svid], Deferred[PqLeaf]] | None,
         store: INotaryStore | None,
-        watcher: GenerationWatcher,
+        watcher: CredentialObserver,
         clock: IReactorTime,
         wall: Callable[[], datetime],
         random: Callable[[int], bytes],
@@ -136,13 +136,13 @@ class Generations(Service):
 
     @property
     def current(self) -> CredentialSet | None:
-        """The generation that serves new connections."""
+        """The credentials that serves new connections."""
         return self._living[-1] if self._living else None
 
     @property
     def svid(self) -> X509Svid:
         """
-        What TLS presents: the SVID of the current generation.
+        What TLS presents: the SVID of the current credentials.
 
         Raises:
             CredentialsMissing: there is none yet.
@@ -153,7 +153,7 @@ class Generations(Service):
         if self._ended is not None:
             # A copy: each time that one error is raised it keeps the frames of another connection.
             raise copy(self._ended)
-        raise CredentialsMissing(socket="the first generation")
+        raise CredentialsMissing(socket="the first credentials")
 
     @property
     def identity(self) -> SpiffeID | None:
@@ -162,28 +162,28 @@ class Generations(Service):
 
     @property
     def bundles(self) -> BundleSet:
-        """The newest bundles; they do not wait for a generation."""
+        """The newest bundles; they do not wait for a credentials."""
         return self._source.bundles
 
     def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
         """
-        Find the generation that a connection was accepted with.
+        Find the credentials that a connection was accepted with.
 
         Args:
             evidence: of the connection.
 
         Returns:
-            The newest generation with the SVID that this side presented.
+            The newest credentials with the SVID that this side presented.
         """
         leaf = evidence.own_svid.leaf
-        for generation in reversed(self._living):
-            if generation.svid.leaf == leaf:
-                return generation
+        for credentials in reversed(self._living):
+            if credentials.svid.leaf == leaf:
+                return credentials
         return None
 
     def statement(self, statement_id: str) -> bytes | None:
         """
-        Find the statement of a living generation.
+        Find the statement of a living credential set.
 
         Args:
             statement_id: its identifier.
@@ -191,14 +191,14 @@ class Generations(Service):
         Returns:
             The serialized envelope, or None.
         """
-        for generation in self._living:
-            if generation.statement.id == statement_id:
-                return generation.statement.envelope.serialize()
+        for credentials in self._living:
+            if credentials.statement.id == statement_id:
+                return credentials.statement.envelope.serialize()
         return None
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """
-        Hear of new generations and bundles.
+        Hear of new credentials and bundles.
 
         Args:
             callback: called after each change.
@@ -207,7 +207,7 @@ class Generations(Service):
 
     def when_ready(self) -> Deferred[None]:
         """
-        Wait for the first generation.
+        Wait for the first credentials.
 
         Returns:
             Fires with None.
@@ -238,7 +238,7 @@ class Generations(Service):
         if self._making is not None:
             self._making.cancel()
 
-    # -- Making generations ------------------------------------------------------------------------------------------
+    # -- Making credential sets ---------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
         try:
@@ -292,7 +292,7 @@ class Generations(Service):
             self._refresh()
 
     def _refresh(self) -> None:
-        """Make a new generation where the inputs changed; one attempt at a time, the last wish is served."""
+        """Make a new credentials where the inputs changed; one attempt at a time, the last wish is served."""
         if self._busy:
             self._again = True
             return
@@ -360,17 +360,17 @@ class Generations(Service):
             leaf.not_after < current.svid.not_after and self._wall() >= current.renew_connections_at
         )
 
-    def _use(self, generation: CredentialSet) -> None:
+    def _use(self, credentials: CredentialSet) -> None:
         if not self.running:
             return
         # What bears another name is over, however long it would be valid.
-        self._living = [each for each in self._living if each.spiffe_id == generation.spiffe_id]
-        self._living.append(generation)
+        self._living = [each for each in self._living if each.spiffe_id == credentials.spiffe_id]
+        self._living.append(credentials)
         self._ended = None
-        self._note_former(generation.svid)
-        self._unsaved.append(generation)
+        self._note_former(credentials.svid)
+        self._unsaved.append(credentials)
         self._save()
-        self._watcher.generation_issued(generation)
+        self._watcher.credentials_issued(credentials)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
@@ -387,7 +387,7 @@ class Generations(Service):
             self.log.failure("making credentials failed unexpectedly", failure)
             error = CredentialsUnmade(what=type(error).__name__)
         self.last_error = error
-        self._watcher.generation_failed(error)
+        self._watcher.credentials_failed(error)
         self._retry = self._clock.callLater(self._pause * self._jitter(), self._refresh)
         self._pause = min(self._pause * 2, _LAST_RETRY)
 
@@ -403,16 +403,16 @@ class Generations(Service):
         if self._store is None:
             self._unsaved.clear()
             return
-        for generation in list(self._unsaved):
-            self._unsaved.remove(generation)
-            put = maybeDeferred(self._store.put_statement, generation.statement)
-            put.addErrback(self._not_saved, generation)
+        for credentials in list(self._unsaved):
+            self._unsaved.remove(credentials)
+            put = maybeDeferred(self._store.put_statement, credentials.statement)
+            put.addErrback(self._not_saved, credentials)
 
-    def _not_saved(self, failure: Failure, generation: CredentialSet) -> None:
+    def _not_saved(self, failure: Failure, credentials: CredentialSet) -> None:
         if not failure.check(SvcError):
             self.log.failure("storing a statement failed unexpectedly", failure)
-        if self.running and generation.expires > self._wall():
-            self._unsaved.append(generation)
+        if self.running and credentials.expires > self._wall():
+            self._unsaved.append(credentials)
 
     def _tell(self) -> None:
         for callback in list(self._subscribers):

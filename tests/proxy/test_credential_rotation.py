@@ -16,7 +16,7 @@ from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
-from svc.proxy.generations import BURST, LOOK_EVERY, CredentialsUnmade, Generations
+from svc.proxy.credential_rotation import BURST, LOOK_EVERY, CredentialRotation, CredentialsUnmade
 from svc.store.errors import StoreClosed, StoreUnavailable
 from svc.store.records import StatementRecord
 from svc.testing.ca import TestAuthority
@@ -78,11 +78,11 @@ class Watcher:
         """Remember it."""
         self.leaves_failed.append(error.reason)
 
-    def generation_issued(self, generation: CredentialSet) -> None:
+    def credentials_issued(self, credentials: CredentialSet) -> None:
         """Remember it."""
-        self.issued.append(generation)
+        self.issued.append(credentials)
 
-    def generation_failed(self, error: SvcError) -> None:
+    def credentials_failed(self, error: SvcError) -> None:
         """Remember it."""
         self.failed.append(error.reason)
 
@@ -103,7 +103,7 @@ class FailingStore(MemoryStore):
         return super().put_statement(statement)
 
 
-class GenerationsTestCase(SynchronousTestCase):
+class RotationTestCase(SynchronousTestCase):
     """What these tests share."""
 
     def setUp(self) -> None:
@@ -118,11 +118,11 @@ class GenerationsTestCase(SynchronousTestCase):
         self.facts_error: Exception | None = None
         self.jitter = 1.0
         self.told = 0
-        self.generations = self.make()
+        self.rotation = self.make()
 
-    def make(self, profile: Profile = Profile.HYBRID) -> Generations:
-        """The generations under test."""
-        generations = Generations(
+    def make(self, profile: Profile = Profile.HYBRID) -> CredentialRotation:
+        """The credential sets under test."""
+        rotation = CredentialRotation(
             self.source,
             profile=profile,
             facts=self.read_facts,
@@ -134,8 +134,8 @@ class GenerationsTestCase(SynchronousTestCase):
             random=os.urandom,
             jitter=lambda: self.jitter,
         )
-        generations.subscribe(self.heard)
-        return generations
+        rotation.subscribe(self.heard)
+        return rotation
 
     def read_facts(self) -> WorkloadFacts:
         """The facts as the test has them."""
@@ -153,14 +153,14 @@ class GenerationsTestCase(SynchronousTestCase):
 
     def begin(self) -> CredentialSet:
         """Start with the first SVID."""
-        self.generations.startService()
+        self.rotation.startService()
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.told = 0
         return self.current()
 
     def current(self) -> CredentialSet:
-        """The generation in use."""
-        current = self.generations.current
+        """The credentials in use."""
+        current = self.rotation.current
         assert current is not None
         return current
 
@@ -181,29 +181,29 @@ class GenerationsTestCase(SynchronousTestCase):
         return found
 
 
-class FirstGenerationTests(GenerationsTestCase):
+class FirstGenerationTests(RotationTestCase):
     """Before there is one, and the first."""
 
     def test_nothing_before_the_source_is_ready(self) -> None:
-        """Without an SVID there is no generation, nobody is asked, and TLS has nothing to present."""
-        self.generations.startService()
+        """Without an SVID there is no credentials, nobody is asked, and TLS has nothing to present."""
+        self.rotation.startService()
         self.clock.advance(60)
-        self.assertIsNone(self.generations.current)
+        self.assertIsNone(self.rotation.current)
         self.assertEqual((self.issuer.asked, self.watcher.failed, self.told), ([], [], 0))
-        self.assertRaises(CredentialsMissing, lambda: self.generations.svid)
-        self.assertRaises(CredentialsMissing, lambda: self.generations.bundles)
+        self.assertRaises(CredentialsMissing, lambda: self.rotation.svid)
+        self.assertRaises(CredentialsMissing, lambda: self.rotation.bundles)
 
     def test_first(self) -> None:
-        """The first generation is whole, stored, told, and fires all that wait."""
-        self.generations.startService()
-        waits = [self.generations.when_ready(), self.generations.when_ready()]
+        """The first credentials is whole, stored, told, and fires all that wait."""
+        self.rotation.startService()
+        waits = [self.rotation.when_ready(), self.rotation.when_ready()]
         self.source.rotate(FIRST, AUTHORITY.bundles())
-        for each in [*waits, self.generations.when_ready()]:
+        for each in [*waits, self.rotation.when_ready()]:
             self.assertIsNone(self.successResultOf(each))
         current = self.current()
         self.assertEqual((current.svid, current.facts, current.profile), (FIRST, self.facts, Profile.HYBRID))
         self.assertEqual([signer.alg for signer in current.signers], ["ES256", "ML-DSA-65"])
-        self.assertEqual((self.generations.svid, self.generations.bundles), (FIRST, AUTHORITY.bundles()))
+        self.assertEqual((self.rotation.svid, self.rotation.bundles), (FIRST, AUTHORITY.bundles()))
         self.assertEqual(self.watcher.issued, [current])
         self.assertEqual(self.stored(current.statement.id), current.statement.envelope.serialize())
         self.assertEqual(self.told, 1)
@@ -211,20 +211,20 @@ class FirstGenerationTests(GenerationsTestCase):
     def test_source_that_is_ready(self) -> None:
         """A source that has credentials already is used at the start."""
         self.source.rotate(FIRST, AUTHORITY.bundles())
-        self.generations.startService()
+        self.rotation.startService()
         self.assertEqual(self.current().svid, FIRST)
 
     def test_classical(self) -> None:
         """The profile classical asks nobody for a leaf."""
-        self.generations = self.make(Profile.CLASSICAL)
+        self.rotation = self.make(Profile.CLASSICAL)
         current = self.begin()
         self.assertEqual((current.pq_leaf, self.issuer.asked), (None, []))
         self.assertEqual([signer.alg for signer in current.signers], ["ES256"])
 
     def test_waiting_can_end(self) -> None:
         """Who waits no longer is forgotten; the others still hear."""
-        self.generations.startService()
-        first, second = self.generations.when_ready(), self.generations.when_ready()
+        self.rotation.startService()
+        first, second = self.rotation.when_ready(), self.rotation.when_ready()
         first.addTimeout(5, self.clock)
         self.clock.advance(5)
         self.failureResultOf(first, DeferredTimeout)
@@ -234,23 +234,23 @@ class FirstGenerationTests(GenerationsTestCase):
     def test_issuer_down_at_the_start(self) -> None:
         """Nobody is told ready until the issuer answers; the last error says why."""
         self.issuer.error = DOWN
-        self.generations.startService()
-        ready = self.generations.when_ready()
+        self.rotation.startService()
+        ready = self.rotation.when_ready()
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.assertNoResult(ready)
-        self.assertIs(self.generations.last_error, DOWN)
-        self.assertIsNone(self.generations.current)
+        self.assertIs(self.rotation.last_error, DOWN)
+        self.assertIsNone(self.rotation.current)
         self.issuer.error = None
         self.clock.advance(1)
         self.successResultOf(ready)
-        self.assertIsNone(self.generations.last_error)
+        self.assertIsNone(self.rotation.last_error)
 
 
-class RotationTests(GenerationsTestCase):
-    """From one generation to the next."""
+class RotationTests(RotationTestCase):
+    """From one credentials to the next."""
 
     def test_changing_mind(self) -> None:
-        """However often the source changes its mind, few generations are made, and the last word is served soon."""
+        """However often the source changes its mind, few credential sets are made, and the last word is served soon."""
         self.begin()
         for _turn in range(40):
             for svid in (SECOND, FIRST):
@@ -260,15 +260,15 @@ class RotationTests(GenerationsTestCase):
         self.assertLessEqual(len(self.watcher.issued), BURST + 5)
         self.source.rotate(SECOND)
         self.clock.advance(1.01)
-        self.assertEqual(self.generations.svid, SECOND)
+        self.assertEqual(self.rotation.svid, SECOND)
         for svid in (FIRST, SECOND, FIRST):
             self.clock.advance(10)
             self.source.rotate(svid)
-            self.assertEqual(self.generations.svid, svid)
+            self.assertEqual(self.rotation.svid, svid)
         for _turn in range(BURST + 1):
             self.source.rotate(SECOND)
             self.source.rotate(FIRST)
-        self.generations.stopService()
+        self.rotation.stopService()
         self.assertEqual([], self.clock.getDelayedCalls())
 
     def test_swapped_when_whole(self) -> None:
@@ -276,10 +276,10 @@ class RotationTests(GenerationsTestCase):
         old = self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
-        self.assertIs(self.generations.current, old)
-        self.assertEqual((self.generations.svid, self.told), (FIRST, 0))
+        self.assertIs(self.rotation.current, old)
+        self.assertEqual((self.rotation.svid, self.told), (FIRST, 0))
         self.issuer.waiting[0].callback(leaf_of(SECOND))
-        self.assertEqual((self.generations.svid, self.told), (SECOND, 1))
+        self.assertEqual((self.rotation.svid, self.told), (SECOND, 1))
         self.assertNotEqual(self.current().statement.id, old.statement.id)
 
     def test_last_wish_is_served(self) -> None:
@@ -297,27 +297,27 @@ class RotationTests(GenerationsTestCase):
         self.assertEqual([each.svid for each in self.watcher.issued], [FIRST, SECOND, THIRD])
 
     def test_same_again(self) -> None:
-        """An update without anything new makes no generation and asks nobody."""
+        """An update without anything new makes no credentials and asks nobody."""
         old = self.begin()
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.clock.pump([LOOK_EVERY] * 3)
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
         self.assertEqual((len(self.issuer.asked), self.told), (1, 0))
 
     def test_bundle_counts_at_once(self) -> None:
-        """A new bundle is told and served while the generation is still being made, without a new statement."""
+        """A new bundle is told and served while the credentials is still being made, without a new statement."""
         old = self.begin()
         self.issuer.waiting = []
         bundles = AUTHORITY.bundles().replace(OTHER.bundle())
         self.source.rotate(SECOND, bundles)
-        self.assertEqual((self.generations.bundles, self.told), (bundles, 1))
-        self.assertIs(self.generations.current, old)
+        self.assertEqual((self.rotation.bundles, self.told), (bundles, 1))
+        self.assertIs(self.rotation.current, old)
 
     def test_bundle_alone(self) -> None:
-        """A bundle alone makes no generation."""
+        """A bundle alone makes no credentials."""
         old = self.begin()
         self.source.rotate(None, AUTHORITY.bundles().replace(OTHER.bundle()))
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
         self.assertEqual((self.told, len(self.issuer.asked)), (1, 1))
 
     def test_facts(self) -> None:
@@ -325,7 +325,7 @@ class RotationTests(GenerationsTestCase):
         old = self.begin()
         self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="renamed")
         self.clock.advance(LOOK_EVERY - 0.1)
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
         self.clock.advance(0.1)
         new = self.current()
         self.assertEqual((new.facts, new.pq_leaf), (self.facts, old.pq_leaf))
@@ -337,67 +337,67 @@ class RotationTests(GenerationsTestCase):
         self.issuer.leaves_end = BASE + timedelta(minutes=10)
         old = self.begin()
         self.clock.pump([LOOK_EVERY] * 47)
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
         self.issuer.leaves_end = BASE + timedelta(hours=1)
         self.clock.pump([LOOK_EVERY] * 2)
-        self.assertIsNot(self.generations.current, old)
+        self.assertIsNot(self.rotation.current, old)
         self.assertEqual((self.current().svid, self.current().expires), (FIRST, FIRST.not_after))
         self.assertEqual(len(self.issuer.asked), 2)
 
 
-class MemoryTests(GenerationsTestCase):
-    """What is known of earlier generations."""
+class MemoryTests(RotationTestCase):
+    """What is known of earlier credentials."""
 
     def test_of_evidence(self) -> None:
-        """A connection finds the generation that it was accepted with; a stranger's finds none."""
+        """A connection finds the credentials that it was accepted with; a stranger's finds none."""
         old = self.begin()
         self.source.rotate(SECOND)
-        self.assertIs(self.generations.of_evidence(evidence_of(CALLER, FIRST)), old)
-        self.assertIs(self.generations.of_evidence(evidence_of(CALLER, SECOND)), self.generations.current)
-        self.assertIsNone(self.generations.of_evidence(evidence_of(CALLER, THIRD)))
+        self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), old)
+        self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, SECOND)), self.rotation.current)
+        self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, THIRD)))
 
     def test_newest_of_one_svid(self) -> None:
-        """Of two generations with one SVID the newer one serves."""
+        """Of two credential sets with one SVID the newer one serves."""
         old = self.begin()
         self.facts = WorkloadFacts.explicit(host_name="api-2")
         self.clock.advance(LOOK_EVERY)
-        self.assertIs(self.generations.of_evidence(evidence_of(CALLER, FIRST)), self.generations.current)
-        self.assertIsNot(self.generations.current, old)
+        self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), self.rotation.current)
+        self.assertIsNot(self.rotation.current, old)
 
     def test_statements_of_the_living(self) -> None:
-        """Statements of old and new generations are found by their identifier."""
+        """Statements of old and new credentials are found by their identifier."""
         old = self.begin()
         self.source.rotate(SECOND)
         for each in (old, self.current()):
-            self.assertEqual(self.generations.statement(each.statement.id), each.statement.envelope.serialize())
-        self.assertIsNone(self.generations.statement("wls_unknown"))
+            self.assertEqual(self.rotation.statement(each.statement.id), each.statement.envelope.serialize())
+        self.assertIsNone(self.rotation.statement("wls_unknown"))
 
     def test_expired_are_forgotten(self) -> None:
-        """An expired generation is forgotten at the next look, the current one never."""
+        """An expired credentials is forgotten at the next look, the current one never."""
         old = self.begin()
         self.source.rotate(SECOND)
         self.clock.pump([LOOK_EVERY] * 359)
-        self.assertIsNotNone(self.generations.statement(old.statement.id))
+        self.assertIsNotNone(self.rotation.statement(old.statement.id))
         self.clock.advance(LOOK_EVERY)
-        self.assertIsNone(self.generations.statement(old.statement.id))
-        self.assertIsNone(self.generations.of_evidence(evidence_of(CALLER, FIRST)))
+        self.assertIsNone(self.rotation.statement(old.statement.id))
+        self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
         self.assertIsNotNone(self.stored(old.statement.id))
         self.clock.pump([LOOK_EVERY] * 400)
         self.assertEqual(self.current().svid, SECOND)
 
 
-class FailureTests(GenerationsTestCase):
+class FailureTests(RotationTestCase):
     """What goes wrong on the way."""
 
     def test_backoff(self) -> None:
-        """The old generation serves; pauses double up to half a minute, and looks between them ask nobody."""
+        """The old credentials serves; pauses double up to half a minute, and looks between them ask nobody."""
         old = self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
         self.assertEqual(self.pauses(7), [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0])
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
         self.assertEqual(self.watcher.failed, ["pq_issuer_unavailable"] * 8)
-        self.assertIs(self.generations.last_error, DOWN)
+        self.assertIs(self.rotation.last_error, DOWN)
 
     def test_jitter(self) -> None:
         """The pause is multiplied by the jitter."""
@@ -415,7 +415,7 @@ class FailureTests(GenerationsTestCase):
         self.pauses(4)
         self.issuer.error = None
         self.pauses(1)
-        self.assertEqual((self.current().svid, self.generations.last_error), (SECOND, None))
+        self.assertEqual((self.current().svid, self.rotation.last_error), (SECOND, None))
         self.issuer.error = DOWN
         self.source.rotate(THIRD)
         self.assertEqual(self.pauses(2), [1.0, 2.0])
@@ -442,9 +442,9 @@ class FailureTests(GenerationsTestCase):
                 self.clock.advance(0.05)
         return len(self.issuer.asked) - asked
 
-    def test_flood_without_a_generation(self) -> None:
+    def test_flood_without_credentials(self) -> None:
         """However often the SVID changes, an issuer that refuses is asked once a second; its first answer serves."""
-        self.generations.startService()
+        self.rotation.startService()
         self.issuer.error = DOWN
         self.assertLessEqual(self.flood(), BURST + 11)
         self.assertLessEqual(self.flood(), 11)
@@ -453,12 +453,12 @@ class FailureTests(GenerationsTestCase):
         self.clock.advance(1.01)
         self.assertEqual(self.current().svid, SECOND)
 
-    def test_flood_over_a_generation(self) -> None:
-        """So it is where an older generation serves meanwhile."""
+    def test_flood_over_credentials(self) -> None:
+        """So it is where an older credentials serves meanwhile."""
         old = self.begin()
         self.issuer.error = DOWN
         self.assertLessEqual(self.flood(), BURST + 11)
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
 
     def test_flood_that_changes_nothing(self) -> None:
         """What changes neither SVID nor leaf is no attempt: after a thousand of those a new SVID serves at once."""
@@ -469,11 +469,11 @@ class FailureTests(GenerationsTestCase):
         self.assertEqual(self.current().svid, SECOND)
 
     def test_facts_that_cannot_be_read(self) -> None:
-        """Facts that cannot be read keep the old generation, and are tried again."""
+        """Facts that cannot be read keep the old credentials, and are tried again."""
         old = self.begin()
         self.facts_error = StoreClosed()
         self.clock.advance(LOOK_EVERY)
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
         self.assertEqual(len(self.watcher.failed), 1)
         self.facts_error = None
         self.facts = WorkloadFacts.explicit(host_name="api-2")
@@ -487,8 +487,8 @@ class FailureTests(GenerationsTestCase):
         self.source.rotate(SECOND)
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
         self.assertEqual(self.watcher.failed, ["internal_error"])
-        self.assertIsInstance(self.generations.last_error, CredentialsUnmade)
-        self.assertEqual(str(self.generations.last_error), "new credentials could not be made: ValueError")
+        self.assertIsInstance(self.rotation.last_error, CredentialsUnmade)
+        self.assertEqual(str(self.rotation.last_error), "new credentials could not be made: ValueError")
         self.issuer.error = None
         self.clock.advance(1)
         self.assertEqual(self.current().svid, SECOND)
@@ -509,19 +509,19 @@ class FailureTests(GenerationsTestCase):
         self.issuer.waiting = []
         self.source.rotate(SECOND)
         self.issuer.waiting[0].callback(leaf_of(THIRD))
-        self.assertIs(self.generations.current, old)
+        self.assertIs(self.rotation.current, old)
         self.assertEqual(self.watcher.failed, ["notary_unavailable"])
 
     def test_failing_subscriber(self) -> None:
-        """A subscriber that fails is logged; the others hear, and the generation stands."""
+        """A subscriber that fails is logged; the others hear, and the credentials stands."""
         after: list[int] = []
 
         def broken() -> None:
             raise RuntimeError("no")
 
-        self.generations = self.make()
-        self.generations.subscribe(broken)
-        self.generations.subscribe(lambda: after.append(1))
+        self.rotation = self.make()
+        self.rotation.subscribe(broken)
+        self.rotation.subscribe(lambda: after.append(1))
         self.begin()
         self.assertEqual((len(self.flushLoggedErrors(RuntimeError)), len(after)), (1, 1))
         self.source.rotate(SECOND, AUTHORITY.bundles().replace(OTHER.bundle()))
@@ -549,10 +549,10 @@ class FailureTests(GenerationsTestCase):
         self.assertEqual(self.store.held, 1)
 
     def test_store_that_raises(self) -> None:
-        """A store that raises is logged, does not hinder the generation, and gets the statement later."""
+        """A store that raises is logged, does not hinder the credentials, and gets the statement later."""
         self.store.raises = RuntimeError("no")
-        self.generations.startService()
-        ready = self.generations.when_ready()
+        self.rotation.startService()
+        ready = self.rotation.when_ready()
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.successResultOf(ready)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
@@ -561,7 +561,7 @@ class FailureTests(GenerationsTestCase):
         self.assertIsNotNone(self.stored(self.current().statement.id))
 
     def test_expired_statement_is_given_up(self) -> None:
-        """A statement that could not be stored until its generation was forgotten is given up."""
+        """A statement that could not be stored until its credentials was forgotten is given up."""
         self.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
         old = self.begin()
         self.source.rotate(SECOND)
@@ -572,23 +572,23 @@ class FailureTests(GenerationsTestCase):
         self.assertIsNotNone(self.stored(self.current().statement.id))
 
 
-class StopTests(GenerationsTestCase):
+class StopTests(RotationTestCase):
     """The end."""
 
     def test_nothing_is_left(self) -> None:
         """After the stop no call is waiting and the source is not followed."""
         self.begin()
-        self.generations.stopService()
+        self.rotation.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.source.rotate(SECOND)
-        self.assertEqual((self.generations.svid, len(self.issuer.asked)), (FIRST, 1))
+        self.assertEqual((self.rotation.svid, len(self.issuer.asked)), (FIRST, 1))
 
     def test_during_a_pause(self) -> None:
         """A retry that was planned is cancelled."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
-        self.generations.stopService()
+        self.rotation.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_while_the_issuer_is_asked(self) -> None:
@@ -597,9 +597,9 @@ class StopTests(GenerationsTestCase):
         self.issuer.waiting = []
         self.source.rotate(SECOND)
         self.source.rotate(THIRD)
-        self.generations.stopService()
+        self.rotation.stopService()
         self.assertEqual(self.issuer.cancelled, self.issuer.waiting)
-        self.assertEqual((self.generations.svid, len(self.issuer.asked)), (FIRST, 2))
+        self.assertEqual((self.rotation.svid, len(self.issuer.asked)), (FIRST, 2))
         self.assertEqual((self.watcher.failed, self.clock.getDelayedCalls()), ([], []))
 
     def test_failure_after_the_stop(self) -> None:
@@ -609,10 +609,10 @@ class StopTests(GenerationsTestCase):
             lambda deferred: deferred.errback(PqIssuerError("pq_issuer_timeout", address="unix:///pq.sock", seconds=1))
         )
         self.issuer.obtain = lambda svid: late  # type: ignore[method-assign]
-        generations = self.make()
-        generations.startService()
-        generations.stopService()
-        self.generations.stopService()
+        rotation = self.make()
+        rotation.startService()
+        rotation.stopService()
+        self.rotation.stopService()
         self.assertEqual((self.watcher.failed, self.clock.getDelayedCalls()), ([], []))
 
     def test_start_again(self) -> None:
@@ -620,7 +620,7 @@ class StopTests(GenerationsTestCase):
         self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
-        self.generations.stopService()
+        self.rotation.stopService()
         self.issuer.waiting = None
-        self.generations.startService()
-        self.assertEqual(self.generations.svid, SECOND)
+        self.rotation.startService()
+        self.assertEqual(self.rotation.svid, SECOND)
