@@ -12,7 +12,7 @@ from typing import Any
 from docs.generator.docstrings import attribute_comments
 from docs.generator.pages import TOP, PageBroken, table
 from svc.proxy import release_points
-from svc.proxy.http import lifecycle
+from svc.proxy.http import exchange as http_exchange
 from svc.workload import interface
 
 
@@ -64,9 +64,11 @@ def exchange() -> str:
     Returns:
         A Mermaid state diagram.
     """
-    drawn = _states(lifecycle.TRANSITIONS, lifecycle.Stage.BEGINNING, lifecycle.Stage.FINISHED)
-    said = attribute_comments(lifecycle.Stage)
-    rows = [(f"`{stage.value}`", said[stage.name]) for stage in lifecycle.Stage]
+    drawn = _states(
+        http_exchange.TRANSITIONS, http_exchange.ExchangeStage.BEGINNING, http_exchange.ExchangeStage.FINISHED
+    )
+    said = attribute_comments(http_exchange.ExchangeStage)
+    rows = [(f"`{stage.value}`", said[stage.name]) for stage in http_exchange.ExchangeStage]
     return drawn + "\n" + table(("stage", ""), rows)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -42,7 +43,7 @@ from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
-from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
+from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, Reports
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.proxy.service import ProxyService
@@ -76,16 +77,7 @@ _log = Logger()
 
 
 class Assembly:
-    """
-    Builds the parts of one proxy.
-
-    Args:
-        settings: the configuration.
-        reactor: the reactor.
-        fatal: called when the proxy cannot start.
-        load_settings: reads the configuration anew, for a reload.
-        step: told how far recorded exchanges have come.
-    """
+    """Builds the parts of one proxy."""
 
     def __init__(
         self,
@@ -123,7 +115,7 @@ class Assembly:
             withdrawal_grace=settings.withdrawalGrace,
             changed=lambda: report_health(self._health, self._source.state),
         )
-        self._store_reports = StoreReports(self._metrics, self._health, store_name(settings.notary))
+        self._store_reports = NotaryStoreReports(self._metrics, self._health, store_name(settings.notary))
         self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._notarizes)
         self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
@@ -132,12 +124,7 @@ class Assembly:
         self._rotation = self._make_rotation()
 
     def build(self) -> ProxyService:
-        """
-        Put everything together.
-
-        Returns:
-            The service of the whole proxy.
-        """
+        """Put everything together."""
         settings = self._settings
         self._metrics.watch_svids(self._svid_expiries)
         self._metrics.watch_workload_api(lambda: self._source.last_contact)
@@ -175,12 +162,7 @@ class Assembly:
         return proxy
 
     def origin(self) -> Origin:
-        """
-        Say where the log records of this proxy come from.
-
-        Returns:
-            Its facts as far as they can be read, and its identity once it has one.
-        """
+        """Say where the log records of this proxy come from."""
         workload = self._settings.workload
         try:
             facts = read_facts(workload)
@@ -324,6 +306,7 @@ class Assembly:
             timeouts=settings.timeouts,
             seconds=self._reactor.seconds,
             wall=utc_now,
+            unix_time=time.time,
             released=self._on_release_point,
         )
         endpoint = self._server_endpoint(settings, observer, context.evictions)

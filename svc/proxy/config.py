@@ -194,18 +194,7 @@ class WorkloadSettings(Settings):
         return (*DEFAULT_ALLOWED, *self.allowLabels, *self.allowAnnotations)
 
     def facts(self, host_name: str) -> WorkloadFacts:
-        """
-        Take the explicit values.
-
-        Args:
-            host_name: stands in for an absent pod name.
-
-        Returns:
-            The facts.
-
-        Raises:
-            FactsInvalid: a value is not acceptable.
-        """
+        """Take the explicit values."""
         containers = [
             Container(name=each.name, image=each.image, image_digest=each.imageDigest, init=each.init)
             for each in self.containers

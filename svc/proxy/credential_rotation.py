@@ -65,23 +65,7 @@ class CredentialObserver(Protocol):
 
 
 class CredentialRotation(Service):
-    """
-    Makes credential sets from a source and remembers them while they live.
-
-    Args:
-        source: gives SVID and bundles.
-        profile: which signatures the notary makes.
-        facts: reads the workload's facts.
-        obtain_leaf: gets a post-quantum leaf for an SVID; None where the profile needs none.
-        store: keeps statements beyond this process; None where there is no notary.
-        watcher: is told.
-        clock: timers.
-        wall: the wall clock, aware UTC.
-        random: gives secure random octets.
-        jitter: a factor between 0.5 and 1 for the pause before a retry.
-        withdrawal_grace: for how many seconds credentials of a former identity serve at most, while those of the one
-            that replaced it cannot be made.
-    """
+    """Makes credential sets from a source and remembers them while they live."""
 
     log = Logger()
 
@@ -141,13 +125,7 @@ class CredentialRotation(Service):
 
     @property
     def svid(self) -> X509Svid:
-        """
-        What TLS presents: the SVID of the current credentials.
-
-        Raises:
-            CredentialsMissing: there is none yet.
-            IdentityWithdrawn: there is none any more.
-        """
+        """What TLS presents: the SVID of the current credentials."""
         if self._living:
             return self._living[-1].svid
         if self._ended is not None:
@@ -166,15 +144,7 @@ class CredentialRotation(Service):
         return self._source.bundles
 
     def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
-        """
-        Find the credentials that a connection was accepted with.
-
-        Args:
-            evidence: of the connection.
-
-        Returns:
-            The newest credentials with the SVID that this side presented.
-        """
+        """Find the credentials that a connection was accepted with."""
         leaf = evidence.own_svid.leaf
         for credentials in reversed(self._living):
             if credentials.svid.leaf == leaf:
@@ -182,36 +152,18 @@ class CredentialRotation(Service):
         return None
 
     def statement(self, statement_id: str) -> bytes | None:
-        """
-        Find the statement of a living credential set.
-
-        Args:
-            statement_id: its identifier.
-
-        Returns:
-            The serialized envelope, or None.
-        """
+        """Find the statement of a living credential set."""
         for credentials in self._living:
             if credentials.statement.id == statement_id:
                 return credentials.statement.envelope.serialize()
         return None
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """
-        Hear of new credentials and bundles.
-
-        Args:
-            callback: called after each change.
-        """
+        """Hear of new credentials and bundles."""
         self._subscribers.append(callback)
 
     def when_ready(self) -> Deferred[None]:
-        """
-        Wait for the first credentials.
-
-        Returns:
-            Fires with None.
-        """
+        """Wait for the first credentials. Fires with None."""
         if self._living:
             return succeed(None)
         ready: Deferred[None] = Deferred(self._waiting.remove)

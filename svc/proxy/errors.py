@@ -1,11 +1,27 @@
-"""Why the proxy itself ends a request; each class is one answer with one constant reason."""
+"""Why the proxy itself ends a request: each class is one answer with one constant reason and status."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from twisted.internet import error as twisted_errors
+
 from svc.errors import SvcError
-from svc.transport.errors import OwnSvidRefused
+from svc.identity.errors import NotValidAtTime, SvidInvalid
+from svc.notary.exchange import ExchangeOutcome
+from svc.transport.errors import (
+    ConnectTimeout,
+    HandshakeTimeout,
+    OwnCredentialsEnded,
+    OwnCredentialsMissing,
+    OwnSvidExpired,
+    OwnSvidRefused,
+    PeerCredentialsEnded,
+    PeerDenied,
+    PeerIdentityUnexpected,
+    PeerSvidInvalid,
+)
+from svc.workload.errors import CredentialsMissing, IdentityWithdrawn
 
 
 class ProxyError(SvcError):
@@ -15,6 +31,8 @@ class ProxyError(SvcError):
     retryable: ClassVar[bool] = False
     #: Whether the answer carries the sentence: for callers of outbound listeners, who are of this machine.
     tells_detail: ClassVar[bool] = False
+    #: How an exchange ends that this error aborts.
+    outcome: ClassVar[ExchangeOutcome] = ExchangeOutcome.SERVER_ABORTED
     #: The precise reason below ``reason``; empty where there is none.
     detail_reason: str = ""
 
@@ -93,14 +111,16 @@ class UpstreamTimeout(ProxyError):
 
     reason = "upstream_timeout"
     http_status = 504
+    outcome = ExchangeOutcome.TIMEOUT
     retryable = True
 
 
-class ConnectTimeout(ProxyError):
+class UpstreamConnectTimeout(ProxyError):
     """{upstream} did not accept a connection within {seconds} s"""
 
     reason = "upstream_timeout"
     http_status = 504
+    outcome = ExchangeOutcome.TIMEOUT
     retryable = True
 
 
@@ -109,6 +129,7 @@ class RequestNotTaken(ProxyError):
 
     reason = "upstream_timeout"
     http_status = 504
+    outcome = ExchangeOutcome.TIMEOUT
     retryable = True
 
 
@@ -117,6 +138,7 @@ class AnswerNotTaken(ProxyError):
 
     reason = "answer_not_taken"
     http_status = 408
+    outcome = ExchangeOutcome.TIMEOUT
 
 
 class RequestTimeout(ProxyError):
@@ -124,6 +146,7 @@ class RequestTimeout(ProxyError):
 
     reason = "request_timeout"
     http_status = 408
+    outcome = ExchangeOutcome.TIMEOUT
     retryable = True
 
 
@@ -171,7 +194,7 @@ class NotaryUnavailable(ProxyError):
     retryable = True
 
 
-class StoreRefuses(NotaryUnavailable):
+class NotaryStoreUnavailable(NotaryUnavailable):
     """the notary database {database} takes no record right now: {what}"""
 
     database: str
@@ -202,3 +225,28 @@ class NotaryNotHere(ProxyError):
 
     reason = "not_found"
     http_status = 404
+
+
+def upstream_error(error: BaseException | None, upstream: str, connect_timeout: float) -> ProxyError:
+    """Return what an error of a connection to the upstream, failed or lost, means for a request."""
+    if isinstance(error, OwnCredentialsMissing | CredentialsMissing | IdentityWithdrawn | IdentityGone):
+        return IdentityGone()
+    if isinstance(error, OwnCredentialsEnded | OwnSvidExpired):
+        return OwnIdentityEnded(what=str(error))
+    if isinstance(error, OwnSvidRefused):
+        return OwnIdentityRefused(what=str(error))
+    if isinstance(error, ConnectTimeout | HandshakeTimeout | twisted_errors.TimeoutError):
+        return UpstreamConnectTimeout(upstream=upstream, seconds=connect_timeout)
+    if isinstance(error, PeerIdentityUnexpected):
+        what = f"it is {error.spiffe_id}; expected {error.expected}"
+        return UpstreamIdentityRefused(upstream=upstream, what=what, detail_reason=error.reason)
+    if isinstance(error, PeerDenied):
+        return UpstreamIdentityRefused(upstream=upstream, what=str(error), detail_reason=error.reason)
+    cause = error.cause if isinstance(error, PeerSvidInvalid) else error
+    if isinstance(cause, NotValidAtTime | PeerCredentialsEnded):
+        return UpstreamSvidNotCurrent(upstream=upstream, what=str(cause), detail_reason=cause.reason)
+    if isinstance(error, PeerSvidInvalid):
+        return UpstreamSvidInvalid(upstream=upstream, what=str(cause), detail_reason=error.detail)
+    if isinstance(cause, SvidInvalid):
+        return UpstreamSvidInvalid(upstream=upstream, what=str(cause), detail_reason=cause.reason)
+    return UpstreamUnreachable(upstream=upstream, what=getattr(error, "osError", None) or str(error))

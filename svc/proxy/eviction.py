@@ -36,7 +36,7 @@ class EvictedIdle(SvcError):
     limit: int
 
 
-class Evictable(Protocol):
+class EvictableConnection(Protocol):
     """A connection that may be closed for another one."""
 
     @property
@@ -48,7 +48,7 @@ class Evictable(Protocol):
 
 
 #: The longest idle first. A connection removes itself where an exchange begins and adds itself where it ends.
-IdleConnections = dict[Evictable, None]
+IdleConnections = dict[EvictableConnection, None]
 
 
 class IdentityShare:
@@ -63,12 +63,7 @@ class IdentityShare:
 
 
 class EvictionOrder:
-    """
-    The connections of one listener in the order of their eviction.
-
-    Args:
-        limit: the limit of the listener, for the error.
-    """
+    """The connections of one listener in the order of their eviction."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -78,7 +73,7 @@ class EvictionOrder:
         #: The shares by how many connections they hold.
         self._sizes: dict[int, dict[IdentityShare, None]] = {}
 
-    def join(self, connection: Evictable, identity: SpiffeID | None) -> IdentityShare:
+    def join(self, connection: EvictableConnection, identity: SpiffeID | None) -> IdentityShare:
         """Count a new connection, idle and without a permit; plain clients of this machine are one holder, ``None``."""
         share = self._shares.get(identity)
         if share is None:
@@ -87,7 +82,7 @@ class EvictionOrder:
         self.unpermitted[connection] = None
         return share
 
-    def leave(self, connection: Evictable, share: IdentityShare) -> None:
+    def leave(self, connection: EvictableConnection, share: IdentityShare) -> None:
         """Forget a connection that is gone."""
         self.unpermitted.pop(connection, None)
         share.idle.pop(connection, None)
@@ -124,7 +119,7 @@ class EvictionOrder:
             self._sizes.setdefault(held, {})[share] = None
 
 
-def _longest_idle(idle: IdleConnections) -> Evictable | None:
+def _longest_idle(idle: IdleConnections) -> EvictableConnection | None:
     """Take the first that is idle indeed; one whose next request has begun adds itself again when that is answered."""
     while idle:
         connection = next(iter(idle))

@@ -36,19 +36,7 @@ class PodInfoUnreadable(SvcError):
 
 
 def read_facts(settings: WorkloadSettings) -> WorkloadFacts:
-    """
-    Read the facts as they are now.
-
-    Args:
-        settings: the section ``workload`` of the configuration.
-
-    Returns:
-        The facts.
-
-    Raises:
-        PodInfoUnreadable: the folder or a file in it cannot be read, or is larger than 512 KiB.
-        FactsInvalid: a value is not acceptable.
-    """
+    """Read the facts as they are now."""
     host_name = socket.gethostname()
     if settings.podInfo is None:
         return settings.facts(host_name)

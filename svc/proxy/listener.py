@@ -32,20 +32,12 @@ class _ClientFactory(Factory):
     def __init__(self, build: Callable[[], ClientConnection]) -> None:
         self._build = build
 
-    def buildProtocol(self, addr: IAddress | None) -> ClientConnection:
+    def buildProtocol(self, addr: IAddress | None) -> ClientConnection:  # type: ignore[override]  # it needs no factory
         return self._build()
 
 
 class Listener:
-    """
-    A listener that can be opened, drained and closed.
-
-    Args:
-        context: what its connections share.
-        endpoint: where it listens; verified clients only, inbound.
-        notary: answers the reserved path; None outbound.
-        random: gives secure random octets.
-    """
+    """A listener that can be opened, drained and closed."""
 
     log = Logger()
 
@@ -85,21 +77,11 @@ class Listener:
         return len(self._connections)
 
     async def open(self) -> None:
-        """
-        Listen.
-
-        Raises:
-            CannotListenError: the address cannot be had.
-        """
+        """Listen."""
         self._port = await self._endpoint.listen(_ClientFactory(self._build))
 
     def stop_accepting(self) -> Deferred[None]:
-        """
-        Close the port; open connections go on and are asked to end.
-
-        Returns:
-            Fires when the port is closed.
-        """
+        """Close the port; open connections go on and are asked to end. Fires when the port is closed."""
         self.context.draining = True
         port, self._port = self._port, None
         stopped = port.stopListening() if port is not None else None
@@ -112,13 +94,7 @@ class Listener:
         self.context.pool.close()
 
     def sweep(self, now: float, wall: datetime) -> None:
-        """
-        Judge all times; called about twice a second.
-
-        Args:
-            now: the monotonic time.
-            wall: the wall clock.
-        """
+        """Judge all times; called about twice a second."""
         self.context.tick = now
         self.context.pool.sweep(now)
         for connection in list(self._connections):
@@ -129,29 +105,18 @@ class Listener:
                 connection.abort("defect")
 
     def take_policy(self, policy: Policy) -> None:
-        """
-        Decide by another policy from now on; :meth:`reauthorize` asks it about the connections that are open.
-
-        Args:
-            policy: the new one; outbound listeners have none.
-        """
+        """Decide by another policy from now on; :meth:`reauthorize` asks it about the connections that are open."""
         if self.context.inbound:
             self.context.policy = policy
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """
-        Judge all peers again, and let new exchanges use new credentials.
-
-        Args:
-            bundles: the bundles in force.
-            wall: the time.
-        """
+        """Judge all peers again, and let new exchanges use new credentials."""
         if not self.context.inbound:
-            self.context.pool.judge(lambda evidence: self._judge_upstream(evidence, bundles, wall))
+            self.context.pool.reauthorize(lambda evidence: self._verify_upstream(evidence, bundles, wall))
         for connection in list(self._connections):
             connection.reauthorize(bundles, wall)
 
-    def _judge_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
+    def _verify_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
         """Refuse a connection under a former identity of ours, or to a peer that would now be refused."""
         context = self.context
         if evidence.own_svid.spiffe_id != context.rotation.identity:

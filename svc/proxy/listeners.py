@@ -32,12 +32,7 @@ class ProxyEnding(SvcError):
 
 
 class ListenerGroup:
-    """
-    The listeners.
-
-    Args:
-        make: builds a listener from the whole configuration and its own part; it is opened here.
-    """
+    """The listeners."""
 
     log = Logger()
 
@@ -54,44 +49,15 @@ class ListenerGroup:
         return sum(listener.open_connections for listener in self._all())
 
     def named(self, name: str) -> Listener:
-        """
-        Find a listener that accepts.
-
-        Args:
-            name: its name in the configuration.
-
-        Returns:
-            The listener.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Find a listener that accepts."""
         return self._accepting[name]
 
     def absent(self, wanted: Iterable[ListenerSettings]) -> list[str]:
-        """
-        Find listeners that should accept and do not.
-
-        Args:
-            wanted: those of the configuration in force.
-
-        Returns:
-            The names of the others.
-        """
+        """Find listeners that should accept and do not."""
         return [each.name for each in wanted if each.name not in self._accepting]
 
     async def open(self, whole: ProxySettings, settings: Iterable[ListenerSettings]) -> None:
-        """
-        Open listeners in order.
-
-        Args:
-            whole: the configuration that they belong to.
-            settings: theirs.
-
-        Raises:
-            ListenFailed: an address cannot be had; those before it stay open.
-            ProxyEnding: :meth:`stop_accepting` was called; nothing more is opened.
-        """
+        """Open listeners in order."""
         for each in settings:
             self._refuse_at_the_end()
             listener = self._make(whole, each)
@@ -113,18 +79,7 @@ class ListenerGroup:
             emit(self.log, Event.LISTENER_OPENED, attributes=attributes)
 
     async def apply(self, plan: ReloadPlan, old: ProxySettings, new: ProxySettings) -> None:
-        """
-        Do what a reload asks for.
-
-        Args:
-            plan: which listeners end and begin.
-            old: the configuration that runs.
-            new: the one that is wanted.
-
-        Raises:
-            ListenFailed: an address cannot be had; what ran before runs again.
-            ProxyEnding: :meth:`stop_accepting` was called; nothing more is opened.
-        """
+        """Do what a reload asks for."""
         before = [self._settings[name] for name in plan.close if name in self._settings]
         for each in before:
             await self._leave(each.name)
@@ -162,13 +117,7 @@ class ListenerGroup:
             listener.close()
 
     def sweep(self, now: float, wall: datetime) -> None:
-        """
-        Judge all times, and forget listeners that are through.
-
-        Args:
-            now: the monotonic time.
-            wall: the wall clock.
-        """
+        """Judge all times, and forget listeners that are through."""
         for listener in self._all():
             listener.sweep(now, wall)
         through = [listener for listener in self._leaving if not listener.open_connections]
@@ -177,23 +126,12 @@ class ListenerGroup:
             self._leaving.remove(listener)
 
     def take_policy(self, policy: Policy) -> None:
-        """
-        Decide by another policy from now on, also for listeners that are leaving.
-
-        Args:
-            policy: the new one.
-        """
+        """Decide by another policy from now on, also for listeners that are leaving."""
         for listener in self._all():
             listener.take_policy(policy)
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """
-        Judge all peers again.
-
-        Args:
-            bundles: the bundles in force.
-            wall: the time.
-        """
+        """Judge all peers again."""
         for listener in self._all():
             listener.reauthorize(bundles, wall)
 

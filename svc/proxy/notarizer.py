@@ -26,7 +26,7 @@ from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction, receipt_payload, sign_receipt
 from svc.notary.record_bound import stored_octets
-from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, StoreRefuses
+from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryStoreUnavailable, NotaryUnavailable
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError
@@ -46,18 +46,7 @@ class ThreadCalls(Protocol):
 
 @dataclass(slots=True)
 class Reservation:
-    """
-    The admission of one exchange that will be recorded.
-
-    Args:
-        level: ``logRequest`` or ``signRequest``.
-        client: the client's identity as text; empty for a listener without client identities.
-        nonce: the client's nonce, or None.
-        jti: the identifier of the exchange.
-        credentials: the credentials that sign.
-        octets: what it holds of its client's budget.
-        receipt_id: the identifier of the record, None while there is none and where it failed.
-    """
+    """The admission of one exchange that will be recorded."""
 
     level: Level
     client: str
@@ -74,13 +63,7 @@ class Reservation:
 
 
 class SigningThread:
-    """
-    Runs work that signs beside the reactor, in order, results handed over in small batches.
-
-    Args:
-        calls: the reactor.
-        name: the thread's name.
-    """
+    """Runs work that signs beside the reactor, in order, results handed over in small batches."""
 
     def __init__(self, calls: ThreadCalls, name: str = "svc-signing") -> None:
         self._calls = calls
@@ -103,13 +86,8 @@ class SigningThread:
 
     def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
         """
-        Give work to the thread.
-
-        Args:
-            work: what it calls.
-
-        Returns:
-            Fires on the reactor with the result, or with the failure; fails with ``NotaryUnavailable`` after the stop.
+        Give work to the thread. Fires on the reactor with the result, or with the failure; fails with
+        ``NotaryUnavailable`` after the stop.
         """
         if self._stopped:
             return fail(NotaryUnavailable())
@@ -150,19 +128,7 @@ class SigningThread:
 
 
 class Notarizer:
-    """
-    Admits, signs and commits.
-
-    Args:
-        store: where records go.
-        signing: the signing thread.
-        database: the path of the database, or its host and name, for messages.
-        redaction: what of the headers is recorded as a salted digest only.
-        budget: how many records, and octets of them, each client may cause.
-        queue_limit: signatures that may wait.
-        random: gives secure random octets.
-        step: told how far recorded exchanges have come.
-    """
+    """Admits, signs and commits."""
 
     log = Logger()
 
@@ -194,36 +160,18 @@ class Notarizer:
         return len(self._in_flight)
 
     def is_in_flight(self, client: str, key: str) -> bool:
-        """
-        Tell whether an exchange is still running.
-
-        Args:
-            client: the client's identity.
-            key: nonce or ``jti``.
-
-        Returns:
-            True until its record is durable.
-        """
+        """Tell whether an exchange is still running."""
         return (client, key) in self._in_flight
 
     def admit(
         self, level: Level, client: str, nonce: str | None, credentials: CredentialSet, octets: int
     ) -> Deferred[Reservation]:
         """
-        Reserve what an exchange will need, before anything of it is forwarded.
-
-        Args:
-            level: ``logRequest`` or ``signRequest``.
-            client: the client's identity as text.
-            nonce: the client's nonce, or None.
-            credentials: the credentials of the connection.
-            octets: the most that its record can take.
-
-        Returns:
-            Fires with the reservation; fails with ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
+        Reserve what an exchange will need, before anything of it is forwarded. Fires with the reservation; fails with
+        ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
         """
         if not self._store.writable:
-            return fail(StoreRefuses(database=self._database, what=self._store.trouble or "it is not open"))
+            return fail(NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open"))
         if nonce is not None and (client, nonce) in self._in_flight:
             return fail(NonceReplayed())
         if level is Level.SIGN_REQUEST and self._signing.waiting >= self._queue_limit:
@@ -242,12 +190,7 @@ class Notarizer:
         )
 
     def abandon(self, reservation: Reservation) -> None:
-        """
-        Give a reservation back without a record.
-
-        Args:
-            reservation: the admission.
-        """
+        """Give a reservation back without a record."""
         if self._in_flight.pop((reservation.client, reservation.key), None) is None:
             return
         self._budget.give_back(reservation.client, reservation.octets)
@@ -259,14 +202,8 @@ class Notarizer:
 
     def commit(self, reservation: Reservation, exchange: RecordedExchange) -> Deferred[None]:
         """
-        Make the record of an exchange durable, signed where the level says so.
-
-        Args:
-            reservation: its admission.
-            exchange: what happened.
-
-        Returns:
-            Fires when the record is on disk; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
+        Make the record of an exchange durable, signed where the level says so. Fires when the record is on disk; fails
+        with ``NotaryUnavailable`` or ``NonceReplayed``.
         """
         if reservation.level is Level.SIGN_REQUEST:
             made = self._signing.submit(lambda: self._record(reservation, exchange))
@@ -337,5 +274,5 @@ class Notarizer:
         if not failure.check(SvcError):
             self.log.failure("the notary failed unexpectedly", failure)
         if isinstance(failure.value, StoreError):
-            return Failure(StoreRefuses(database=self._database, what=failure.value))
+            return Failure(NotaryStoreUnavailable(database=self._database, what=failure.value))
         return Failure(NotaryUnavailable())

@@ -19,7 +19,7 @@ from svc.notary.exchange import ExchangeOutcome, octets_as_text
 from svc.notary.pqleaf import PqLeaf
 from svc.policy import Denied
 from svc.proxy.config import ProxySettings
-from svc.proxy.http.summary import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary
 from svc.sqlite.kind import Operation
 from svc.store.interface import Entity
 from svc.telemetry.connections import (
@@ -77,13 +77,7 @@ def _attributes(summary: ExchangeSummary, *, path: bool) -> dict[str, Value]:
 
 
 class Reports(ConnectionLog):
-    """
-    Turns reports into log records: of denials and failures at most one a second for each (reason, source).
-
-    Args:
-        metrics: the families.
-        clock: measures the second.
-    """
+    """Turns reports into log records: of denials and failures at most one a second for each (reason, source)."""
 
     log = Logger()
 
@@ -92,19 +86,14 @@ class Reports(ConnectionLog):
         self._metrics = metrics
         #: What is denied for who the peer is, apart: what is left out there is audited.
         self._denials = DenialLimiter(clock, self._denials_suppressed)
-        #: See :class:`svc.proxy.http.context.Reporter`.
+        #: See :class:`svc.proxy.http.reporter.Reporter`.
         self.every_exchange = False
         self._paths = False
         self._audits_denials = True
         self._audits_records = False
 
     def configure(self, settings: ProxySettings) -> None:
-        """
-        Log what a configuration asks for, from now on.
-
-        Args:
-            settings: the configuration in force.
-        """
+        """Log what a configuration asks for, from now on."""
         self.every_exchange = settings.accessLog != "off"
         self._paths = settings.accessLog == "path"
         audits_denials = settings.auditLog != "off"
@@ -119,12 +108,12 @@ class Reports(ConnectionLog):
         super().close()
         self._denials.close()
 
-    # svc.proxy.http.context.Reporter
+    # svc.proxy.http.reporter.Reporter
 
     def denied(
         self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
     ) -> None:
-        """See :class:`svc.proxy.http.context.Reporter`."""
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
         if not self._denials.admit(reason, address or peer):
             return
         self._log_denial(
@@ -140,7 +129,7 @@ class Reports(ConnectionLog):
         )
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
-        """See :class:`svc.proxy.http.context.Reporter`."""
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
         if self._limiter.admit(reason, "*"):
             emit(
                 self.log,
@@ -152,7 +141,7 @@ class Reports(ConnectionLog):
             )
 
     def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
-        """See :class:`svc.proxy.http.context.Reporter`."""
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
         if not self._limiter.admit(reason, peer):
             return
         if reason in _UPSTREAM:
@@ -175,7 +164,7 @@ class Reports(ConnectionLog):
         )
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:
-        """See :class:`svc.proxy.http.context.Reporter`."""
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
         if self.every_exchange:
             emit(
                 self.log,
@@ -234,14 +223,7 @@ class Reports(ConnectionLog):
 
 
 class ListenerObserver:
-    """
-    One listener's :class:`svc.transport.observer.ConnectionObserver`.
-
-    Args:
-        metrics: the listener's counters.
-        reports: the log.
-        name: the listener's name.
-    """
+    """One listener's :class:`svc.transport.observer.ConnectionObserver`."""
 
     def __init__(self, metrics: ListenerMetrics, reports: Reports, name: str) -> None:
         self._metrics = metrics
@@ -286,12 +268,7 @@ class ListenerObserver:
 
 
 class CredentialReports:
-    """
-    Tells of credentials; implements :class:`svc.proxy.credential_rotation.CredentialObserver`.
-
-    Args:
-        health: gets the conditions ``credentials`` and ``pqIssuer``.
-    """
+    """Tells of credentials; implements :class:`svc.proxy.credential_rotation.CredentialObserver`."""
 
     log = Logger()
 
@@ -374,15 +351,8 @@ class CredentialReports:
         emit(self.log, Event.IDENTITY_ENDED, detail_reason=error.reason, detail=str(error))
 
 
-class StoreReports:
-    """
-    Tells of the notary database; implements :class:`svc.store.interface.StoreObserver`.
-
-    Args:
-        metrics: the families.
-        health: gets the condition ``store``.
-        name: the path of the database, or its host and name.
-    """
+class NotaryStoreReports:
+    """Tells of the notary database; implements :class:`svc.store.interface.StoreObserver`."""
 
     log = Logger()
 

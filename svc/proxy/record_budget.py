@@ -36,14 +36,7 @@ class _Buckets:
 
 
 class RecordBudget:
-    """
-    The budgets of all clients.
-
-    Args:
-        records: records of one client, signed and unsigned alike.
-        octets: octets that they take in the database.
-        seconds: the monotonic clock.
-    """
+    """The budgets of all clients."""
 
     def __init__(self, records: Allowance, octets: Allowance, seconds: Callable[[], float]) -> None:
         self.records = records
@@ -53,15 +46,8 @@ class RecordBudget:
 
     def reserve(self, client: str, octets: int) -> tuple[Allowance, float] | None:
         """
-        Take one record and its octets.
-
-        Args:
-            client: whose.
-            octets: the most that the record can take, at most the burst.
-
-        Returns:
-            None where both were taken. Else nothing is taken; the allowance that is used up for longer, and the seconds
-            after which the same can be taken if nothing else is.
+        Take one record and its octets. None where both were taken. Else nothing is taken; the allowance that is used up
+        for longer, and the seconds after which the same can be taken if nothing else is.
         """
         found = self._refilled(client)
         waits = self.records.wait(found.records, 1.0), self.octets.wait(found.octets, octets)

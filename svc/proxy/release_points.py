@@ -30,9 +30,4 @@ ReleaseObserver = Callable[[ReleasePoint], object]
 
 
 def unobserved(step: ReleasePoint) -> None:
-    """
-    Tell nobody.
-
-    Args:
-        step: what was reached.
-    """
+    """Tell nobody."""

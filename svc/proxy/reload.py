@@ -25,15 +25,7 @@ class RestartNeeded(SvcError):
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
-    """
-    What is to be done.
-
-    Args:
-        close: names of the listeners that end; their open connections drain.
-        open: listeners to open after that.
-        keep: names of the listeners that go on untouched.
-        changed: the keys at the top of the file whose values differ.
-    """
+    """What is to be done."""
 
     close: tuple[str, ...]
     open: tuple[ListenerSettings, ...]
@@ -42,19 +34,7 @@ class ReloadPlan:
 
 
 def plan_reload(old: ProxySettings, new: ProxySettings) -> ReloadPlan:
-    """
-    Compare two configurations.
-
-    Args:
-        old: what runs.
-        new: what is wanted.
-
-    Returns:
-        The plan; a listener with any change is closed and opened anew.
-
-    Raises:
-        RestartNeeded: a key outside :data:`RELOADABLE` differs.
-    """
+    """Compare two configurations."""
     changed = tuple(name for name in type(new).model_fields if getattr(old, name) != getattr(new, name))
     fixed = [name for name in changed if name not in RELOADABLE]
     if fixed:

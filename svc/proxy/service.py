@@ -32,7 +32,7 @@ from svc.proxy.config import ProxySettings, policy_of
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
-from svc.proxy.observers import Reports, StoreReports
+from svc.proxy.observers import NotaryStoreReports, Reports
 from svc.proxy.reload import RestartNeeded, plan_reload
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
@@ -60,28 +60,7 @@ class CredentialsEnded(SvcError):
 
 
 class ProxyService(Service):
-    """
-    The life of one proxy.
-
-    Args:
-        reactor: the reactor.
-        source: the Workload API.
-        store: the notary database.
-        retention: forgets old records.
-        rotation: the credentials in use.
-        signing: the signing thread.
-        notarizer: admits and commits.
-        listeners: opens and ends listeners.
-        settings: the configuration.
-        load: reads the configuration anew.
-        announce: tells what of a configuration deserves a second look.
-        servers: metrics and admin pages.
-        health: what readiness shows.
-        reports: the log.
-        wall: the wall clock.
-        fatal: called when the proxy cannot start, or not end in order.
-        store_reports: told that the database is about to close, and that it is closed.
-    """
+    """The life of one proxy."""
 
     log = Logger()
 
@@ -104,7 +83,7 @@ class ProxyService(Service):
         reports: Reports,
         wall: Callable[[], datetime],
         fatal: Callable[[], None],
-        store_reports: StoreReports,
+        store_reports: NotaryStoreReports,
     ) -> None:
         self._reactor = reactor
         self._source = source
@@ -146,10 +125,8 @@ class ProxyService(Service):
 
     def when_started(self) -> Deferred[None]:
         """
-        Wait for the start, once :meth:`startService` was called.
-
-        Returns:
-            Fires when everything runs, or fails with what kept it from that.
+        Wait for the start, once :meth:`startService` was called. Fires when everything runs, or fails with what kept it
+        from that.
         """
         waiting: Deferred[None] = Deferred()
         self._start_awaited.append(waiting)
@@ -261,10 +238,8 @@ class ProxyService(Service):
 
     def reload(self) -> Deferred[bool]:
         """
-        Read the configuration again and take it over, or keep what runs and say why.
-
-        Returns:
-            Fires with whether it was taken over.
+        Read the configuration again and take it over, or keep what runs and say why. Fires with whether it was taken
+        over.
         """
         return self._changing.run(lambda: Deferred.fromCoroutine(self._reload()))
 
@@ -303,10 +278,7 @@ class ProxyService(Service):
 
     def drain(self) -> Deferred[None]:
         """
-        Take no new connections and let what runs end.
-
-        Returns:
-            Fires when nothing is open any more or the drain time is over.
+        Take no new connections and let what runs end. Fires when nothing is open any more or the drain time is over.
         """
         if self._draining is None:
             self._health.drain()
@@ -334,12 +306,7 @@ class ProxyService(Service):
         )
 
     def stopService(self) -> Deferred[None]:
-        """
-        End in order.
-
-        Returns:
-            Fires when the database is closed.
-        """
+        """End in order. Fires when the database is closed."""
         super().stopService()
         if self._stopping is None:
             self._stopping = Deferred.fromCoroutine(self._stop())

@@ -18,15 +18,7 @@ from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
 
 
 def opened(settings: ProxySettings) -> Iterator[Check]:
-    """
-    List it.
-
-    Args:
-        settings: the configuration.
-
-    Yields:
-        A check of each thing, in the order in which they are opened.
-    """
+    """List it."""
     for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
         if address is not None:
             yield check_port(key, settings.key_text(key), address)

@@ -30,16 +30,7 @@ class Load(Protocol):
 
 
 def check_driver(notary: NotarySettings, load: Load = importlib.import_module) -> None:
-    """
-    Find out whether the driver of the store can be loaded.
-
-    Args:
-        notary: its configuration.
-        load: imports modules.
-
-    Raises:
-        DriverMissing: it cannot.
-    """
+    """Find out whether the driver of the store can be loaded."""
     if notary.database is None:
         return
     try:
@@ -49,28 +40,12 @@ def check_driver(notary: NotarySettings, load: Load = importlib.import_module) -
 
 
 def store_name(notary: NotarySettings) -> str:
-    """
-    Name the store in logs.
-
-    Args:
-        notary: its configuration.
-
-    Returns:
-        The path of the file, or hosts, ports and name of the database.
-    """
+    """Name the store in logs."""
     return notary.path if notary.database is None else DatabaseAddress.parse(notary.database).name
 
 
 def check_store(notary: NotarySettings) -> None:
-    """
-    Find out whether the store can be opened, without making anything.
-
-    Args:
-        notary: its configuration.
-
-    Raises:
-        SvcError: it cannot.
-    """
+    """Find out whether the store can be opened, without making anything."""
     if notary.database is None:
         from svc.store.sqlite import check_file
 
@@ -85,21 +60,7 @@ def check_store(notary: NotarySettings) -> None:
 def make_store(
     notary: NotarySettings, reactor: ThreadReactor, observer: StoreObserver, *, opened: bool = True
 ) -> ThreadedStore:
-    """
-    Make the store; nothing is opened yet.
-
-    Args:
-        notary: its configuration.
-        reactor: the reactor.
-        observer: told of what the store does.
-        opened: whether it will ever be; one that will not needs no driver.
-
-    Returns:
-        The store.
-
-    Raises:
-        DriverMissing: its driver cannot be loaded.
-    """
+    """Make the store; nothing is opened yet."""
     if notary.database is None or not opened:
         from svc.store.sqlite import SqliteStore
 

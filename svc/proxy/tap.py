@@ -50,15 +50,7 @@ def _read(path: str) -> ProxySettings:
 
 
 def makeService(options: Options) -> IService:
-    """
-    Build the proxy for ``twistd``.
-
-    Args:
-        options: the parsed options.
-
-    Returns:
-        The service; nothing runs yet.
-    """
+    """Build the proxy for ``twistd``."""
     return service_tree(options, _assembly)
 
 
@@ -70,16 +62,7 @@ def _assembly(*given: Any) -> Assembly:
 
 
 def service_tree(options: Options, assemble: Callable[..., Assembly]) -> IService:
-    """
-    Build the proxy and what is around it.
-
-    Args:
-        options: the parsed options.
-        assemble: takes settings, reactor, what to call when the start fails, and what reads the configuration anew.
-
-    Returns:
-        The service; nothing runs yet.
-    """
+    """Build the proxy and what is around it."""
     from twisted.internet import reactor
 
     from svc.process.log import LoggedService, process_log

@@ -27,7 +27,7 @@ from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
-from svc.proxy.http.summary import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import ListenerObserver
@@ -268,6 +268,7 @@ class Rig:
             timeouts=timeouts,
             seconds=self.clock.seconds,
             wall=self.wall,
+            unix_time=lambda: self.wall().timestamp(),
             released=released,
         )
         self.notary = NotaryEndpoint(

@@ -15,9 +15,8 @@ from svc.notary.level import Level
 from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll, Permit, Policy
 from svc.proxy.config import ListenerSettings, ProxySettings, TimeoutSettings
 from svc.proxy.errors import LevelInvalid, NonceInvalid, ProxyError, RequestTimeout, UpstreamTimeout
-from svc.proxy.http.caller import PlainCaller, VerifiedCaller
-from svc.proxy.http.deadlines import overdue
-from svc.proxy.http.notary_headers import asked_level, given_nonce
+from svc.proxy.http.caller import PlainCaller, VerifiedCaller, asked_level, given_nonce
+from svc.proxy.http.exchange import overdue
 from svc.proxy.notarizer import Reservation
 from svc.proxy.reload import RELOADABLE, RestartNeeded, plan_reload
 from svc.settings import parse

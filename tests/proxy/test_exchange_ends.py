@@ -17,7 +17,7 @@ from svc.notary.level import Level
 from svc.policy import DenyAll
 from svc.proxy.config import LimitSettings
 from svc.proxy.http.client import ClientConnection
-from svc.proxy.http.summary import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary
 from svc.store.errors import StoreClosed
 from tests.proxy.rig import Rig, Wire, lose
 

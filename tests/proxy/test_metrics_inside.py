@@ -102,7 +102,7 @@ class InsideTests(SynchronousTestCase):
         rig = self.rig
         listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
         client, wire = rig.client()
-        client._judge_credentials = lambda _wall: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+        client._end_if_expired = lambda _wall: 1 / 0  # type: ignore[assignment, method-assign, return-value]
         listener._connections.add(client)
         listener.sweep(1.0, rig.wall())
         self.assertTrue(wire.aborted)

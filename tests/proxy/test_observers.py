@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.proxy.credential_rotation import CredentialsUnmade
-from svc.proxy.http.summary import ExchangeSummary
-from svc.proxy.observers import CredentialReports, ListenerObserver, Reports, StoreReports
+from svc.proxy.http.reporter import ExchangeSummary
+from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, Reports
 from svc.telemetry.events import Category, Event, Severity
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
@@ -625,7 +625,7 @@ class StoreReportsTests(ReportsTestCase):
         """A health page with the store on it."""
         super().setUp()
         self.health = Health(("store",), now=lambda: BASE)
-        self.store = StoreReports(self.metrics, self.health, "notary.db")
+        self.store = NotaryStoreReports(self.metrics, self.health, "notary.db")
 
     def test_error(self) -> None:
         """An error is counted and told by operation and entity."""

@@ -29,7 +29,7 @@ from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
-from svc.proxy.observers import CredentialReports, Reports, StoreReports
+from svc.proxy.observers import CredentialReports, NotaryStoreReports, Reports
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, ConfigProblem, parse
@@ -223,7 +223,7 @@ class ServiceTestCase(LogTestCase):
             reports=Reports(ProxyMetrics(CollectorRegistry()), self.clock),
             wall=self.wall,
             fatal=self.has_failed,
-            store_reports=cast(StoreReports, NotedReports(self.journal)),
+            store_reports=cast(NotaryStoreReports, NotedReports(self.journal)),
         )
 
     def wall(self) -> datetime:

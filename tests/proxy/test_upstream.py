@@ -21,8 +21,8 @@ from zope.interface.verify import verifyObject
 from svc.identity.errors import SvidExpired, SvidNotYetValid, TrustDomainUnknown
 from svc.policy import Permit
 from svc.proxy.errors import (
-    ConnectTimeout,
     ProxyError,
+    UpstreamConnectTimeout,
     UpstreamIdentityRefused,
     UpstreamSvidInvalid,
     UpstreamSvidNotCurrent,
@@ -226,9 +226,9 @@ class AcquireTests(UpstreamTestCase):
     def test_failures_in_words(self) -> None:
         """Each way to fail has its error, which names the upstream."""
         for error, kind, text in (
-            (TwistedTimeout(), ConnectTimeout, "did not accept a connection within 5.0 s"),
-            (TransportTimeout(address="a", detail="5 s"), ConnectTimeout, "within 5.0 s"),
-            (HandshakeTimeout(seconds=5), ConnectTimeout, "within 5.0 s"),
+            (TwistedTimeout(), UpstreamConnectTimeout, "did not accept a connection within 5.0 s"),
+            (TransportTimeout(address="a", detail="5 s"), UpstreamConnectTimeout, "within 5.0 s"),
+            (HandshakeTimeout(seconds=5), UpstreamConnectTimeout, "within 5.0 s"),
             (TwistedRefused(), UpstreamUnreachable, "Connection was refused"),
             (ConnectError(osError=111, string="refused by test"), UpstreamUnreachable, "111"),
             (ConnectFailed(address="a", detail="no route"), UpstreamUnreachable, "no route"),

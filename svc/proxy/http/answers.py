@@ -17,16 +17,7 @@ from svc.wire.http1 import ResponseHead
 
 
 def problem_body(error: SvcError) -> bytes:
-    """
-    Write the problem document of an error.
-
-    Args:
-        error: its ``reason`` and ``http_status`` are told; its evidence only where its class says so, which those that
-            end an inbound request never do.
-
-    Returns:
-        JSON.
-    """
+    """Write the problem document of an error."""
     status, code = error.http_status, error.reason
     if not isinstance(error, ProxyError):
         return problem(code, status=status, retryable=False)[1]
@@ -35,15 +26,7 @@ def problem_body(error: SvcError) -> bytes:
 
 
 def problem_fields(error: SvcError) -> list[Field]:
-    """
-    Say which fields an error's answer carries besides framing.
-
-    Args:
-        error: the error.
-
-    Returns:
-        The fields.
-    """
+    """Say which fields an error's answer carries besides framing."""
     fields: list[Field] = [(b"Content-Type", MEDIA_TYPE_PROBLEM.encode("ascii"))]
     if error.http_status in (429, 503):
         fields.append((b"Retry-After", b"%d" % getattr(error, "retry_after", 1)))
@@ -53,17 +36,7 @@ def problem_fields(error: SvcError) -> list[Field]:
 
 
 def own_head(status: int, fields: list[Field], length: int) -> ResponseHead:
-    """
-    Make the head of an answer, to be treated like one of the application.
-
-    Args:
-        status: the status code.
-        fields: its fields without framing.
-        length: octets of its content.
-
-    Returns:
-        The head.
-    """
+    """Make the head of an answer, to be treated like one of the application."""
     return ResponseHead(
         version="1.1",
         fields=[*fields, (b"Content-Length", b"%d" % length)],
@@ -79,19 +52,7 @@ def own_head(status: int, fields: list[Field], length: int) -> ResponseHead:
 
 
 def answer(status: int, fields: list[Field], body: bytes, *, head_only: bool, lines: bytes) -> bytes:
-    """
-    Write a whole answer.
-
-    Args:
-        status: the status code.
-        fields: its fields without framing.
-        body: its content.
-        head_only: whether the request was HEAD.
-        lines: further field lines, each with CRLF: notary fields and ``Connection``.
-
-    Returns:
-        The octets of the response.
-    """
+    """Write a whole answer."""
     return b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n%b\r\n%b" % (
         status,
         _phrase(status).encode("ascii"),

@@ -1,45 +1,70 @@
 """
-Who is at the client's end of a connection, and the field lines that follow from it.
+Who is at the client's end of a connection: identity, policy decision, notary headers in and out.
 
-Owns the identity, the credentials of the connection, the one question to the policy, and the lines that are the same
-for every request of the connection. Knows no sockets.
+Owns everything in which verified clients (inbound) and plain clients of this machine (outbound) differ while a request
+is served, and the header lines that are the same for every request of a connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from svc.identity import BundleSet, SpiffeID
 from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID
 from svc.notary.access import receipt_location
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import Peer, TlsFacts
-from svc.notary.ids import new_nonce
-from svc.notary.level import Level
+from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
+from svc.notary.level import Level, LevelUnknown, effective_level
 from svc.policy import AccessRequest, Denied, Permit, Policy
-from svc.proxy.errors import IdentityGone, LevelInvalid
-from svc.proxy.http.notary_headers import asked_level
+from svc.proxy.errors import BodyTooLarge, IdentityGone, LevelInvalid, NonceInvalid
 from svc.strictjson import b64u_encode
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
+    from svc.proxy.http.context import ListenerContext
     from svc.proxy.notarizer import Reservation
     from svc.telemetry.metrics import ListenerMetrics
 
+_LEVEL: Final = HEADER_LEVEL.encode("ascii")
+_NONCE: Final = HEADER_NONCE.encode("ascii")
+_WORKLOAD_ID: Final = HEADER_WORKLOAD_ID.encode("ascii")
+_RECEIPT_LOCATION: Final = HEADER_RECEIPT_LOCATION.encode("ascii")
+# Looking up a member of an enum costs three times what comparing it does.
+_NO_LEVEL: Final = Level.NONE
+_WORKLOAD: Final = Level.WORKLOAD
+
+
+def asked_level(head: RequestHead) -> Level:
+    """Return the level that a request asks for, ``NONE`` without the header; a misspelt one is refused."""
+    text = head.reserved.get(_LEVEL.lower())
+    if text is None:
+        return Level.NONE
+    try:
+        level = Level.parse(text.decode("latin-1"))
+    except LevelUnknown as error:
+        raise LevelInvalid() from error
+    if level is Level.NONE:
+        raise LevelInvalid()
+    return level
+
+
+def given_nonce(head: RequestHead) -> str | None:
+    """Return the nonce of a request; refuse what is not 22 characters of canonical base64url."""
+    text = head.reserved.get(_NONCE.lower())
+    if text is None:
+        return None
+    try:
+        return parse_nonce(text.decode("latin-1"))
+    except NonceMalformed as error:
+        raise NonceInvalid() from error
+
 
 class VerifiedCaller:
-    """
-    The verified client of an inbound connection.
-
-    Args:
-        evidence: what the handshake proved.
-        credentials: the credentials that this side presented; None where they cannot serve the notary.
-        policy: who is admitted.
-        metrics: counts decisions.
-    """
+    """The verified client of an inbound connection; ``credentials`` are None where they cannot serve the notary."""
 
     def __init__(
         self, evidence: PeerEvidence, credentials: CredentialSet | None, policy: Policy, metrics: ListenerMetrics
@@ -47,6 +72,8 @@ class VerifiedCaller:
         svid = evidence.svid
         self.evidence = evidence
         self.credentials = credentials
+        #: Until when the credentials serve the notary, in seconds since 1970.
+        self.serves_until = 0.0 if credentials is None else credentials.close_at.timestamp()
         self.identity: SpiffeID = svid.spiffe_id
         self.text = str(svid.spiffe_id)
         self.peer: Peer | None = Peer(svid.spiffe_id, b64u_encode(svid.certificate_sha256))
@@ -64,42 +91,23 @@ class VerifiedCaller:
         self._metrics = metrics
         self._decision: Permit | Denied | None = None
         self._counted = False
-        self._level_lines: dict[Level, bytes] = {}
+        self._workload_lines: bytes | None = None
         #: Whether the policy ever permitted a request, or this client after a change.
         self.permitted = False
 
     def count(self, *, refused: bool = False) -> None:
-        """
-        Count the connection: by the first decision, or at its end where there was none.
-
-        Args:
-            refused: whether the policy refused.
-        """
+        """Count the connection once: by the first decision, or at its end where there was none."""
         if not self._counted:
             self._counted = True
             (self._metrics.auth_failed if refused else self._metrics.succeeded).inc()
 
     def same_identity(self, own: SpiffeID | None) -> bool:
-        """
-        Say whether it is still us whom the client connected to.
-
-        Args:
-            own: who this proxy is now, None where it has no identity.
-
-        Returns:
-            True where this is whom the handshake showed to the client.
-        """
+        """Whether this proxy still has the identity that the handshake presented to the client."""
         return self.evidence.own_svid.spiffe_id == own
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+    def reauthorize(self, bundles: BundleSet, now: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
         """
-        Judge both sides by what is in force now.
-
-        Args:
-            bundles: the bundles.
-            wall: the time.
-            own: who this proxy is, None where it has no identity.
-            policy: who is admitted.
+        Verify and authorize the client again by what is in force now.
 
         Raises:
             IdentityGone: the connection was made under another identity of ours.
@@ -108,15 +116,15 @@ class VerifiedCaller:
         """
         if not self.same_identity(own):
             raise IdentityGone()
-        self.evidence.reauthorize(bundles, wall)
+        self.evidence.reauthorize(bundles, now)
         if policy is not None and policy is not self._policy:
-            self._take_policy(policy)
+            self._apply_policy(policy)
 
-    def _take_policy(self, policy: Policy) -> None:
+    def _apply_policy(self, policy: Policy) -> None:
         was_refused = isinstance(self._decision, Denied)
         self._policy, self._decision = policy, None
         if policy.depends_on_request:
-            # Each request asks it by itself.
+            # Each request is authorized by itself.
             return
         try:
             self._decision = policy.authorize(AccessRequest(self.identity))
@@ -128,90 +136,83 @@ class VerifiedCaller:
 
     def permit(self, head: RequestHead) -> Permit:
         """
-        Ask the policy; one answer serves the whole connection where the policy does not look at requests. Each request
-        that is let in is counted.
+        Return the permit of a request, or raise ``Denied``.
 
-        Args:
-            head: the request.
-
-        Returns:
-            The permit.
-
-        Raises:
-            Denied: the policy denies.
+        One decision holds for the whole connection where the policy does not look at requests.
         """
         decision = self._decision
         if decision is None:
-            request = AccessRequest(self.identity, head.method.decode("latin-1"), head.path.decode("latin-1"))
-            try:
-                decision = self._policy.authorize(request)
-                self.permitted = True
-            except Denied as denied:
-                decision = denied
-            if not self._policy.depends_on_request:
-                self._decision = decision
-            self.count(refused=isinstance(decision, Denied))
+            decision = self._decide(head)
         if isinstance(decision, Denied):
             raise decision
         self._metrics.auth_allowed.inc()
         return decision
 
+    def _decide(self, head: RequestHead) -> Permit | Denied:
+        request = AccessRequest(self.identity, head.method.decode("latin-1"), head.path.decode("latin-1"))
+        decision: Permit | Denied
+        try:
+            decision = self._policy.authorize(request)
+            self.permitted = True
+        except Denied as denied:
+            decision = denied
+        if not self._policy.depends_on_request:
+            self._decision = decision
+        self.count(refused=isinstance(decision, Denied))
+        return decision
+
+    def notarization(self, head: RequestHead, context: ListenerContext) -> tuple[Level, str | None]:
+        """Return level and nonce of a request with a body or reserved headers; refuse a body beyond the limit."""
+        limit = context.limits.body
+        if limit is not None and head.length is not None and head.length > limit:
+            raise BodyTooLarge(limit=limit)
+        if not head.reserved:
+            return context.unasked, None
+        asked, nonce = asked_level(head), given_nonce(head)
+        return effective_level(demanded=context.demanded, asked=asked, maximum=context.maximum), nonce
+
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
-        """Say what the proxy adds to a request for the application: lines with CRLF, the same for every request."""
+        """Return the header lines that the proxy adds to a request for the application."""
         return self.forwarded_lines
 
     def response_lines(self, level: Level, reservation: Reservation | None, *, own: bool) -> bytes:
         """
-        Write the notary's field lines of a response.
+        Return the notary's header lines of a response, each with CRLF.
 
-        Args:
-            level: the level in force.
-            reservation: the admission of a recorded exchange.
-            own: whether the answer is the proxy's own; those always name the workload, which is the level ``workload``.
-
-        Returns:
-            Lines with CRLF; empty for the application's answers without a level.
+        The proxy's own answers always name the workload; the application's do from the level ``workload`` on.
         """
-        if level is Level.NONE:
-            if not own:
-                return b""
-            level = Level.WORKLOAD
-        lines = self._level_lines.get(level)
-        if lines is None:
-            lines = self._lines(level)
-            self._level_lines[level] = lines
+        if level is _NO_LEVEL and not own:
+            return b""
+        if level is _NO_LEVEL or level is _WORKLOAD:
+            lines = self._workload_lines
+            if lines is None:
+                lines = self._workload_lines = self._lines(_WORKLOAD)
+            return lines
+        lines = self._lines(level)
         if reservation is not None and reservation.level is Level.SIGN_REQUEST:
-            location = receipt_location(reservation.key).encode("ascii")
-            lines += b"%b: %b\r\n" % (HEADER_RECEIPT_LOCATION.encode("ascii"), location)
+            lines += b"%b: %b\r\n" % (_RECEIPT_LOCATION, receipt_location(reservation.key).encode("ascii"))
         return lines
 
     def _lines(self, level: Level) -> bytes:
         if self.credentials is None:
             return b""
-        return b"%b: %b\r\n%b: %b\r\n" % (
-            HEADER_WORKLOAD_ID.encode("ascii"),
-            self.credentials.statement.id.encode("ascii"),
-            HEADER_LEVEL.encode("ascii"),
-            level.value.encode("ascii"),
-        )
+        statement_id = self.credentials.statement.id.encode("ascii")
+        return b"%b: %b\r\n%b: %b\r\n" % (_WORKLOAD_ID, statement_id, _LEVEL, level.value.encode("ascii"))
 
 
 class PlainCaller:
-    """
-    The application behind an outbound listener: on this machine, without an identity of its own.
-
-    Args:
-        own: tells the identity under which the proxy calls the peer, None where it has none.
-    """
+    """The application behind an outbound listener: on this machine, without an identity of its own."""
 
     evidence: PeerEvidence | None = None
     credentials: CredentialSet | None = None
+    serves_until = 0.0
     identity: SpiffeID | None = None
     peer: Peer | None = None
     tls: TlsFacts | None = None
     text = ""
 
     def __init__(self, own: Callable[[], SpiffeID | None]) -> None:
+        #: Returns the identity under which the proxy calls the peer, None where it has none.
         self._own = own
         self._permit: Permit | None = None
         #: Whether a request was ever forwarded.
@@ -221,18 +222,7 @@ class PlainCaller:
         """Count nothing: outbound the connections to the peer are counted, by how each ended up."""
 
     def permit(self, head: RequestHead) -> Permit:
-        """
-        Inbound rules do not apply; the peer decides on us.
-
-        Args:
-            head: the request.
-
-        Returns:
-            The permit, in the name of the proxy.
-
-        Raises:
-            IdentityGone: the proxy has no identity any more.
-        """
+        """Return a permit in the name of the proxy, whom the peer authorizes; inbound rules do not apply."""
         own, permit = self._own(), self._permit
         if own is None:
             raise IdentityGone()
@@ -241,37 +231,32 @@ class PlainCaller:
             self.permitted = True
         return permit
 
+    def notarization(self, head: RequestHead, context: ListenerContext) -> tuple[Level, str | None]:
+        """Return no level, since the peer notarizes; the limit of the body is checked while it streams."""
+        return Level.NONE, None
+
     def same_identity(self, own: SpiffeID | None) -> bool:
-        """A plain client was shown no identity."""
+        """No identity was presented to a plain client."""
         return True
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
-        """There is nothing to judge in a plain client; each of its requests asks who we are."""
+    def reauthorize(self, bundles: BundleSet, now: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+        """A plain client has nothing to verify; the own identity is read for each of its requests."""
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
-        """
-        Issue the application's wish anew for the peer's proxy, with a fresh nonce.
-
-        Args:
-            head: the request; its own wish is consumed here, so what it spells wrong is no wish.
-            random: gives secure random octets.
-
-        Returns:
-            Lines with CRLF; empty without a wish.
-        """
+        """Issue the application's level anew for the peer's proxy, with a fresh nonce; ignore a misspelt level."""
         try:
             level = asked_level(head)
         except LevelInvalid:
             return b""
         if level is Level.NONE:
             return b""
-        lines = b"%b: %b\r\n" % (HEADER_LEVEL.encode("ascii"), level.value.encode("ascii"))
+        lines = b"%b: %b\r\n" % (_LEVEL, level.value.encode("ascii"))
         if level.recorded:
-            lines += b"%b: %b\r\n" % (HEADER_NONCE.encode("ascii"), new_nonce(random(16)).encode("ascii"))
+            lines += b"%b: %b\r\n" % (_NONCE, new_nonce(random(16)).encode("ascii"))
         return lines
 
     def response_lines(self, level: Level, reservation: Reservation | None, *, own: bool) -> bytes:
-        """The notary of an outbound connection is the peer's; here nothing is said."""
+        """Add nothing: the notary of an outbound connection is the peer's."""
         return b""
 
 

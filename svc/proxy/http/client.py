@@ -1,9 +1,9 @@
 """
 One connection of a client: its requests in order, one exchange at a time.
 
-Owns the queue of parsed but waiting requests, idle times, and when a connection must not go on; how it is paused,
-written to and ended is in :mod:`svc.proxy.http.wire`. Request n+1 is not begun before response n is released, so that
-no request is ever answered with the response to another.
+Owns the queue of parsed requests that wait, why reading is paused, idle times, and how the connection ends: in order,
+with a moment for what the client still sends, or at once. Request n+1 is not begun before response n is released, so
+that no request is ever answered with the response to another.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IProtocol, IPushProducer
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from svc.errors import SvcError
 from svc.identity import BundleSet
@@ -25,35 +27,75 @@ from svc.policy import Denied
 from svc.proxy.errors import IdentityGone, NotaryNotHere, RequestTimeout
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
-from svc.proxy.http.backlog import MOST_UNSENT
-from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
+from svc.proxy.http.caller import Caller
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.exchange import Exchange
-from svc.proxy.http.interfaces import AnsweredExchange, FinishedExchange
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
-from svc.proxy.http.summary import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
-from svc.proxy.http.wire import EXCHANGE_WAITS, QUEUED, UPGRADE_PENDING, ClientWire
 from svc.telemetry.labels import Cause
 from svc.transport.errors import KeyUpdateLimitReached, PeerCredentialsEnded, TransportError
-from svc.transport.evidence import peer_evidence
+from svc.transport.fair_limiter import release_slot
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.http1 import End, Event, MessageRefused, RequestHead, RequestParser
 
 _CLOSE_LINE: Final = b"Connection: close\r\n"
+#: Seconds for which a closing connection still reads what the other side sends.
+_LINGER: Final = 3.0
+#: Unsent octets of responses beyond which no further request is begun: more than pause a streaming producer, so that
+#: the transport reports when they are sent.
+MOST_UNSENT: Final = 128 * 1024
 
 
-class ClientConnection(ClientWire):
+class PauseReason:
+    """Why a client is not read; bits, and reading goes on when none is set."""
+
+    QUEUED: Final = 1
+    UPSTREAM_SLOW: Final = 2
+    EXCHANGE_WAITS: Final = 4
+    UPGRADE_PENDING: Final = 8
+
+
+@implementer(IPushProducer)
+class _Backlog:
+    """Waits until responses are sent that the client does not read; registered as the producer of its transport."""
+
+    def __init__(self, transport: Any, sent: Callable[[], None]) -> None:
+        self._transport = transport
+        self._sent = sent
+        transport.registerProducer(self, True)
+
+    def forget(self) -> None:
+        """Wait no longer, so that the transport can be closed."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.unregisterProducer()
+
+    def pauseProducing(self) -> None:
+        """Nothing is produced."""
+
+    def resumeProducing(self) -> None:
+        """The octets are sent."""
+        if self._transport is not None:
+            self.forget()
+            self._sent()
+
+    def stopProducing(self) -> None:
+        """The connection ended; the protocol is called itself."""
+        self._transport = None
+
+
+@implementer(IProtocol, IPushProducer)
+class ClientConnection:
     """
-    A client's connection.
+    A client's connection, which adds itself to the ``registry`` of open connections and removes itself.
 
-    Args:
-        context: what the listener's connections share.
-        endpoint: answers the reserved path; None outbound.
-        random: gives secure random octets.
-        registry: the open connections of the listener; this one adds and removes itself.
+    The ``endpoint`` answers the reserved path; None outbound.
     """
+
+    transport: Any = None
+    caller: Caller
 
     def __init__(
         self,
@@ -62,26 +104,44 @@ class ClientConnection(ClientWire):
         random: Callable[[int], bytes],
         registry: set[ClientConnection],
     ) -> None:
-        super().__init__(context)
+        self.context = context
         self.random = random
         self._endpoint = endpoint
         self._registry = registry
         self._parser = RequestParser(context.message_limits)
         self._queue: deque[Event] = deque()
+        self._pumping = False
+        self._paused = 0
         self._exchange: Exchange | None = None
         self._tunnel: Tunnel | None = None
-        self._upgraded: FinishedExchange | None = None
+        self._upgraded: Exchange | None = None
         self._head_since = 0.0
+        self._activity = context.tick
         self._share: IdentityShare | None = None
         #: Where this connection is while it is idle.
         self._idle_in: IdleConnections = context.evictions.unpermitted
-        self.pumping = False
+        self._received = 0
+        #: Octets sent to the application that are not counted yet.
+        self.octets_sent = 0
+        #: Octets written to the client since its transport was asked what is unsent.
+        self._written = 0
+        self._backlog: _Backlog | None = None
+        self._counted = False
+        self._closing_until: float | None = None
+        self._unsent = 0
+        self.gone = False
+        #: Whether the next response ends the connection.
         self.must_close = False
 
     # -- Twisted -----------------------------------------------------------------------------------------------------
 
+    def makeConnection(self, transport: Any) -> None:
+        """Attach the transport."""
+        self.transport = transport
+        self.connectionMade()
+
     def connectionMade(self) -> None:
-        """The client is here; behind TLS it is verified already."""
+        """Register the client; behind TLS it is verified already."""
         context = self.context
         self._registry.add(self)
         self._activity = context.tick
@@ -89,21 +149,14 @@ class ClientConnection(ClientWire):
         set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
         if set_no_delay is not None:
             set_no_delay(True)
-        self.caller = self._meet()
+        self.caller = context.caller(self.transport)
         self._share = context.evictions.join(self, self.caller.identity)
         if not self.caller.same_identity(context.rotation.identity):
             # The identity ended while this connection was in its handshake.
             self.abort("identity_withdrawn")
 
-    def _meet(self) -> Caller:
-        context = self.context
-        if context.policy is None:
-            return PlainCaller(lambda: context.rotation.identity)
-        evidence = peer_evidence(self.transport)
-        return VerifiedCaller(evidence, context.rotation.of_evidence(evidence), context.policy, context.metrics)
-
     def dataReceived(self, data: bytes) -> None:
-        """Octets from the client."""
+        """Parse octets from the client, or pass them through the tunnel."""
         self._received += len(data)
         self._activity = self.context.tick
         if self._tunnel is not None:
@@ -115,15 +168,14 @@ class ClientConnection(ClientWire):
             self._pump()
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
-        """The client is gone."""
+        """End what is under way."""
         self.gone = True
         self._registry.discard(self)
         if self._share is not None:
             self.context.evictions.leave(self, self._share)
         self._queue.clear()
         self.count_octets()
-        metrics = self.context.metrics
-        metrics.active.dec()
+        self.context.metrics.active.dec()
         tunnel = self._tunnel
         if isinstance(reason.value, KeyUpdateLimitReached):
             self._count("key_update_limit")
@@ -136,14 +188,8 @@ class ClientConnection(ClientWire):
             if self._upgraded is not None:
                 self._upgraded.tunnel_ended(tunnel.from_client_octets, tunnel.from_upstream_octets)
 
-    def denied(self, denied: Denied, request: RequestHead | None = None) -> None:
-        """
-        Count and report a denial.
-
-        Args:
-            denied: with the rule.
-            request: what was denied; None where the connection is.
-        """
+    def report_policy_denial(self, denied: Denied, request: RequestHead | None = None) -> None:
+        """Count and report a denial, of a request or of the whole connection."""
         self.context.metrics.denied_policy.inc()
         self._report_denial(denied, request)
 
@@ -153,23 +199,23 @@ class ClientConnection(ClientWire):
 
     @property
     def address(self) -> str:
-        """Where the client connects from."""
+        """The host that the client connects from."""
         peer = self.transport.getPeer() if self.transport is not None else None
         return str(getattr(peer, "host", "") or "local")
 
     # -- The queue of requests ---------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Feed waiting events to the exchanges, one exchange at a time."""
-        if self.pumping:
+        """Pass waiting events to the exchanges, one exchange at a time."""
+        if self._pumping:
             return
-        self.pumping = True
+        self._pumping = True
         queue = self._queue
         try:
             while queue and self._closing_until is None and not self.gone:
                 exchange = self._exchange
                 if exchange is None:
-                    if self._backlog.written > MOST_UNSENT and self._backlog.waits(self.transport, self._pump):
+                    if self._written > MOST_UNSENT and self._must_wait_for_client():
                         break
                     self._next(queue.popleft())
                 elif exchange.request_ended:
@@ -177,11 +223,26 @@ class ClientConnection(ClientWire):
                 else:
                     self._feed(exchange, queue.popleft())
         finally:
-            self.pumping = False
-        if self._exchange is not None:
-            self._exchange.flush()
+            self._pumping = False
+        exchange = self._exchange
+        if exchange is not None and exchange.upstream_request is not None:
+            exchange.upstream_request.flush()
         if queue or self._paused:
-            self._pause(QUEUED, bool(queue) and self._closing_until is None)
+            self._pause(PauseReason.QUEUED, bool(queue) and self._closing_until is None)
+
+    def _must_wait_for_client(self) -> bool:
+        """Begin no further request while the client does not read the responses; asked while nothing streams to it."""
+        if self._backlog is None:
+            self._written = getattr(self.transport, "unsent", 0)
+            if self._written <= MOST_UNSENT:
+                return False
+            self._backlog = _Backlog(self.transport, self._backlog_sent)
+        return True
+
+    def _backlog_sent(self) -> None:
+        self._backlog = None
+        self._written = 0
+        self._pump()
 
     def _next(self, event: Event) -> None:
         if type(event) is RequestHead:
@@ -189,10 +250,10 @@ class ClientConnection(ClientWire):
             self._exchange = Exchange(self, event)
             self._exchange.begin()
             if event.upgrade:
-                self._pause(UPGRADE_PENDING, self._exchange is not None)
+                self._pause(PauseReason.UPGRADE_PENDING, self._exchange is not None)
         elif type(event) is MessageRefused:
             self._refuse(event.error)
-        # What is left of a request that was answered before it ended belongs to nobody.
+        # What is left of a request that was answered before it ended is dropped.
 
     def _feed(self, exchange: Exchange, event: Event) -> None:
         if type(event) is bytes:
@@ -206,22 +267,11 @@ class ClientConnection(ClientWire):
             self.abort("protocol")
 
     def rest_at_hand(self) -> bool:
-        """
-        Tell whether the rest of the current request is already here.
-
-        Returns:
-            True where its end waits in the queue, so that the connection can go on after an early answer.
-        """
+        """Whether the end of the current request is queued, so that the connection can go on after an early answer."""
         return any(type(event) is End for event in self._queue)
 
-    def exchange_finished(self, exchange: FinishedExchange, tunnelled: UpstreamConnection | None) -> None:
-        """
-        Go on after a released response.
-
-        Args:
-            exchange: the one that is over.
-            tunnelled: the upstream connection after a granted upgrade.
-        """
+    def exchange_finished(self, exchange: Exchange, tunnelled: UpstreamConnection | None) -> None:
+        """Go on after a released response; ``tunnelled`` is the upstream connection after a granted upgrade."""
         if self._exchange is not exchange:
             return
         self._exchange = None
@@ -231,21 +281,17 @@ class ClientConnection(ClientWire):
             self._upgraded = exchange
             self._start_tunnel(tunnelled)
         elif exchange.close or not (exchange.request_ended or self._skip_request()):
-            self.close("timeout" if exchange.overdue else "drain" if context.draining else "served")
+            self.close("timeout" if exchange.timed_out else "drain" if context.draining else "served")
         else:
-            if self._idle_in is context.evictions.unpermitted:
-                self._note_permit()
+            if self._idle_in is context.evictions.unpermitted and self._share is not None and self.caller.permitted:
+                self._idle_in = self._share.idle
             self._idle_in[self] = None
             if exchange.head.upgrade:
-                self._pause(UPGRADE_PENDING, False)
+                self._pause(PauseReason.UPGRADE_PENDING, False)
                 self._queue.extend(self._parser.resume())
             if self._queue or self._paused:
-                self._pause(EXCHANGE_WAITS, False)
+                self._pause(PauseReason.EXCHANGE_WAITS, False)
                 self._pump()
-
-    def _note_permit(self) -> None:
-        if self._share is not None and self.caller.permitted:
-            self._idle_in = self._share.idle
 
     def _skip_request(self) -> bool:
         """Drop the rest of an answered request where it is here."""
@@ -255,11 +301,15 @@ class ClientConnection(ClientWire):
         return False
 
     def _start_tunnel(self, upstream: UpstreamConnection) -> None:
-        self._tunnel = Tunnel(self.transport, upstream, self._count_sent)
+        self._tunnel = Tunnel(self.transport, upstream, self._count_tunnelled)
         rest = self._parser.take_rest()
         self._paused = 0
         self._resume_reading()
         self._tunnel.start(rest)
+
+    def _count_tunnelled(self, count: int) -> None:
+        self.octets_sent += count
+        self._activity = self.context.tick
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         """Answer a request that is no acceptable HTTP, and close."""
@@ -275,7 +325,7 @@ class ClientConnection(ClientWire):
             context.reporter.exchange_ended(
                 ExchangeSummary(
                     listener=context.name,
-                    direction="inbound" if context.inbound else "outbound",
+                    direction=context.metrics.direction,
                     peer=self.caller.text,
                     method=b"",
                     path=b"",
@@ -292,46 +342,145 @@ class ClientConnection(ClientWire):
             )
         self.close("timeout" if isinstance(error, RequestTimeout) else "protocol")
 
-    def serve_notary(self, exchange: AnsweredExchange) -> None:
-        """
-        Answer a request for the reserved path.
-
-        Args:
-            exchange: the request.
-        """
+    def serve_notary(self, exchange: Exchange) -> None:
+        """Answer a request for the reserved path."""
         if self._endpoint is None:
-            error = NotaryNotHere()
-            exchange.answer(error.http_status, problem_fields(error), problem_body(error))
+            exchange.answer_error(NotaryNotHere())
         else:
             self._endpoint.serve(self, exchange)
+
+    # -- Writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send octets to the client."""
+        self._activity = self.context.tick
+        self._written += len(data)
+        self.transport.write(data)
+
+    def stream_from(self, upstream: UpstreamConnection) -> None:
+        """Let the client's speed control a response that does not fit one read."""
+        if not self.gone:
+            self.transport.registerProducer(upstream, True)
+
+    def stop_stream(self) -> None:
+        """The response is read to its end."""
+        if not self.gone:
+            self.transport.unregisterProducer()
+
+    # -- Reading and pausing -----------------------------------------------------------------------------------------
+
+    def _pause(self, why: int, wanted: bool) -> None:
+        before = self._paused
+        self._paused = before | why if wanted else before & ~why
+        if self.gone or bool(before) == bool(self._paused):
+            return
+        if self._paused:
+            self.transport.pauseProducing()
+        else:
+            self.transport.resumeProducing()
+
+    def _resume_reading(self) -> None:
+        if not self.gone:
+            self.transport.resumeProducing()
+
+    def pause_for_exchange(self) -> None:
+        """Read no more until the exchange can accept more of the request."""
+        self._pause(PauseReason.EXCHANGE_WAITS, True)
+
+    def resume_for_exchange(self) -> None:
+        """Send what waits for the exchange, and read on."""
+        exchange = self._exchange
+        if not self._pumping and exchange is not None and exchange.upstream_request is not None:
+            exchange.upstream_request.flush()
+        if self._paused:
+            self._pause(PauseReason.EXCHANGE_WAITS, False)
+
+    @property
+    def held(self) -> bool:
+        """Whether it is not read because the application does not read the request."""
+        return bool(self._paused & PauseReason.UPSTREAM_SLOW)
+
+    def pauseProducing(self) -> None:
+        """The application reads slower than the client sends."""
+        self._pause(PauseReason.UPSTREAM_SLOW, True)
+
+    def resumeProducing(self) -> None:
+        """The application reads again."""
+        self._pause(PauseReason.UPSTREAM_SLOW, False)
+
+    def stopProducing(self) -> None:
+        """The application's connection ended; its own protocol is called."""
 
     # -- The end -----------------------------------------------------------------------------------------------------
 
     def close(self, cause: Cause) -> None:
         """
-        Close in order; see :meth:`ClientWire.close`. What waits is not answered any more.
+        Close in order: what was written is delivered, what the client still sends is read and dropped for a moment.
 
-        Args:
-            cause: for the metric.
+        Requests that wait are not answered any more.
         """
         self._queue.clear()
         if self.caller.permitted:
-            # What the client has not read yet stays on its way.
+            # Responses that the client has not read yet are still sent.
             self._idle_in.pop(self, None)
         elif not self.gone:
             self._idle_in[self] = None
-        super().close(cause)
+        if self._closing_until is not None or self.gone:
+            return
+        self._count(cause)
+        self._closing_until = self.context.seconds() + _LINGER
+        self._paused = 0
+        if self._backlog is not None:
+            self._backlog.forget()
+        self._resume_reading()
+        # Over TLS close_notify leaves the other direction open for a moment anyway.
+        half_close = getattr(self.transport, "loseWriteConnection", None) if self.caller.tls is None else None
+        if half_close is None:
+            self.transport.loseConnection()
+        else:
+            half_close()
+
+    def abort(self, cause: Cause) -> None:
+        """Drop the connection, so that the client sees that something is missing."""
+        if not self.gone:
+            self._count(cause)
+            self._closing_until = self.context.seconds() + _LINGER
+            self.transport.abortConnection()
+
+    def _count(self, cause: Cause) -> None:
+        if not self._counted:
+            self._counted = True
+            self.caller.count()
+            self.context.metrics.closed(cause)
+
+    def count_octets(self) -> None:
+        """Move the octets counted here to the metrics."""
+        if self._received:
+            self.context.metrics.bytes_received.inc(self._received)
+            self._received = 0
+        if self.octets_sent:
+            self.context.metrics.bytes_sent.inc(self.octets_sent)
+            self.octets_sent = 0
 
     @property
     def evictable(self) -> bool:
-        """See :class:`svc.proxy.eviction.Evictable`."""
+        """See :class:`svc.proxy.eviction.EvictableConnection`."""
         under_way = self._parser.in_head or bool(self._queue) or bool(getattr(self.transport, "unsent", 0))
         return not under_way
 
     def evict(self, error: SvcError) -> None:
-        """See :class:`svc.proxy.eviction.Evictable`."""
+        """Free the slot under the listener's limit at once, and close without waiting for the client."""
         self.context.reporter.evicted(error.reason, self.address, self.caller.text, str(error))
-        self._close_for_another(cast(Cause, error.reason))
+        if self.gone:
+            return
+        transport = self.transport
+        self._count(cast(Cause, error.reason))
+        self._closing_until = self.context.seconds() + _LINGER
+        release_slot(transport)
+        if getattr(transport, "unsent", 0):
+            transport.abortConnection()
+        else:
+            getattr(transport, "close_without_reply", transport.loseConnection)()
 
     @property
     def idle(self) -> bool:
@@ -339,21 +488,14 @@ class ClientConnection(ClientWire):
         return self._exchange is None and self._tunnel is None and not self._queue
 
     def sweep(self, now: float, wall: datetime) -> None:
-        """
-        Judge the times of this connection; called about twice a second.
-
-        Args:
-            now: the monotonic time.
-            wall: the wall clock.
-        """
+        """Check the time limits of this connection; called about twice a second."""
         self.count_octets()
         timeouts = self.context.timeouts
         if self._closing_until is not None:
             self._linger(now, self._closing_until)
-            return
-        if self._judge_credentials(wall):
-            return
-        if self._tunnel is not None:
+        elif self._end_if_expired(wall):
+            pass
+        elif self._tunnel is not None:
             if now - self._activity >= timeouts.exchange:
                 self.abort("idle")
         elif self._exchange is not None:
@@ -366,7 +508,19 @@ class ClientConnection(ClientWire):
         elif now - self._activity >= timeouts.idle:
             self.close("idle")
 
-    def _judge_credentials(self, wall: datetime) -> bool:
+    def _linger(self, now: float, until: float) -> None:
+        """Abort a plain connection that the client does not close, unless it still reads. TLS limits its own end."""
+        if self.caller.tls is not None or now < until or self.gone:
+            return
+        unsent = getattr(self.transport, "unsent", 0)
+        if unsent and unsent != self._unsent:
+            self._unsent = unsent
+            self._closing_until = now + _LINGER
+        else:
+            self.transport.abortConnection()
+
+    def _end_if_expired(self, wall: datetime) -> bool:
+        """End the connection with the credentials of either side; ask clients to reconnect some time before."""
         self.must_close = self.context.draining
         credentials, evidence = self.caller.credentials, self.caller.evidence
         if credentials is not None and wall >= credentials.renew_connections_at:
@@ -386,13 +540,7 @@ class ClientConnection(ClientWire):
         return False
 
     def end_now(self, outcome: ExchangeOutcome, cause: Cause) -> None:
-        """
-        End the connection for a reason of our own: at once, but in order where nothing is under way.
-
-        Args:
-            outcome: what the record of a running exchange says.
-            cause: for the metric.
-        """
+        """End at once, but in order where nothing is under way; ``outcome`` is for the record of a running exchange."""
         exchange = self._exchange
         if exchange is not None:
             self._count(cause)
@@ -403,13 +551,7 @@ class ClientConnection(ClientWire):
             self.close(cause)
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """
-        Judge both sides again after a change, and end the connection where it would now be refused.
-
-        Args:
-            bundles: the bundles in force.
-            wall: the time.
-        """
+        """Verify and authorize the client again, and end the connection where it would now be refused."""
         if self._closing_until is not None:
             return
         try:
@@ -417,7 +559,7 @@ class ClientConnection(ClientWire):
         except IdentityGone:
             self.end_now(ExchangeOutcome.SERVER_ABORTED, "identity_withdrawn")
         except Denied as denied:
-            self.denied(denied)
+            self.report_policy_denial(denied)
             self.end_now(ExchangeOutcome.SERVER_ABORTED, "reauthorization")
         except SvidInvalid as error:
             self.context.metrics.denied_svid.inc()

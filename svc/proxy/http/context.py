@@ -1,8 +1,6 @@
 """
-What all connections of one listener share.
-
-Owns nothing that changes with a request: settings, policy, pool, notary, metrics, and the coarse clock that the sweep
-moves.
+What all connections of one listener share: settings, policy, pool, notary, metrics, and the coarse clock that the sweep
+sets.
 """
 
 from __future__ import annotations
@@ -10,90 +8,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from svc.identity import SpiffeID, X509Svid
-from svc.notary.credentials import CredentialSet
 from svc.notary.level import Level, effective_level
 from svc.notary.record_bound import RecordBound
 from svc.policy import Policy
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.eviction import EvictionOrder
-from svc.proxy.http.summary import ExchangeSummary
+from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
+from svc.proxy.http.reporter import Reporter
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.release_points import ReleaseObserver, unobserved
+from svc.telemetry.labels import HTTP_METHODS
 from svc.telemetry.metrics import ListenerMetrics, NotaryMetrics
-from svc.transport.evidence import PeerEvidence
-from svc.wire.http1 import MessageLimits, RequestHead
+from svc.telemetry.unlocked import UnlockedCounter, UnlockedHistogram
+from svc.transport.evidence import peer_evidence
+from svc.wire.http1 import MessageLimits
 
-
-class CredentialRotation(Protocol):
-    """Where connections find the credentials they were accepted with."""
-
-    @property
-    def svid(self) -> X509Svid:
-        """The SVID of the current credentials."""
-
-    @property
-    def identity(self) -> SpiffeID | None:
-        """Who this proxy is; None where it has no credentials."""
-
-    def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
-        """The credentials whose SVID this side presented, None where it has none for the notary."""
-
-
-class Reporter(Protocol):
-    """What an operator must see; implemented by the service, which knows the log."""
-
-    #: Whether complete exchanges without a record are reported too; asked before a summary of them is made.
-    every_exchange: bool
-
-    def denied(
-        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
-    ) -> None:
-        """A verified peer was denied a request, or the connection that it had."""
-
-    def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
-        """A full listener closed a connection for a new one."""
-
-    def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
-        """
-        An exchange was cut or answered by the proxy for a fault of the upstream or the notary.
-
-        ``precise`` is the reason below ``reason``, where there is one.
-        """
-
-    def exchange_ended(self, summary: ExchangeSummary) -> None:
-        """An exchange is over, and its record durable or failed; called once for each that is reported."""
+if TYPE_CHECKING:
+    from svc.proxy.credential_rotation import CredentialRotation
 
 
 @dataclass(slots=True)
 class ListenerContext:
-    """
-    One listener's shared things.
-
-    Args:
-        name: the listener's name.
-        inbound: whether clients come by mTLS; outbound listeners take plain clients.
-        policy: who is admitted; None outbound.
-        rotation: the credentials of connections.
-        notarizer: makes records durable.
-        pool: the connections to the upstream.
-        metrics: the listener's resolved counters.
-        notary_metrics: the notary's resolved counters.
-        reporter: the log.
-        demanded: the level that the listener demands.
-        maximum: the strongest level it gives.
-        limits: sizes and counts.
-        timeouts: waits in seconds.
-        seconds: the monotonic clock.
-        wall: the wall clock, aware UTC.
-        step: told how far recorded exchanges have come.
-    """
+    """What the connections of one listener share."""
 
     name: str
+    #: Whether clients come by mTLS; outbound listeners accept plain clients of this machine.
     inbound: bool
+    #: Who is admitted; None outbound.
     policy: Policy | None
     rotation: CredentialRotation
     notarizer: Notarizer
@@ -101,25 +45,35 @@ class ListenerContext:
     metrics: ListenerMetrics
     notary_metrics: NotaryMetrics
     reporter: Reporter
+    #: The level that every request gets at least, and the strongest one.
     demanded: Level
     maximum: Level
     limits: LimitSettings
     timeouts: TimeoutSettings
+    #: The monotonic clock.
     seconds: Callable[[], float]
+    #: The wall clock: aware UTC, and in seconds since 1970 where each request reads it.
     wall: Callable[[], datetime]
+    unix_time: Callable[[], float]
+    #: Called when a recorded exchange passes a point of its release.
     released: ReleaseObserver = unobserved
-    #: The monotonic time of the last sweep: exact enough for idle times, and no system call for each read.
+    #: The monotonic time of the last sweep: exact enough for idle times, without a system call for each read.
     tick: float = 0.0
-    #: Set when the listener is to end: responses then ask clients to connect elsewhere.
+    #: Set when the listener is to end: responses then carry ``Connection: close``.
     draining: bool = False
     message_limits: MessageLimits = field(init=False)
     #: The largest record of an exchange, and what it takes in the database.
     record_bound: RecordBound = field(init=False)
     record_octets: int = field(init=False)
-    #: Who is closed for a new connection where the listener has all that it may have.
+    #: Which connection a full listener closes for a new one.
     evictions: EvictionOrder = field(init=False)
     #: The level of an exchange whose client asks for none.
     unasked: Level = field(init=False)
+    #: Counts exchanges at the level ``workload``.
+    workload_exchanges: UnlockedCounter = field(init=False)
+    #: Histograms of durations by method, and that of all other methods.
+    durations: dict[bytes, UnlockedHistogram] = field(init=False)
+    other_durations: UnlockedHistogram = field(init=False)
 
     def __post_init__(self) -> None:
         self.evictions = EvictionOrder(self.limits.connections)
@@ -127,4 +81,15 @@ class ListenerContext:
         self.record_bound = RecordBound(self.limits.head, self.limits.fields, self.notarizer.redaction)
         self.record_octets = self.record_bound.stored
         self.unasked = effective_level(demanded=self.demanded, asked=Level.NONE, maximum=self.maximum)
+        self.workload_exchanges = self.notary_metrics.level["workload"]
+        methods = [name.encode("ascii") for name in HTTP_METHODS]
+        self.durations = {method: self.metrics.request_duration(method) for method in methods}
+        self.other_durations = self.metrics.request_duration(b"")
         self.tick = self.seconds()
+
+    def caller(self, transport: object) -> Caller:
+        """Return who is at the other end of a new connection; the direction of the listener decides it here alone."""
+        if self.policy is None:
+            return PlainCaller(lambda: self.rotation.identity)
+        evidence = peer_evidence(transport)
+        return VerifiedCaller(evidence, self.rotation.of_evidence(evidence), self.policy, self.metrics)

@@ -1,19 +1,19 @@
 """
 One request and its response, from the head to the release of the last octet.
 
-Owns the order of things: level and nonce, policy, admission by the notary, the response, the record, the release. How
-the request gets to the application is in :mod:`svc.proxy.http.forwarding`. A recorded exchange withholds the end of its
-response (the last octet, the last chunk, the end of the connection, or the head where no body follows) until its record
-is durable.
+Owns the order of things: policy, level and nonce, admission by the notary, the response, the record, the release. A
+recorded exchange withholds the end of its response (the last octet, the last chunk, the end of the connection, or the
+head where no body follows) until its record is durable. How the request reaches the application is in
+:mod:`svc.proxy.http.upstream`.
 
-The life of an exchange::
-
-    begin -> [admission] -> [upstream connects] -> request streams -> response streams -> [commit] -> finished
-       any step may instead answer with the proxy's own response, or abort once a part of the response was released
+The stage of an exchange moves by :data:`TRANSITIONS` alone. An event that is not in the table raises ``KeyError``, and
+the connection is dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
@@ -23,187 +23,364 @@ from svc.errors import SvcError
 from svc.notary.access import is_notary_path
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import ExchangeOutcome
-from svc.notary.level import Level, effective_level
+from svc.notary.level import Level
 from svc.notary.record_bound import SIGNATURES_ROOM
 from svc.policy import Denied
+from svc.proxy.config import TimeoutSettings
 from svc.proxy.errors import (
+    AnswerNotTaken,
     BodyTooLarge,
     NotaryUnavailable,
     ProxyError,
     RecordTooLarge,
+    RequestNotTaken,
+    RequestTimeout,
     TraceEnded,
     UpstreamClosed,
     UpstreamMalformed,
+    UpstreamTimeout,
 )
 from svc.proxy.http.answers import own_head, problem_body, problem_fields
-from svc.proxy.http.deadlines import overdue
-from svc.proxy.http.forwarding import ForwardedRequest
-from svc.proxy.http.heads import head_octets, interim_head
-from svc.proxy.http.notary_headers import asked_level, given_nonce
-from svc.proxy.http.record import put_record
-from svc.proxy.http.recorder import Recorder
-from svc.proxy.http.response import ResponseWriter
-from svc.proxy.http.summary import ExchangeSummary
+from svc.proxy.http.recorder import Recorder, put_record
+from svc.proxy.http.reporter import ExchangeSummary
+from svc.proxy.http.response import ResponseWriter, interim_head
+from svc.proxy.http.upstream import UpstreamRequest
 from svc.proxy.release_points import ReleasePoint
 from svc.wire.fields import Field
-from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, ResponseHead
+from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from svc.notary.credentials import CredentialSet
+    from svc.proxy.http.client import ClientConnection
     from svc.proxy.notarizer import Reservation
 
+
+class ExchangeStage(Enum):
+    """What an exchange is waiting for."""
+
+    #: The policy decides on the head; requests for the notary's own paths wait here for the database.
+    BEGINNING = "beginning"
+    #: The notary reserves what the record will need.
+    ADMISSION = "admission"
+    #: A connection to the application is being made.
+    CONNECTING = "connecting"
+    #: The request streams to the application.
+    REQUEST = "request"
+    #: The application has the whole request and has not answered.
+    WAITING = "waiting"
+    #: The response streams to the client.
+    RESPONSE = "response"
+    #: The response is complete but for its end, which waits for the record.
+    RECORD = "record"
+    #: Everything is released, or the exchange was aborted.
+    FINISHED = "finished"
+
+    # Members are singletons; the default hash is a call of Python code.
+    __hash__ = object.__hash__
+
+
+class ExchangeEvent(Enum):
+    """What moves an exchange from one stage to the next."""
+
+    RESERVING = "record required"
+    FORWARDED = "forwarded"
+    CONNECTED = "connected"
+    REQUEST_COMPLETE = "request complete"
+    REPEATED = "sent again"
+    RESPONSE_BEGUN = "response begins"
+    RESPONSE_COMPLETE = "response complete"
+    RELEASED = "end released"
+    ABORTED = "aborted"
+
+    __hash__ = object.__hash__
+
+
+_BEGINNING, _ADMISSION, _CONNECTING, _REQUEST, _WAITING, _RESPONSE, _RECORD, _FINISHED = ExchangeStage
+(
+    _RESERVING,
+    _FORWARDED,
+    _CONNECTED,
+    _REQUEST_COMPLETE,
+    _REPEATED,
+    _RESPONSE_BEGUN,
+    _RESPONSE_COMPLETE,
+    _RELEASED,
+    _ABORTED,
+) = ExchangeEvent
+
+#: The next stage. The proxy's own answers begin a response at any stage before one; without a record there is nothing
+#: to wait for at the end of a response.
+TRANSITIONS: Final[Mapping[tuple[ExchangeStage, ExchangeEvent], ExchangeStage]] = {
+    (_BEGINNING, _RESERVING): _ADMISSION,
+    (_BEGINNING, _FORWARDED): _CONNECTING,
+    (_BEGINNING, _RESPONSE_BEGUN): _RESPONSE,
+    (_BEGINNING, _ABORTED): _FINISHED,
+    (_ADMISSION, _FORWARDED): _CONNECTING,
+    (_ADMISSION, _RESPONSE_BEGUN): _RESPONSE,
+    (_ADMISSION, _ABORTED): _FINISHED,
+    (_CONNECTING, _CONNECTED): _REQUEST,
+    (_CONNECTING, _RESPONSE_BEGUN): _RESPONSE,
+    (_CONNECTING, _ABORTED): _FINISHED,
+    (_REQUEST, _REQUEST_COMPLETE): _WAITING,
+    (_REQUEST, _RESPONSE_BEGUN): _RESPONSE,
+    (_REQUEST, _ABORTED): _FINISHED,
+    (_WAITING, _REPEATED): _CONNECTING,
+    (_WAITING, _RESPONSE_BEGUN): _RESPONSE,
+    (_WAITING, _ABORTED): _FINISHED,
+    (_RESPONSE, _RESPONSE_COMPLETE): _RECORD,
+    (_RESPONSE, _RELEASED): _FINISHED,
+    (_RESPONSE, _ABORTED): _FINISHED,
+    (_RECORD, _RELEASED): _FINISHED,
+    (_RECORD, _ABORTED): _FINISHED,
+}
+
 #: Looking up a member of an enum costs three times what comparing it does, and each request does so several times.
-_NONE: Final = Level.NONE
+_NO_LEVEL: Final = Level.NONE
 _WORKLOAD: Final = Level.WORKLOAD
+_UPGRADED: Final = ExchangeOutcome.UPGRADED
 
 
-class Exchange(ForwardedRequest):
+def overdue(
+    timeouts: TimeoutSettings,
+    upstream: str,
+    *,
+    now: float,
+    started: float,
+    activity: float,
+    request_ended_at: float | None,
+    answer_begun: bool,
+    client_slow: bool,
+    upstream_slow: bool,
+) -> ProxyError | None:
     """
-    One exchange of a client connection.
+    Return why an exchange whose response is not read to its end has to end, or None.
 
-    Args:
-        client: the connection.
-        head: the request.
+    All times are monotonic; ``activity`` is when octets last moved on the client's connection, ``request_ended_at``
+    None while the request is not complete. Slow is who leaves octets waiting that it should read.
     """
+    if now - started >= timeouts.exchange:
+        return UpstreamTimeout(upstream=upstream, seconds=timeouts.exchange)
+    if not answer_begun and request_ended_at is not None:
+        late = now - request_ended_at >= timeouts.response
+        return UpstreamTimeout(upstream=upstream, seconds=timeouts.response) if late else None
+    if now - activity < timeouts.stream:
+        return None
+    if client_slow:
+        return AnswerNotTaken(seconds=timeouts.stream)
+    if upstream_slow:
+        return RequestNotTaken(upstream=upstream, seconds=timeouts.stream)
+    return UpstreamTimeout(upstream=upstream, seconds=timeouts.stream) if answer_begun else RequestTimeout()
 
-    # What most exchanges never change stands here once.
-    overdue = False
-    upgraded = False
-    _level = _NONE
+
+class Exchange:
+    """One exchange of a client connection."""
+
+    # What most exchanges never change is set here once.
+    stage = _BEGINNING
+    level = _NO_LEVEL
+    request_ended = False
+    #: Whether a time limit ended it.
+    timed_out = False
+    #: The request on its way to the upstream, once the policy has permitted it.
+    upstream_request: UpstreamRequest | None = None
+    #: How it ends, as its record and the log say.
+    _outcome = ExchangeOutcome.COMPLETE
+    #: The same where the client has left and the record, which is on its way, cannot be written.
+    _outcome_unrecorded = ExchangeOutcome.CLIENT_ABORTED
+    _seconds = 0.0
+    _lookup = False
+    _body_octets = 0
+    _recorder: Recorder | None = None
     _reservation: Reservation | None = None
     _response: ResponseHead | None = None
     _writer: ResponseWriter | None = None
-    _lookup = False
-    #: How and after how many seconds it ended for a client that left while the record was on its way.
-    _left = (ExchangeOutcome.CLIENT_ABORTED, 0.0)
+
+    def __init__(self, client: ClientConnection, head: RequestHead) -> None:
+        self._client = client
+        self._context = context = client.context
+        self.head = head
+        self.started = self.request_ended_at = context.seconds()
+        #: Whether the client's connection ends after this exchange.
+        self.close = not head.keep_alive
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is over."""
+        return self.stage is _FINISHED
 
     # -- From the client ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Judge the head and set out for the upstream, or answer at once."""
+        """Authorize the request and forward it, or answer at once."""
         context, client, head = self._context, self._client, self.head
         if is_notary_path(head.path):
             self._lookup = True
             client.serve_notary(self)
             return
-        caller = client.caller
+        caller, level, nonce = client.caller, context.unasked, None
         try:
-            self._permit = caller.permit(head)
-            if not context.inbound:
-                self._forward()
-                return
-            limit = context.limits.body
-            if limit is not None and head.length is not None and head.length > limit:
-                raise BodyTooLarge(limit=limit)
-            asked, nonce = (asked_level(head), given_nonce(head)) if head.reserved else (_NONE, None)
+            permit = caller.permit(head)
+            if head.reserved or head.length:
+                level, nonce = caller.notarization(head, context)
         except Denied as denied:
-            client.denied(denied, head)
+            client.report_policy_denial(denied, head)
             self.answer_error(denied)
             return
         except ProxyError as error:
             self.answer_error(error)
             return
-        level = context.unasked
-        if asked is not _NONE:
-            level = effective_level(demanded=context.demanded, asked=asked, maximum=context.maximum)
-        self._level = level
-        if level is _NONE:
+        self.upstream_request = UpstreamRequest(self, client, permit)
+        if level is _NO_LEVEL:
             self._forward()
-            return
-        credentials = caller.credentials
-        if credentials is None or not credentials.valid_at(context.wall()):
-            self._level = _NONE
+        elif (credentials := caller.credentials) is None or context.unix_time() >= caller.serves_until:
             if level.recorded:
                 context.notary_metrics.records_failed.inc()
             self.answer_error(NotaryUnavailable())
+        elif level is _WORKLOAD:
+            self.level = level
+            context.workload_exchanges.inc()
+            self._forward()
+        else:
+            self.level = level
+            self._reserve(credentials, nonce)
+
+    def request_body(self, data: bytes) -> None:
+        """Receive a piece of the request body, without chunk lines."""
+        if self.stage is _RECORD or self.stage is _FINISHED:
             return
-        if level is _WORKLOAD:
-            self._begin_at_level()
+        self._body_octets += len(data)
+        limit = self._context.limits.body
+        if limit is not None and self._body_octets > limit:
+            self._fail(BodyTooLarge(limit=limit))
             return
-        if credentials.signature_octets > SIGNATURES_ROOM and not self._fits_record(credentials):
+        if self._recorder is not None:
+            self._recorder.request.update(data)
+        if self.upstream_request is not None:
+            self.upstream_request.body(data)
+
+    def request_end(self, trailers: list[Field]) -> None:
+        """Receive the end of the request."""
+        self.request_ended = True
+        self.request_ended_at = self._context.seconds()
+        request, stage = self.upstream_request, self.stage
+        if request is None or stage is _RECORD or stage is _FINISHED:
             return
-        self._recorder = Recorder(level, nonce, caller.peer, credentials.server, caller.tls, head, context.wall())
+        if self._recorder is not None:
+            self._recorder.request.complete = True
+            self._recorder.request_trailers = trailers
+        if self.head.chunked:
+            request.last_chunk(trailers)
+        if stage is _REQUEST:
+            self.stage = TRANSITIONS[stage, _REQUEST_COMPLETE]
+
+    def client_lost(self, outcome: ExchangeOutcome = ExchangeOutcome.CLIENT_ABORTED) -> None:
+        """End because the client's connection is gone or about to be dropped; the record says how."""
+        stage = self.stage
+        if stage is _FINISHED:
+            return
+        self._abort()
+        if stage is _RECORD:
+            self._outcome_unrecorded = outcome
+            return
+        self._outcome = outcome
+        done = self._put_record()
+        if done is None:
+            self._report()
+        else:
+            # Nothing else waits for it, and its failure was reported.
+            done.addBoth(lambda _result: self._report())
+
+    # -- Admission ---------------------------------------------------------------------------------------------------
+
+    def _reserve(self, credentials: CredentialSet, nonce: str | None) -> None:
+        """Reserve what the record will need, before anything is forwarded."""
+        context, client, level = self._context, self._client, self.level
+        caller = client.caller
+        if credentials.signature_octets > SIGNATURES_ROOM and not self._fits(credentials):
+            return
+        now = context.wall()
+        self._recorder = Recorder(level, nonce, caller.peer, credentials.server, caller.tls, self.head, now)
+        self.stage = TRANSITIONS[self.stage, _RESERVING]
         admission = context.notarizer.admit(level, caller.text, nonce, credentials, context.record_octets)
         if not admission.called:
             client.pause_for_exchange()
         admission.addCallbacks(self._admitted, self._not_admitted)
 
-    def client_lost(self, outcome: ExchangeOutcome = ExchangeOutcome.CLIENT_ABORTED) -> None:
-        """
-        The client's connection is gone, or is about to be dropped.
-
-        Args:
-            outcome: what the record says of it.
-        """
-        if self.finished:
-            return
-        self.finished = True
-        self._drop_upstream()
-        seconds = self._observe()
-        if self._response_ended:
-            self._left = outcome, seconds
-            return
-        done = self._recorded(outcome)
-        if done is None:
-            self._report(outcome, seconds)
-        else:
-            # Nobody else waits for it, and its failure was reported.
-            done.addBoth(lambda _result: self._report(outcome, seconds))
-
-    # -- Admission ---------------------------------------------------------------------------------------------------
-
-    def _fits_record(self, credentials: CredentialSet) -> bool:
-        """Refuse a request that could not be recorded under credentials with unusually long chains."""
+    def _fits(self, credentials: CredentialSet) -> bool:
+        """Refuse a request whose record might be too large under credentials with unusually long chains."""
         context, head, signatures = self._context, self.head, credentials.signature_octets
-        size = head_octets(head)
+        line = len(head.method) + len(head.target) + len(b"  HTTP/1.1\r\n\r\n")
+        size = line + sum(len(name) + len(value) + len(b": \r\n") for name, value in head.fields)
         if context.record_bound.admits(context.limits.head if head.chunked else size, signatures):
             return True
         error = RecordTooLarge(size=size, limit=MAX_ENVELOPE, signatures=signatures)
         context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
-        self._level = _WORKLOAD
+        self.level = _WORKLOAD
         self.answer_error(error)
         return False
 
     def _admitted(self, reservation: Reservation) -> None:
         self._reservation = reservation
-        if self.finished:
+        if self.stage is _FINISHED:
             self._context.notarizer.abandon(reservation)
             return
-        self._begin_at_level()
+        self._context.notary_metrics.level[reservation.level.value].inc()  # type: ignore[index]  # never at level none
+        self._forward()
         self._client.resume_for_exchange()
 
-    def _begin_at_level(self) -> None:
-        """Nothing stands in the way any more."""
-        self._context.notary_metrics.level[self._level.value].inc()  # type: ignore[index]  # never at level none
-        self._forward()
-
     def _not_admitted(self, failure: Failure) -> None:
-        if self.finished:
+        if self.stage is _FINISHED:
             return
         error = failure.value if isinstance(failure.value, ProxyError) else NotaryUnavailable()
         if isinstance(error, NotaryUnavailable):
             self._context.notary_metrics.records_failed.inc()
         self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
-        self._recorder = None
-        self._level = _WORKLOAD
+        self._promise_no_record()
         self.answer_error(error)
         self._client.resume_for_exchange()
 
+    def _promise_no_record(self) -> None:
+        """Without an admission the answer waits for no record and claims none."""
+        self._recorder = None
+        self.level = _WORKLOAD
+
+    def _forward(self) -> None:
+        request = self.upstream_request
+        if self.head.max_forwards == 0:
+            self._answer_as_last()
+        elif request is not None:
+            self.stage = TRANSITIONS[self.stage, _FORWARDED]
+            request.send()
+
     # -- From the upstream -------------------------------------------------------------------------------------------
 
+    def upstream_connected(self) -> None:
+        """The request has its connection."""
+        self.stage = TRANSITIONS[self.stage, _CONNECTED]
+        if self.request_ended:
+            self.stage = TRANSITIONS[self.stage, _REQUEST_COMPLETE]
+        self._client.resume_for_exchange()
+
+    def upstream_failed(self, error: ProxyError) -> None:
+        """No connection could be made."""
+        if self.stage is not _FINISHED:
+            self._fail(error)
+            self._client.resume_for_exchange()
+
     def upstream_events(self, events: list[Event]) -> None:
-        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
+        """A part of the response has arrived."""
         out: list[bytes] = []
         for event in events:
             kind = type(event)
             if kind is bytes:
                 out.append(self._writer.body(event))  # type: ignore[union-attr, arg-type]
             elif kind is ResponseHead:
-                self._response_start(event, out)  # type: ignore[arg-type]
+                close = self.close or self._client.must_close or not self.request_ended
+                out.append(self._begin_response(event, close=close, own=False).first)  # type: ignore[arg-type]
             elif kind is End:
                 out.append(self._writer.end(event.trailers))  # type: ignore[union-attr]
                 reusable = type(events[-1]) is not Excess
-                self._response_end(self._response, self._writer, out, reusable=reusable)  # type: ignore[arg-type]
+                self._end_response(self._response, self._writer, out, reusable=reusable)  # type: ignore[arg-type]
                 return
             elif kind is Interim:
                 if self.head.version == "1.1":
@@ -214,70 +391,62 @@ class Exchange(ForwardedRequest):
                 self._fail(UpstreamMalformed(upstream=upstream, what=event.error.reason))  # type: ignore[union-attr]
                 return
         self._write(out)
-        if self._response is not None and not self._streaming_down and self._upstream is not None:
-            self._streaming_down = True
-            self._client.stream_from(self._upstream)
+        if self.stage is _RESPONSE and self.upstream_request is not None:
+            self.upstream_request.stream_response()
 
     def upstream_lost(self, events: list[Event]) -> None:
-        """See :class:`svc.proxy.http.upstream.UpstreamUser`."""
-        self._stop_streaming_up()
-        if self.upgraded:
+        """The connection ended; the events say whether that ended the response too."""
+        request = self.upstream_request
+        if request is None:
+            return
+        if self._outcome is _UPGRADED:
             # The tunnel delivers what came before the end.
             return
-        upstream, self._upstream = self._upstream, None
-        if self.finished or self._response_ended:
+        lost = request.detach()
+        if lost is None or self.stage is _RECORD or self.stage is _FINISHED:
             return
         if events and type(events[-1]) is End:
             self.upstream_events(events)
-            return
-        if self._response is None and upstream is not None and self._repeat(upstream):
-            return
-        name = self._context.pool.name
-        if upstream is not None and upstream.loss is not None:
-            self._fail(upstream.loss)
-        elif self._response is None and not (upstream is not None and upstream.answer_begun):
-            self._fail(UpstreamClosed(upstream=name))
+        elif self.stage is _WAITING and request.may_repeat(lost):
+            self.stage = TRANSITIONS[self.stage, _REPEATED]
+            request.repeat()
+        elif lost.loss is not None:
+            self._fail(lost.loss)
+        elif self._response is None and not lost.answer_begun:
+            self._fail(UpstreamClosed(upstream=self._context.pool.name))
         else:
-            self._fail(UpstreamMalformed(upstream=name, what="truncated"))
+            self._fail(UpstreamMalformed(upstream=self._context.pool.name, what="truncated"))
 
-    def _response_start(self, head: ResponseHead, out: list[bytes], *, own: bool = False) -> None:
+    def _begin_response(self, head: ResponseHead, *, close: bool, own: bool) -> ResponseWriter:
+        self.stage = TRANSITIONS[self.stage, _RESPONSE_BEGUN]
         self._response = head
-        client = self._client
-        self._writer = ResponseWriter(
-            self.head,
-            head,
-            close=self.close or client.must_close or not self.request_ended,
-            added=client.caller.response_lines(self._level, self._reservation, own=own),
-            recorder=self._recorder,
-        )
-        self.close = self._writer.close
-        out.append(self._writer.first)
+        added = self._client.caller.response_lines(self.level, self._reservation, own=own)
+        writer = ResponseWriter(self.head, head, close=close, added=added, recorder=self._recorder)
+        self._writer = writer
+        self.close = writer.close
+        return writer
 
-    def _response_end(
+    def _end_response(
         self, response: ResponseHead, writer: ResponseWriter, out: list[bytes], *, reusable: bool
     ) -> None:
-        self._response_ended = True
-        self._hand_back(response, reusable)
-        self._write(out)
-        if self._recorder is None:
-            self._finish()
-        else:
-            if not writer.first:
-                self._context.released(ReleasePoint.HEAD_WITHHELD)
-            self._commit(self._final_outcome)
-
-    def _hand_back(self, response: ResponseHead, reusable: bool) -> None:
-        self._stop_streaming_up()
-        self._stop_streaming_down()
+        recorder, request = self._recorder, self.upstream_request
+        if recorder is not None:
+            self.stage = TRANSITIONS[self.stage, _RESPONSE_COMPLETE]
         if response.status == 101:
-            self.upgraded = True
-            if self._upstream is not None:
-                # Until the tunnel stands nobody takes what the application sends.
-                self._upstream.pauseProducing()
+            self._outcome = _UPGRADED
+            if request is not None:
+                request.pause_for_tunnel()
+        elif request is not None:
+            request.release(reusable=reusable and response.keep_alive and self.request_ended)
+        self._write(out)
+        if recorder is None:
+            self._finish()
             return
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            upstream.release(reusable=response.keep_alive and self.request_ended and reusable)
+        if not writer.first:
+            self._context.released(ReleasePoint.HEAD_WITHHELD)
+        done = self._put_record()
+        if done is not None:
+            done.addCallbacks(self._released, self._unrecorded)
 
     # -- Release -----------------------------------------------------------------------------------------------------
 
@@ -286,22 +455,17 @@ class Exchange(ForwardedRequest):
         if data and not self._client.gone:
             self._client.write(data)
 
-    def _commit(self, outcome: ExchangeOutcome) -> None:
-        done = self._recorded(outcome)
-        if done is not None:
-            done.addCallbacks(self._released, self._unrecorded)
-
-    def _recorded(self, outcome: ExchangeOutcome) -> Deferred[None] | None:
-        """Put the record on its way, where there is to be one."""
+    def _put_record(self) -> Deferred[None] | None:
+        """Commit the record, where one was promised."""
         recorder, reservation = self._recorder, self._reservation
         if recorder is None or reservation is None:
             return None
-        return put_record(self._context, self._client.caller.text, reservation, recorder, outcome)
+        return put_record(self._context, self._client.caller.text, reservation, recorder, self._outcome)
 
     def _released(self, _result: None) -> None:
-        if self.finished:
-            # The client left meanwhile; the log says of the exchange what its record says.
-            self._report(self._final_outcome, self._left[1])
+        if self.stage is _FINISHED:
+            # The client left meanwhile; the log reports of the exchange what its record says.
+            self._report()
             return
         released = self._context.released
         released(ReleasePoint.RECEIPT_COMMITTED)
@@ -311,155 +475,133 @@ class Exchange(ForwardedRequest):
         self._finish()
 
     def _unrecorded(self, _failure: Failure) -> None:
-        if self.finished:
-            self._report(*self._left)
-            return
-        self.finished = True
-        self._drop_upstream()
-        seconds = self._observe()
-        self._client.abort("record")
-        self._report(ExchangeOutcome.SERVER_ABORTED, seconds)
+        if self.stage is _FINISHED:
+            self._outcome = self._outcome_unrecorded
+        else:
+            self._abort()
+            self._outcome = ExchangeOutcome.SERVER_ABORTED
+            self._client.abort("record")
+        self._report()
 
     def _finish(self) -> None:
-        self.finished = True
-        seconds = self._observe()
-        if self.upgraded:
+        self.stage = TRANSITIONS[self.stage, _RELEASED]
+        self._measure()
+        client, request = self._client, self.upstream_request
+        if self._outcome is _UPGRADED and request is not None:
             # Reported when both connections have ended.
-            upstream, self._upstream = self._upstream, None
-            self._client.exchange_finished(self, upstream)
+            client.exchange_finished(self, request.take_connection())
             return
         if self._reservation is not None or self._context.reporter.every_exchange:
-            self._report(ExchangeOutcome.COMPLETE, seconds)
-        self._client.exchange_finished(self, None)
+            self._report()
+        client.exchange_finished(self, None)
 
-    # -- What operators see ------------------------------------------------------------------------------------------
+    def _abort(self) -> None:
+        self.stage = TRANSITIONS[self.stage, _ABORTED]
+        if self.upstream_request is not None:
+            self.upstream_request.drop()
+        self._measure()
 
-    @property
-    def _final_outcome(self) -> ExchangeOutcome:
-        return ExchangeOutcome.UPGRADED if self.upgraded else ExchangeOutcome.COMPLETE
-
-    def _observe(self) -> float:
-        """Measure an exchange that is over; called once, and counted where there was a response."""
+    def _measure(self) -> None:
+        """Measure an exchange that is over; counted where there was a response."""
         context = self._context
-        seconds = context.seconds() - self.started
+        self._seconds = seconds = context.seconds() - self.started
+        if self._response is None:
+            return
         if self._lookup:
-            if self._response is not None:
-                context.notary_metrics.lookups.observe(seconds)
-        elif self._response is not None:
-            context.metrics.request_duration(self.head.method).observe(seconds)
-        return seconds
+            context.notary_metrics.lookups.observe(seconds)
+        else:
+            context.durations.get(self.head.method, context.other_durations).observe(seconds)
 
-    def _report(self, outcome: ExchangeOutcome, seconds: float) -> None:
+    def _report(self) -> None:
         """Report an exchange that is over; called once, after its record is durable or has failed."""
-        context, reservation = self._context, self._reservation
-        head, response, writer = self.head, self._response, self._writer
+        context, reservation, response, writer = self._context, self._reservation, self._response, self._writer
         context.reporter.exchange_ended(
             ExchangeSummary(
                 listener=context.name,
-                direction="inbound" if context.inbound else "outbound",
+                direction=context.metrics.direction,
                 peer=self._client.caller.text,
-                method=head.method,
-                path=head.path,
+                method=self.head.method,
+                path=self.head.path,
                 lookup=self._lookup,
                 status=None if response is None else response.status,
-                request_octets=self._body_in,
+                request_octets=self._body_octets,
                 response_octets=0 if writer is None else writer.octets,
-                seconds=seconds,
-                level=self._level,
+                seconds=self._seconds,
+                level=self.level,
                 recorded=reservation is not None,
                 receipt_id=None if reservation is None else reservation.receipt_id,
-                outcome=outcome,
+                outcome=self._outcome,
             )
         )
 
     def tunnel_ended(self, from_client: int, from_upstream: int) -> None:
-        """
-        Report an exchange whose connections were joined after an upgrade.
-
-        Args:
-            from_client: octets that the client sent after the upgrade.
-            from_upstream: octets that the application sent after it.
-        """
-        self._body_in += from_client
+        """Report an upgraded exchange, with the octets that each side sent through the tunnel."""
+        self._body_octets += from_client
         if self._writer is not None:
             self._writer.octets += from_upstream
-        self._report(ExchangeOutcome.UPGRADED, self._context.seconds() - self.started)
+        self._seconds = self._context.seconds() - self.started
+        self._report()
 
     # -- The proxy's own endings -------------------------------------------------------------------------------------
 
     def answer_error(self, error: SvcError) -> None:
-        """
-        Answer with a problem document.
-
-        Args:
-            error: its reason and status are told.
-        """
+        """Answer with a problem document."""
         self.answer(error.http_status, problem_fields(error), problem_body(error))
 
     def answer(self, status: int, fields: list[Field], body: bytes) -> None:
-        """
-        Answer in place of the application; recorded where the exchange is.
-
-        Args:
-            status: the status code.
-            fields: fields without framing.
-            body: the content.
-        """
+        """Answer in place of the application; recorded where the exchange is."""
         client = self._client
         if not self.request_ended and not client.rest_at_hand():
             self.close = True
-        self._response = own_head(status, fields, len(body))
-        out: list[bytes] = []
-        ended, self.request_ended = self.request_ended, self.request_ended or not self.close
-        self._response_start(self._response, out, own=True)
-        self.request_ended = ended
-        writer = self._writer
-        if writer is not None:
-            if body and self.head.method != b"HEAD":
-                out.append(writer.body(body))
-            out.append(writer.end([]))
-            self._response_end(self._response, writer, out, reusable=False)
+        head = own_head(status, fields, len(body))
+        writer = self._begin_response(head, close=self.close or client.must_close, own=True)
+        out = [writer.first]
+        if body and self.head.method != b"HEAD":
+            out.append(writer.body(body))
+        out.append(writer.end([]))
+        self._end_response(head, writer, out, reusable=False)
 
     def _answer_as_last(self) -> None:
-        """See :class:`ForwardedRequest`. What a client sent is not repeated to it: it may hold credentials."""
+        """
+        Answer a request that may not be forwarded, because Max-Forwards is used up (RFC 9110 section 7.6.2).
+
+        What a client sent is not repeated to it: it may hold credentials.
+        """
         if self.head.method == b"TRACE":
             self.answer_error(TraceEnded())
         else:
             self.answer(200, [], b"")
 
     def _fail(self, error: ProxyError) -> None:
-        """End for a fault on the way: with an answer while that is possible, else by breaking off."""
-        if self.finished or self._response_ended:
+        """End for a fault on the way: with an answer while that is possible, else by aborting the connection."""
+        stage = self.stage
+        if stage is _RECORD or stage is _FINISHED:
             return
-        late = error.http_status in (408, 504)
-        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error), error.detail_reason)
-        self._drop_upstream()
-        if self._recorder is not None and self._reservation is None:
-            # Not admitted yet: no record was promised, so the answer waits for none, nor does it claim one.
-            self._recorder = None
-            self._level = _WORKLOAD
-            if late:
-                # What is late is the store: nobody else is asked before the admission.
-                self._context.notary_metrics.records_failed.inc()
+        context = self._context
+        context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error), error.detail_reason)
+        if self.upstream_request is not None:
+            self.upstream_request.drop()
+        if stage is _ADMISSION:
+            self._promise_no_record()
+            if error.outcome is ExchangeOutcome.TIMEOUT:
+                # What is late is the store: nothing else is waited for before the admission.
+                context.notary_metrics.records_failed.inc()
         if self._response is not None:
-            self._break_off(ExchangeOutcome.TIMEOUT if late else ExchangeOutcome.SERVER_ABORTED)
-            return
-        self.answer_error(error)
+            self.cut(error.outcome)
+        else:
+            self.answer_error(error)
 
-    def _break_off(self, outcome: ExchangeOutcome) -> None:
-        self.client_lost(outcome)
-        self._client.abort("timeout" if outcome is ExchangeOutcome.TIMEOUT else "server_aborted")
+    def cut(self, outcome: ExchangeOutcome) -> None:
+        """End at once, so that the client sees that something is missing."""
+        if self.stage is not _FINISHED:
+            self.client_lost(outcome)
+            self._client.abort("timeout" if outcome is ExchangeOutcome.TIMEOUT else "server_aborted")
 
     def sweep(self, now: float, activity: float) -> None:
-        """
-        Judge the times of this exchange.
-
-        Args:
-            now: the monotonic time.
-            activity: when octets last moved on the client's connection.
-        """
-        if self.finished or self._response_ended:
+        """End the exchange if it has taken too long; ``activity`` is when octets last moved on the connection."""
+        if self.stage is _RECORD or self.stage is _FINISHED:
             return
+        request = self.upstream_request
         error = overdue(
             self._context.timeouts,
             self._context.pool.name,
@@ -468,19 +610,9 @@ class Exchange(ForwardedRequest):
             activity=activity,
             request_ended_at=self.request_ended_at if self.request_ended else None,
             answer_begun=self._response is not None,
-            client_slow=self._streaming_down and self._upstream is not None and self._upstream.held,
+            client_slow=request is not None and request.client_slow,
             upstream_slow=self._client.held,
         )
         if error is not None:
-            self.overdue = True
+            self.timed_out = True
             self._fail(error)
-
-    def cut(self, outcome: ExchangeOutcome) -> None:
-        """
-        End at once for a reason of our own.
-
-        Args:
-            outcome: what the record says.
-        """
-        if not self.finished:
-            self._break_off(outcome)

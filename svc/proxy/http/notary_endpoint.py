@@ -1,13 +1,13 @@
 """
-The notary's own answers on the reserved path, below mTLS and above everything else.
+The notary's answers on the reserved path, for verified clients, before policy and routing.
 
-Owns the way from a parsed notary request to the store; who may have what is decided in ``svc.notary.access``.
+Owns the way from a request to the store; who may read what is decided in :mod:`svc.notary.access`.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -38,36 +38,24 @@ from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
 
 if TYPE_CHECKING:
-    from svc.proxy.http.interfaces import AnsweredExchange, WaitingClient
-
-
-class Statements(Protocol):
-    """Where statements of living credential sets are found without the store."""
-
-    def statement(self, statement_id: str) -> bytes | None:
-        """The envelope of a statement of a living credential set, or None."""
+    from svc.proxy.credential_rotation import CredentialRotation
+    from svc.proxy.http.client import ClientConnection
+    from svc.proxy.http.exchange import Exchange
 
 
 class NotaryEndpoint:
     """
     Answers for one listener.
 
-    Args:
-        store: what is durable.
-        notarizer: what is under way.
-        statements: what is in memory.
-        profile: the profile of this notary.
-        readers: who may read everybody's receipts, or None.
-        receipts: whether this listener gives receipts at all.
-        retention: seconds that records stay.
-        limits: what the root document tells of limits.
+    ``readers`` may read the receipts of all clients; ``receipts`` says whether this listener makes any; ``retention``
+    is in seconds; ``limits`` are those that the root document contains.
     """
 
     def __init__(
         self,
         store: INotaryStore,
         notarizer: Notarizer,
-        statements: Statements,
+        rotation: CredentialRotation,
         *,
         profile: Profile,
         readers: Matcher | None,
@@ -77,21 +65,15 @@ class NotaryEndpoint:
     ) -> None:
         self._store = store
         self._notarizer = notarizer
-        self._statements = statements
+        self._rotation = rotation
         self._profile = profile
         self._readers = readers
         self._receipts = receipts
         self._retention = timedelta(seconds=retention)
         self._limits = limits
 
-    def serve(self, client: WaitingClient, exchange: AnsweredExchange) -> None:
-        """
-        Answer a request; ``exchange.answer`` is called when the answer is known.
-
-        Args:
-            client: whose connection it is.
-            exchange: the request.
-        """
+    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
+        """Answer a request; ``exchange.answer`` is called when the answer is known."""
         try:
             check_method(exchange.head.method.decode("latin-1"))
             request = parse_notary_path(exchange.head.path)
@@ -104,7 +86,7 @@ class NotaryEndpoint:
         found.addErrback(self._trouble)
         found.addCallback(self._give_later, client, exchange)
 
-    def _find(self, client: WaitingClient, request: NotaryRequest) -> Deferred[NotaryResponse]:
+    def _find(self, client: ClientConnection, request: NotaryRequest) -> Deferred[NotaryResponse]:
         credentials, identity = client.caller.credentials, client.caller.identity
         if credentials is None or identity is None:
             return succeed(problem_response(NotaryUnavailable(), retry_after=1))
@@ -132,7 +114,7 @@ class NotaryEndpoint:
         )
 
     def _statement(self, statement_id: str) -> Deferred[NotaryResponse]:
-        envelope = self._statements.statement(statement_id)
+        envelope = self._rotation.statement(statement_id)
         if envelope is not None:
             return succeed(artifact_response(statement_id, envelope))
         return self._store.get_statement(statement_id).addCallback(_statement_answer, statement_id)
@@ -142,7 +124,7 @@ class NotaryEndpoint:
         stored = await self._store.get_by_request(client, key)
         if stored is None:
             if await self._store.reserved(client, key):
-                # Another replica is at it.
+                # Another replica is recording it.
                 return pending_response()
             # What ran there a moment ago may have been stored between the two questions.
             stored = await self._store.get_by_request(client, key)
@@ -168,14 +150,14 @@ class NotaryEndpoint:
         failure.trap(SvcError)
         return problem_response(NotaryUnavailable(), retry_after=1)
 
-    def _give_later(self, answer: NotaryResponse, client: WaitingClient, exchange: AnsweredExchange) -> None:
+    def _give_later(self, answer: NotaryResponse, client: ClientConnection, exchange: Exchange) -> None:
         if exchange.finished or client.gone:
             return
         self._give(exchange, answer)
         client.resume_for_exchange()
 
     @staticmethod
-    def _give(exchange: AnsweredExchange, answer: NotaryResponse) -> None:
+    def _give(exchange: Exchange, answer: NotaryResponse) -> None:
         exchange.answer(answer.status, list(answer.headers), answer.body)
 
 

@@ -1,14 +1,19 @@
 """
-What a receipt needs to know of one exchange, gathered while the octets stream by.
+What a record contains of one exchange, collected while its octets stream, and the commit of that record.
 
-Owns the running digests. Never holds a body.
+Owns the running digests; holds no body.
 """
 
 from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
 from svc.notary.exchange import (
     BodySummary,
     ExchangeOutcome,
@@ -22,9 +27,13 @@ from svc.notary.level import Level
 from svc.wire.fields import Field
 from svc.wire.http1 import RequestHead
 
+if TYPE_CHECKING:
+    from svc.proxy.http.context import ListenerContext
+    from svc.proxy.notarizer import Reservation
+
 
 class BodyDigest:
-    """The SHA-256 and size of a body that streams by."""
+    """The SHA-256 and size of a body that streams."""
 
     __slots__ = ("_hash", "complete", "size")
 
@@ -34,38 +43,17 @@ class BodyDigest:
         self.complete = False
 
     def update(self, data: bytes) -> None:
-        """
-        Take the next octets.
-
-        Args:
-            data: octets of the content, chunk lines removed.
-        """
+        """Add the next octets of the content, without chunk lines."""
         self._hash.update(data)
         self.size += len(data)
 
-    def seen(self) -> BodySummary:
-        """
-        Say what was seen so far.
-
-        Returns:
-            Size, digest and whether it was the whole.
-        """
+    def summary(self) -> BodySummary:
+        """Return size and digest so far, and whether that is the whole body."""
         return BodySummary(self.size, self._hash.digest(), self.complete)
 
 
 class Recorder:
-    """
-    Gathers one exchange.
-
-    Args:
-        level: ``logRequest`` or ``signRequest``.
-        nonce: the client's nonce, or None.
-        client: the verified client.
-        server: the identity that answers.
-        tls: what the connection agreed on.
-        head: the request.
-        received: when its head was complete.
-    """
+    """Collects one exchange of level ``logRequest`` or ``signRequest``; ``server`` is the identity that answers."""
 
     __slots__ = (
         "_client",
@@ -108,17 +96,7 @@ class Recorder:
         self.status: int | None = None
 
     def exchange(self, jti: str, outcome: ExchangeOutcome, completed: datetime) -> RecordedExchange:
-        """
-        Sum up.
-
-        Args:
-            jti: the identifier of the exchange.
-            outcome: how the exchange ended.
-            completed: when.
-
-        Returns:
-            The exchange as the notary records it.
-        """
+        """Return the exchange as the notary records it; ``jti`` is its identifier."""
         head = self._head
         path, query = split_target(head.target)
         return RecordedExchange(
@@ -135,14 +113,39 @@ class Recorder:
             query=query,
             version=head.version,
             request_headers=tuple(head.fields),
-            request_body=self.request.seen(),
+            request_body=self.request.summary(),
             request_trailers=tuple(self.request_trailers),
             status=self.status,
             response_headers=tuple(self.response_fields),
-            response_body=self.response.seen(),
+            response_body=self.response.summary(),
             response_trailers=tuple(self.response_trailers),
             received=self._received,
             # The clock may have been set back meanwhile: nothing ends before it began.
             completed=max(completed, self._received),
             outcome=outcome,
         )
+
+
+def put_record(
+    context: ListenerContext, peer: str, reservation: Reservation, recorder: Recorder, outcome: ExchangeOutcome
+) -> Deferred[None]:
+    """
+    Commit the record of an exchange; count and report the result.
+
+    Fires when the record is on disk; fails as :meth:`svc.proxy.notarizer.Notarizer.commit`.
+    """
+
+    def written(_result: None) -> None:
+        context.notary_metrics.records_written.inc()
+
+    def failed(failure: Failure) -> Failure:
+        context.notary_metrics.records_failed.inc()
+        error = failure.value
+        reason, what = type(error).__name__, "the record could not be committed"
+        if isinstance(error, SvcError):
+            reason, what = error.reason, f"{what}: {error}"
+        context.reporter.exchange_failed(reason, peer, what)
+        return failure
+
+    exchange = recorder.exchange(reservation.jti, outcome, context.wall())
+    return context.notarizer.commit(reservation, exchange).addCallbacks(written, failed)

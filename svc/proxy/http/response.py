@@ -1,33 +1,68 @@
 """
-A response on its way to the client: framed for the client's version, its end withheld where a record must come first.
+A response on its way to the client: its head, framed for the client's version (RFC 9112 section 6), and its body, whose
+end is withheld where a record must be durable first.
 
 Pure: events in, octets out. Withheld are the last octet of a body of known length, the last chunk, or the head where no
-    body follows; where only the end of the connection ends the body, that end is withheld by whoever closes.
+body follows. Where the end of the connection ends the body, that end is withheld by whoever closes.
 """
 
 from __future__ import annotations
 
-from svc.proxy.http.heads import Framing, response_framing, response_head
+from enum import Enum
+
 from svc.proxy.http.recorder import Recorder
 from svc.wire.fields import Field, encode_fields, end_to_end_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
+
+class Framing(Enum):
+    """What ends the body of a response on the client's connection."""
+
+    NONE = "there is no body"
+    LENGTH = "a number of octets"
+    CHUNKED = "the last chunk"
+    CLOSE = "the end of the connection"
+
+
+# Looking up a member of an enum costs three times what comparing it does, and each response does so several times.
 _NONE, _LENGTH, _CHUNKED, _CLOSE = Framing
+
+
+def response_framing(head: ResponseHead, method: bytes, version: str) -> Framing:
+    """Return what ends the body on the connection of a client of this HTTP version; 1.0 has no chunks."""
+    if method == b"HEAD" or head.status < 200 or head.status in (204, 304):
+        return _NONE
+    if head.chunked or head.until_close:
+        return _CHUNKED if version == "1.1" else _CLOSE
+    return _LENGTH if head.length else _NONE
+
+
+def response_head(head: ResponseHead, framing: Framing, *, version: str, close: bool, added: bytes) -> bytes:
+    """Write the head for the client, with its empty line; ``added`` are further lines, each with CRLF."""
+    if framing is _CHUNKED:
+        added += b"Transfer-Encoding: chunked\r\n"
+    if head.status == 101:
+        added += b"Connection: upgrade\r\n" + encode_fields([(b"Upgrade", value) for value in head.values(b"upgrade")])
+    elif close or framing is _CLOSE:
+        added += b"Connection: close\r\n"
+    elif version == "1.0":
+        added += b"Connection: keep-alive\r\n"
+    return b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.phrase, head.end_to_end_lines, added)
+
+
+def interim_head(head: ResponseHead) -> bytes:
+    """Write a 1xx response for the client, without reserved fields."""
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.phrase, head.end_to_end_lines)
 
 
 class ResponseWriter:
     """
-    Writes one response.
+    Writes one response; ``added`` are the lines that the proxy adds to its head, each with CRLF.
 
-    Args:
-        request: what it answers.
-        head: its head, as the application or the proxy made it.
-        close: whether the client's connection ends after it.
-        added: the lines that the proxy adds, each with CRLF.
-        recorder: gathers what is released; None where nothing is recorded and nothing withheld.
+    Without a recorder nothing is recorded and nothing withheld.
     """
 
-    __slots__ = ("_framing", "_options", "_recorder", "_remaining", "close", "first", "held", "octets", "status")
+    __slots__ = ("_framing", "_options", "_recorder", "_remaining", "close", "first", "held", "octets")
 
     def __init__(
         self, request: RequestHead, head: ResponseHead, *, close: bool, added: bytes, recorder: Recorder | None
@@ -37,11 +72,11 @@ class ResponseWriter:
         self._remaining = head.length or 0
         self._options = head.options
         self._recorder = recorder
-        self.status = head.status
+        #: Whether the client's connection ends after it.
         self.close = close or framing is _CLOSE
         #: The octets to send at once.
         self.first = response_head(head, framing, version=version, close=close, added=added)
-        #: Content that came so far.
+        #: Octets of the body so far.
         self.octets = 0
         #: The octets to send when the record is durable.
         self.held = b""
@@ -52,15 +87,7 @@ class ResponseWriter:
                 self.first, self.held = b"", self.first
 
     def body(self, data: bytes) -> bytes:
-        """
-        Frame a piece of the body.
-
-        Args:
-            data: its octets.
-
-        Returns:
-            What may be sent now.
-        """
+        """Frame a piece of the body; return what may be sent now."""
         recorder = self._recorder
         self.octets += len(data)
         if recorder is not None:
@@ -74,15 +101,7 @@ class ResponseWriter:
         return data
 
     def end(self, trailers: list[Field]) -> bytes:
-        """
-        End the body.
-
-        Args:
-            trailers: as the application sent them.
-
-        Returns:
-            What may be sent now; nothing where it is withheld.
-        """
+        """End the body; return what may be sent now, nothing where the end is withheld."""
         last = b""
         kept: list[Field] = []
         if self._framing is _CHUNKED:

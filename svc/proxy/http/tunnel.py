@@ -21,11 +21,6 @@ class Tunnel:
     The joint.
 
     Towards the application it is the producer, since a transport that ends would else end the client's without a word.
-
-    Args:
-        client: the client's transport.
-        upstream: the connection to the application.
-        moved: told of the octets passed to the application, and of 0 for any passed to the client: the tunnel lives.
     """
 
     def __init__(self, client: Any, upstream: UpstreamConnection, moved: Callable[[int], None]) -> None:
@@ -44,12 +39,7 @@ class Tunnel:
         return not self._upstream_open
 
     def start(self, from_client: bytes) -> None:
-        """
-        Join the two.
-
-        Args:
-            from_client: octets that the client sent behind its request.
-        """
+        """Join the two."""
         from_upstream = self._upstream.tunnel(self)
         # First, since the client's transport may ask for a pause as soon as it knows its producer.
         self._upstream.resumeProducing()
@@ -59,17 +49,12 @@ class Tunnel:
         if self._upstream.dead:
             self.upstream_gone()
             return
-        self._upstream.transport.registerProducer(self, True)  # type: ignore[union-attr]
+        self._upstream.transport.registerProducer(self, True)
         if from_client:
             self.from_client(from_client)
 
     def from_client(self, data: bytes) -> None:
-        """
-        Pass octets on to the application.
-
-        Args:
-            data: from the client.
-        """
+        """Pass octets on to the application."""
         if self._upstream_open:
             self._moved(len(data))
             self.from_client_octets += len(data)
@@ -97,7 +82,7 @@ class Tunnel:
         if self._upstream_open:
             self._upstream_open = False
             if not self._upstream.dead:
-                self._upstream.transport.unregisterProducer()  # type: ignore[union-attr]
+                self._upstream.transport.unregisterProducer()
             self._upstream.close()
 
     # The producer of the application's transport.

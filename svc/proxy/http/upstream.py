@@ -1,8 +1,9 @@
 """
-Connections to the application: one exchange at a time on each, kept open between exchanges in a pool.
+The upstream side of exchanges: requests on their way, connections, and the pool that keeps idle ones.
 
-Owns when a connection may be used again. A connection goes back to the pool only when its response was read to the end,
-the request was sent to the end before that, nothing followed, and both sides want to keep it.
+Owns when a connection may be used again. It goes back to the pool only when its response was read to the end, the
+request was sent to the end before that, nothing followed, and both sides want to keep it. Knows no notarization levels
+and answers no client.
 """
 
 from __future__ import annotations
@@ -11,96 +12,219 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from math import inf
-from typing import Any, Final
-from typing import Protocol as Interface
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet import error as twisted_errors
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IAddress, IPushProducer, IStreamClientEndpoint
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.interfaces import IAddress, IProtocol, IPushProducer, IStreamClientEndpoint
+from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError
-from svc.identity.errors import NotValidAtTime, SvidInvalid
 from svc.policy import Permit
-from svc.proxy.errors import (
-    ConnectTimeout,
-    IdentityGone,
-    OwnIdentityEnded,
-    OwnIdentityRefused,
-    ProxyError,
-    UpstreamIdentityRefused,
-    UpstreamSvidInvalid,
-    UpstreamSvidNotCurrent,
-    UpstreamUnreachable,
-)
-from svc.transport.errors import (
-    ConnectFailed,
-    HandshakeTimeout,
-    OwnCredentialsEnded,
-    OwnSvidExpired,
-    OwnSvidRefused,
-    PeerCredentialsEnded,
-    PeerDenied,
-    PeerIdentityUnexpected,
-    PeerNotVerified,
-    PeerSvidInvalid,
-    TransportError,
-)
-from svc.transport.errors import ConnectTimeout as TransportTimeout
+from svc.proxy.errors import ProxyError, UpstreamUnreachable, upstream_error
+from svc.transport.errors import ConnectFailed, OwnSvidRefused, PeerNotVerified, TransportError
 from svc.transport.evidence import PeerEvidence, peer_evidence
-from svc.wire.http1 import Event, MessageLimits, ResponseParser
+from svc.wire.fields import Field, encode_fields, end_to_end_trailers
+from svc.wire.http1 import MessageLimits, RequestHead, ResponseParser
 
+if TYPE_CHECKING:
+    from svc.proxy.http.client import ClientConnection
+    from svc.proxy.http.exchange import Exchange
+    from svc.proxy.http.tunnel import Tunnel
+
+#: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
+_REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 #: Seconds, several times as long as from one sweep to the next.
 _SWEEPS: Final = 5.0
 #: Seconds that a closing connection may take to send what was written.
 _LINGER: Final = 10.0
 
 
-class UpstreamUser(Interface):
-    """What an exchange offers to the upstream connection that serves it."""
+def request_head(head: RequestHead, added: bytes) -> bytes:
+    """
+    Write the head of a request for the next hop, with its empty line.
+
+    Target, Host and the order of fields stay; ``added`` are the lines that the proxy adds, each with CRLF.
+    """
+    if head.chunked:
+        added += b"Transfer-Encoding: chunked\r\n"
+    if head.upgrade:
+        added += b"Connection: upgrade\r\n" + encode_fields([(b"Upgrade", value) for value in head.values(b"upgrade")])
+    elif b"te" in head.options and any(_names_trailers(value) for value in head.values(b"te")):
+        added += b"TE: trailers\r\nConnection: te\r\n"
+    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, head.target, head.end_to_end_lines, added)
+
+
+def _names_trailers(value: bytes) -> bool:
+    return any(part.split(b";")[0].strip().lower() == b"trailers" for part in value.split(b","))
+
+
+class UpstreamRequest:
+    """
+    The request of one exchange on its way to the upstream; without a permit there is none.
+
+    Owns the exchange's connection, the octets that wait for it, back-pressure in both directions and the one repeat.
+    """
+
+    # What most requests never change is set here once.
+    connection: UpstreamConnection | None = None
+    _attempt: Deferred[UpstreamConnection] | None = None
+    _dropped = False
+    _repeated = False
+    _streaming_response = False
+
+    def __init__(self, exchange: Exchange, client: ClientConnection, permit: Permit) -> None:
+        self._exchange = exchange
+        self._client = client
+        self._head = exchange.head
+        self._permit = permit
+        self._pending: list[bytes] = []
+
+    @property
+    def client_slow(self) -> bool:
+        """Whether octets of the response wait for the client to read."""
+        return self._streaming_response and self.connection is not None and self.connection.held
+
+    # -- Towards the upstream ----------------------------------------------------------------------------------------
+
+    def send(self, *, fresh: bool = False) -> None:
+        """Acquire a connection; the head goes first, before body octets that have arrived already."""
+        client, head = self._client, self._head
+        self._pending.insert(0, request_head(head, client.caller.request_lines(head, client.random)))
+        attempt = client.context.pool.acquire(self._permit, self, fresh=fresh)
+        if attempt is not None and not attempt.called:
+            self._attempt = attempt
+
+    def body(self, data: bytes) -> None:
+        """Add a piece of the body; :meth:`flush` sends it."""
+        self._pending.append(b"%x\r\n%b\r\n" % (len(data), data) if self._head.chunked else data)
+
+    def last_chunk(self, trailers: list[Field]) -> None:
+        """End a chunked body; :meth:`flush` sends it."""
+        self._pending.append(b"0\r\n%b\r\n" % encode_fields(end_to_end_trailers(trailers, self._head.options)))
+
+    def flush(self) -> None:
+        """Send the octets that the last read of the client gave; without a connection the client is paused."""
+        connection, pending, exchange = self.connection, self._pending, self._exchange
+        if connection is None:
+            if pending and not exchange.request_ended and not exchange.finished:
+                self._client.pause_for_exchange()
+            return
+        if pending:
+            data = pending[0] if len(pending) == 1 else b"".join(pending)
+            pending.clear()
+            self._client.octets_sent += len(data)
+            connection.transport.write(data)
+        if not exchange.request_ended:
+            connection.feed_from(self._client)
+        elif connection.fed:
+            self._stop_feeding(connection)
+
+    def may_repeat(self, lost: UpstreamConnection) -> bool:
+        """Whether the request may be sent once more, where a pooled connection ended without an octet of a response."""
+        return not (
+            not lost.reused
+            or self._repeated
+            or lost.answer_begun
+            or self._head.has_body
+            or self._head.method not in _REPEATABLE
+        )
+
+    def repeat(self) -> None:
+        """Send the request once more, on a new connection."""
+        self._repeated = True
+        self._pending.clear()
+        self.send(fresh=True)
 
     def upstream_ready(self, connection: UpstreamConnection) -> None:
-        """A connection is there for this exchange alone."""
+        """The pool has a connection for this request alone."""
+        self._attempt = None
+        if self._dropped:
+            self._client.context.pool.put_back(connection)
+            return
+        exchange, self.connection = self._exchange, connection
+        connection.begin(exchange, self._head.method, upgrade=self._head.upgrade)
+        exchange.upstream_connected()
 
     def upstream_failed(self, error: ProxyError) -> None:
-        """No connection could be made."""
+        """The pool could make no connection."""
+        self._attempt = None
+        self._exchange.upstream_failed(error)
 
-    def upstream_events(self, events: list[Event]) -> None:
-        """A part of the response came."""
+    # -- From the upstream -------------------------------------------------------------------------------------------
 
-    def upstream_lost(self, events: list[Event]) -> None:
-        """The connection ended; the events say whether that ended the response too."""
+    def stream_response(self) -> None:
+        """Let the client's speed control a response that does not fit one read."""
+        if not self._streaming_response and self.connection is not None:
+            self._streaming_response = True
+            self._client.stream_from(self.connection)
+
+    def detach(self) -> UpstreamConnection | None:
+        """Give up a connection that is lost, and return it."""
+        connection, self.connection = self.connection, None
+        if connection is not None and connection.fed:
+            self._stop_feeding(connection)
+        return connection
+
+    def pause_for_tunnel(self) -> None:
+        """Keep the connection after a granted upgrade, unread until the tunnel reads it."""
+        self._stop_streams()
+        if self.connection is not None:
+            self.connection.pauseProducing()
+
+    def take_connection(self) -> UpstreamConnection | None:
+        """Hand the connection over to a tunnel."""
+        connection, self.connection = self.connection, None
+        return connection
+
+    def release(self, *, reusable: bool) -> None:
+        """Give the connection back, to the pool where it may be used again."""
+        connection = self.connection
+        if connection is not None:
+            if connection.fed or self._streaming_response:
+                self._stop_streams()
+            self.connection = None
+            connection.release(reusable=reusable)
+        elif self._streaming_response:
+            self._stop_streams()
+
+    def drop(self) -> None:
+        """Abort the connection, or the attempt to make one."""
+        attempt, self._attempt, self._dropped = self._attempt, None, True
+        if attempt is not None:
+            self._client.context.pool.give_up(attempt)
+        self.release(reusable=False)
+
+    def _stop_feeding(self, connection: UpstreamConnection) -> None:
+        connection.stop_feeding()
+        self._client.resumeProducing()
+
+    def _stop_streams(self) -> None:
+        connection = self.connection
+        if connection is not None and connection.fed:
+            self._stop_feeding(connection)
+        if self._streaming_response:
+            self._streaming_response = False
+            self._client.stop_stream()
+            if connection is not None:
+                connection.resumeProducing()
 
 
-class TunnelEnd(Interface):
-    """What takes the octets of a connection that speaks another protocol now."""
+@implementer(IProtocol, IPushProducer)
+class UpstreamConnection:
+    """One connection to the upstream: the application, or the peer of an outbound listener."""
 
-    def from_upstream(self, data: bytes) -> None:
-        """Octets came."""
-
-    def upstream_gone(self) -> None:
-        """The connection ended."""
-
-
-@implementer(IPushProducer)
-class UpstreamConnection(Protocol):
-    """
-    One connection to the upstream: the application, or the peer of an outbound listener.
-
-    Args:
-        pool: the pool that it belongs to.
-        limits: what a response may use.
-    """
+    transport: Any = None
 
     def __init__(self, pool: UpstreamPool, limits: MessageLimits) -> None:
         self._pool = pool
         self._limits = limits
-        self._user: UpstreamUser | None = None
+        self._exchange: Exchange | None = None
         self._parser: ResponseParser | None = None
-        self._tunnel: TunnelEnd | None = None
+        self._tunnel: Tunnel | None = None
         self.dead = False
         self.reused = False
         #: Whether a client streams a request into it.
@@ -121,23 +245,21 @@ class UpstreamConnection(Protocol):
         #: Why it ended, where that is neither the upstream's doing nor that of the client.
         self.loss: ProxyError | None = None
 
+    def makeConnection(self, transport: Any) -> None:
+        """Attach the transport."""
+        self.transport = transport
+        self.connectionMade()
+
     def connectionMade(self) -> None:
-        """Remember who the peer is, and let small writes leave at once."""
+        """Store what the handshake proved, and send small writes at once."""
         self._pool.connected(self)
         set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
         if set_no_delay is not None:
             set_no_delay(True)
 
-    def begin(self, user: UpstreamUser, method: bytes, *, upgrade: bool) -> None:
-        """
-        Start an exchange.
-
-        Args:
-            user: the exchange.
-            method: its method.
-            upgrade: whether it asks for another protocol.
-        """
-        self._user = user
+    def begin(self, exchange: Exchange, method: bytes, *, upgrade: bool) -> None:
+        """Start an exchange."""
+        self._exchange = exchange
         if self._parser is None:
             self._parser = ResponseParser(method, self._limits, upgrade=upgrade)
         else:
@@ -149,90 +271,62 @@ class UpstreamConnection(Protocol):
         return self._parser is not None and self._parser.started
 
     def write(self, data: bytes) -> None:
-        """
-        Send octets.
-
-        Args:
-            data: part of a request, or of the other protocol after an upgrade.
-        """
-        self.transport.write(data)  # type: ignore[union-attr]
+        """Send octets."""
+        self.transport.write(data)
 
     def feed_from(self, producer: Any) -> None:
-        """
-        Let the application's speed govern a request that does not fit one read.
-
-        Args:
-            producer: the client's connection, a push producer.
-        """
+        """Let the application's speed govern a request that does not fit one read."""
         if not self.fed:
             self.fed = True
-            self.transport.registerProducer(producer, True)  # type: ignore[union-attr]
+            self.transport.registerProducer(producer, True)
 
     def stop_feeding(self) -> None:
         """The request is sent to its end, or given up."""
         if self.fed:
             self.fed = False
             if not self.dead:
-                self.transport.unregisterProducer()  # type: ignore[union-attr]
+                self.transport.unregisterProducer()
 
     def release(self, *, reusable: bool) -> None:
-        """
-        End the exchange.
-
-        Args:
-            reusable: whether another request may follow on this connection.
-        """
-        self._user = None
+        """End the exchange."""
+        self._exchange = None
         if reusable and not self.dead:
             self._pool.put_back(self)
         else:
             self.abort()
 
-    def tunnel(self, end: TunnelEnd) -> bytes:
-        """
-        Leave HTTP after a granted upgrade.
-
-        Args:
-            end: who takes what comes from now on.
-
-        Returns:
-            The octets that already came behind the response.
-        """
+    def tunnel(self, end: Tunnel) -> bytes:
+        """Leave HTTP after a granted upgrade."""
         rest = self._parser.rest if self._parser is not None else b""
-        self._user = self._parser = None
+        self._exchange = self._parser = None
         self._tunnel = end
         return rest
 
     def cut(self, error: SvcError) -> None:
-        """
-        Drop the connection; its user gets ``upstream_lost`` and finds the cause in :attr:`loss`.
-
-        Args:
-            error: why.
-        """
+        """Drop the connection; its exchange gets ``upstream_lost`` and finds the cause in :attr:`loss`."""
         self.loss = self._pool.explained(error)
         if not self.dead:
-            self.transport.abortConnection()  # type: ignore[union-attr]
+            self.transport.abortConnection()
 
     def abort(self) -> None:
         """Drop the connection without a word."""
-        self._user = None
+        self._exchange = None
         if not self.dead:
-            self.transport.abortConnection()  # type: ignore[union-attr]
+            self.transport.abortConnection()
 
     def close(self) -> None:
         """Close after what was written; the pool breaks off what takes too long."""
         if not self.dead:
             self._pool.closing(self)
-            self.transport.loseConnection()  # type: ignore[union-attr]
+            self.transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the application."""
         if self.may_refuse:
             self._pool.accepted(self)
-        user = self._user
-        if user is not None:
-            user.upstream_events(self._parser.feed(data))  # type: ignore[union-attr]
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.upstream_events(self._parser.feed(data))  # type: ignore[union-attr]
         elif self._tunnel is not None:
             self._tunnel.from_upstream(data)
         else:
@@ -247,11 +341,11 @@ class UpstreamConnection(Protocol):
             self.loss = self._pool.explained(reason.value)
         elif self.may_refuse:
             self._pool.accepted(self)
-        user, parser, tunnel = self._user, self._parser, self._tunnel
-        self._user = self._tunnel = None
-        if user is not None and parser is not None:
+        exchange, parser, tunnel = self._exchange, self._parser, self._tunnel
+        self._exchange = self._tunnel = None
+        if exchange is not None and parser is not None:
             clean = reason.check(ConnectionDone) is not None
-            user.upstream_lost(parser.feed_eof(clean=clean))
+            exchange.upstream_lost(parser.feed_eof(clean=clean))
         elif tunnel is not None:
             tunnel.upstream_gone()
 
@@ -261,13 +355,13 @@ class UpstreamConnection(Protocol):
         """The client reads slower than the application answers."""
         self.held = True
         if not self.dead:
-            self.transport.pauseProducing()  # type: ignore[union-attr]
+            self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
         """The client caught up."""
         self.held = False
         if not self.dead:
-            self.transport.resumeProducing()  # type: ignore[union-attr]
+            self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
         """The client is gone; its connection says so itself."""
@@ -279,7 +373,7 @@ class _UpstreamFactory(Factory):
     def __init__(self, build: Callable[[], UpstreamConnection]) -> None:
         self._build = build
 
-    def buildProtocol(self, addr: IAddress | None) -> UpstreamConnection:
+    def buildProtocol(self, addr: IAddress | None) -> UpstreamConnection:  # type: ignore[override]  # it needs no factory
         return self._build()
 
 
@@ -287,18 +381,10 @@ class UpstreamPool:
     """
     The connections to one upstream.
 
-    Args:
-        endpoint: makes a connection; its own time limit ends the attempt.
-        name: what errors call the upstream, such as ``the application at 127.0.0.1:8080``.
-        connect_timeout: the endpoint's limit in seconds, for the error.
-        limits: what a response may use.
-        max_idle: idle connections kept at the most.
-        idle_timeout: seconds that an idle connection is kept.
-        seconds: the monotonic clock.
-        wall: the wall clock, aware UTC.
-        unreachable: called each time that no connection could be made at all; what fails in TLS is told elsewhere.
-        accepted: called once for each verified connection, unless the peer refuses the SVID of this side.
-        ended: called for each connection that is closed because the credentials of one side have ended, and with why.
+    ``name`` is what errors call it, such as ``the application at 127.0.0.1:8080``; ``connect_timeout`` is the limit of
+    the endpoint. ``unreachable`` is called each time that no connection could be made at all; the endpoint reports
+    failures of TLS itself. ``accepted`` is called once for each verified connection, unless the peer refuses the SVID
+    of this side, and ``ended`` for each that is closed because the credentials of one side have ended.
     """
 
     def __init__(
@@ -337,7 +423,7 @@ class UpstreamPool:
         self._all: set[UpstreamConnection] = set()
         self._connecting: set[Deferred[UpstreamConnection]] = set()
         self._closed = False
-        self._judge: Callable[[PeerEvidence], None] | None = None
+        self._verify: Callable[[PeerEvidence], None] | None = None
         self._factory = _UpstreamFactory(self._build)
 
     @property
@@ -351,18 +437,13 @@ class UpstreamPool:
         return len(self._all)
 
     def acquire(
-        self, permit: Permit, user: UpstreamUser, *, fresh: bool = False
+        self, permit: Permit, request: UpstreamRequest, *, fresh: bool = False
     ) -> Deferred[UpstreamConnection] | None:
         """
-        Get a connection for one exchange; ``user`` is told when it is there or cannot be had.
+        Give a request a connection: ``request.upstream_ready`` or ``upstream_failed`` is called, now or later.
 
-        Args:
-            permit: the evidence that the exchange was authorized; without it there is no connection.
-            user: the exchange.
-            fresh: never take a connection that was used before.
-
-        Returns:
-            None where the user was told at once, else what :meth:`give_up` takes.
+        A ``fresh`` connection was never used before. Returns None where the request has its answer, else what
+        :meth:`give_up` accepts.
         """
         if not isinstance(permit, Permit):
             raise TypeError("an upstream connection needs a permit")
@@ -372,34 +453,24 @@ class UpstreamPool:
                 connection.close()
             elif not connection.dead:
                 connection.reused = True
-                user.upstream_ready(connection)
+                request.upstream_ready(connection)
                 return None
         if self._closed:
-            user.upstream_failed(UpstreamUnreachable(upstream=self.name, what="the listener has ended"))
+            request.upstream_failed(UpstreamUnreachable(upstream=self.name, what="the listener has ended"))
             return None
         attempt: Deferred[UpstreamConnection] = self._endpoint.connect(self._factory)  # type: ignore[assignment]
         self._connecting.add(attempt)
         attempt.addBoth(self._attempted, attempt, self._epoch)
-        attempt.addCallbacks(user.upstream_ready, lambda failure: self._failed(failure, user))
+        attempt.addCallbacks(request.upstream_ready, lambda failure: self._failed(failure, request))
         return attempt
 
     def give_up(self, attempt: Deferred[UpstreamConnection]) -> None:
-        """
-        Stop waiting for a connection.
-
-        Args:
-            attempt: what :meth:`acquire` returned.
-        """
+        """Stop waiting for a connection."""
         if attempt in self._connecting:
             attempt.cancel()
 
     def put_back(self, connection: UpstreamConnection) -> None:
-        """
-        Keep a connection for the next exchange.
-
-        Args:
-            connection: one whose exchange is over.
-        """
+        """Keep a connection for the next exchange."""
         if self._closed or connection.epoch != self._epoch or len(self._idle) >= self._max_idle:
             connection.close()
             return
@@ -407,12 +478,7 @@ class UpstreamPool:
         self._idle.append(connection)
 
     def connected(self, connection: UpstreamConnection) -> None:
-        """
-        Take note of a connection that is made; what its handshake proved bounds how long it is used.
-
-        Args:
-            connection: the new one.
-        """
+        """Take note of a connection that is made; what its handshake proved bounds how long it is used."""
         with suppress(PeerNotVerified):
             connection.evidence = peer_evidence(connection.transport)
             connection.ends = connection.evidence.ends.timestamp()
@@ -420,32 +486,17 @@ class UpstreamPool:
             self._verified.add(connection)
 
     def accepted(self, connection: UpstreamConnection) -> None:
-        """
-        Take note of a peer that has answered, or has ended the connection without refusing the SVID of this side.
-
-        Args:
-            connection: the one to it.
-        """
+        """Take note of a peer that has answered, or has ended the connection without refusing the SVID of this side."""
         connection.may_refuse = False
         self._accepted()
 
     def closing(self, connection: UpstreamConnection) -> None:
-        """
-        Take note of a connection that is told to close.
-
-        Args:
-            connection: one that may still have something to send.
-        """
+        """Take note of a connection that is told to close."""
         connection.closing_since = self._tick
         self._closing.append(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """
-        Take note of a lost connection.
-
-        Args:
-            connection: the one that is gone.
-        """
+        """Take note of a lost connection."""
         self._all.discard(connection)
         self._verified.discard(connection)
         for those in (self._idle, self._closing):
@@ -456,9 +507,6 @@ class UpstreamPool:
         """
         Close what was idle too long, and break off what does not get closed; both lists are ordered by time. Where the
         credentials of one side have ended, an idle connection is closed and one in use is cut.
-
-        Args:
-            now: the monotonic time.
         """
         self._tick, self._ending_soon = now, self._wall().timestamp() + _SWEEPS
         for connection in list(self._verified):
@@ -482,16 +530,15 @@ class UpstreamPool:
         for connection in idle:
             connection.close()
 
-    def judge(self, judge: Callable[[PeerEvidence], None]) -> None:
+    def reauthorize(self, verify: Callable[[PeerEvidence], None]) -> None:
         """
-        Use new credentials from now on, and cut every connection that would now not be made.
+        Use new credentials from now on, and abort every connection that could not be made now.
 
-        Args:
-            judge: gets what the handshake of a connection proved; raises an ``SvcError`` to have it cut. It also judges
-                the connections that are being made now.
+        ``verify`` gets what the handshake of a connection proved, and raises an ``SvcError`` to have it aborted. It is
+        called for connections that are being made, too.
         """
         self.flush()
-        self._judge = judge
+        self._verify = verify
         for connection in list(self._all):
             refusal = self._refusal(connection)
             if refusal is not None:
@@ -511,10 +558,10 @@ class UpstreamPool:
         return None
 
     def _refusal(self, connection: UpstreamConnection) -> SvcError | None:
-        if self._judge is None or connection.dead:
+        if self._verify is None or connection.dead:
             return None
         try:
-            self._judge(peer_evidence(connection.transport))
+            self._verify(peer_evidence(connection.transport))
         except SvcError as error:
             return error
         return None
@@ -545,50 +592,13 @@ class UpstreamPool:
                 return Failure(refusal)
         return result
 
-    def _failed(self, failure: Failure, user: UpstreamUser) -> None:
+    def _failed(self, failure: Failure, request: UpstreamRequest) -> None:
         if failure.check(CancelledError, twisted_errors.ConnectingCancelledError):
             return
         if failure.check(ConnectFailed):
             self._unreachable()
-        user.upstream_failed(self._why_failed(failure))
+        request.upstream_failed(self.explained(failure.value))
 
-    def _why_failed(self, failure: Failure) -> ProxyError:
-        error = failure.value
-        if isinstance(error, twisted_errors.TimeoutError):
-            return ConnectTimeout(upstream=self.name, seconds=self._connect_timeout)
-        if isinstance(error, SvcError):
-            return self.explained(error)
-        what = getattr(error, "osError", None) or failure.getErrorMessage()
-        return UpstreamUnreachable(upstream=self.name, what=what)
-
-    def explained(self, error: SvcError) -> ProxyError:
-        """
-        Say what an error of the transport means for a request.
-
-        Args:
-            error: why there is no connection, or why one ended.
-
-        Returns:
-            What the request is answered with.
-        """
-        if error.reason in ("credentials_missing", "identity_withdrawn"):
-            return IdentityGone()
-        if isinstance(error, OwnCredentialsEnded | OwnSvidExpired):
-            return OwnIdentityEnded(what=str(error))
-        if isinstance(error, OwnSvidRefused):
-            return OwnIdentityRefused(what=str(error))
-        if isinstance(error, PeerIdentityUnexpected):
-            what = f"it is {error.spiffe_id}; expected {error.expected}"
-            return UpstreamIdentityRefused(upstream=self.name, what=what, detail_reason=error.reason)
-        if isinstance(error, PeerDenied):
-            return UpstreamIdentityRefused(upstream=self.name, what=str(error), detail_reason=error.reason)
-        cause = error.cause if isinstance(error, PeerSvidInvalid) else error
-        if isinstance(cause, NotValidAtTime | PeerCredentialsEnded):
-            return UpstreamSvidNotCurrent(upstream=self.name, what=str(cause), detail_reason=cause.reason)
-        if isinstance(error, PeerSvidInvalid):
-            return UpstreamSvidInvalid(upstream=self.name, what=str(cause), detail_reason=error.detail)
-        if isinstance(cause, SvidInvalid):
-            return UpstreamSvidInvalid(upstream=self.name, what=str(cause), detail_reason=cause.reason)
-        if isinstance(error, TransportTimeout | HandshakeTimeout):
-            return ConnectTimeout(upstream=self.name, seconds=self._connect_timeout)
-        return UpstreamUnreachable(upstream=self.name, what=str(error))
+    def explained(self, error: BaseException | None) -> ProxyError:
+        """Return what an error of a connection to this upstream means for a request."""
+        return upstream_error(error, self.name, self._connect_timeout)

@@ -1,0 +1,74 @@
+"""What connections report to operators; :mod:`svc.proxy.observers` decides what is logged, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
+from svc.telemetry.labels import Direction
+from svc.wire.http1 import RequestHead
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeSummary:
+    """
+    One exchange at its end.
+
+    Attributes:
+        listener: the name of its listener.
+        direction: ``inbound`` or ``outbound``.
+        peer: the verified identity of the client; empty outbound.
+        method: the method; empty where no request could be parsed.
+        path: the path without the query; empty as the method.
+        lookup: whether the notary answered a request for a statement or receipt.
+        status: the status of the response, None where there was none.
+        request_octets: octets of the request body received, and what the client sent after an upgrade.
+        response_octets: octets of the response body received, and what the application sent after an upgrade.
+        seconds: from the head of the request to the end; None where no request could be parsed.
+        level: the notarization level in force.
+        recorded: whether a record was promised.
+        receipt_id: the identifier of the record, None where there is none.
+        outcome: how the exchange ended, as the record says.
+    """
+
+    listener: str
+    direction: Direction
+    peer: str
+    method: bytes
+    path: bytes
+    lookup: bool
+    status: int | None
+    request_octets: int
+    response_octets: int
+    seconds: float | None
+    level: Level
+    recorded: bool
+    receipt_id: str | None
+    outcome: ExchangeOutcome
+
+
+class Reporter(Protocol):
+    """Receives what operators should see; implemented beside the log, which connections do not know."""
+
+    #: Whether complete exchanges without a record are reported too; read before a summary of them is made.
+    every_exchange: bool
+
+    def denied(
+        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
+    ) -> None:
+        """A verified peer was denied a request, or the connection that it had."""
+
+    def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
+        """A full listener closed a connection for a new one."""
+
+    def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
+        """
+        An exchange was aborted, or answered by the proxy for a fault of the upstream or the notary.
+
+        ``precise`` is the reason below ``reason``, where there is one.
+        """
+
+    def exchange_ended(self, summary: ExchangeSummary) -> None:
+        """An exchange is over, and its record durable or failed; called once for each that is reported."""
