@@ -20,6 +20,8 @@ from svc.wire.http1 import (
     ResponseHead,
     ResponseParser,
     fast_path,
+    requests,
+    responses,
 )
 from tests.peers.waiting import rounds
 
@@ -234,7 +236,8 @@ class FastPathTests(SynchronousTestCase):
 
     def test_linear(self) -> None:
         """A head costs one pass: every repetition is possessive, so nothing is matched twice."""
-        for pattern in (fast_path._LINES, fast_path._FIELD, fast_path._REQUEST, fast_path._RESPONSE):
+        patterns = (fast_path._LINES, fast_path._FIELD, requests._REQUEST, responses._RESPONSE)
+        for pattern in patterns:
             repeats = [name for name in operations(parser.parse(pattern.pattern)) if name.endswith("_REPEAT")]
             self.assertTrue(repeats)
             self.assertEqual(set(repeats), {"POSSESSIVE_REPEAT"})

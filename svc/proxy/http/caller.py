@@ -87,11 +87,14 @@ class VerifiedCaller:
             svid.certificate_sha256.hex().encode("ascii"),
             self.text.encode("ascii"),
         )
+        #: What a response at the level ``workload`` contains.
+        self.workload_lines = self._lines(_WORKLOAD)
+        #: The permit of all requests, where the policy does not look at requests and has been asked.
+        self.connection_permit: Permit | None = None
         self._policy = policy
         self._metrics = metrics
         self._decision: Permit | Denied | None = None
         self._counted = False
-        self._workload_lines: bytes | None = None
         #: Whether the policy ever permitted a request, or this client after a change.
         self.permitted = False
 
@@ -122,12 +125,12 @@ class VerifiedCaller:
 
     def _apply_policy(self, policy: Policy) -> None:
         was_refused = isinstance(self._decision, Denied)
-        self._policy, self._decision = policy, None
+        self._policy, self._decision, self.connection_permit = policy, None, None
         if policy.depends_on_request:
             # Each request is authorized by itself.
             return
         try:
-            self._decision = policy.authorize(AccessRequest(self.identity))
+            self._decision = self.connection_permit = policy.authorize(AccessRequest(self.identity))
             self.permitted = True
         except Denied as denied:
             self._decision = denied
@@ -136,9 +139,9 @@ class VerifiedCaller:
 
     def permit(self, head: RequestHead) -> Permit:
         """
-        Return the permit of a request, or raise ``Denied``.
+        Return the permit of a request, or raise ``Denied``; count the decision.
 
-        One decision holds for the whole connection where the policy does not look at requests.
+        It holds for the whole connection where the policy does not look at requests.
         """
         decision = self._decision
         if decision is None:
@@ -158,6 +161,7 @@ class VerifiedCaller:
             decision = denied
         if not self._policy.depends_on_request:
             self._decision = decision
+            self.connection_permit = None if isinstance(decision, Denied) else decision
         self.count(refused=isinstance(decision, Denied))
         return decision
 
@@ -184,10 +188,7 @@ class VerifiedCaller:
         if level is _NO_LEVEL and not own:
             return b""
         if level is _NO_LEVEL or level is _WORKLOAD:
-            lines = self._workload_lines
-            if lines is None:
-                lines = self._workload_lines = self._lines(_WORKLOAD)
-            return lines
+            return self.workload_lines
         lines = self._lines(level)
         if reservation is not None and reservation.level is Level.SIGN_REQUEST:
             lines += b"%b: %b\r\n" % (_RECEIPT_LOCATION, receipt_location(reservation.key).encode("ascii"))
@@ -210,6 +211,9 @@ class PlainCaller:
     peer: Peer | None = None
     tls: TlsFacts | None = None
     text = ""
+    forwarded_lines = b""
+    workload_lines = b""
+    connection_permit: Permit | None = None
 
     def __init__(self, own: Callable[[], SpiffeID | None]) -> None:
         #: Returns the identity under which the proxy calls the peer, None where it has none.

@@ -218,8 +218,12 @@ class Exchange:
             client.serve_notary(self)
             return
         caller, level, nonce = client.caller, context.unasked, None
+        permit = caller.connection_permit
         try:
-            permit = caller.permit(head)
+            if permit is None:
+                permit = caller.permit(head)
+            else:
+                context.metrics.auth_allowed.inc()
             if head.reserved or head.length:
                 level, nonce = caller.notarization(head, context)
         except Denied as denied:
@@ -420,7 +424,10 @@ class Exchange:
     def _begin_response(self, head: ResponseHead, *, close: bool, own: bool) -> ResponseWriter:
         self.stage = TRANSITIONS[self.stage, _RESPONSE_BEGUN]
         self._response = head
-        added = self._client.caller.response_lines(self.level, self._reservation, own=own)
+        caller, level = self._client.caller, self.level
+        # Most responses contain the same lines as all others of the connection.
+        known = level is _WORKLOAD
+        added = caller.workload_lines if known else caller.response_lines(level, self._reservation, own=own)
         writer = ResponseWriter(self.head, head, close=close, added=added, recorder=self._recorder)
         self._writer = writer
         self.close = writer.close

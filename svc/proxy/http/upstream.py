@@ -93,7 +93,9 @@ class UpstreamRequest:
     def send(self, *, fresh: bool = False) -> None:
         """Acquire a connection; the head goes first, before body octets that have arrived already."""
         client, head = self._client, self._head
-        self._pending.insert(0, request_head(head, client.caller.request_lines(head, client.random)))
+        caller = client.caller
+        added = caller.forwarded_lines or caller.request_lines(head, client.random)
+        self._pending.insert(0, request_head(head, added))
         attempt = client.context.pool.acquire(self._permit, self, fresh=fresh)
         if attempt is not None and not attempt.called:
             self._attempt = attempt

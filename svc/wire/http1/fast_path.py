@@ -1,5 +1,5 @@
 """
-The fast path for messages in the common form.
+The field lines of messages in the common form, parsed without llhttp.
 
 Nearly every message arrives whole in one read, in the form that RFC 9112 recommends to senders: one space after each
 colon, nothing after a value, no unusual framing. For these one regular expression replaces a call of llhttp for each
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 
 from svc.wire.errors import RemoteProtocolError
@@ -23,15 +22,8 @@ _NAME: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _VALUE: Final = rb"[\x21-\x7e\x80-\xff]++(?:[\t ]++[\x21-\x7e\x80-\xff]++)*+"
 _LINES: Final = re.compile(rb"(?:" + _NAME + rb": " + _VALUE + rb"\r\n)++\Z")
 _FIELD: Final = re.compile(rb"(" + _NAME + rb"): (" + _VALUE + rb")\r\n")
-#: Methods without a body, and the characters of a path and a query in RFC 3986.
-_REQUEST: Final = re.compile(rb"(GET|HEAD|DELETE|OPTIONS) (/[A-Za-z0-9/?:@\-._~!$&'()*+,;=%]*+) HTTP/1\.1\r\n")
-_RESPONSE: Final = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([A-Za-z][A-Za-z' -]*+)\r\n")
-_EMPTY_LINE: Final = b"\r\n\r\n"
 _KEEP_ALIVE: Final = frozenset({b"keep-alive"})
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
-#: Status codes whose responses have no body, whatever their fields say.
-_BODILESS: Final = frozenset({b"204", b"304"})
-PHRASES: Final = frozenset(status.phrase.encode("ascii") for status in HTTPStatus)
 
 
 @dataclass(slots=True)
@@ -81,25 +73,3 @@ def parse_lines(octets: bytes, limit: int) -> FieldLines | None:
         return FieldLines(octets, fields, octets, True, options, host, length)
     lines = encode_fields([field for field in fields if not FIELD_CLASSES[field[0]][1]])
     return FieldLines(octets, fields, lines, False, options, host, length)
-
-
-def split_request(data: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """Split a read that is exactly one request without a body into method, target and field lines; else None."""
-    end = data.find(_EMPTY_LINE)
-    if end < 0 or end + 4 != len(data):
-        return None
-    line = _REQUEST.match(data)
-    if line is None:
-        return None
-    return line[1], line[2], data[line.end() : end + 2]
-
-
-def split_response(data: bytes) -> tuple[int, bytes, bytes, bytes] | None:
-    """Split a read into status, reason phrase, field lines and what follows the head; None for uncommon forms."""
-    line = _RESPONSE.match(data)
-    if line is None or line[1] in _BODILESS or line[2] not in PHRASES:
-        return None
-    end = data.find(_EMPTY_LINE, line.end() - 2)
-    if end < 0:
-        return None
-    return int(line[1]), line[2], data[line.end() : end + 2], data[end + 4 :]

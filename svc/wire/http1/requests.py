@@ -16,7 +16,7 @@ import httptools
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.fields import FIELD_CLASSES, Field, encode_fields, is_token
 from svc.wire.http1.extent import RequestExtent
-from svc.wire.http1.fast_path import FieldLines, parse_lines, split_request
+from svc.wire.http1.fast_path import FieldLines, parse_lines
 from svc.wire.http1.framing import InterpretedField, read_framing
 from svc.wire.http1.messages import MAX_FORWARDS, VERSIONS, End, Event, MessageLimits, RequestHead
 from svc.wire.http1.parser import LAST_CHUNK_SIZE, Parser
@@ -56,6 +56,22 @@ _CONNECTION: Final = frozenset({b"connection", b"proxy-connection"})
 _IGNORED_UPGRADES: Final = frozenset({b"h2", b"h2c", b"h3", b"http", b"tls"})
 
 
+#: Methods without a body, and the characters of a path and a query in RFC 3986.
+_REQUEST: Final = re.compile(rb"(GET|HEAD|DELETE|OPTIONS) (/[A-Za-z0-9/?:@\-._~!$&'()*+,;=%]*+) HTTP/1\.1\r\n")
+_EMPTY_LINE: Final = b"\r\n\r\n"
+
+
+def _split_request(data: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """Split a read that is exactly one request without a body into method, target and field lines; else None."""
+    end = data.find(_EMPTY_LINE)
+    if end < 0 or end + 4 != len(data):
+        return None
+    line = _REQUEST.match(data)
+    if line is None:
+        return None
+    return line[1], line[2], data[line.end() : end + 2]
+
+
 class RequestParser(Parser):
     """
     Reads the requests of one connection.
@@ -76,7 +92,7 @@ class RequestParser(Parser):
         #: Whether a head has started and not ended.
         self.in_head = False
         self._ended = False
-        #: Whether llhttp is between two messages, where it skips line ends.
+        #: Whether llhttp is between two messages, and no octet of a request or line end was read since the last one.
         self._between_messages = True
         self._last_lines: FieldLines | None = None
         self._extent = RequestExtent()
@@ -96,20 +112,20 @@ class RequestParser(Parser):
         if self._rest is not None:
             self._hold(self._rest + data)
         else:
-            if self._between_messages and self._extent.at_start:
+            if self._between_messages:
                 head = self._read_fast(data)
                 if head is not None:
                     self._last_head = head
                     self._ended = True
                     return [head, End()]
             self._read(data)
-            self._between_messages = self._ended
+            self._between_messages = self._ended and self._extent.at_start
         events, self._events = self._events, []
         return events
 
     def _read_fast(self, data: bytes) -> RequestHead | None:
         """Read one whole request in the common form without llhttp, which must be between two messages."""
-        parts = split_request(data)
+        parts = _split_request(data)
         last = self._last_head
         # In that form the size of a head is the number of its octets.
         if parts is None or len(data) > self._head_limit or not (last is None or last.keep_alive):
@@ -141,7 +157,7 @@ class RequestParser(Parser):
             return []
         if self._reset_llhttp() and rest:
             self._read(rest)
-            self._between_messages = self._ended
+            self._between_messages = self._ended and self._extent.at_start
         return self._take_events()
 
     def take_rest(self) -> bytes:

@@ -7,13 +7,14 @@ Decides when a response ends (RFC 9112 section 6.3) and whether the connection c
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import Final
 
 import httptools
 
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.fields import Field
-from svc.wire.http1.fast_path import PHRASES, FieldLines, parse_lines, split_response
+from svc.wire.http1.fast_path import FieldLines, parse_lines
 from svc.wire.http1.framing import read_framing
 from svc.wire.http1.messages import MAX_INTERIM, VERSIONS, End, Event, Excess, Interim, MessageLimits, ResponseHead
 from svc.wire.http1.parser import LAST_CHUNK_SIZE, Parser
@@ -23,6 +24,21 @@ _PROTOCOL: Final = b"HTTP/"
 _PHRASE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*\Z")
 _LINE_ENDS: Final = b"\r\n"
 _EMPTY_LINE: Final = b"\r\n\r\n"
+_RESPONSE: Final = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([A-Za-z][A-Za-z' -]*+)\r\n")
+#: Status codes whose responses have no body, whatever their fields say.
+_BODILESS: Final = frozenset({b"204", b"304"})
+_PHRASES: Final = frozenset(status.phrase.encode("ascii") for status in HTTPStatus)
+
+
+def _split_response(data: bytes) -> tuple[int, bytes, bytes, bytes] | None:
+    """Split a read into status, reason phrase, field lines and what follows the head; None for uncommon forms."""
+    line = _RESPONSE.match(data)
+    if line is None or line[1] in _BODILESS or line[2] not in _PHRASES:
+        return None
+    end = data.find(_EMPTY_LINE, line.end() - 2)
+    if end < 0:
+        return None
+    return int(line[1]), line[2], data[line.end() : end + 2], data[end + 4 :]
 
 
 class ResponseParser(Parser):
@@ -120,7 +136,7 @@ class ResponseParser(Parser):
         """Read one whole response in the common form without llhttp, which must be between two messages."""
         if self._upgrade or self._method == b"HEAD":
             return None
-        parts = split_response(data)
+        parts = _split_response(data)
         if parts is None:
             return None
         status, phrase, octets, body = parts
@@ -270,7 +286,7 @@ class ResponseParser(Parser):
             raise RemoteProtocolError("version_refused", version=version)
         if not 100 <= status <= 599:
             raise RemoteProtocolError("malformed_message", defect="its status is not between 100 and 599")
-        if self._phrase not in PHRASES and _PHRASE.match(self._phrase) is None:
+        if self._phrase not in _PHRASES and _PHRASE.match(self._phrase) is None:
             raise RemoteProtocolError("malformed_message", defect="its reason phrase holds a control character")
         length, chunked, options, upgrades, _hosts, _reserved, all_end_to_end = read_framing(self._interpreted, version)
         if status == 101 and not (
