@@ -86,7 +86,7 @@ def issue_statements(
         facts=lambda: facts,
         obtain_leaf=obtain_leaf,
         store=cast(INotaryStore, _NoStore()),
-        watcher=_CredentialLog(),
+        observer=_CredentialLog(),
         clock=reactor,
         wall=now,
         random=os.urandom,

@@ -1,6 +1,6 @@
 """
 The data plane: Twisted protocols that terminate SPIFFE mTLS, authorize, notarize and relay.
 
-``config`` is what an operator writes, ``service`` builds the running tree from it, ``credential_rotation`` keeps the
-credentials, ``notarizer`` makes records durable, ``http`` speaks the protocol.
+``config`` is what an operator writes, ``assembly`` builds the running tree from it, ``service`` starts and ends it,
+``credential_rotation`` replaces the credentials, ``notarizer`` makes records durable, ``http`` implements the protocol.
 """

@@ -100,7 +100,7 @@ class Assembly:
             (each for each in PROXY_CONDITIONS if self._notarizes or each not in NOTARY_CONDITIONS),
             optional=PROXY_OPTIONAL,
             now=utc_now,
-            changed=lambda _ready: _tell_readiness(self._health),
+            changed=lambda _ready: _log_readiness(self._health),
         )
         self._credential_reports = CredentialReports(self._health)
         self._reports = Reports(self._metrics, reactor)
@@ -119,12 +119,12 @@ class Assembly:
         self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._notarizes)
         self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
-        self._told_policy: PolicySettings | None = None
+        self._logged_policy: PolicySettings | None = None
         self._notarizer = self._make_notarizer()
         self._rotation = self._make_rotation()
 
     def build(self) -> ProxyService:
-        """Put everything together."""
+        """Build the service of the whole proxy; nothing starts yet."""
         settings = self._settings
         self._metrics.watch_svids(self._svid_expiries)
         self._metrics.watch_workload_api(lambda: self._source.last_contact)
@@ -146,7 +146,7 @@ class Assembly:
             listeners=ListenerGroup(self._listener),
             settings=settings,
             load=self._load_settings,
-            announce=self._announce,
+            configure_reports=self._configure_reports,
             servers=MultiService(),
             health=self._health,
             reports=self._reports,
@@ -162,12 +162,12 @@ class Assembly:
         return proxy
 
     def origin(self) -> Origin:
-        """Say where the log records of this proxy come from."""
+        """The origin of the log records of this proxy, as far as its facts can be read."""
         workload = self._settings.workload
         try:
             facts = read_facts(workload)
         except SvcError:
-            # Without them there is no statement either, and that is told.
+            # Without facts no statement can be made either, which is logged.
             facts = WorkloadFacts()
         in_pod = workload.podInfo is not None or workload.podName is not None
         pod = facts.pod_name if in_pod else None
@@ -203,7 +203,7 @@ class Assembly:
             facts=lambda: read_facts(self._current().workload),
             obtain_leaf=self._obtain_leaf if self._profile is not Profile.CLASSICAL else None,
             store=self._store if self._notarizes else None,
-            watcher=self._credential_reports,
+            observer=self._credential_reports,
             clock=self._reactor,
             wall=utc_now,
             random=os.urandom,
@@ -228,8 +228,8 @@ class Assembly:
         """
         Read the roots that a post-quantum leaf has to chain to.
 
-        A file that is named must be there; beside the Workload API socket it may be missing, since verifiers bring
-        theirs.
+        A file that is named must exist; beside the Workload API socket it may be absent, since verifiers have
+        their own.
         """
         given = self._settings.notary.pqBundle
         path = pq_bundle_path(given, os.environ, self._settings.spiffeSocketPath)
@@ -267,12 +267,12 @@ class Assembly:
         """The configuration in force; a reload replaces it."""
         return self._settings if self._proxy is None else self._proxy.settings
 
-    def _announce(self, settings: ProxySettings) -> None:
+    def _configure_reports(self, settings: ProxySettings) -> None:
         self._reports.configure(settings)
         if self._notarizes:
             self._health.require("store", any(_demands_records(each) for each in settings.listeners))
-        if self._told_policy != settings.policy:
-            self._told_policy = settings.policy
+        if self._logged_policy != settings.policy:
+            self._logged_policy = settings.policy
             emit(
                 _log,
                 Event.POLICY_LOADED,
@@ -404,7 +404,7 @@ def _demands_records(settings: ListenerSettings) -> bool:
     return Level.parse(settings.notarization) in (Level.LOG_REQUEST, Level.SIGN_REQUEST)
 
 
-def _tell_readiness(health: Health) -> None:
+def _log_readiness(health: Health) -> None:
     ready, failing = health.ready, health.failing
     calm = ready or health.draining
     emit(

@@ -1,9 +1,8 @@
 """
-The credentials in use: SVID, post-quantum leaf and statement, swapped together when all are there.
+Credential rotation: SVID, post-quantum leaf and statement are replaced together, when all are available.
 
-Owns when a new credentials is made and how long old ones are remembered. Until the new one is whole the old one serves;
-a new trust bundle counts at once. An identity that is withdrawn ends all its credential sets. Knows no listener: those
-subscribe.
+Owns when a new credential set is made and how long old ones are kept. Until the new one is complete the old one serves;
+a new trust bundle is used at once. A withdrawn identity ends all its credential sets. Listeners subscribe.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from svc.transport.evidence import PeerEvidence
 from svc.workload.errors import CredentialsMissing, IdentityWithdrawn
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS, CredentialSource
 
-#: Seconds between two looks at the facts, and at statements that are not in the store yet.
-LOOK_EVERY: Final = 10.0
-#: Attempts to make a credentials that may follow one another at once; after them one a second, whether they succeed or
-#: not. A Workload API that changes its mind more often is heard, and served with its last word.
+#: Seconds between two checks of the facts, and of statements that are not in the store yet.
+CHECK_EVERY: Final = 10.0
+#: Attempts to make a credential set that may follow one another at once; after them one a second, whether they succeed
+#: or not. Of updates that arrive more often, only the last is used.
 BURST: Final = 5
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 30.0
@@ -46,7 +45,7 @@ class CredentialsUnmade(SvcError):
 
 
 class CredentialObserver(Protocol):
-    """What an operator and the listeners want to know."""
+    """Receives what operators should see of the rotation."""
 
     def credentials_issued(self, credentials: CredentialSet) -> None:
         """New credentials are in use."""
@@ -65,7 +64,13 @@ class CredentialObserver(Protocol):
 
 
 class CredentialRotation(Service):
-    """Makes credential sets from a source and remembers them while they live."""
+    """
+    Makes credential sets from a source and keeps them while they are valid.
+
+    ``obtain_leaf`` is None where the profile needs no post-quantum leaf, ``store`` where there is no notary.
+    ``withdrawal_grace`` is for how many seconds credentials of a former identity serve at most, while those of the
+    identity that replaced it cannot be made.
+    """
 
     log = Logger()
 
@@ -77,7 +82,7 @@ class CredentialRotation(Service):
         facts: Callable[[], WorkloadFacts],
         obtain_leaf: Callable[[X509Svid], Deferred[PqLeaf]] | None,
         store: INotaryStore | None,
-        watcher: CredentialObserver,
+        observer: CredentialObserver,
         clock: IReactorTime,
         wall: Callable[[], datetime],
         random: Callable[[int], bytes],
@@ -89,7 +94,7 @@ class CredentialRotation(Service):
         self._facts = facts
         self._obtain_leaf = obtain_leaf
         self._store = store
-        self._watcher = watcher
+        self._observer = observer
         self._clock = clock
         self._wall = wall
         self._random = random
@@ -97,11 +102,11 @@ class CredentialRotation(Service):
         self._withdrawal_grace = withdrawal_grace
         #: Why the last attempt failed; None after a success.
         self.last_error: SvcError | None = None
-        self._living: list[CredentialSet] = []
+        self._valid: list[CredentialSet] = []
         self._unsaved: list[CredentialSet] = []
         self._subscribers: list[Callable[[], None]] = []
         self._waiting: list[Deferred[None]] = []
-        self._known_bundles: BundleSet | None = None
+        self._bundles_in_use: BundleSet | None = None
         self._making: Deferred[None] | None = None
         self._busy = False
         self._again = False
@@ -110,7 +115,7 @@ class CredentialRotation(Service):
         self._credit = float(BURST)
         self._credited = clock.seconds()
         self._later: IDelayedCall | None = None
-        self._look: IDelayedCall | None = None
+        self._check_call: IDelayedCall | None = None
         #: Ends a former identity whose successor has no credentials yet.
         self._former: IDelayedCall | None = None
         self._ended: IdentityWithdrawn | None = None
@@ -120,51 +125,51 @@ class CredentialRotation(Service):
 
     @property
     def current(self) -> CredentialSet | None:
-        """The credentials that serves new connections."""
-        return self._living[-1] if self._living else None
+        """The credential set for new connections."""
+        return self._valid[-1] if self._valid else None
 
     @property
     def svid(self) -> X509Svid:
         """What TLS presents: the SVID of the current credentials."""
-        if self._living:
-            return self._living[-1].svid
+        if self._valid:
+            return self._valid[-1].svid
         if self._ended is not None:
             # A copy: each time that one error is raised it keeps the frames of another connection.
             raise copy(self._ended)
-        raise CredentialsMissing(socket="the first credentials")
+        raise CredentialsMissing(socket="the source of credentials")
 
     @property
     def identity(self) -> SpiffeID | None:
-        """Who this proxy is; None where it has no credentials."""
-        return self._living[-1].spiffe_id if self._living else None
+        """The identity of this proxy; None where it has no credentials."""
+        return self._valid[-1].spiffe_id if self._valid else None
 
     @property
     def bundles(self) -> BundleSet:
-        """The newest bundles; they do not wait for a credentials."""
+        """The newest bundles, also before a credential set is made for them."""
         return self._source.bundles
 
     def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
-        """Find the credentials that a connection was accepted with."""
+        """Return the newest credential set with the SVID that this side presented on a connection."""
         leaf = evidence.own_svid.leaf
-        for credentials in reversed(self._living):
+        for credentials in reversed(self._valid):
             if credentials.svid.leaf == leaf:
                 return credentials
         return None
 
     def statement(self, statement_id: str) -> bytes | None:
-        """Find the statement of a living credential set."""
-        for credentials in self._living:
+        """Return the serialized statement of a valid credential set, or None."""
+        for credentials in self._valid:
             if credentials.statement.id == statement_id:
                 return credentials.statement.envelope.serialize()
         return None
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Hear of new credentials and bundles."""
+        """Have a function called after each change of credentials or bundles."""
         self._subscribers.append(callback)
 
     def when_ready(self) -> Deferred[None]:
-        """Wait for the first credentials. Fires with None."""
-        if self._living:
+        """Fires when there is a credential set."""
+        if self._valid:
             return succeed(None)
         ready: Deferred[None] = Deferred(self._waiting.remove)
         self._waiting.append(ready)
@@ -173,20 +178,20 @@ class CredentialRotation(Service):
     # -- Service -----------------------------------------------------------------------------------------------------
 
     def startService(self) -> None:
-        """Follow the source."""
+        """Subscribe to the source."""
         super().startService()
         self._unsubscribe = self._source.subscribe(self._changed)
-        self._look = self._clock.callLater(LOOK_EVERY, self._look_again)
+        self._check_call = self._clock.callLater(CHECK_EVERY, self._check_again)
         self._changed()
 
     def stopService(self) -> None:
-        """Stop following."""
+        """Unsubscribe, and stop attempts that are under way."""
         super().stopService()
         self._unsubscribe()
-        for call in (self._retry, self._look, self._former, self._later):
+        for call in (self._retry, self._check_call, self._former, self._later):
             if call is not None and call.active():
                 call.cancel()
-        self._retry = self._look = self._former = self._later = None
+        self._retry = self._check_call = self._former = self._later = None
         if self._making is not None:
             self._making.cancel()
 
@@ -200,15 +205,15 @@ class CredentialRotation(Service):
             return
         except CredentialsMissing:
             return
-        self._note_former(svid)
-        if bundles != self._known_bundles:
-            self._known_bundles = bundles
-            if self._living:
-                self._tell()
+        self._limit_former(svid)
+        if bundles != self._bundles_in_use:
+            self._bundles_in_use = bundles
+            if self._valid:
+                self._notify()
         self._refresh()
 
-    def _note_former(self, svid: X509Svid) -> None:
-        """Bound the time that the credentials of a former identity may serve; its successor's end it sooner."""
+    def _limit_former(self, svid: X509Svid) -> None:
+        """Limit for how long credentials of a former identity serve; those of its successor end them sooner."""
         differs = self.identity is not None and self.identity != svid.spiffe_id
         if differs and self._former is None:
             self._former = self._clock.callLater(self._withdrawal_grace, self._end_former)
@@ -218,33 +223,33 @@ class CredentialRotation(Service):
 
     def _end_former(self) -> None:
         self._former = None
-        if self._living:
+        if self._valid:
             what = f"it issues {self._source.svid.spiffe_id} instead, for which no credentials could be made"
             socket = "the source of credentials"
-            self._end(IdentityWithdrawn(socket=socket, spiffe_id=self._living[-1].spiffe_id, what=what))
+            self._end(IdentityWithdrawn(socket=socket, spiffe_id=self._valid[-1].spiffe_id, what=what))
 
     def _end(self, error: IdentityWithdrawn) -> None:
-        """Let nothing be presented or admitted any more; what was admitted is recorded, and statements stay."""
+        """Present and admit nothing any more; admitted exchanges are recorded, and statements stay in the store."""
         self._ended = self.last_error = error
         if self._former is not None:
             self._former.cancel()
             self._former = None
-        self._living.clear()
-        self._watcher.identity_ended(error)
-        self._tell()
+        self._valid.clear()
+        self._observer.identity_ended(error)
+        self._notify()
 
-    def _look_again(self) -> None:
-        self._look = self._clock.callLater(LOOK_EVERY, self._look_again)
+    def _check_again(self) -> None:
+        self._check_call = self._clock.callLater(CHECK_EVERY, self._check_again)
         now = self._wall()
-        current = self._living[-1:]
-        self._living = [each for each in self._living if each.expires > now or each in current]
+        current = self._valid[-1:]
+        self._valid = [each for each in self._valid if each.expires > now or each in current]
         self._save()
-        # After a failure the pause before the next attempt stands.
-        if self._living and self._retry is None:
+        # After a failure the next attempt waits for its pause.
+        if self._valid and self._retry is None:
             self._refresh()
 
     def _refresh(self) -> None:
-        """Make a new credentials where the inputs changed; one attempt at a time, the last wish is served."""
+        """Make a credential set where the inputs changed; one attempt at a time, another one after it if asked for."""
         if self._busy:
             self._again = True
             return
@@ -261,7 +266,7 @@ class CredentialRotation(Service):
         made.addCallback(self._attempted)
 
     def _must_wait(self) -> bool:
-        """Put a refresh off where too many were attempted lately."""
+        """Postpone a refresh after too many attempts."""
         now = self._clock.seconds()
         self._credit, self._credited = min(float(BURST), self._credit + now - self._credited), now
         if self._credit > 0.999:
@@ -278,19 +283,19 @@ class CredentialRotation(Service):
         leaf: PqLeaf | None = None
         asked = False
         if self._obtain_leaf is not None:
-            if current is not None and current.svid.leaf == svid.leaf and not self._wears_out(current):
+            if current is not None and current.svid.leaf == svid.leaf and not self._leaf_expires_early(current):
                 leaf = current.pq_leaf
             else:
                 asked = True
                 leaf = await self._obtained(self._obtain_leaf, svid)
                 if self._source.svid.spiffe_id != svid.spiffe_id:
-                    # Another identity meanwhile, for which another attempt is noted; a withdrawn one raises.
+                    # The identity was replaced meanwhile and another attempt follows; a withdrawn one raises.
                     return
         current = self.current
         if current is None or not current.is_built_from(svid, leaf, facts, self._profile):
             self._use(CredentialSet.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
         elif not asked:
-            # To find that all is as it should be is no attempt.
+            # A check that finds the credentials current does not count as an attempt.
             self._credit += 1.0
         self._pause = _FIRST_RETRY
         self.last_error = None
@@ -300,12 +305,12 @@ class CredentialRotation(Service):
             leaf = await obtain(svid)
         except SvcError as error:
             if self.running:
-                self._watcher.leaf_failed(error)
+                self._observer.leaf_failed(error)
             raise
-        self._watcher.leaf_obtained(leaf)
+        self._observer.leaf_obtained(leaf)
         return leaf
 
-    def _wears_out(self, current: CredentialSet) -> bool:
+    def _leaf_expires_early(self, current: CredentialSet) -> bool:
         """Whether the post-quantum leaf ends before the SVID beside it, and soon."""
         leaf = current.pq_leaf
         return leaf is None or (
@@ -315,18 +320,18 @@ class CredentialRotation(Service):
     def _use(self, credentials: CredentialSet) -> None:
         if not self.running:
             return
-        # What bears another name is over, however long it would be valid.
-        self._living = [each for each in self._living if each.spiffe_id == credentials.spiffe_id]
-        self._living.append(credentials)
+        # Credentials of another identity end, however long they would be valid.
+        self._valid = [each for each in self._valid if each.spiffe_id == credentials.spiffe_id]
+        self._valid.append(credentials)
         self._ended = None
-        self._note_former(credentials.svid)
+        self._limit_former(credentials.svid)
         self._unsaved.append(credentials)
         self._save()
-        self._watcher.credentials_issued(credentials)
+        self._observer.credentials_issued(credentials)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             each.callback(None)
-        self._tell()
+        self._notify()
 
     def _failed(self, failure: Failure) -> None:
         if not self.running:
@@ -335,11 +340,11 @@ class CredentialRotation(Service):
         if isinstance(error, CredentialsMissing):
             return
         if not isinstance(error, SvcError):
-            # Rotation goes on whatever happened: without it every credential would run out.
+            # Rotation continues after any error: without it all credentials would expire.
             self.log.failure("making credentials failed unexpectedly", failure)
             error = CredentialsUnmade(what=type(error).__name__)
         self.last_error = error
-        self._watcher.credentials_failed(error)
+        self._observer.credentials_failed(error)
         self._retry = self._clock.callLater(self._pause * self._jitter(), self._refresh)
         self._pause = min(self._pause * 2, _LAST_RETRY)
 
@@ -351,7 +356,7 @@ class CredentialRotation(Service):
                 self._refresh()
 
     def _save(self) -> None:
-        """Put statements into the store, so that they can be fetched after this process; try again later on failure."""
+        """Store statements, so that they can be fetched after this process ends; retried later on failure."""
         if self._store is None:
             self._unsaved.clear()
             return
@@ -366,9 +371,9 @@ class CredentialRotation(Service):
         if self.running and credentials.expires > self._wall():
             self._unsaved.append(credentials)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in list(self._subscribers):
             try:
                 callback()
-            except Exception:  # noqa: BLE001 (one listener's trouble must not keep the others on old credentials)
+            except Exception:  # noqa: BLE001 (an error in one listener must not keep the others on old credentials)
                 self.log.failure("a subscriber of the credentials failed")

@@ -30,7 +30,7 @@ class ProxyError(SvcError):
     #: Whether the same request may succeed a moment later.
     retryable: ClassVar[bool] = False
     #: Whether the answer carries the sentence: for callers of outbound listeners, who are of this machine.
-    tells_detail: ClassVar[bool] = False
+    shows_detail: ClassVar[bool] = False
     #: How an exchange ends that this error aborts.
     outcome: ClassVar[ExchangeOutcome] = ExchangeOutcome.SERVER_ABORTED
     #: The precise reason below ``reason``; empty where there is none.
@@ -51,7 +51,7 @@ class OwnIdentityEnded(ProxyError):
     reason = "credentials_expired"
     http_status = 503
     retryable = True
-    tells_detail = True
+    shows_detail = True
     what: str
 
 
@@ -60,7 +60,7 @@ class OwnIdentityRefused(ProxyError):
 
     reason = "own_svid_refused"
     http_status = 502
-    tells_detail = True
+    shows_detail = True
     hint = OwnSvidRefused.hint
     what: str
 
@@ -78,7 +78,7 @@ class UpstreamIdentityRefused(ProxyError):
 
     reason = "upstream_identity_refused"
     http_status = 502
-    tells_detail = True
+    shows_detail = True
 
 
 class UpstreamSvidInvalid(UpstreamIdentityRefused):

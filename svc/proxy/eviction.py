@@ -83,7 +83,7 @@ class EvictionOrder:
         return share
 
     def leave(self, connection: EvictableConnection, share: IdentityShare) -> None:
-        """Forget a connection that is gone."""
+        """Remove a connection that is gone."""
         self.unpermitted.pop(connection, None)
         share.idle.pop(connection, None)
         self._resize(share, share.held - 1)
@@ -91,7 +91,7 @@ class EvictionOrder:
             del self._shares[share.identity]
 
     def evict_unpermitted(self) -> bool:
-        """Evict the longest idle connection that was never permitted a request; says whether there was one."""
+        """Evict the longest idle connection that was never permitted a request; returns whether there was one."""
         for connection in self.unpermitted:
             del self.unpermitted[connection]
             connection.evict(EvictedUnpermitted(limit=self._limit))
@@ -99,7 +99,7 @@ class EvictionOrder:
         return False
 
     def evict_idle(self) -> bool:
-        """Evict the longest idle connection of the identity that holds most, of those that have an idle one."""
+        """Evict the longest idle connection of the identity with most connections; returns whether there was one."""
         largest_first = chain.from_iterable(self._sizes[size] for size in sorted(self._sizes, reverse=True))
         for share in islice(largest_first, MOST_SHARES):
             connection = _longest_idle(share.idle)
@@ -120,7 +120,7 @@ class EvictionOrder:
 
 
 def _longest_idle(idle: IdleConnections) -> EvictableConnection | None:
-    """Take the first that is idle indeed; one whose next request has begun adds itself again when that is answered."""
+    """Take the first that is still idle; one whose next request has begun adds itself again after its response."""
     while idle:
         connection = next(iter(idle))
         del idle[connection]

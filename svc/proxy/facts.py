@@ -1,7 +1,7 @@
 """
 Where the facts of the workload statement come from: the configuration, or a downward-API folder.
 
-Owns the reading of the folder, bounded; what the files mean is judged in ``svc.notary.facts``.
+Owns the reading of the folder, bounded; their contents are checked in :mod:`svc.notary.facts`.
 """
 
 from __future__ import annotations

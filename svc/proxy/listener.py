@@ -94,14 +94,14 @@ class Listener:
         self.context.pool.close()
 
     def sweep(self, now: float, wall: datetime) -> None:
-        """Judge all times; called about twice a second."""
+        """Check the time limits of all connections; called about twice a second."""
         self.context.tick = now
         self.context.pool.sweep(now)
         for connection in list(self._connections):
             try:
                 connection.sweep(now, wall)
             except Exception:  # noqa: BLE001 (a defect in one connection must not stop the times of all others)
-                self.log.failure("a connection could not be judged and is dropped")
+                self.log.failure("the time limits of a connection could not be checked; it is dropped")
                 connection.abort("defect")
 
     def take_policy(self, policy: Policy) -> None:
@@ -110,7 +110,7 @@ class Listener:
             self.context.policy = policy
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Judge all peers again, and let new exchanges use new credentials."""
+        """Reauthorize all peers, and let new exchanges use new credentials."""
         if not self.context.inbound:
             self.context.pool.reauthorize(lambda evidence: self._verify_upstream(evidence, bundles, wall))
         for connection in list(self._connections):

@@ -1,8 +1,7 @@
 """
-All listeners of a proxy: those that accept, and those that only let their connections end.
+All listeners of a proxy: those that accept connections, and those that drain.
 
-Owns which is which. A listener that a reload removes stops accepting at once, and is forgotten when its last connection
-is gone.
+A listener that a reload removes stops accepting at once, and is removed when its last connection is gone.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class ListenerGroup:
     async def open(self, whole: ProxySettings, settings: Iterable[ListenerSettings]) -> None:
         """Open listeners in order."""
         for each in settings:
-            self._refuse_at_the_end()
+            self._check_not_ending()
             listener = self._make(whole, each)
             try:
                 await listener.open()
@@ -69,7 +68,7 @@ class ListenerGroup:
                     error, what=name, address=each.listen, key="listeners[].listen"
                 ) from error
             try:
-                self._refuse_at_the_end()
+                self._check_not_ending()
             except ProxyEnding:
                 await listener.stop_accepting()
                 raise
@@ -117,11 +116,11 @@ class ListenerGroup:
             listener.close()
 
     def sweep(self, now: float, wall: datetime) -> None:
-        """Judge all times, and forget listeners that are through."""
+        """Check all time limits, and remove closed listeners without connections."""
         for listener in self._all():
             listener.sweep(now, wall)
-        through = [listener for listener in self._leaving if not listener.open_connections]
-        for listener in through:
+        drained = [listener for listener in self._leaving if not listener.open_connections]
+        for listener in drained:
             listener.close()
             self._leaving.remove(listener)
 
@@ -131,18 +130,18 @@ class ListenerGroup:
             listener.take_policy(policy)
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Judge all peers again."""
+        """Reauthorize all peers."""
         for listener in self._all():
             listener.reauthorize(bundles, wall)
 
-    def _refuse_at_the_end(self) -> None:
+    def _check_not_ending(self) -> None:
         if self._ending:
             raise ProxyEnding()
 
     async def _leave(self, name: str) -> None:
         listener = self._accepting.pop(name, None)
         if listener is None:
-            # The end overtook a reload.
+            # The proxy ended during a reload.
             return
         del self._settings[name]
         self._leaving.append(listener)

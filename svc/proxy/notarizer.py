@@ -160,7 +160,7 @@ class Notarizer:
         return len(self._in_flight)
 
     def is_in_flight(self, client: str, key: str) -> bool:
-        """Tell whether an exchange is still running."""
+        """Whether the exchange with this nonce or ``jti`` is not durable yet."""
         return (client, key) in self._in_flight
 
     def admit(
@@ -179,14 +179,14 @@ class Notarizer:
             return fail(NotaryRate(what=what, retry_after=1))
         refused = self._budget.reserve(client, octets)
         if refused is not None:
-            return fail(self._over(*refused))
+            return fail(self._rate_error(*refused))
         reservation = Reservation(level, client, nonce, new_nonce(self._random(16)), credentials, octets)
         self._in_flight[client, reservation.key] = reservation
         if nonce is None:
             return succeed(reservation)
         free = maybeDeferred(self._store.reserve, client, nonce)
         return free.addCallbacks(
-            self._admitted, self._unknowable, callbackArgs=(reservation,), errbackArgs=(reservation,)
+            self._admitted, self._reservation_failed, callbackArgs=(reservation,), errbackArgs=(reservation,)
         )
 
     def abandon(self, reservation: Reservation) -> None:
@@ -197,12 +197,12 @@ class Notarizer:
         if reservation.nonce is not None:
             given_back = maybeDeferred(self._store.give_back, reservation.client, reservation.nonce)
             given_back.addErrback(self._unavailable)
-            # Nobody waits for it: another replica may refuse the nonce a little longer.
+            # Its result is not waited for: another replica may refuse the nonce a little longer.
             given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
 
     def commit(self, reservation: Reservation, exchange: RecordedExchange) -> Deferred[None]:
         """
-        Make the record of an exchange durable, signed where the level says so. Fires when the record is on disk; fails
+        Make the record of an exchange durable, signed at the level ``signRequest``. Fires when the record is on disk; fails
         with ``NotaryUnavailable`` or ``NonceReplayed``.
         """
         if reservation.level is Level.SIGN_REQUEST:
@@ -212,7 +212,7 @@ class Notarizer:
         done: Deferred[None] = made.addCallback(self._put, reservation)
         return done.addBoth(self._committed, reservation)
 
-    def _over(self, allowance: Allowance, seconds: float) -> NotaryRate:
+    def _rate_error(self, allowance: Allowance, seconds: float) -> NotaryRate:
         if allowance is self._budget.records:
             what = f"this identity causes more than {allowance.rate:.0f} records/s (notary.receiptsPerSecond)"
         else:
@@ -250,13 +250,13 @@ class Notarizer:
 
     def _admitted(self, free: bool, reservation: Reservation) -> Reservation:
         if not free:
-            # Whoever has it keeps it.
+            # The reservation belongs to the other exchange.
             self._in_flight.pop((reservation.client, reservation.key), None)
             self._budget.give_back(reservation.client, reservation.octets)
             raise NonceReplayed()
         return reservation
 
-    def _unknowable(self, failure: Failure, reservation: Reservation) -> Failure:
+    def _reservation_failed(self, failure: Failure, reservation: Reservation) -> Failure:
         self.abandon(reservation)
         return self._unavailable(failure)
 

@@ -1,8 +1,7 @@
 """
-What operators see of the data plane: from reports of listeners, connections, credentials and the store to metrics and
-log.
+From reports of listeners, connections, credentials and the store to metrics and log records.
 
-Owns which event is logged with which words and how often. Nothing below knows the log.
+Owns which event is logged with which fields, and how often. Nothing below knows the log.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _ENDED_WELL = frozenset({ExchangeOutcome.COMPLETE, ExchangeOutcome.UPGRADED})
 
 
 def _attributes(summary: ExchangeSummary, *, path: bool) -> dict[str, Value]:
-    """What a record says of an exchange; what is None is left out of it."""
+    """The attributes of the record of an exchange; None values are left out."""
     return {
         "listener": summary.listener,
         "direction": summary.direction,
@@ -197,10 +196,10 @@ class Reports(ConnectionLog):
         listener: str,
         request: RequestHead | None = None,
         user: str | None = None,
-        **said: Any,
+        **fields: Any,
     ) -> None:
         """Log a security event, and the access attempt; only a verified identity is its user."""
-        emit(self.log, event, attributes=attributes, **said)
+        emit(self.log, event, attributes=attributes, **fields)
         if not self._audits_denials:
             return
         audited = {**attributes, "listener": listener}
@@ -210,7 +209,7 @@ class Reports(ConnectionLog):
                 "url.path": octets_as_text(request.path),
                 "http.response.status_code": Denied.http_status,
             }
-        emit(self.log, Event.ACCESS_DENIED, user=user, attributes=audited, **said)
+        emit(self.log, Event.ACCESS_DENIED, user=user, attributes=audited, **fields)
 
     def _suppressed(self, reason: str, source: str, count: int) -> None:
         self._metrics.denial_suppressed(reason, count)
@@ -243,16 +242,16 @@ class ListenerObserver:
         self._reports.handshake_failed(role, error, address, listener=self._name)
 
     def connection_refused(self, reason: str, address: str) -> None:
-        """Count and tell a connection over a limit."""
+        """Count and log a connection over a limit."""
         self._metrics.connection_refused(reason, address)
         self._reports.connection_refused(reason, address)
 
     def connection_aborted(self, reason: str, address: str) -> None:
-        """Tell a connection that was closed for what its peer did to TLS; its own protocol counts the cause."""
+        """Log a connection that was closed because its peer exceeded a limit of TLS; its protocol counts the cause."""
         self._reports.connection_aborted(reason, address)
 
     def upstream_unreachable(self) -> None:
-        """Count that no connection to the upstream could be made; each exchange that misses it tells its reason."""
+        """Count that no connection to the upstream could be made; each exchange without one reports its reason."""
         self._metrics.upstream_unreachable()
 
     def upstream_accepted(self) -> None:
@@ -268,7 +267,7 @@ class ListenerObserver:
 
 
 class CredentialReports:
-    """Tells of credentials; implements :class:`svc.proxy.credential_rotation.CredentialObserver`."""
+    """Logs the rotation; implements :class:`svc.proxy.credential_rotation.CredentialObserver`."""
 
     log = Logger()
 
@@ -352,7 +351,7 @@ class CredentialReports:
 
 
 class NotaryStoreReports:
-    """Tells of the notary database; implements :class:`svc.store.interface.StoreObserver`."""
+    """Logs and counts the notary database; implements :class:`svc.store.interface.StoreObserver`."""
 
     log = Logger()
 
@@ -364,7 +363,7 @@ class NotaryStoreReports:
         self._closing = False
 
     def closing(self) -> None:
-        """The process ends: that the database takes no more records is no news."""
+        """The process ends: from now on a database that is not writable is not logged."""
         self._closing = True
 
     def closed(self) -> None:

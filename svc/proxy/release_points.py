@@ -1,9 +1,8 @@
 """
-How far a recorded exchange has come.
+The points of a recorded exchange around the release of its response.
 
-The order of these steps is what a receipt is worth: the record is durable before the last octet leaves. Whoever builds
-the proxy may be told of each step; nobody is by default, and neither configuration nor environment nor a peer can
-change that.
+Receipts depend on their order: the record is durable before the last octet leaves. A program that builds the proxy may
+observe each point; neither configuration nor environment nor a peer can.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from enum import Enum
 class ReleasePoint(Enum):
     """A point that recorded exchanges pass, in this order; the first only where the response has no body."""
 
-    #: The response is complete and has no body: of it nothing was sent, its head waits for the record.
+    #: The response is complete and has no body: nothing of it was sent, its head waits for the record.
     HEAD_WITHHELD = "head.withheld"
-    #: The record is made, and signed where the level says so; the store does not know it yet.
+    #: The record is made, and signed at the level ``signRequest``; it is not in the store yet.
     RECEIPT_SIGNED = "receipt.signed"
     #: The record is durable; the end of the response is still withheld.
     RECEIPT_COMMITTED = "receipt.committed"
@@ -25,9 +24,9 @@ class ReleasePoint(Enum):
     LAST_BYTE_WRITTEN = "last-byte.written"
 
 
-#: Is told of a step, on the reactor's thread, and must not raise.
+#: Called at each point on the reactor's thread; must not raise.
 ReleaseObserver = Callable[[ReleasePoint], object]
 
 
-def unobserved(step: ReleasePoint) -> None:
-    """Tell nobody."""
+def unobserved(point: ReleasePoint) -> None:
+    """Do nothing, by default."""

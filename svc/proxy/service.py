@@ -1,8 +1,8 @@
 """
-The running proxy: what starts when, what ends when.
+The running proxy: the order of start, reload and end.
 
-Starts: notary database, credentials, first credentials, listeners; ready is said last. Ends in the reverse order:
-    listeners close, exchanges finish within the drain time, records become durable, the database closes.
+Starts notary database, credential source, first credential set, listeners; ready comes last. Ends in the reverse order:
+listeners close, exchanges finish within the drain time, records become durable, the database closes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from svc.telemetry.logs import emit, log_reload, log_reload_refused
 from svc.workload.source import WorkloadSource
 
 SWEEP_EVERY: Final = 0.5
-_LOOK_DRAINED: Final = 0.05
+_DRAIN_CHECK_EVERY: Final = 0.05
 
 
 class CredentialsLate(SvcError):
@@ -77,7 +77,7 @@ class ProxyService(Service):
         listeners: ListenerGroup,
         settings: ProxySettings,
         load: Callable[[], ProxySettings],
-        announce: Callable[[ProxySettings], None],
+        configure_reports: Callable[[ProxySettings], None],
         servers: MultiService,
         health: Health,
         reports: Reports,
@@ -98,7 +98,7 @@ class ProxyService(Service):
         self._reports = reports
         self.settings = settings
         self._load = load
-        self._announce = announce
+        self._configure_reports = configure_reports
         self._wall = wall
         self._fatal = fatal
         self._store_reports = store_reports
@@ -118,10 +118,10 @@ class ProxyService(Service):
         self._changing = DeferredLock()
 
     def startService(self) -> None:
-        """Begin to start; :attr:`ready` in the health says when everything runs."""
+        """Begin to start; :meth:`when_started` fires when everything runs."""
         super().startService()
         self._starting = self._changing.run(lambda: Deferred.fromCoroutine(self._start()))
-        self._starting.addBoth(self._tell_start).addErrback(self._start_failed)
+        self._starting.addBoth(self._start_finished).addErrback(self._start_failed)
 
     def when_started(self) -> Deferred[None]:
         """
@@ -131,10 +131,10 @@ class ProxyService(Service):
         waiting: Deferred[None] = Deferred()
         self._start_awaited.append(waiting)
         if self._start_over:
-            self._tell_start(self._start_failure)
+            self._start_finished(self._start_failure)
         return waiting
 
-    def _tell_start(self, result: Failure | None) -> Failure | None:
+    def _start_finished(self, result: Failure | None) -> Failure | None:
         self._start_over, self._start_failure = True, result
         awaited, self._start_awaited = self._start_awaited, []
         for waiting in awaited:
@@ -142,7 +142,7 @@ class ProxyService(Service):
         return result
 
     async def _start(self) -> None:
-        self._announce(self.settings)
+        self._configure_reports(self.settings)
         self.servers.startService()
         if self._notarizes:
             self._open_notary()
@@ -156,11 +156,11 @@ class ProxyService(Service):
         try:
             await self.listeners.open(self.settings, self.settings.listeners)
         except ProxyEnding:
-            # Somebody asked for the drain before anything was open.
+            # The drain was requested before anything was open.
             return
         self._serving = True
         self._sweeping.start(SWEEP_EVERY, now=False)
-        self._judge_listeners()
+        self._check_listeners()
         freeze_gc()
         emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
@@ -200,16 +200,16 @@ class ProxyService(Service):
     def _sweep(self) -> None:
         try:
             now = self._wall()
-            self._judge_credentials(now)
+            self._check_credentials(now)
             seconds = self._reactor.seconds()
             self.listeners.sweep(seconds, now)
             if self._freed.due(self.listeners.open_connections, seconds):
                 return_memory()
-        except Exception:  # noqa: BLE001 (no trouble of one connection may end all timeouts)
-            self.log.failure("judging the times of connections failed")
+        except Exception:  # noqa: BLE001 (an error in one connection must not end all time limits)
+            self.log.failure("checking the time limits of connections failed")
 
-    def _judge_credentials(self, now: datetime) -> None:
-        """With credentials at their end every connection is cut: nothing should be sent here until newer ones come."""
+    def _check_credentials(self, now: datetime) -> None:
+        """Not ready with expired credentials: each connection is closed, so clients should not be sent here."""
         current, error = self._rotation.current, self._rotation.last_error
         if current is None:
             return
@@ -224,7 +224,7 @@ class ProxyService(Service):
             )
             self._health.fails_with("credentials", ended)
 
-    def _judge_listeners(self) -> None:
+    def _check_listeners(self) -> None:
         """A reload that failed may have left a listener without its port."""
         absent = self.listeners.absent(self.settings.listeners)
         if self._draining is not None:
@@ -237,19 +237,16 @@ class ProxyService(Service):
     # -- Reload ------------------------------------------------------------------------------------------------------
 
     def reload(self) -> Deferred[bool]:
-        """
-        Read the configuration again and take it over, or keep what runs and say why. Fires with whether it was taken
-        over.
-        """
+        """Read the configuration again and apply it, or keep the one in force; fires with whether it was applied."""
         return self._changing.run(lambda: Deferred.fromCoroutine(self._reload()))
 
     async def _reload(self) -> bool:
-        taken_over = await self._take_over()
+        applied = await self._apply_configuration()
         if self._serving:
-            self._judge_listeners()
-        return taken_over
+            self._check_listeners()
+        return applied
 
-    async def _take_over(self) -> bool:
+    async def _apply_configuration(self) -> bool:
         try:
             if not self._serving or self._draining is not None:
                 raise ProxyEnding()
@@ -261,11 +258,11 @@ class ProxyService(Service):
         except SvcError as error:
             log_reload_refused(self.log, error)
             return False
-        except Exception:  # noqa: BLE001 (what runs goes on, and the operator hears why)
+        except Exception:  # noqa: BLE001 (the configuration in force stays, and the log says why)
             log_reload(self.log, Event.CONFIG_REJECTED, failure=Failure())
             return False
         self.settings, before = settings, self.settings
-        self._announce(settings)
+        self._configure_reports(settings)
         if settings.policy != before.policy:
             self.listeners.take_policy(policy_of(settings))
             self._credentials_changed()
@@ -277,9 +274,7 @@ class ProxyService(Service):
     # -- The end -----------------------------------------------------------------------------------------------------
 
     def drain(self) -> Deferred[None]:
-        """
-        Take no new connections and let what runs end. Fires when nothing is open any more or the drain time is over.
-        """
+        """Accept no new connections; fires when nothing is open any more or the drain time is over."""
         if self._draining is None:
             self._health.drain()
             emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self.listeners.open_connections})
@@ -292,12 +287,12 @@ class ProxyService(Service):
         await self.listeners.stop_accepting()
         until = self._reactor.seconds() + self.settings.drainTimeout
         while self.listeners.open_connections and self._reactor.seconds() < until:
-            await deferLater(self._reactor, _LOOK_DRAINED)
+            await deferLater(self._reactor, _DRAIN_CHECK_EVERY)
             self._sweep()
         left = self.listeners.open_connections
         self.listeners.close()
         while self._notarizer.in_flight and self._reactor.seconds() < until + 5.0:
-            await deferLater(self._reactor, _LOOK_DRAINED)
+            await deferLater(self._reactor, _DRAIN_CHECK_EVERY)
         emit(
             self.log,
             Event.DRAIN_FINISHED,
@@ -338,7 +333,7 @@ class ProxyService(Service):
         try:
             await self._store.close()
         except StoreError:
-            # The store has told why. Nothing that was promised is lost, and still the end was not in order.
+            # The store has logged why. No record is lost, but the end was not in order.
             self._fatal()
         else:
             self._store_reports.closed()

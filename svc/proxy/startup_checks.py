@@ -36,7 +36,7 @@ def _of_notary(notary: NotarySettings, socket: str) -> Iterator[Check]:
     if notary.profile == "classical":
         return
     path = pq_bundle_path(notary.pqBundle, os.environ, socket)
-    # One that nobody named may be absent.
+    # The default file may be absent.
     if path is not None and (os.path.exists(path) or path != pq_bundle_path(None, {}, socket)):
         yield Check(f"post-quantum roots {path}", partial(read_pq_bundles, path))
     yield check_service("post-quantum issuer", "notary.pqIssuer", notary.pqIssuer or "")

@@ -240,12 +240,12 @@ class AnnouncementTests(AssemblyTestCase):
         assembly = self.assemble(self.settings())
         reporter = assembly._listener(self.settings(), self.settings().listeners[0]).context.reporter
         for value in ("off", "on", "path", "off"):
-            assembly._announce(self.settings(accessLog=value))
+            assembly._configure_reports(self.settings(accessLog=value))
             self.assertEqual(reporter.every_exchange, value != "off")
 
     def announced(self, settings: ProxySettings) -> list[Event]:
         """What is told."""
-        self.assemble(settings)._announce(settings)
+        self.assemble(settings)._configure_reports(settings)
         return [each.event for each in self.told if each.event is not Event.POLICY_LOADED]
 
     def test_nothing(self) -> None:
@@ -265,7 +265,7 @@ class AnnouncementTests(AssemblyTestCase):
         deny, allow = self.settings(), self.settings(policy="{default: allow}")
         assembly = self.assemble(deny)
         for settings in (deny, deny, allow, allow, deny):
-            assembly._announce(settings)
+            assembly._configure_reports(settings)
         told = [each.attributes["default"] for each in self.of(Event.POLICY_LOADED)]
         self.assertEqual(told, ["deny", "allow", "deny"])
 
@@ -277,13 +277,13 @@ class AnnouncementTests(AssemblyTestCase):
             (self.settings(WEB), True),
             (self.settings(PAY), False),
         ):
-            assembly._announce(settings)
+            assembly._configure_reports(settings)
             self.assertEqual(assembly._health.condition("store").required, required)
 
     def test_no_issuer(self) -> None:
         """With the profile classical nobody waits for a post-quantum issuer."""
         assembly = self.assemble()
-        assembly._announce(self.settings())
+        assembly._configure_reports(self.settings())
         found = assembly._health.condition("pqIssuer")
         self.assertEqual((found.holds, found.message), (True, "the profile classical needs none"))
 

@@ -16,7 +16,7 @@ from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
-from svc.proxy.credential_rotation import BURST, LOOK_EVERY, CredentialRotation, CredentialsUnmade
+from svc.proxy.credential_rotation import BURST, CHECK_EVERY, CredentialRotation, CredentialsUnmade
 from svc.store.errors import StoreClosed, StoreUnavailable
 from svc.store.records import StatementRecord
 from svc.testing.ca import TestAuthority
@@ -128,7 +128,7 @@ class RotationTestCase(SynchronousTestCase):
             facts=self.read_facts,
             obtain_leaf=self.issuer.obtain if profile is not Profile.CLASSICAL else None,
             store=self.store,
-            watcher=self.watcher,
+            observer=self.watcher,
             clock=self.clock,
             wall=self.wall,
             random=os.urandom,
@@ -300,7 +300,7 @@ class RotationTests(RotationTestCase):
         """An update without anything new makes no credentials and asks nobody."""
         old = self.begin()
         self.source.rotate(FIRST, AUTHORITY.bundles())
-        self.clock.pump([LOOK_EVERY] * 3)
+        self.clock.pump([CHECK_EVERY] * 3)
         self.assertIs(self.rotation.current, old)
         self.assertEqual((len(self.issuer.asked), self.told), (1, 0))
 
@@ -324,7 +324,7 @@ class RotationTests(RotationTestCase):
         """Facts that changed are told in a new statement with the leaf that is there, at the next look."""
         old = self.begin()
         self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="renamed")
-        self.clock.advance(LOOK_EVERY - 0.1)
+        self.clock.advance(CHECK_EVERY - 0.1)
         self.assertIs(self.rotation.current, old)
         self.clock.advance(0.1)
         new = self.current()
@@ -336,10 +336,10 @@ class RotationTests(RotationTestCase):
         """A leaf with a shorter life than the SVID is renewed at four fifths of it, beside the same SVID."""
         self.issuer.leaves_end = BASE + timedelta(minutes=10)
         old = self.begin()
-        self.clock.pump([LOOK_EVERY] * 47)
+        self.clock.pump([CHECK_EVERY] * 47)
         self.assertIs(self.rotation.current, old)
         self.issuer.leaves_end = BASE + timedelta(hours=1)
-        self.clock.pump([LOOK_EVERY] * 2)
+        self.clock.pump([CHECK_EVERY] * 2)
         self.assertIsNot(self.rotation.current, old)
         self.assertEqual((self.current().svid, self.current().expires), (FIRST, FIRST.not_after))
         self.assertEqual(len(self.issuer.asked), 2)
@@ -360,7 +360,7 @@ class MemoryTests(RotationTestCase):
         """Of two credential sets with one SVID the newer one serves."""
         old = self.begin()
         self.facts = WorkloadFacts.explicit(host_name="api-2")
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), self.rotation.current)
         self.assertIsNot(self.rotation.current, old)
 
@@ -376,13 +376,13 @@ class MemoryTests(RotationTestCase):
         """An expired credentials is forgotten at the next look, the current one never."""
         old = self.begin()
         self.source.rotate(SECOND)
-        self.clock.pump([LOOK_EVERY] * 359)
+        self.clock.pump([CHECK_EVERY] * 359)
         self.assertIsNotNone(self.rotation.statement(old.statement.id))
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertIsNone(self.rotation.statement(old.statement.id))
         self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
         self.assertIsNotNone(self.stored(old.statement.id))
-        self.clock.pump([LOOK_EVERY] * 400)
+        self.clock.pump([CHECK_EVERY] * 400)
         self.assertEqual(self.current().svid, SECOND)
 
 
@@ -472,7 +472,7 @@ class FailureTests(RotationTestCase):
         """Facts that cannot be read keep the old credentials, and are tried again."""
         old = self.begin()
         self.facts_error = StoreClosed()
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertIs(self.rotation.current, old)
         self.assertEqual(len(self.watcher.failed), 1)
         self.facts_error = None
@@ -497,7 +497,7 @@ class FailureTests(RotationTestCase):
         """The same for what is not asked over the network."""
         self.begin()
         self.facts_error = RuntimeError("no")
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.facts_error = None
         self.source.rotate(SECOND)
@@ -532,20 +532,20 @@ class FailureTests(RotationTestCase):
         """A statement that the store refused is offered again at each look until it is stored, then no more."""
         self.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
         statement_id = self.begin().statement.id
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertIsNone(self.stored(statement_id))
         self.store.failure = None
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertIsNotNone(self.stored(statement_id))
         self.store.hold = True
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertEqual(self.store.held, 0)
 
     def test_statement_under_way_is_not_put_twice(self) -> None:
         """While the store still writes a statement, it is not offered again."""
         self.store.hold = True
         self.begin()
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertEqual(self.store.held, 1)
 
     def test_store_that_raises(self) -> None:
@@ -557,7 +557,7 @@ class FailureTests(RotationTestCase):
         self.successResultOf(ready)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.store.raises = None
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertIsNotNone(self.stored(self.current().statement.id))
 
     def test_expired_statement_is_given_up(self) -> None:
@@ -565,9 +565,9 @@ class FailureTests(RotationTestCase):
         self.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
         old = self.begin()
         self.source.rotate(SECOND)
-        self.clock.pump([LOOK_EVERY] * 361)
+        self.clock.pump([CHECK_EVERY] * 361)
         self.store.failure = None
-        self.clock.advance(LOOK_EVERY)
+        self.clock.advance(CHECK_EVERY)
         self.assertIsNone(self.stored(old.statement.id))
         self.assertIsNotNone(self.stored(self.current().statement.id))
 

@@ -1,7 +1,7 @@
 """
 The proxy's own answers: problem documents with constant reasons (RFC 9457).
 
-Owns their octets. What a peer did is never repeated to it, so that nothing leaks and nothing is reflected.
+Owns their octets. What a peer sent is never repeated to it, so that nothing leaks and nothing is reflected.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def problem_body(error: SvcError) -> bytes:
     status, code = error.http_status, error.reason
     if not isinstance(error, ProxyError):
         return problem(code, status=status, retryable=False)[1]
-    detail = str(error) if error.tells_detail else ""
+    detail = str(error) if error.shows_detail else ""
     return problem(code, status=status, detail=detail, detail_reason=error.detail_reason, retryable=error.retryable)[1]
 
 
 def problem_fields(error: SvcError) -> list[Field]:
-    """Say which fields an error's answer carries besides framing."""
+    """Return the fields of an error's answer besides framing."""
     fields: list[Field] = [(b"Content-Type", MEDIA_TYPE_PROBLEM.encode("ascii"))]
     if error.http_status in (429, 503):
         fields.append((b"Retry-After", b"%d" % getattr(error, "retry_after", 1)))
@@ -52,7 +52,7 @@ def own_head(status: int, fields: list[Field], length: int) -> ResponseHead:
 
 
 def answer(status: int, fields: list[Field], body: bytes, *, head_only: bool, lines: bytes) -> bytes:
-    """Write a whole answer."""
+    """Write a complete answer; ``lines`` are further header lines, each with CRLF."""
     return b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n%b\r\n%b" % (
         status,
         _phrase(status).encode("ascii"),

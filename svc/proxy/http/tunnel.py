@@ -20,7 +20,7 @@ class Tunnel:
     """
     The joint.
 
-    Towards the application it is the producer, since a transport that ends would else end the client's without a word.
+    It is itself the producer of the application's transport, which would otherwise abort the client's transport when it ends.
     """
 
     def __init__(self, client: Any, upstream: UpstreamConnection, moved: Callable[[int], None]) -> None:
@@ -71,7 +71,7 @@ class Tunnel:
         """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
         self._upstream_open = False
         if self._client_open:
-            # Whoever does not read would not see the client's end of the closing.
+            # A paused client would not see that the connection is closed.
             self._client.resumeProducing()
             self._client.unregisterProducer()
             self._client.loseConnection()
@@ -98,4 +98,4 @@ class Tunnel:
             self._client.resumeProducing()
 
     def stopProducing(self) -> None:
-        """The application's connection ended; its own protocol says so."""
+        """The application's connection ended; its own protocol is called."""

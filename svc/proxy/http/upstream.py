@@ -231,10 +231,10 @@ class UpstreamConnection:
         self.reused = False
         #: Whether a client streams a request into it.
         self.fed = False
-        #: Whether it may read no more, because nobody takes what it answers.
+        #: Whether it is not read because the client does not read the response.
         self.held = False
         self.idle_since = 0.0
-        #: When it was told to close; it gets some time to send what was written.
+        #: Since when it closes; what was written gets some time to be sent.
         self.closing_since = 0.0
         #: Which credentials it was made with, as the pool counts them.
         self.epoch = 0
@@ -311,7 +311,7 @@ class UpstreamConnection:
             self.transport.abortConnection()
 
     def abort(self) -> None:
-        """Drop the connection without a word."""
+        """Drop the connection; no exchange is called."""
         self._exchange = None
         if not self.dead:
             self.transport.abortConnection()
@@ -332,7 +332,7 @@ class UpstreamConnection:
         elif self._tunnel is not None:
             self._tunnel.from_upstream(data)
         else:
-            # An application that speaks without being asked is out of step: its octets belong to no request.
+            # Octets without a request: what follows them could be taken for the response to another request.
             self.abort()
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
@@ -366,7 +366,7 @@ class UpstreamConnection:
             self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
-        """The client is gone; its connection says so itself."""
+        """The client is gone; its own protocol is called."""
 
 
 class _UpstreamFactory(Factory):
@@ -493,7 +493,7 @@ class UpstreamPool:
         self._accepted()
 
     def closing(self, connection: UpstreamConnection) -> None:
-        """Take note of a connection that is told to close."""
+        """Register a connection that closes."""
         connection.closing_since = self._tick
         self._closing.append(connection)
 
@@ -547,7 +547,7 @@ class UpstreamPool:
                 connection.cut(refusal)
 
     def _ended_by_time(self, connection: UpstreamConnection) -> TransportError | None:
-        """Say whether the credentials of one side have ended; reported here, and once for each connection."""
+        """Return the error where the credentials of one side have ended; reported once for each connection."""
         evidence = connection.evidence
         if evidence is None or connection.ends >= self._ending_soon:
             return None
