@@ -1,12 +1,13 @@
-"""Why the proxy itself ends a request: each class is one answer with one constant reason and status."""
+"""Why the proxy itself ends a request: each reason is one constant answer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from twisted.internet import error as twisted_errors
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
 from svc.identity.errors import NotValidAtTime, SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.transport.errors import (
@@ -150,32 +151,32 @@ class RequestTimeout(ProxyError):
     retryable = True
 
 
-class BodyTooLarge(ProxyError):
-    """the body is larger than {limit} octets"""
+class RequestRefused(ProxyError):
+    """the proxy does not accept this request"""
 
-    reason = "body_too_large"
-    http_status = 413
-
-
-class TraceEnded(ProxyError):
-    """TRACE with Max-Forwards 0 ends at the proxy, which returns no request to its sender"""
-
-    reason = "trace_ended"
-    http_status = 405
-    hint = "send a higher Max-Forwards, or OPTIONS"
+    http_status = 400
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "body_too_large": Reason("the body is larger than {limit} octets", http_status=413),
+        "nonce_malformed": Reason("the header Svc-Notary-Nonce is not 22 characters of canonical base64url"),
+        "not_found": Reason("there is no notary behind this listener", http_status=404),
+        "record_too_large": Reason(
+            "the record of a request with a head of {size} octets might exceed the {limit} octets of a receipt",
+            hint="send a smaller head; or shorten the certificate chains of the workload, which take {signatures}"
+            " octets of it",
+            http_status=431,
+        ),
+        "trace_ended": Reason(
+            "TRACE with Max-Forwards 0 ends at the proxy, which returns no request to its sender",
+            hint="send a higher Max-Forwards, or OPTIONS",
+            http_status=405,
+        ),
+    }
 
 
 class LevelInvalid(ProxyError):
     """the header Svc-Notarization-Level is not workload, logRequest or signRequest"""
 
     reason = "level_invalid"
-    http_status = 400
-
-
-class NonceInvalid(ProxyError):
-    """the header Svc-Notary-Nonce is not 22 characters of canonical base64url"""
-
-    reason = "nonce_malformed"
     http_status = 400
 
 
@@ -208,23 +209,6 @@ class NotaryRate(ProxyError):
     http_status = 429
     retryable = True
     retry_after: int
-
-
-class RecordTooLarge(ProxyError):
-    """the record of a request with a head of {size} octets might exceed the {limit} octets of a receipt"""
-
-    reason = "record_too_large"
-    http_status = 431
-    hint = (
-        "send a smaller head; or shorten the certificate chains of the workload, which take {signatures} octets of it"
-    )
-
-
-class NotaryNotHere(ProxyError):
-    """there is no notary behind this listener"""
-
-    reason = "not_found"
-    http_status = 404
 
 
 def upstream_error(error: BaseException | None, upstream: str, connect_timeout: float) -> ProxyError:

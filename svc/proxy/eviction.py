@@ -8,32 +8,32 @@ evicted, and nothing here acts before the listener is full. Pure: a connection f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
-from svc.errors import SvcError
+from svc.errors import Reason, SvcError
 from svc.identity import SpiffeID
 
 #: Identities looked at for one new connection, largest first: a tenth of a millisecond where none is idle.
 MOST_SHARES: Final = 1024
 
 
-class EvictedUnpermitted(SvcError):
-    """the listener has all of its {limit} connections, and this one was never permitted a request"""
+class ConnectionEvicted(SvcError):
+    """the listener has all of its {limit} connections"""
 
-    reason = "evicted_unpermitted"
     http_status = 503
-    hint = "an identity that the policy refuses holds connections open: the record names it"
-    limit: int
-
-
-class EvictedIdle(SvcError):
-    """the listener has all of its {limit} connections, and this one was idle longest of the identity that holds most"""
-
-    reason = "evicted_idle"
-    http_status = 503
-    hint = "raise `limits.connections`, shorten `timeouts.idle`, or let the clients keep fewer idle connections"
-    limit: int
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "evicted_unpermitted": Reason(
+            "the listener has all of its {limit} connections, and this one was never permitted a request",
+            hint="an identity that the policy refuses holds connections open: the record names it",
+        ),
+        "evicted_idle": Reason(
+            "the listener has all of its {limit} connections,"
+            " and this one was idle longest of the identity that holds most",
+            hint="raise `limits.connections`, shorten `timeouts.idle`, or let the clients keep fewer idle connections",
+        ),
+    }
 
 
 class EvictableConnection(Protocol):
@@ -94,7 +94,7 @@ class EvictionOrder:
         """Evict the longest idle connection that was never permitted a request; returns whether there was one."""
         for connection in self.unpermitted:
             del self.unpermitted[connection]
-            connection.evict(EvictedUnpermitted(limit=self._limit))
+            connection.evict(ConnectionEvicted("evicted_unpermitted", limit=self._limit))
             return True
         return False
 
@@ -104,7 +104,7 @@ class EvictionOrder:
         for share in islice(largest_first, MOST_SHARES):
             connection = _longest_idle(share.idle)
             if connection is not None:
-                connection.evict(EvictedIdle(limit=self._limit))
+                connection.evict(ConnectionEvicted("evicted_idle", limit=self._limit))
                 return True
         return False
 

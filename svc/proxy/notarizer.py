@@ -202,8 +202,9 @@ class Notarizer:
 
     def commit(self, reservation: Reservation, exchange: RecordedExchange) -> Deferred[None]:
         """
-        Make the record of an exchange durable, signed at the level ``signRequest``. Fires when the record is on disk; fails
-        with ``NotaryUnavailable`` or ``NonceReplayed``.
+        Make the record of an exchange durable, signed at the level ``signRequest``.
+
+        Fires when the record is on disk; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
         """
         if reservation.level is Level.SIGN_REQUEST:
             made = self._signing.submit(lambda: self._record(reservation, exchange))

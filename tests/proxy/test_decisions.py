@@ -14,7 +14,7 @@ from svc.notary.ids import parse_nonce
 from svc.notary.level import Level
 from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll, Permit, Policy
 from svc.proxy.config import ListenerSettings, ProxySettings, TimeoutSettings
-from svc.proxy.errors import LevelInvalid, NonceInvalid, ProxyError, RequestTimeout, UpstreamTimeout
+from svc.proxy.errors import LevelInvalid, ProxyError, RequestRefused, RequestTimeout, UpstreamTimeout
 from svc.proxy.http.caller import PlainCaller, VerifiedCaller, asked_level, given_nonce
 from svc.proxy.http.exchange import overdue
 from svc.proxy.notarizer import Reservation
@@ -26,6 +26,7 @@ from svc.wire.http1 import RequestHead, RequestParser
 from tests.proxy.parts import settings_of
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, evidence_of
 from tests.proxy.test_notarizer import GENERATION
+from tests.refusals import assert_refused
 
 NONCE = b64u_encode(bytes(16))
 DECISIONS = "svc_proxy_auth_decisions_total"
@@ -65,7 +66,7 @@ class WishTests(SynchronousTestCase):
         self.assertEqual(given_nonce(head_of(b"Svc-Notary-Nonce: %b\r\n" % NONCE.encode())), NONCE)
         for text in ("", NONCE[:-1], NONCE + "A", NONCE[:-1] + "B", NONCE[:-1] + "=", NONCE[:-1] + "+"):
             head = head_of(b"Svc-Notary-Nonce: %b\r\n" % text.encode())
-            self.assertRaises(NonceInvalid, given_nonce, head)
+            assert_refused(self, "nonce_malformed", given_nonce, head)
 
     @given(st.binary(max_size=30).map(lambda octets: bytes(33 + each % 94 for each in octets)))
     def test_any_text(self, text: bytes) -> None:
@@ -77,7 +78,7 @@ class WishTests(SynchronousTestCase):
             self.assertEqual(error.http_status, 400)
         try:
             self.assertEqual(str(given_nonce(nonce)).encode(), text)
-        except NonceInvalid as error:
+        except RequestRefused as error:
             self.assertEqual(error.http_status, 400)
 
 

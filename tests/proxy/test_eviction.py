@@ -13,7 +13,7 @@ from svc.errors import SvcError
 from svc.identity import SpiffeID
 from svc.policy import AllowTrustDomain, DenyAll
 from svc.proxy.config import LimitSettings
-from svc.proxy.eviction import MOST_SHARES, EvictedIdle, EvictedUnpermitted, EvictionOrder, IdentityShare
+from svc.proxy.eviction import MOST_SHARES, EvictionOrder, IdentityShare
 from svc.transport.errors import ConnectionLimitReached
 from svc.transport.limits import connection_limit
 from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire, lose
@@ -63,7 +63,8 @@ class FullListener(RuleBasedStateMachine):
         assert gone == ([] if expected is None else [expected]), "another one than the longest idle went"
         for each in gone:
             assert not each.busy
-            assert isinstance(each.evicted, EvictedIdle if each.permitted else EvictedUnpermitted)
+            assert each.evicted is not None
+            assert each.evicted.reason == ("evicted_idle" if each.permitted else "evicted_unpermitted")
             self.open.remove(each)
         try:
             self.slots.acquire()
@@ -157,7 +158,8 @@ class OrderTests(SynchronousTestCase):
         order.unpermitted.pop(third)
         self.assertTrue(order.evict_idle())
         self.assertEqual([None, None], [first.evicted, third.evicted])
-        self.assertIsInstance(second.evicted, EvictedIdle)
+        assert second.evicted is not None
+        self.assertEqual(second.evicted.reason, "evicted_idle")
         self.assertFalse(order.evict_idle())
 
     def test_bound_of_the_search(self) -> None:

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.proxy.errors import NotaryNotHere, NotaryRate, NotaryUnavailable, UpstreamTimeout
+from svc.proxy.errors import NotaryRate, NotaryUnavailable, RequestRefused, UpstreamTimeout
 from svc.proxy.http.answers import answer, own_head, problem_body, problem_fields
 from svc.proxy.http.recorder import Recorder
 from svc.proxy.http.response import Framing, ResponseWriter, interim_head
@@ -367,7 +367,7 @@ class AnswerTests(SynchronousTestCase):
 
     def test_problem_fields(self) -> None:
         """Too much and unavailable say when to come again."""
-        self.assertEqual(problem_fields(NotaryNotHere()), [(b"Content-Type", b"application/problem+json")])
+        self.assertEqual(problem_fields(RequestRefused("not_found")), [(b"Content-Type", b"application/problem+json")])
         for error, seconds in ((NotaryRate(what="", retry_after=17), b"17"), (NotaryUnavailable(), b"1")):
             self.assertEqual(dict(problem_fields(error))[b"Retry-After"], seconds)
         self.assertNotIn(b"Retry-After", dict(problem_fields(UpstreamTimeout(upstream="the application", seconds=60))))

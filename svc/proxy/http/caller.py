@@ -19,7 +19,7 @@ from svc.notary.exchange import Peer, TlsFacts
 from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.notary.level import Level, LevelUnknown, effective_level
 from svc.policy import AccessRequest, Denied, Permit, Policy
-from svc.proxy.errors import BodyTooLarge, IdentityGone, LevelInvalid, NonceInvalid
+from svc.proxy.errors import IdentityGone, LevelInvalid, RequestRefused
 from svc.strictjson import b64u_encode
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import RequestHead
@@ -60,7 +60,7 @@ def given_nonce(head: RequestHead) -> str | None:
     try:
         return parse_nonce(text.decode("latin-1"))
     except NonceMalformed as error:
-        raise NonceInvalid() from error
+        raise RequestRefused("nonce_malformed") from error
 
 
 class VerifiedCaller:
@@ -169,7 +169,7 @@ class VerifiedCaller:
         """Return level and nonce of a request with a body or reserved headers; refuse a body beyond the limit."""
         limit = context.limits.body
         if limit is not None and head.length is not None and head.length > limit:
-            raise BodyTooLarge(limit=limit)
+            raise RequestRefused("body_too_large", limit=limit)
         if not head.reserved:
             return context.unasked, None
         asked, nonce = asked_level(head), given_nonce(head)

@@ -24,7 +24,7 @@ from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy import Denied
-from svc.proxy.errors import IdentityGone, NotaryNotHere, RequestTimeout
+from svc.proxy.errors import IdentityGone, RequestRefused, RequestTimeout
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.caller import Caller
@@ -345,7 +345,7 @@ class ClientConnection:
     def serve_notary(self, exchange: Exchange) -> None:
         """Answer a request for the reserved path."""
         if self._endpoint is None:
-            exchange.answer_error(NotaryNotHere())
+            exchange.answer_error(RequestRefused("not_found"))
         else:
             self._endpoint.serve(self, exchange)
 

@@ -29,13 +29,11 @@ from svc.policy import Denied
 from svc.proxy.config import TimeoutSettings
 from svc.proxy.errors import (
     AnswerNotTaken,
-    BodyTooLarge,
     NotaryUnavailable,
     ProxyError,
-    RecordTooLarge,
     RequestNotTaken,
+    RequestRefused,
     RequestTimeout,
-    TraceEnded,
     UpstreamClosed,
     UpstreamMalformed,
     UpstreamTimeout,
@@ -255,7 +253,7 @@ class Exchange:
         self._body_octets += len(data)
         limit = self._context.limits.body
         if limit is not None and self._body_octets > limit:
-            self._fail(BodyTooLarge(limit=limit))
+            self._fail(RequestRefused("body_too_large", limit=limit))
             return
         if self._recorder is not None:
             self._recorder.request.update(data)
@@ -317,7 +315,7 @@ class Exchange:
         size = line + sum(len(name) + len(value) + len(b": \r\n") for name, value in head.fields)
         if context.record_bound.admits(context.limits.head if head.chunked else size, signatures):
             return True
-        error = RecordTooLarge(size=size, limit=MAX_ENVELOPE, signatures=signatures)
+        error = RequestRefused("record_too_large", size=size, limit=MAX_ENVELOPE, signatures=signatures)
         context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
         self.level = _WORKLOAD
         self.answer_error(error)
@@ -575,7 +573,7 @@ class Exchange:
         What a client sent is not repeated to it: it may hold credentials.
         """
         if self.head.method == b"TRACE":
-            self.answer_error(TraceEnded())
+            self.answer_error(RequestRefused("trace_ended"))
         else:
             self.answer(200, [], b"")
 

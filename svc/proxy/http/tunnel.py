@@ -20,7 +20,7 @@ class Tunnel:
     """
     The joint.
 
-    It is itself the producer of the application's transport, which would otherwise abort the client's transport when it ends.
+    It is the producer of the application's transport, which would otherwise end the client's transport with itself.
     """
 
     def __init__(self, client: Any, upstream: UpstreamConnection, moved: Callable[[int], None]) -> None:
