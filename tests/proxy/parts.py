@@ -24,7 +24,7 @@ from tests.proxy.rig import CALLER, Handle, Rig, Wire, evidence_of
 
 
 @dataclass
-class Told:
+class LoggedEvent:
     """One event of the log."""
 
     event: Event
@@ -38,20 +38,20 @@ class LogTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Listen to the log."""
-        self.told: list[Told] = []
+        self.logged: list[LoggedEvent] = []
         globalLogPublisher.addObserver(self._keep)
         self.addCleanup(globalLogPublisher.removeObserver, self._keep)
 
     def _keep(self, event: dict[str, Any]) -> None:
         if "svc_event" in event:
             failed = event.get("log_failure") is not None
-            self.told.append(Told(event["svc_event"], event["svc_fields"], event["svc_attributes"], failed))
+            self.logged.append(LoggedEvent(event["svc_event"], event["svc_fields"], event["svc_attributes"], failed))
 
-    def of(self, event: Event) -> list[Told]:
+    def of(self, event: Event) -> list[LoggedEvent]:
         """All events of a kind."""
-        return [each for each in self.told if each.event is event]
+        return [each for each in self.logged if each.event is event]
 
-    def only(self, event: Event) -> Told:
+    def only(self, event: Event) -> LoggedEvent:
         """The one event of a kind."""
         [found] = self.of(event)
         return found

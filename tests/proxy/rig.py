@@ -79,7 +79,7 @@ class Wire(StringTransport):
 
     @property
     def paused(self) -> bool:
-        """Whether nobody wants more octets."""
+        """Whether reading is paused."""
         return self.producerState == "paused"
 
 
@@ -131,7 +131,7 @@ class ImmediateSigning:
         return succeed(work())
 
 
-class Said:
+class RecordingReporter:
     """Keeps what an operator would see."""
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ class Rig:
         self.endpoint = FakeEndpoint()
         self.store = MemoryStore()
         self.store.init()
-        self.said = Said()
+        self.reporter = RecordingReporter()
         self.registry = CollectorRegistry()
         self.metrics = ProxyMetrics(self.registry)
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
@@ -261,7 +261,7 @@ class Rig:
             pool=self.pool,
             metrics=self.metrics.listener("http", "inbound" if inbound else "outbound"),
             notary_metrics=self.metrics.notary("http"),
-            reporter=self.said,
+            reporter=self.reporter,
             demanded=demanded,
             maximum=maximum,
             limits=limits,
@@ -285,7 +285,7 @@ class Rig:
 
     def upstream_ended(self, evidence: PeerEvidence, error: TransportError) -> None:
         """What the observer of the listener does."""
-        observer = ListenerObserver(self.context.metrics, cast(Any, self.said), self.context.name)
+        observer = ListenerObserver(self.context.metrics, cast(Any, self.reporter), self.context.name)
         observer.upstream_ended(evidence, error)
 
     def wall(self) -> datetime:
@@ -325,5 +325,5 @@ class Rig:
 
 
 def lose(client: ClientConnection) -> None:
-    """The client goes away."""
+    """The client disconnects."""
     client.connectionLost(Failure(ConnectionDone()))

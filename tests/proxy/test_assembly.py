@@ -246,7 +246,7 @@ class AnnouncementTests(AssemblyTestCase):
     def announced(self, settings: ProxySettings) -> list[Event]:
         """What is told."""
         self.assemble(settings)._configure_reports(settings)
-        return [each.event for each in self.told if each.event is not Event.POLICY_LOADED]
+        return [each.event for each in self.logged if each.event is not Event.POLICY_LOADED]
 
     def test_nothing(self) -> None:
         """A careful configuration is told nothing."""
@@ -281,7 +281,7 @@ class AnnouncementTests(AssemblyTestCase):
             self.assertEqual(assembly._health.condition("store").required, required)
 
     def test_no_issuer(self) -> None:
-        """With the profile classical nobody waits for a post-quantum issuer."""
+        """With the profile classical no post-quantum issuer is waited for."""
         assembly = self.assemble()
         assembly._configure_reports(self.settings())
         found = assembly._health.condition("pqIssuer")

@@ -137,7 +137,7 @@ class FileTests(RuleTestCase):
         self.assertEqual(settings.listeners[0].timeouts.idle, 0.25)
 
     def test_no_wait_is_nothing(self) -> None:
-        """A timeout of nothing would end everything at once; a drain of nothing is a wish."""
+        """A timeout of zero would end everything at once and is refused; a drain of zero is allowed."""
         for key in ("handshake", "header", "idle", "idleUpstream", "connect", "response", "stream", "exchange"):
             text = whole(listener(timeouts=f"{{{key}: 0s}}"))
             self.refused(text, (f"listeners[0].timeouts.{key}", "'0s'", "a duration above 0s"))
@@ -358,7 +358,7 @@ class ListenerTests(RuleTestCase):
         self.assertEqual((pay.peer, pay.upstream), ("spiffe://bank.example/pay", HostPort("pay.bank", 8443)))
 
     def test_outbound_needs_a_peer(self) -> None:
-        """Nobody connects to just anybody."""
+        """An outbound listener needs the identity of its peer."""
         self.wrong(
             listener(OUTBOUND, peer=None), "peer, the SPIFFE ID that the upstream of an outbound listener must have"
         )

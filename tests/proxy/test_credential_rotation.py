@@ -1,4 +1,4 @@
-"""Credentials that are swapped together, remembered while they live, and renewed whatever happens."""
+"""Credential sets are replaced together, kept while they are valid, and renewed after any error."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class FirstGenerationTests(RotationTestCase):
     """Before there is one, and the first."""
 
     def test_nothing_before_the_source_is_ready(self) -> None:
-        """Without an SVID there is no credentials, nobody is asked, and TLS has nothing to present."""
+        """Without an SVID there is no credential set, no leaf is requested, and TLS has nothing to present."""
         self.rotation.startService()
         self.clock.advance(60)
         self.assertIsNone(self.rotation.current)
@@ -215,14 +215,14 @@ class FirstGenerationTests(RotationTestCase):
         self.assertEqual(self.current().svid, FIRST)
 
     def test_classical(self) -> None:
-        """The profile classical asks nobody for a leaf."""
+        """The profile classical requests no leaf."""
         self.rotation = self.make(Profile.CLASSICAL)
         current = self.begin()
         self.assertEqual((current.pq_leaf, self.issuer.asked), (None, []))
         self.assertEqual([signer.alg for signer in current.signers], ["ES256"])
 
     def test_waiting_can_end(self) -> None:
-        """Who waits no longer is forgotten; the others still hear."""
+        """A cancelled wait is removed; the others still fire."""
         self.rotation.startService()
         first, second = self.rotation.when_ready(), self.rotation.when_ready()
         first.addTimeout(5, self.clock)
@@ -232,7 +232,7 @@ class FirstGenerationTests(RotationTestCase):
         self.successResultOf(second)
 
     def test_issuer_down_at_the_start(self) -> None:
-        """Nobody is told ready until the issuer answers; the last error says why."""
+        """Nothing is ready until the issuer answers; the last error says why."""
         self.issuer.error = DOWN
         self.rotation.startService()
         ready = self.rotation.when_ready()
@@ -297,7 +297,7 @@ class RotationTests(RotationTestCase):
         self.assertEqual([each.svid for each in self.watcher.issued], [FIRST, SECOND, THIRD])
 
     def test_same_again(self) -> None:
-        """An update without anything new makes no credentials and asks nobody."""
+        """An update without a change makes no credential set and requests no leaf."""
         old = self.begin()
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.clock.pump([CHECK_EVERY] * 3)
@@ -349,7 +349,7 @@ class MemoryTests(RotationTestCase):
     """What is known of earlier credentials."""
 
     def test_of_evidence(self) -> None:
-        """A connection finds the credentials that it was accepted with; a stranger's finds none."""
+        """A connection finds the credentials that it was accepted with; one with another SVID finds none."""
         old = self.begin()
         self.source.rotate(SECOND)
         self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), old)
@@ -387,10 +387,10 @@ class MemoryTests(RotationTestCase):
 
 
 class FailureTests(RotationTestCase):
-    """What goes wrong on the way."""
+    """Failures of the rotation."""
 
     def test_backoff(self) -> None:
-        """The old credentials serves; pauses double up to half a minute, and looks between them ask nobody."""
+        """The old credentials serve; pauses double up to half a minute, and checks between them request nothing."""
         old = self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
@@ -481,7 +481,7 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.current().facts, self.facts)
 
     def test_unexpected_exception(self) -> None:
-        """An exception that nobody foresaw is logged with its traceback, told with its type, and tried again."""
+        """An unexpected exception is logged with its traceback, reported by its type, and the attempt repeated."""
         self.begin()
         self.issuer.error = ValueError("private")
         self.source.rotate(SECOND)
@@ -513,7 +513,7 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.watcher.failed, ["notary_unavailable"])
 
     def test_failing_subscriber(self) -> None:
-        """A subscriber that fails is logged; the others hear, and the credentials stands."""
+        """A subscriber that fails is logged; the others are called, and the credentials stay in use."""
         after: list[int] = []
 
         def broken() -> None:

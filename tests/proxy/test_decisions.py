@@ -1,4 +1,4 @@
-"""Small pure decisions: wishes, deadlines, who the caller is, and what a reload changes."""
+"""Small pure decisions: notary headers, time limits, callers, and what a reload changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WishTests(SynchronousTestCase):
     """What a request asks of the notary."""
 
     def test_levels(self) -> None:
-        """Three words are wishes, no field is none."""
+        """Three levels can be requested; no header requests none."""
         self.assertIs(asked_level(head_of()), Level.NONE)
         for word, level in (
             (b"workload", Level.WORKLOAD),
@@ -55,7 +55,7 @@ class WishTests(SynchronousTestCase):
             self.assertIs(asked_level(head_of(b"Svc-Notarization-Level: %b\r\n" % word)), level)
 
     def test_wrong_levels(self) -> None:
-        """Every other word is refused, ``none`` too: nobody shall believe to have asked for something."""
+        """Every other word is refused, ``none`` too, so that no client takes an ignored level for granted."""
         for word in (b"none", b"", b"Workload", b"signrequest", b"signRequest, workload", b"sign\xffRequest", b"1"):
             head = head_of(b"Svc-Notarization-Level: %b\r\n" % word)
             self.assertRaises(LevelInvalid, asked_level, head)
@@ -70,7 +70,7 @@ class WishTests(SynchronousTestCase):
 
     @given(st.binary(max_size=30).map(lambda octets: bytes(33 + each % 94 for each in octets)))
     def test_any_text(self, text: bytes) -> None:
-        """Any text is a wish as it stands or an error, never something else."""
+        """Any text is accepted as it is or refused."""
         level, nonce = head_of(b"Svc-Notarization-Level: %b\r\n" % text), head_of(b"Svc-Notary-Nonce: %b\r\n" % text)
         try:
             self.assertEqual(asked_level(level).value.encode(), text)
@@ -88,7 +88,7 @@ class DeadlineTests(SynchronousTestCase):
     #: 60 s for the answer, 300 s of silence, 3600 s in all.
     limits = TimeoutSettings()
 
-    def judge(
+    def check(
         self,
         now: float,
         *,
@@ -99,7 +99,7 @@ class DeadlineTests(SynchronousTestCase):
         client_slow: bool = False,
         upstream_slow: bool = False,
     ) -> ProxyError | None:
-        """Judge."""
+        """Check the time limits."""
         return overdue(
             self.limits,
             "the application",
@@ -115,22 +115,22 @@ class DeadlineTests(SynchronousTestCase):
     def test_whole_exchange(self) -> None:
         """However busy it is, an exchange has its longest time."""
         for ended, answered in ((None, False), (3599.0, False), (3599.0, True)):
-            self.assertIsNone(self.judge(3599.9, activity=3599.0, ended=ended, answered=answered))
-            error = self.judge(3600.0, activity=3600.0, ended=ended, answered=answered)
+            self.assertIsNone(self.check(3599.9, activity=3599.0, ended=ended, answered=answered))
+            error = self.check(3600.0, activity=3600.0, ended=ended, answered=answered)
             self.assertIsInstance(error, UpstreamTimeout)
             self.assertIn("3600", str(error))
 
     def test_answer(self) -> None:
         """Once the request is whole the application has its time to begin, whatever moved meanwhile."""
-        self.assertIsNone(self.judge(159.9, activity=0.0, ended=100.0))
-        error = self.judge(160.0, activity=160.0, ended=100.0)
+        self.assertIsNone(self.check(159.9, activity=0.0, ended=100.0))
+        error = self.check(160.0, activity=160.0, ended=100.0)
         self.assertIsInstance(error, UpstreamTimeout)
         self.assertIn("60", str(error))
 
     def test_slow_request(self) -> None:
         """A request that stands still is the client's fault."""
-        self.assertIsNone(self.judge(399.9, activity=100.0))
-        error = self.judge(400.0, activity=100.0)
+        self.assertIsNone(self.check(399.9, activity=100.0))
+        error = self.check(400.0, activity=100.0)
         self.assertIsInstance(error, RequestTimeout)
         assert error is not None
         self.assertEqual(error.http_status, 408)
@@ -138,33 +138,33 @@ class DeadlineTests(SynchronousTestCase):
     def test_slow_response(self) -> None:
         """A response that stands still is not, also where the request is not whole."""
         for ended in (50.0, None):
-            self.assertIsNone(self.judge(399.9, activity=100.0, ended=ended, answered=True))
-            error = self.judge(400.0, activity=100.0, ended=ended, answered=True)
+            self.assertIsNone(self.check(399.9, activity=100.0, ended=ended, answered=True))
+            error = self.check(400.0, activity=100.0, ended=ended, answered=True)
             self.assertIsInstance(error, UpstreamTimeout)
             self.assertIn("300", str(error))
 
     def test_not_taken(self) -> None:
         """Where octets wait for a side to take them, that side is at fault, in its own words."""
-        slow_client = self.judge(400.0, activity=100.0, ended=50.0, answered=True, client_slow=True)
+        slow_client = self.check(400.0, activity=100.0, ended=50.0, answered=True, client_slow=True)
         self.assertEqual(str(slow_client), "the client took nothing of the answer for 300.0 s")
         assert slow_client is not None
         self.assertEqual((slow_client.reason, slow_client.http_status), ("answer_not_taken", 408))
-        slow_upstream = self.judge(400.0, activity=100.0, upstream_slow=True)
+        slow_upstream = self.check(400.0, activity=100.0, upstream_slow=True)
         self.assertEqual(str(slow_upstream), "the application took nothing of the request for 300.0 s")
         assert slow_upstream is not None
         self.assertEqual((slow_upstream.reason, slow_upstream.http_status), ("upstream_timeout", 504))
         for client_slow in (False, True):
-            self.assertIsNone(self.judge(399.9, activity=100.0, client_slow=client_slow, upstream_slow=True))
+            self.assertIsNone(self.check(399.9, activity=100.0, client_slow=client_slow, upstream_slow=True))
 
     @given(st.floats(0, 4000), st.floats(0, 4000), st.floats(0, 4000), st.none() | st.floats(0, 4000), st.booleans())
     def test_late_stays_late(
         self, now: float, later: float, activity: float, ended: float | None, answered: bool
     ) -> None:
         """What is overdue is overdue at every later time, and something is when the whole time is over."""
-        early = self.judge(now, activity=activity, ended=ended, answered=answered)
-        late = self.judge(now + later, activity=activity, ended=ended, answered=answered)
+        early = self.check(now, activity=activity, ended=ended, answered=answered)
+        late = self.check(now + later, activity=activity, ended=ended, answered=answered)
         self.assertTrue(early is None or late is not None)
-        self.assertIsNotNone(self.judge(3600.0 + now, activity=activity, ended=ended, answered=answered))
+        self.assertIsNotNone(self.check(3600.0 + now, activity=activity, ended=ended, answered=answered))
 
 
 class ByPath:
@@ -242,7 +242,7 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.assertEqual((self.allowed(), self.connections()), (0.0, (0.0, 2.0)))
 
     def test_asked_for_each_request(self) -> None:
-        """A policy that looks at requests is asked each time; the first answer tells what came of the connection."""
+        """A policy that looks at requests is asked for each; the first decision counts for the connection."""
         policy = ByPath()
         caller = self.caller(policy)
         self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a?b HTTP/1.1"))
@@ -254,11 +254,11 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.assertEqual((self.connections(), self.allowed()), ((0.0, 1.0), 1.0))
 
     def again(self, caller: VerifiedCaller, policy: Policy) -> None:
-        """Judge by another policy, everything else being as before."""
+        """Reauthorize under another policy only."""
         caller.reauthorize(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policy)
 
     def test_other_policy(self) -> None:
-        """A client that the new policy refuses is told so once; one that it admits goes on, or begins to."""
+        """A client that the new policy refuses is denied once; one that it admits is served from now on."""
         allow, deny = AllowTrustDomain(OWN.spiffe_id.trust_domain), DenyAll()
         caller = self.caller(allow)
         caller.permit(head_of())
@@ -330,7 +330,7 @@ class PlainCallerTests(SynchronousTestCase):
         return self.caller.request_lines(head_of(asked), lambda size: bytes(range(size)))
 
     def test_wish(self) -> None:
-        """A wish is issued anew with a fresh nonce where something is recorded; the application's is not sent on."""
+        """A level is issued anew, with a fresh nonce where it is recorded; the application's is not forwarded."""
         own = b"Svc-Notary-Nonce: %b\r\n" % NONCE.encode()
         fresh = b64u_encode(bytes(range(16)))
         self.assertEqual(parse_nonce(fresh), fresh)
@@ -341,7 +341,7 @@ class PlainCallerTests(SynchronousTestCase):
         self.assertEqual(self.lines(wish + own), wish)
 
     def test_no_wish(self) -> None:
-        """No wish, or one that is spelled wrong, adds nothing."""
+        """No level, or a misspelt one, adds nothing."""
         for asked in (b"", b"Svc-Notarization-Level: none\r\n", b"Svc-Notarization-Level: all\r\n"):
             self.assertEqual(self.lines(asked), b"")
 
@@ -395,7 +395,7 @@ class ReloadPlanTests(SynchronousTestCase):
         self.assertEqual(plan.keep, tuple(each.name for each in listeners[::-1]))
 
     def test_taken_over_without_listeners(self) -> None:
-        """Whatever else can be reloaded is taken over, and every listener goes on."""
+        """Every other reloadable key is applied, and every listener stays open."""
         old = settings_of(("web", 1), ("pay", 2))
         for key, value in (
             ("accessLog", "path"),

@@ -54,7 +54,7 @@ class InboundTests(SynchronousTestCase):
             self.rig.sweep(0.5)
         self.assertTrue(wire.aborted)
         self.assertEqual(1, self.closed("peer_expired"))
-        self.assertEqual([("expired", str(CALLER.spiffe_id))], self.rig.said.denials)
+        self.assertEqual([("expired", str(CALLER.spiffe_id))], self.rig.reporter.denials)
 
     def test_own_chain_without_credentials(self) -> None:
         """What the proxy presented ends too, also where it can serve no notary with it."""
@@ -142,7 +142,7 @@ class OutboundTests(SynchronousTestCase):
                 self.assertIn(b"200 OK", mine.take())
                 self.assertTrue(wire.disconnecting)
                 self.assertEqual({cause: 1.0}, self.counted())
-                self.assertEqual([(reason, str(PEER.spiffe_id))], self.rig.said.denials)
+                self.assertEqual([(reason, str(PEER.spiffe_id))], self.rig.reporter.denials)
 
     def test_running_exchange(self) -> None:
         """A running exchange is cut: what had begun is not whole, and where nothing had come the answer says why."""
@@ -166,8 +166,8 @@ class OutboundTests(SynchronousTestCase):
             self.assertEqual(bool(answered), wire.aborted)
             answer = wire.take()
             self.assertIn(status, answer)
-            [(precise, detail)] = self.rig.said.details
-            self.assertIn(reason, (precise, *self.rig.said.failures))
+            [(precise, detail)] = self.rig.reporter.details
+            self.assertIn(reason, (precise, *self.rig.reporter.failures))
             self.assertIn("ended at 2", detail)
             self.assertNotIn("closed the connection", detail)
             self.assertEqual(bool(status), b'"detail":' in answer)

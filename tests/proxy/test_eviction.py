@@ -54,7 +54,7 @@ class FullListener(RuleBasedStateMachine):
 
     @rule(identity=st.sampled_from(NAMES))
     def connect(self, identity: SpiffeID) -> None:
-        """Somebody connects."""
+        """A client connects."""
         self.step += 1
         expected = self.expected() if len(self.open) == LIMIT else None
         if self.slots.held == LIMIT and (self.order.evict_unpermitted() or self.order.evict_idle()):
@@ -117,7 +117,7 @@ class FullListener(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(number=st.integers(0, LIMIT - 1))
     def leave(self, number: int) -> None:
-        """A client goes."""
+        """A client disconnects."""
         member = self.open.pop(number % len(self.open))
         self.order.leave(member, member.share)
         self.slots.release()
@@ -143,12 +143,12 @@ class OrderTests(SynchronousTestCase):
     """The order alone."""
 
     def test_nobody(self) -> None:
-        """Where nobody is, nobody can go."""
+        """Without connections nothing is evicted."""
         order = EvictionOrder(1)
         self.assertFalse(order.evict_unpermitted() or order.evict_idle())
 
     def test_request_that_has_begun(self) -> None:
-        """Of the idle ones of the largest identity one with a request under way is left alone, the next one goes."""
+        """Of the idle ones of the largest identity one with a request under way stays, the next one is evicted."""
         order = EvictionOrder(3)
         first, second, third = (Member(order, NAMES[0]) for _ in range(3))
         for each in (first, second):
@@ -202,14 +202,14 @@ class ClientTests(SynchronousTestCase):
         return self.rig.registry.get_sample_value(name, labels)
 
     def test_refused_first(self) -> None:
-        """One that was only refused goes before one that was served earlier; counted and reported with its peer."""
+        """A connection that was only refused is evicted before one that was served; counted and reported with its peer."""
         _served, wire = self.served()
         _refused, other = self.refused()
         self.assertTrue(self.order.evict_unpermitted())
         self.assertTrue(other.disconnecting)
         self.assertFalse(wire.disconnecting)
         self.assertEqual(1, self.closed("evicted_unpermitted"))
-        self.assertEqual([("evicted_unpermitted", str(CALLER.spiffe_id))], self.rig.said.evictions)
+        self.assertEqual([("evicted_unpermitted", str(CALLER.spiffe_id))], self.rig.reporter.evictions)
         self.assertFalse(self.order.evict_unpermitted())
 
     def test_refused_again_and_again(self) -> None:
@@ -231,7 +231,7 @@ class ClientTests(SynchronousTestCase):
             self.assertTrue(wire.disconnecting)
 
     def test_refused_and_closing(self) -> None:
-        """One that was refused and does not answer the close of the proxy still goes; what it had not read is lost."""
+        """One that was refused and does not answer the close of the proxy is evicted; what it had not read is lost."""
         _client, wire = self.refused(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 5\r\n\r\n")
         self.assertTrue(wire.disconnecting)
         wire.unsent = 1
@@ -292,7 +292,7 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(({}, {}, {}), (self.order.unpermitted, self.order._shares, self.order._sizes))
 
     def test_outbound(self) -> None:
-        """The applications of this machine are one holder: the longest idle connection goes."""
+        """The applications of this machine are one holder: the longest idle connection is evicted."""
         self.rig = Rig(inbound=False)
         self.order = self.rig.context.evictions
         _first, wire = self.served()

@@ -250,14 +250,14 @@ ENDS = (
 class EndTests(SynchronousTestCase):
     """Each way to end, at each level, in both directions."""
 
-    def judged(self, scene: Scene, end: End) -> ExchangeSummary:
+    def checked(self, scene: Scene, end: End) -> ExchangeSummary:
         """Let it happen, and compare what is reported with what is expected, measured and recorded."""
         end.act(scene)
-        [summary] = scene.rig.said.summaries
+        [summary] = scene.rig.reporter.summaries
         if summary.outcome is not ExchangeOutcome.UPGRADED:
             # What comes later of its connection is no exchange.
             lose(scene.client)
-        self.assertEqual(len(scene.rig.said.summaries), 1)
+        self.assertEqual(len(scene.rig.reporter.summaries), 1)
         self.assertEqual((summary.outcome, summary.status), (end.outcome, end.status))
         if end.octets is not None:
             self.assertEqual((summary.request_octets, summary.response_octets), end.octets)
@@ -284,7 +284,7 @@ class EndTests(SynchronousTestCase):
                     if end.act is cut_in_commit and not (inbound and level.recorded):
                         continue
                     scene = Scene(level, inbound)
-                    summary = self.judged(scene, end)
+                    summary = self.checked(scene, end)
                     place = ("web", "inbound" if inbound else "outbound")
                     self.assertEqual((summary.listener, summary.direction), place)
                     self.assertEqual(bool(summary.peer), inbound)
@@ -297,14 +297,14 @@ class EndTests(SynchronousTestCase):
     def test_policy(self) -> None:
         """A denied request is an exchange with the proxy's answer."""
         for level in Level:
-            summary = self.judged(Scene(level, True, denied=True), End(denied, C, 403, None))
+            summary = self.checked(Scene(level, True, denied=True), End(denied, C, 403, None))
             self.assertFalse(summary.recorded)
 
     def test_denial_names_its_request(self) -> None:
         """What is reported of a denial names listener and path."""
         scene = Scene(Level.NONE, True, denied=True)
         scene.ask()
-        self.assertEqual(scene.rig.said.requests, [("web", b"/a")])
+        self.assertEqual(scene.rig.reporter.requests, [("web", b"/a")])
 
     def test_lost_records(self) -> None:
         """An exchange whose record is lost was broken off, or left by its client, and has no identifier."""
@@ -314,30 +314,30 @@ class EndTests(SynchronousTestCase):
                 End(left_and_record_failed, LEFT, 200, (0, 2)),
                 End(left_in_commit_that_fails, LEFT, 200, (0, 5)),
             ):
-                summary = self.judged(Scene(level, True), end)
+                summary = self.checked(Scene(level, True), end)
                 self.assertEqual((summary.recorded, summary.receipt_id), (True, None))
 
     def test_upgrade_that_is_left_early(self) -> None:
         """A client that leaves while the record of its upgrade is written leaves the record's outcome."""
         for level in (Level.LOG_REQUEST, Level.SIGN_REQUEST):
             end = End(left_in_commit_of_upgrade, ExchangeOutcome.UPGRADED, 101, (0, 0))
-            self.assertIsNotNone(self.judged(Scene(level, True), end).receipt_id)
+            self.assertIsNotNone(self.checked(Scene(level, True), end).receipt_id)
 
     def test_lookups(self) -> None:
         """A request for a statement is an exchange, and is measured by itself."""
         scene = Scene(Level.NONE, True)
         lookup(scene)
-        [summary] = scene.rig.said.summaries
+        [summary] = scene.rig.reporter.summaries
         self.assertEqual((summary.lookup, summary.status, summary.outcome), (True, 200, C))
         self.assertEqual((scene.samples(), scene.samples(LOOKUPS)), (0, 1))
 
     def test_measured_while_nobody_reads_the_log(self) -> None:
         """Without an access log durations are measured as before, and complete exchanges are not summed up."""
         scene = Scene(Level.NONE, True)
-        scene.rig.said.every_exchange = False
+        scene.rig.reporter.every_exchange = False
         for _ in range(3):
             complete(scene)
-        self.assertEqual((scene.samples(), scene.rig.said.summaries), (3, []))
+        self.assertEqual((scene.samples(), scene.rig.reporter.summaries), (3, []))
 
     def test_duration_of_a_client_that_left(self) -> None:
         """The duration ends when the client leaves, not when the record is durable."""
@@ -348,9 +348,9 @@ class EndTests(SynchronousTestCase):
         scene.rig.respond(HEAD + REST)
         lose(scene.client)
         scene.rig.clock.advance(5.0)
-        self.assertEqual(scene.rig.said.summaries, [])
+        self.assertEqual(scene.rig.reporter.summaries, [])
         scene.rig.store.release()
-        [summary] = scene.rig.said.summaries
+        [summary] = scene.rig.reporter.summaries
         self.assertEqual((summary.seconds, summary.outcome), (2.0, C))
 
 
@@ -401,7 +401,7 @@ class AnyCourseTests(SynchronousTestCase):
         lose(scene.client)
         rig.store.release()
         self.assertEqual(scene.rig.notarizer.in_flight, 0)
-        found = [each for each in rig.said.summaries if each.method]
+        found = [each for each in rig.reporter.summaries if each.method]
         paths = [each.path for each in found if not each.lookup]
         self.assertEqual(len(paths), len(set(paths)))
         self.assertLessEqual(len(found), sent)

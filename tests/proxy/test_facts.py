@@ -53,7 +53,7 @@ class ExplicitTests(SynchronousTestCase):
             self.assertNotIn(f'"{hidden}"', told)
 
     def test_judged_with_the_file(self) -> None:
-        """A value that no statement can tell is a problem of the configuration."""
+        """A value that no statement can contain is a problem of the configuration."""
         error = self.assertRaises(ConfigInvalid, settings_of, '{containers: [{name: "", image: reg/api:1}]}')
         [problem] = error.problems
         self.assertEqual(problem.key, "workload")

@@ -24,14 +24,14 @@ class ForwardingTests(SynchronousTestCase):
         self.client, self.wire = self.rig.client()
 
     def test_request_and_response(self) -> None:
-        """A request goes on with the caller's identity, its answer comes back as it was."""
+        """A request is forwarded with the caller's identity, its response returned unchanged."""
         self.client.dataReceived(GET)
         sent = self.rig.upstream()[1].take()
         self.assertTrue(sent.startswith(b"GET /a HTTP/1.1\r\nHost: api\r\nX-Forwarded-Client-Cert: By=spiffe://prod"))
         self.assertIn(b";URI=spiffe://prod.example/ns/web/sa/fe\r\n", sent)
         self.rig.respond(OK)
         self.assertEqual(self.wire.take(), OK)
-        self.assertEqual(self.rig.said.served, [(b"GET", 200)])
+        self.assertEqual(self.rig.reporter.served, [(b"GET", 200)])
 
     def test_upstream_connection_is_used_again(self) -> None:
         """Two requests one after the other share a connection to the application."""
@@ -187,7 +187,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 502 "))
 
     def test_te_trailers(self) -> None:
-        """A client's wish for trailers is renewed for the next hop."""
+        """``TE: trailers`` of a client is renewed for the next hop."""
         self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nConnection: TE\r\nTE: trailers\r\n\r\n")
         self.assertIn(b"TE: trailers\r\nConnection: te\r\n", self.rig.upstream()[1].take())
 
@@ -266,7 +266,7 @@ class BacklogTests(SynchronousTestCase):
         self.assertIsNone(self.wire.producer)
 
     def test_lost(self) -> None:
-        """A client that goes away leaves nothing behind."""
+        """A client that disconnects leaves nothing behind."""
         assert self.wire.producer is not None
         self.wire.producer.stopProducing()
         lose(self.client)
@@ -290,7 +290,7 @@ class UpstreamTroubleTests(SynchronousTestCase):
         out = self.wire.take()
         self.assertTrue(out.startswith(b"HTTP/1.1 502 Bad Gateway\r\n"))
         self.assertIn(b'"code":"upstream_unreachable"', out)
-        self.assertEqual(self.rig.said.failures, ["upstream_unreachable"])
+        self.assertEqual(self.rig.reporter.failures, ["upstream_unreachable"])
 
     def test_connect_timeout(self) -> None:
         """An application that does not accept is 504."""
@@ -299,7 +299,7 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 504 "))
 
     def test_slow(self) -> None:
-        """An application that does not answer in time is 504, and its late answer reaches nobody."""
+        """An application that does not answer in time is 504, and its late response is dropped."""
         self.client.dataReceived(GET)
         self.rig.sweep(59.0)
         self.assertEqual(self.wire.take(), b"")
@@ -316,7 +316,7 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertIn(b'"code":"upstream_closed"', self.wire.take())
 
     def test_stale_pooled_connection_is_retried_once(self) -> None:
-        """A GET on a pooled connection that turns out to be closed goes out again on a new one."""
+        """A GET on a pooled connection that turns out to be closed is sent again on a new one."""
         self.client.dataReceived(GET)
         self.rig.respond(OK)
         self.wire.take()
@@ -362,7 +362,7 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), OK)
 
     def test_octets_on_an_idle_connection(self) -> None:
-        """An application that speaks unasked loses its connection."""
+        """An application that sends octets without a request loses its connection."""
         self.client.dataReceived(GET)
         self.rig.respond(OK)
         self.rig.respond(OK)
@@ -384,7 +384,7 @@ class ClientTroubleTests(SynchronousTestCase):
     """What happens when the client is the one that fails."""
 
     def test_abort_drops_the_upstream_connection(self) -> None:
-        """The response of a client that went away is never taken for somebody else's."""
+        """The response for a client that has left is never sent to another client."""
         rig = Rig()
         client, _ = rig.client()
         client.dataReceived(GET)
@@ -397,7 +397,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertEqual(wire.take(), OK)
 
     def test_abort_while_connecting(self) -> None:
-        """A connection that arrives for nobody is kept for the next."""
+        """A connection that is made after its exchange ended is kept for the next."""
         rig = Rig()
         rig.endpoint.manual = True
         client, _ = rig.client()
@@ -485,15 +485,15 @@ class ClientTroubleTests(SynchronousTestCase):
         rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
         wire.producer.pauseProducing()
         rig.sweep(19.5)
-        self.assertEqual((wire.aborted, rig.said.failures), (False, []))
+        self.assertEqual((wire.aborted, rig.reporter.failures), (False, []))
         rig.sweep(0.5)
-        self.assertEqual((wire.aborted, rig.said.failures), (True, ["answer_not_taken"]))
+        self.assertEqual((wire.aborted, rig.reporter.failures), (True, ["answer_not_taken"]))
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 9\r\n\r\nab")
         rig.upstream()[1].producer.pauseProducing()
         rig.sweep(20.0)
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 504 "))
-        self.assertEqual(rig.said.failures[1:], ["upstream_timeout"])
+        self.assertEqual(rig.reporter.failures[1:], ["upstream_timeout"])
 
     def test_side_that_caught_up_is_not_named(self) -> None:
         """A client that took all that came is not blamed for an application that says no more."""
@@ -504,7 +504,7 @@ class ClientTroubleTests(SynchronousTestCase):
         wire.producer.pauseProducing()
         wire.producer.resumeProducing()
         rig.sweep(20.0)
-        self.assertEqual((wire.aborted, rig.said.failures), (True, ["upstream_timeout"]))
+        self.assertEqual((wire.aborted, rig.reporter.failures), (True, ["upstream_timeout"]))
 
     def test_body_limit(self) -> None:
         """A body at the limit passes; one octet more is 413, told by length or by chunks."""
@@ -552,7 +552,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(out.startswith(b"HTTP/1.1 403 "))
         self.assertIn(b'"code":"policy_deny"', out)
         self.assertIn(b"Svc-Workload-ID: " + denying.credentials.statement.id.encode(), out)
-        self.assertEqual(denying.said.denials, [("policy_deny", "spiffe://prod.example/ns/web/sa/fe")])
+        self.assertEqual(denying.reporter.denials, [("policy_deny", "spiffe://prod.example/ns/web/sa/fe")])
         self.assertEqual(denying.endpoint.connections, [])
 
 
@@ -560,7 +560,7 @@ class OutboundTests(SynchronousTestCase):
     """The mirrored listener: plain clients, a peer's proxy upstream."""
 
     def test_wishes_are_issued_anew_and_answers_stripped(self) -> None:
-        """The application's level goes on with a fresh nonce, the peer's reserved fields do not come back."""
+        """The application's level is sent with a fresh nonce; the peer's reserved fields are not returned."""
         rig = Rig(inbound=False)
         client, wire = rig.client()
         client.dataReceived(
@@ -584,7 +584,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertEqual(rig.endpoint.connections, [])
 
     def test_lingering_after_an_early_answer(self) -> None:
-        """A plain client that still sends is heard out for a moment; one that reads slowly has its time."""
+        """A plain client that still sends is read for a moment; one that reads slowly has its time."""
         rig = Rig(inbound=False)
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: pay\r\nContent-Length: 10\r\n\r\nhalf")
@@ -599,7 +599,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertTrue(wire.aborted)
 
     def test_level_demanded_by_the_listener(self) -> None:
-        """A listener's own level holds without any wish of the client."""
+        """The level of a listener applies without a header of the client."""
         rig = Rig(demanded=Level.WORKLOAD)
         client, wire = rig.client()
         client.dataReceived(GET)
@@ -608,7 +608,7 @@ class OutboundTests(SynchronousTestCase):
 
 
 class SlowUpstreamTests(SynchronousTestCase):
-    """An application that reads slowly and then goes away."""
+    """An application that reads slowly and then disconnects."""
 
     def test_client_is_read_again(self) -> None:
         """A pause that the application asked for ends with its connection, so that the next request is read."""

@@ -99,7 +99,7 @@ class LifecycleTests(SynchronousTestCase):
         return scene
 
     def end_everywhere(self) -> None:
-        """Wherever an exchange waits, its client goes, its time is over, or it has to end."""
+        """At each stage the client disconnects, a time limit passes, or the exchange is cut."""
         for stage in (each for each in ExchangeStage if each is not ExchangeStage.FINISHED):
             for signed in (False, True):
                 if (signed or stage not in (ExchangeStage.ADMISSION, ExchangeStage.RECORD)) and not (

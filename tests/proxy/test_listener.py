@@ -21,7 +21,7 @@ class Connection:
         self.aborted: list[str] = []
 
     def sweep(self, now: float, wall: datetime) -> None:
-        """Be judged."""
+        """Check the time limits."""
         self.swept += 1
         if self._defect is not None:
             raise self._defect
@@ -32,10 +32,10 @@ class Connection:
 
 
 class SweepTests(SynchronousTestCase):
-    """All connections are judged, whatever one of them does."""
+    """The time limits of all connections are checked, whatever one of them does."""
 
     def test_defect_in_one_connection(self) -> None:
-        """A connection that cannot be judged is dropped and told, and all others are judged."""
+        """A connection whose check fails is dropped and logged, and all others are checked."""
         rig = Rig()
         listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
         bad = Connection(RuntimeError("a defect"))

@@ -45,7 +45,7 @@ class ListenersTestCase(LogTestCase):
         return Deferred.fromCoroutine(self.group.stop_accepting())
 
     def lose(self, client: ClientConnection) -> None:
-        """A client goes away."""
+        """A client disconnects."""
         client.connectionLost(Failure(ConnectionDone()))
 
     def close_ports(self) -> None:
@@ -149,7 +149,7 @@ class LifeTests(ListenersTestCase):
         self.assertTrue(rig.upstream()[1].disconnecting)
 
     def test_reauthorize_all(self) -> None:
-        """Peers of listeners that accept and of those that leave are judged again."""
+        """Peers of listeners that accept and of those that drain are reauthorized."""
         self.successResultOf(self.open())
         wires = [self.made.connect(name)[1] for name in ("web", "pay")]
         self.successResultOf(self.apply(settings_of(("pay", 8444))))
@@ -204,7 +204,7 @@ class ApplyTests(ListenersTestCase):
         self.successResultOf(self.open())
         self.first = dict(self.made.listeners)
         self.ports.journal.clear()
-        self.told.clear()
+        self.logged.clear()
 
     def test_kept(self) -> None:
         """A listener that did not change keeps its port and its connections."""

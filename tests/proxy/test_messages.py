@@ -215,7 +215,7 @@ class ResponseWriterTests(SynchronousTestCase):
             self.assertEqual(written.held, b"")
 
     def test_old_client(self) -> None:
-        """A client of version 1.0 gets no chunks; it is told whether the connection goes on."""
+        """A client of version 1.0 gets no chunks, and ``Connection`` says whether the connection is kept."""
         chunked = self.written(Answer(200, b"body", "chunked", [], [(b"X-A", b"1")]), "GET", "1.0")
         self.assertEqual(chunked.sent, b"HTTP/1.1 200 Word\r\nAdded: 1\r\nConnection: close\r\n\r\nbody")
         self.assertTrue(chunked.writer.close)
@@ -326,7 +326,7 @@ class RequestHeadTests(SynchronousTestCase):
         return request_head(head, b"").partition(b"Host: api\r\n")[2]
 
     def test_trailers_wish(self) -> None:
-        """Only a wish for trailers that is meant for this hop is renewed for the next one."""
+        """Only ``TE: trailers`` that is meant for this hop is renewed for the next one."""
         renewed = b"TE: trailers\r\nConnection: te\r\n\r\n"
         for lines in (
             b"Connection: TE\r\nTE: trailers\r\n",
@@ -338,7 +338,7 @@ class RequestHeadTests(SynchronousTestCase):
             self.assertEqual(self.sent(lines), b"\r\n")
 
     def test_upgrade(self) -> None:
-        """A wish for another protocol is renewed with all that it names."""
+        """A request for another protocol is renewed with all that it names."""
         self.assertEqual(
             self.sent(b"Connection: Upgrade\r\nUpgrade: websocket\r\n"),
             b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n",

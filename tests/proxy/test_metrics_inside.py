@@ -45,13 +45,13 @@ class InsideTests(SynchronousTestCase):
         return self.rig.registry.get_sample_value(f"svc_proxy_{name}", labels)
 
     def refused_by(self, role: Role, judge: Callable[[Any], None]) -> None:
-        """Let one side judge the other badly, and its observer hear of it."""
+        """Let one side refuse the other, and return what its observer reports."""
         pair = Pair(FastTlsProtocol, **{f"{role}_options": {"authorize": judge}}).connect()  # type: ignore[arg-type]
         [told] = (pair.server_observer if role == "server" else pair.client_observer).failed
         self.observer(role).handshake_failed(*cast(Any, told))
 
     def test_internal_error(self) -> None:
-        """A defect while a peer is judged refuses it, and has its own reason."""
+        """An exception while a peer is verified refuses it, and has its own reason."""
 
         def judge(_evidence: Any) -> None:
             raise ZeroDivisionError("a defect")
@@ -98,7 +98,7 @@ class InsideTests(SynchronousTestCase):
         self.assertEqual(1, self.value("connections_closed_total", protocol="http", cause="other"))
 
     def test_defect(self) -> None:
-        """A connection whose times cannot be judged is dropped."""
+        """A connection whose time limits cannot be checked is dropped."""
         rig = self.rig
         listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
         client, wire = rig.client()

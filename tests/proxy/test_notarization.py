@@ -24,7 +24,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def get(level: str, nonce: bytes | None = None, *, rest: bytes = b"\r\n", method: bytes = b"GET") -> bytes:
-    """A request with wishes."""
+    """A request with notary headers."""
     head = b"%b /a?b HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: %b\r\n" % (method, level.encode())
     return head + (b"Svc-Notary-Nonce: %b\r\n" % nonce if nonce else b"") + rest
 
@@ -102,7 +102,7 @@ class LevelTests(NotarizationTestCase):
         self.assertEqual(self.rig.endpoint.connections, [])
 
     def test_no_valid_credentials(self) -> None:
-        """Where nothing can be proved a wish for proof is 503, and a request without one is served."""
+        """Without credentials a request for a level is 503, and a request without one is served."""
         self.rig.rotation.credentials = None
         client, wire = self.rig.client()
         client.dataReceived(get("workload"))
@@ -215,7 +215,7 @@ class LevelTests(NotarizationTestCase):
             self.assertTrue(out.startswith(b"HTTP/1.1 " + status), out)
             self.assertEqual(b'"code":"record_too_large"' in out, status == b"431")
         self.assertEqual(rig.upstream()[1].take().count(b"HTTP/1.1"), 1)
-        self.assertEqual((rig.notarizer.in_flight, rig.said.failures), (0, ["record_too_large"] * 2))
+        self.assertEqual((rig.notarizer.in_flight, rig.reporter.failures), (0, ["record_too_large"] * 2))
 
     def test_queue_of_signatures(self) -> None:
         """While too many signatures wait, further ones are 429."""
@@ -455,7 +455,7 @@ class ReleaseTests(NotarizationTestCase):
         self.assertIn(b"GET /b", self.rig.upstream()[1].take())
 
     def test_upstream_is_free_while_the_record_is_written(self) -> None:
-        """The connection to the application goes back as soon as the response is read."""
+        """The connection to the application is pooled as soon as the response is read."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(OK)
         self.assertEqual(self.rig.pool.idle_count, 1)
@@ -467,7 +467,7 @@ class ReleaseTests(NotarizationTestCase):
         self.rig.respond(OK)
         self.assertTrue(self.wire.aborted)
         self.assertEqual(self.wire.take()[-1:], b"o")
-        self.assertEqual(self.rig.said.failures, ["notary_unavailable"])
+        self.assertEqual(self.rig.reporter.failures, ["notary_unavailable"])
 
 
 class RecordTests(NotarizationTestCase):
@@ -600,7 +600,7 @@ class EndpointTests(NotarizationTestCase):
         self.assertTrue(head.endswith(b"\r\n\r\n"))
 
     def test_store_that_does_not_answer_in_time(self) -> None:
-        """A question to the notary ends like one to an application that is slow, and the connection goes on."""
+        """A look-up that takes too long ends like a slow application, and the connection is kept."""
         late: Deferred[StoredReceipt | None] = Deferred()
         self.rig.store.get_receipt = lambda receipt_id: late  # type: ignore[method-assign]
         self.client.dataReceived(
@@ -646,7 +646,7 @@ class EndpointTests(NotarizationTestCase):
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 200 "))
 
     def test_somebody_elses_receipt_is_404(self) -> None:
-        """A receipt is there for its two parties only, and nobody else learns that it exists."""
+        """A receipt is there for its two parties only, and others cannot find out that it exists."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(OK)
         found = self.successResultOf(self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode()))
@@ -695,7 +695,7 @@ class GenerationTests(NotarizationTestCase):
         self.assertFalse(self.wire.disconnecting)
         self.client.reauthorize(other_root.bundles(), self.rig.wall())
         self.assertTrue(self.wire.disconnecting)
-        self.assertEqual(len(self.rig.said.denials), 1)
+        self.assertEqual(len(self.rig.reporter.denials), 1)
 
     def test_reauthorization_by_a_clock_that_was_set_back(self) -> None:
         """A peer that was valid when it was accepted is not refused for being of the future now."""

@@ -209,7 +209,7 @@ class SigningThreadTests(SynchronousTestCase):
             self.assertEqual((self.results[-1], self.signing.waiting), (number, 0))
 
     def test_failure(self) -> None:
-        """What work raises is delivered to the one who gave it; the thread goes on."""
+        """An exception of work is delivered to its submitter; the thread continues."""
 
         def broken() -> StoredReceipt:
             raise NotaryError("too_large", size=2, limit=1)
@@ -234,7 +234,7 @@ class SigningThreadTests(SynchronousTestCase):
         self.assertNotIn("svc-signing", [thread.name for thread in threading.enumerate()])
 
     def test_after_the_stop(self) -> None:
-        """Work that comes after the stop is refused at once, so that nobody waits for ever."""
+        """Work after the stop is refused at once."""
         self.signing.start()
         self.signing.stop()
         self.failureResultOf(self.signing.submit(lambda: receipt(0)), NotaryUnavailable)
@@ -492,7 +492,7 @@ class SharedNotaryTests(NotarizerTestCase):
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[0])])
 
     def test_store_that_cannot_tell(self) -> None:
-        """Where nobody knows whether the nonce was reserved it is given back."""
+        """Where it is unknown whether the nonce was reserved it is given back."""
         self.store.unknowable = FULL
         self.refused(NotaryUnavailable)
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[0])])
@@ -508,7 +508,7 @@ class SharedNotaryTests(NotarizerTestCase):
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[1])])
 
     def test_giving_back_fails(self) -> None:
-        """A store that cannot take it back now is nobody's trouble; an exception is logged."""
+        """A store that cannot take it back now fails nothing; an exception is logged."""
         reservations = [self.reservation(nonce=nonce) for nonce in NONCES[:2]]
         self.successResultOf(self.store.close())
         self.notarizer.abandon(reservations[0])

@@ -29,7 +29,7 @@ from svc.transport.errors import (
     PeerSvidInvalid,
 )
 from svc.workload.errors import IdentityWithdrawn, PqIssuerError
-from tests.proxy.parts import LogTestCase, Told, settings_of
+from tests.proxy.parts import LoggedEvent, LogTestCase, settings_of
 from tests.proxy.rig import BASE, CALLER, OWN, evidence_of
 from tests.proxy.test_credential_rotation import leaf_of
 from tests.proxy.test_decisions import head_of
@@ -160,7 +160,7 @@ class ExchangeReportTests(ReportsTestCase):
             ("head_too_large", Event.REQUEST_REJECTED),
             ("body_too_large", Event.REQUEST_REJECTED),
         ):
-            self.told.clear()
+            self.logged.clear()
             self.reports.exchange_failed(reason, "spiffe://a/b", "what happened")
             told = self.only(event)
             self.assertEqual((told.fields["detail_reason"], told.fields["detail"]), (reason, "what happened"))
@@ -174,12 +174,12 @@ class ExchangeReportTests(ReportsTestCase):
         self.assertEqual({"code": "upstream_identity_refused"}, told.attributes)
 
     def test_caller_without_identity(self) -> None:
-        """A caller behind an outbound listener has no identity to tell."""
+        """A caller behind an outbound listener has no identity to log."""
         self.reports.exchange_failed("upstream_closed", "", "it closed")
         self.reports.configure(settings_of(("web", 1), accessLog="on"))
         self.reports.exchange_ended(replace(SUMMARY, peer=""))
-        self.assertEqual(len(self.told), 2)
-        for told in self.told:
+        self.assertEqual(len(self.logged), 2)
+        for told in self.logged:
             self.assertNotIn("peer_spiffe_id", told.fields)
 
     def test_access_log(self) -> None:
@@ -197,7 +197,7 @@ class ExchangeReportTests(ReportsTestCase):
             "receipt_id": "r" * 43,
         }
         for value, path in (("on", {}), ("path", {"url.path": "/a\xc9"})):
-            self.told.clear()
+            self.logged.clear()
             self.reports.configure(settings_of(("web", 1), accessLog=value))
             self.reports.exchange_ended(SUMMARY)
             told = self.only(Event.REQUEST_SERVED)
@@ -216,7 +216,7 @@ class ExchangeReportTests(ReportsTestCase):
         """What did not come to its end is a failure."""
         self.reports.configure(settings_of(("web", 1), accessLog="on"))
         for outcome in ExchangeOutcome:
-            self.told.clear()
+            self.logged.clear()
             self.reports.exchange_ended(replace(SUMMARY, outcome=outcome))
             told = self.only(Event.REQUEST_SERVED)
             self.assertEqual(told.attributes["outcome"], outcome.value)
@@ -296,9 +296,9 @@ class AuditTests(ReportsTestCase):
         super().setUp()
         self.addCleanup(self.reports.close)
 
-    def audited(self) -> list[Told]:
+    def audited(self) -> list[LoggedEvent]:
         """What went into the chain."""
-        return [each for each in self.told if each.event.category is Category.AUDIT]
+        return [each for each in self.logged if each.event.category is Category.AUDIT]
 
     def test_denied_request(self) -> None:
         """A denied request is audited with who tried what, and where: the path, and never the query."""
@@ -387,11 +387,11 @@ class AuditTests(ReportsTestCase):
     def test_recorded_exchanges(self) -> None:
         """With ``all`` each exchange with a record is audited, whatever the access log is, and no other one."""
         for value, count in (("off", 0), ("denials", 0), ("all", 1)):
-            self.told.clear()
+            self.logged.clear()
             self.reports.configure(settings_of(("web", 1), auditLog=value))
             self.reports.exchange_ended(SUMMARY)
             self.reports.exchange_ended(replace(SUMMARY, recorded=False, receipt_id=None))
-            self.assertEqual(len(self.told), count)
+            self.assertEqual(len(self.logged), count)
         [told] = self.audited()
         self.assertIs(told.event, Event.ACCESS_RECORDED)
         who = {"outcome": "success", "user": "spiffe://a/b", "peer_spiffe_id": "spiffe://a/b"}
@@ -435,7 +435,7 @@ class ListenerObserverTests(ReportsTestCase):
             self.assertEqual(self.value("svc_proxy_tls_handshake_duration_seconds_count", **labels), 1.0)
             labels |= {"group": "X25519MLKEM768", "post_quantum": "true"}
             self.assertEqual(self.value("svc_proxy_tls_connections_total", **labels), 1.0)
-        self.assertEqual(self.told, [])
+        self.assertEqual(self.logged, [])
 
     def test_svid_refused(self) -> None:
         """A refused SVID is a connection that failed for who its peer is, and a decision."""
@@ -464,7 +464,7 @@ class ListenerObserverTests(ReportsTestCase):
         self.assertNotIn("peer_spiffe_id", fields)
 
     def test_unexpected_identity(self) -> None:
-        """A peer that is somebody else is one event of security with both identities, and a decision of policy."""
+        """A peer with an unexpected identity is one security event with both identities, and a policy decision."""
         found, wanted = "spiffe://example.org/b", "spiffe://example.org/a"
         error = PeerIdentityUnexpected(address="192.0.2.1:9", alert="", spiffe_id=found, expected=wanted)
         self.outbound.handshake_failed("client", error, "192.0.2.1:9")
@@ -478,7 +478,7 @@ class ListenerObserverTests(ReportsTestCase):
         """A server that refuses our SVID is a failed handshake, whose record says when the SVID ends."""
         ends = "2031-05-04T13:00:00+00:00"
         for kind, reason in ((OwnSvidRefused, "own_svid_refused"), (OwnSvidExpired, "credentials_expired")):
-            self.told.clear()
+            self.logged.clear()
             error = kind(address="192.0.2.1:9", alert="a", detail="", spiffe_id="spiffe://a/b", ends=ends)
             self.outbound.handshake_failed("client", error, "192.0.2.1:9")
             failures = "svc_proxy_tls_handshake_failures_total"
@@ -643,7 +643,7 @@ class StoreReportsTests(ReportsTestCase):
         """Commits are timed and not told."""
         self.store.committed(3, 0.002)
         self.assertEqual(self.value("svc_proxy_notary_commit_duration_seconds_count"), 1.0)
-        self.assertEqual(self.told, [])
+        self.assertEqual(self.logged, [])
 
     def test_writable(self) -> None:
         """While no record can be promised a place the proxy is not ready, and says why."""
@@ -661,7 +661,7 @@ class StoreReportsTests(ReportsTestCase):
         self.store.writable_changed(True)
         self.assertTrue(self.health.ready)
         self.assertEqual(
-            [told.event for told in self.told], [Event.STORE_OPENED, Event.STORE_READ_ONLY, Event.STORE_WRITABLE]
+            [told.event for told in self.logged], [Event.STORE_OPENED, Event.STORE_READ_ONLY, Event.STORE_WRITABLE]
         )
 
     def test_end(self) -> None:
@@ -669,31 +669,31 @@ class StoreReportsTests(ReportsTestCase):
         self.store.writable_changed(True)
         self.store.closing()
         self.store.writable_changed(False)
-        self.assertEqual([told.event for told in self.told], [Event.STORE_OPENED])
+        self.assertEqual([told.event for told in self.logged], [Event.STORE_OPENED])
         self.store.closed()
-        self.assertEqual([told.event for told in self.told], [Event.STORE_OPENED, Event.STORE_CLOSED])
+        self.assertEqual([told.event for told in self.logged], [Event.STORE_OPENED, Event.STORE_CLOSED])
         self.assertTrue(self.health.ready)
 
     def test_end_without_a_beginning(self) -> None:
         """A database that was never opened is not said to be closed."""
         self.store.closing()
         self.store.closed()
-        self.assertEqual(self.told, [])
+        self.assertEqual(self.logged, [])
 
     def test_damage(self) -> None:
-        """Damage is told with the path, what was set aside with both paths, and what lies aside at each start."""
+        """Damage is logged with the path, a renamed database with both paths, and those kept aside at each start."""
         self.store.damaged("/n.db")
         self.store.set_aside("/n.db", "/n.db.corrupt-1")
         self.store.lies_aside(["/n.db.corrupt-1", "/n.db.corrupt-2"])
         self.assertEqual(
-            [(told.event, told.attributes) for told in self.told],
+            [(told.event, told.attributes) for told in self.logged],
             [
                 (Event.STORE_DAMAGED, {"path": "/n.db"}),
                 (Event.STORE_SET_ASIDE, {"path": "/n.db", "aside": "/n.db.corrupt-1"}),
                 (Event.STORE_LIES_ASIDE, {"databases": 2, "newest": "/n.db.corrupt-2"}),
             ],
         )
-        self.assertEqual([Severity.ERROR, Severity.ERROR, Severity.WARN], [told.event.severity for told in self.told])
+        self.assertEqual([Severity.ERROR, Severity.ERROR, Severity.WARN], [told.event.severity for told in self.logged])
 
     def test_pruned(self) -> None:
         """Records that were forgotten are told by their number."""

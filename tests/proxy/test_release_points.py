@@ -21,7 +21,7 @@ class StepTests(SynchronousTestCase):
     """One connection; each step notes how many octets the client has and whether the record is durable."""
 
     def setUp(self) -> None:
-        """A listener that tells its steps."""
+        """A listener whose release points are observed."""
         self.rig = Rig(released=self._note)
         self.client, self.wire = self.rig.client()
         self.seen: list[tuple[str, int, bool]] = []

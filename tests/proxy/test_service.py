@@ -363,7 +363,7 @@ class StartTests(ServiceTestCase):
         self.stopped()
 
     def test_database_that_takes_no_records(self) -> None:
-        """A database that can be read only lets the proxy start, which says so; ready it is where nobody needs it."""
+        """A database that can be read only lets the proxy start; it is ready where no listener needs records."""
         init = self.store.init
 
         def read_only() -> None:
@@ -404,7 +404,7 @@ class StartTests(ServiceTestCase):
         self.assertEqual(self.journal, [])
 
     def test_unexpected(self) -> None:
-        """What nobody foresaw is told with its traceback."""
+        """An unexpected exception is logged with its traceback."""
         self.ports.broken["127.0.0.1:8443"] = RuntimeError("no")
         self.start()
         self.assertIn("could not start: no", self.failed_start(None))
@@ -566,7 +566,7 @@ class DrainTests(ServiceTestCase):
         self.client, self.wire = self.made.connect("web")
 
     def lose(self, client: ClientConnection) -> None:
-        """A client goes away."""
+        """A client disconnects."""
         client.connectionLost(Failure(ConnectionDone()))
 
     def test_idle_connections_close(self) -> None:
@@ -692,7 +692,7 @@ class SweepTests(ServiceTestCase):
         self.assertTrue(wire.disconnecting)
 
     def test_survives(self) -> None:
-        """A connection that fails to be judged is logged and does not end the judging of all others."""
+        """A connection whose check fails is logged and does not end the checks of all others."""
         self.start()
         client, _wire = self.made.connect("web")
         client.sweep = lambda now, wall: 1 / 0  # type: ignore[method-assign,assignment]
@@ -704,7 +704,7 @@ class SweepTests(ServiceTestCase):
         self.assertTrue(wire.disconnecting)
 
     def test_new_bundle(self) -> None:
-        """Open connections are judged again as soon as a new bundle comes."""
+        """Open connections are reauthorized as soon as a new bundle arrives."""
         self.start()
         _client, wire = self.made.connect("web")
         self.source.rotate(None, AUTHORITY.bundles())
@@ -731,7 +731,7 @@ class SweepTests(ServiceTestCase):
         self.assertTrue(self.health.ready)
 
     def test_issuer_away(self) -> None:
-        """While the old credentials serve, an issuer that is away is shown and takes nobody out of service."""
+        """While the old credentials serve, an unreachable issuer is shown and does not change readiness."""
         self.start()
         self.issuer = lambda svid: fail(
             PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="connection refused")
@@ -790,7 +790,7 @@ class ReloadTests(ServiceTestCase):
         self.assertIs(True, self.reload(settings_of(("web", 8443), policy='{allow: ["spiffe://bank.example/*"]}')))
         self.assertTrue(idle.disconnecting and wire.aborted)
         self.assertEqual([each for each in self.journal if "web" in each], ["open web"])
-        said = self.made.rigs["web"].said.denials
+        said = self.made.rigs["web"].reporter.denials
         self.assertEqual([reason for reason, _peer in said], ["policy_deny", "policy_deny"])
 
     def rejected(self, reason: str | None) -> str:
@@ -804,7 +804,7 @@ class ReloadTests(ServiceTestCase):
         return str(told.fields.get("detail"))
 
     def test_invalid(self) -> None:
-        """Every problem of a file that is not valid is told, and what runs goes on."""
+        """Every problem of an invalid file is logged, and the configuration in force stays."""
         self.start()
         problems = (ConfigProblem("a", "1", "b"), ConfigProblem("c", None, "d"))
         self.assertIs(False, self.reload(ConfigInvalid("proxy.yaml", problems)))
@@ -826,7 +826,7 @@ class ReloadTests(ServiceTestCase):
         self.assertEqual(self.journal[-2:], ["close web", "open web"])
 
     def test_unexpected(self) -> None:
-        """What nobody foresaw is told with its traceback, and what runs goes on."""
+        """An unexpected exception is logged with its traceback, and the configuration in force stays."""
         self.start()
         self.assertIs(False, self.reload(RuntimeError("no")))
         self.rejected(None)

@@ -112,7 +112,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(err.count("\n"), 1)
 
     def test_hostile_path(self) -> None:
-        """A value cannot move the cursor of whoever reads the problems."""
+        """A value cannot move the cursor of a terminal that shows the problems."""
         self.path.write_text('trustDomain: "a\\e[2J"\nlisteners: []\n')
         _status, _out, err = self.parse("--config", str(self.path))
         self.assertNotIn("\x1b", err)
@@ -155,7 +155,7 @@ class LoadedTests(SynchronousTestCase):
         return done.stdout.replace(str(path), "FILE").splitlines()
 
     def test_check(self) -> None:
-        """To judge a file neither a reactor nor the Workload API nor the database is loaded."""
+        """To validate a file neither a reactor nor the Workload API nor the database is loaded."""
         self.assertEqual(
             self.loaded("--check-config", "--offline"),
             ["FILE is valid", "status 0", "reactor NoneType", "[]"],

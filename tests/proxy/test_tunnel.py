@@ -131,7 +131,7 @@ class TunnelTests(SynchronousTestCase):
         self.assertEqual((self.application.take(), self.counted), (b"", []))
 
     def test_end_of_the_transport_is_not_the_clients(self) -> None:
-        """What Twisted tells the producer of a transport that ends closes nothing without what is left."""
+        """``stopProducing`` of a transport that ends closes nothing before the rest is sent."""
         self.start()
         self.application.producer.stopProducing()
         self.assertFalse(self.client.disconnecting or self.client.aborted)
@@ -169,7 +169,7 @@ class TunnelTests(SynchronousTestCase):
         self.assertTrue(self.application.aborted)
 
     def test_both_end(self) -> None:
-        """Whoever ends second finds nothing left to do."""
+        """The side that ends second has nothing left to do."""
         self.start()
         self.upstream_ends()
         self.tunnel.client_gone()

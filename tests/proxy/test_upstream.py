@@ -179,7 +179,7 @@ class AcquireTests(UpstreamTestCase):
     """Getting a connection."""
 
     def test_needs_a_permit(self) -> None:
-        """Without the evidence that somebody was authorized there is no connection."""
+        """Without a permit there is no connection."""
         for nothing in (None, True, PERMIT.identity):
             self.assertRaises(TypeError, self.pool.acquire, nothing, User())
         self.assertEqual(self.endpoint.attempts, [])
@@ -331,7 +331,7 @@ class AcquireTests(UpstreamTestCase):
             self.assertEqual(self.unreachable, [True] * told, error)
 
     def test_give_up(self) -> None:
-        """A given-up attempt is cancelled, and nobody is told; giving up what is there does nothing."""
+        """An attempt given up is cancelled without a report; giving up a finished one does nothing."""
         user = User()
         attempt = self.pool.acquire(PERMIT, user)
         assert attempt is not None
@@ -349,7 +349,7 @@ class AcquireTests(UpstreamTestCase):
 
 
 class ReuseTests(UpstreamTestCase):
-    """When a connection goes back, and how long it stays."""
+    """When a connection is pooled, and for how long."""
 
     def test_put_back(self) -> None:
         """A reusable connection waits in the pool."""
@@ -483,7 +483,7 @@ class CloseTests(UpstreamTestCase):
         self.assertTrue(wire.disconnecting)
 
     def test_acquire_after_the_end(self) -> None:
-        """Nobody gets a connection any more, and the one who asks is told."""
+        """No connection is given any more, and requests fail."""
         self.pool.close()
         user = User()
         self.assertIsNone(self.pool.acquire(PERMIT, user))

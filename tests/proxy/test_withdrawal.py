@@ -141,7 +141,7 @@ class RenamedTests(RotationTestCase):
         self.assertEqual(self.rotation.identity, RENAMED.spiffe_id)
 
     def test_rotation_keeps_the_old(self) -> None:
-        """Under one name the old credentials goes on for the connections that it accepted."""
+        """Under one identity the old credentials serve the connections that they accepted."""
         first = self.begin()
         self.source.rotate(SECOND)
         self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), first)
@@ -209,7 +209,7 @@ class InboundTests(SynchronousTestCase):
         self.reauthorize(self.client)
         self.assertTrue(self.wire.disconnecting)
         self.assertEqual(self.closed("identity_withdrawn"), 1)
-        self.assertEqual(self.rig.said.denials, [])
+        self.assertEqual(self.rig.reporter.denials, [])
 
     def test_running(self) -> None:
         """A running exchange is cut: the client sees that something is missing."""
@@ -273,14 +273,14 @@ class OutboundTests(SynchronousTestCase):
         """The transport of the peer's connection reports its end."""
         self.rig.upstream()[0].connectionLost(Failure(ConnectionAborted()))
 
-    def judge(self, bundles: BundleSet = BOTH) -> None:
+    def reauthorize(self, bundles: BundleSet = BOTH) -> None:
         """As the service does at a change."""
         self.listener.reauthorize(bundles, self.rig.wall())
 
     def test_good_ones_go_on(self) -> None:
         """A change that concerns neither side leaves a running exchange alone."""
         _client, wire, upstream = self.begin()
-        self.judge()
+        self.reauthorize()
         self.assertFalse(upstream.aborted or wire.disconnecting)
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.assertIn(b"200 OK", wire.take())
@@ -288,17 +288,17 @@ class OutboundTests(SynchronousTestCase):
     def test_federation_ends(self) -> None:
         """The running exchange with a peer of a trust domain that is not federated any more is cut, and told."""
         _client, wire, upstream = self.begin()
-        self.judge(AUTHORITY.bundles())
+        self.reauthorize(AUTHORITY.bundles())
         self.assertTrue(upstream.aborted)
-        self.assertEqual(self.rig.said.denials, [("trust_domain_unknown", str(PEER.spiffe_id))])
+        self.assertEqual(self.rig.reporter.denials, [("trust_domain_unknown", str(PEER.spiffe_id))])
         self.lose()
         self.assertIn(b"502", wire.take())
 
     def test_identity_ends(self) -> None:
-        """A running exchange under a withdrawn identity is cut; later requests get 503 and reach nobody."""
+        """A running exchange under a withdrawn identity is cut; later requests get 503 and are not forwarded."""
         client, wire, upstream = self.begin()
         self.rig.rotation.withdrawn = True
-        self.judge()
+        self.reauthorize()
         self.assertTrue(upstream.aborted)
         self.lose()
         self.assertIn(b"503", wire.take())
@@ -314,7 +314,7 @@ class OutboundTests(SynchronousTestCase):
     def test_identity_changes(self) -> None:
         """So is an exchange under another identity than the present one."""
         _client, _wire, upstream = self.begin(RENAMED)
-        self.judge()
+        self.reauthorize()
         self.assertTrue(upstream.aborted)
 
     def test_connection_being_made(self) -> None:
@@ -323,7 +323,7 @@ class OutboundTests(SynchronousTestCase):
         client, wire = self.rig.client()
         client.dataReceived(GET)
         self.rig.rotation.withdrawn = True
-        self.judge()
+        self.reauthorize()
         self.rig.endpoint.handle = Handle(self.evidence())
         self.rig.endpoint.complete()
         upstream = self.rig.upstream()[1]
@@ -336,7 +336,7 @@ class OutboundTests(SynchronousTestCase):
         self.rig.endpoint.manual = True
         client, _wire = self.rig.client()
         client.dataReceived(GET)
-        self.judge()
+        self.reauthorize()
         self.rig.endpoint.handle = Handle(self.evidence())
         self.rig.endpoint.complete()
         upstream = self.rig.upstream()[1]
