@@ -77,7 +77,11 @@ _log = Logger()
 
 
 class Assembly:
-    """Builds the parts of one proxy."""
+    """
+    Builds the parts of one proxy.
+
+    ``fatal`` is called when the proxy cannot start, ``load_settings`` reads the configuration for a reload.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,4 @@
-"""
-One listener: its endpoint, its connections, its pool, and how it ends.
-
-Owns the set of open connections. Knows HTTP only by the connection class that it builds.
-"""
+"""One listener: its endpoint, the set of its open connections, its pool, and how it ends."""
 
 from __future__ import annotations
 

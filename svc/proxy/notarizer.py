@@ -2,8 +2,7 @@
 The notary of the running proxy: admits exchanges that need a record, signs receipts beside the reactor, and makes them
 durable before their response is released.
 
-Owns nonces in flight, the bound on waiting signatures, and the signing thread. Knows neither
-HTTP connections nor SQL.
+Owns nonces in flight, the limit of waiting signatures, and the signing thread. Knows neither HTTP connections nor SQL.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -37,36 +37,31 @@ from svc.store.records import StoredReceipt
 _HANDOVER: Final = 8
 
 
-class ThreadCalls(Protocol):
-    """The one thing that the signing thread asks of the reactor."""
-
-    def callFromThread(self, call: Callable[..., object], *args: object) -> object:
-        """Run a call on the reactor's thread."""
-
-
 @dataclass(slots=True)
 class Reservation:
-    """The admission of one exchange that will be recorded."""
+    """The admission of one exchange that will be recorded; ``jti`` identifies it."""
 
     level: Level
     client: str
     nonce: str | None
     jti: str
     credentials: CredentialSet
+    #: What it takes of its client's budget.
     octets: int
+    #: The identifier of the record; None where there is none, or none that is durable.
     receipt_id: str | None = None
 
     @property
     def key(self) -> str:
-        """Under which name the receipt is found: the nonce where there is one."""
+        """Nonce or ``jti``, under which the client finds the receipt."""
         return self.nonce or self.jti
 
 
 class SigningThread:
-    """Runs work that signs beside the reactor, in order, results handed over in small batches."""
+    """Runs signing work on its own thread, in order; results go to the reactor in small batches."""
 
-    def __init__(self, calls: ThreadCalls, name: str = "svc-signing") -> None:
-        self._calls = calls
+    def __init__(self, reactor: IReactorFromThreads, name: str = "svc-signing") -> None:
+        self._reactor = reactor
         self._work: queue.SimpleQueue[tuple[Deferred[StoredReceipt], Callable[[], StoredReceipt]] | None]
         self._work = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -78,17 +73,14 @@ class SigningThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the thread end after the work it was given, and wait for it; later work is refused."""
+        """End the thread after the submitted work, and wait for it; later work is refused."""
         self._stopped = True
         if self._thread.is_alive():
             self._work.put(None)
             self._thread.join(timeout=10.0)
 
     def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
-        """
-        Give work to the thread. Fires on the reactor with the result, or with the failure; fails with
-        ``NotaryUnavailable`` after the stop.
-        """
+        """Run work on the thread; fires on the reactor, and fails with ``NotaryUnavailable`` after the stop."""
         if self._stopped:
             return fail(NotaryUnavailable())
         done: Deferred[StoredReceipt] = Deferred()
@@ -113,7 +105,7 @@ class SigningThread:
                 except queue.Empty:
                     break
             if results:
-                self._calls.callFromThread(self._deliver, results)
+                self._reactor.callFromThread(self._deliver, results)
                 results = []
             if item is None:
                 return
@@ -128,7 +120,7 @@ class SigningThread:
 
 
 class Notarizer:
-    """Admits, signs and commits."""
+    """Admits, signs and commits; ``database`` is the name of the store in messages."""
 
     log = Logger()
 
@@ -167,8 +159,9 @@ class Notarizer:
         self, level: Level, client: str, nonce: str | None, credentials: CredentialSet, octets: int
     ) -> Deferred[Reservation]:
         """
-        Reserve what an exchange will need, before anything of it is forwarded. Fires with the reservation; fails with
-        ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
+        Reserve what an exchange will need, before anything of it is forwarded; ``octets`` is the most its record takes.
+
+        Fails with ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
         """
         if not self._store.writable:
             return fail(NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open"))

@@ -297,14 +297,7 @@ class CredentialReports:
         """New credentials could not be made; those in force stay so until their end."""
         if not self._health.condition("credentials").holds:
             self._health.fails_with("credentials", error)
-        if self._failures.failed(error.reason):
-            emit(
-                self.log,
-                Event.GENERATION_FAILED,
-                detail_reason=error.reason,
-                detail=str(error),
-                attributes={"attempts": self._failures.count},
-            )
+        self._log_failure(Event.GENERATION_FAILED, self._failures, error)
 
     def leaf_obtained(self, leaf: PqLeaf) -> None:
         """The post-quantum issuer gave a leaf."""
@@ -321,14 +314,13 @@ class CredentialReports:
         """The post-quantum issuer could not be reached, or gave no leaf."""
         self._leaf_error = error
         self._health.fails_with("pqIssuer", error)
-        if self._leaf_failures.failed(error.reason):
-            emit(
-                self.log,
-                Event.PQ_LEAF_FAILED,
-                detail_reason=error.reason,
-                detail=str(error),
-                attributes={"attempts": self._leaf_failures.count},
-            )
+        self._log_failure(Event.PQ_LEAF_FAILED, self._leaf_failures, error)
+
+    def _log_failure(self, event: Event, streak: FailureStreak, error: SvcError) -> None:
+        """Log the failures that the streak selects."""
+        if streak.failed(error.reason):
+            attributes = {"attempts": streak.count}
+            emit(self.log, event, detail_reason=error.reason, detail=str(error), attributes=attributes)
 
     def issuer_reached(self, error: SvcError | None) -> None:
         """The post-quantum issuer took a connection, or why not; a leaf that it refused stays refused."""

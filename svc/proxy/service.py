@@ -124,10 +124,7 @@ class ProxyService(Service):
         self._starting.addBoth(self._start_finished).addErrback(self._start_failed)
 
     def when_started(self) -> Deferred[None]:
-        """
-        Wait for the start, once :meth:`startService` was called. Fires when everything runs, or fails with what kept it
-        from that.
-        """
+        """Fires when everything runs, or fails with the error of the start; after :meth:`startService`."""
         waiting: Deferred[None] = Deferred()
         self._start_awaited.append(waiting)
         if self._start_over:

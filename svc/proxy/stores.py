@@ -1,14 +1,15 @@
 """
 Which notary store the configuration asks for.
 
-Owns the choice. Each store is loaded only where it is wanted: judging a configuration needs none, and the driver of the
-one on a server is an optional package.
+Each store is imported only where it is used: validating a configuration needs none, and the driver of the one on a
+server is an optional package.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from svc.proxy.config import NotarySettings
 from svc.store.errors import DriverMissing
@@ -22,14 +23,7 @@ if TYPE_CHECKING:
 _DRIVER = "psycopg"
 
 
-class Load(Protocol):
-    """Imports a module."""
-
-    def __call__(self, name: str) -> object:
-        """Import it, or raise ImportError."""
-
-
-def check_driver(notary: NotarySettings, load: Load = importlib.import_module) -> None:
+def check_driver(notary: NotarySettings, load: Callable[[str], object] = importlib.import_module) -> None:
     """Find out whether the driver of the store can be loaded."""
     if notary.database is None:
         return

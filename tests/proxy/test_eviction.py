@@ -202,7 +202,7 @@ class ClientTests(SynchronousTestCase):
         return self.rig.registry.get_sample_value(name, labels)
 
     def test_refused_first(self) -> None:
-        """A connection that was only refused is evicted before one that was served; counted and reported with its peer."""
+        """A connection that was only refused is evicted before one that was served; it is counted and reported."""
         _served, wire = self.served()
         _refused, other = self.refused()
         self.assertTrue(self.order.evict_unpermitted())

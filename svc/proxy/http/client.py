@@ -48,7 +48,7 @@ _LINGER: Final = 3.0
 MOST_UNSENT: Final = 128 * 1024
 
 
-class PauseReason:
+class ReadPause:
     """Why a client is not read; bits, and reading goes on when none is set."""
 
     QUEUED: Final = 1
@@ -228,7 +228,7 @@ class ClientConnection:
         if exchange is not None and exchange.upstream_request is not None:
             exchange.upstream_request.flush()
         if queue or self._paused:
-            self._pause(PauseReason.QUEUED, bool(queue) and self._closing_until is None)
+            self._pause(ReadPause.QUEUED, bool(queue) and self._closing_until is None)
 
     def _must_wait_for_client(self) -> bool:
         """Begin no further request while the client does not read the responses; asked while nothing streams to it."""
@@ -250,7 +250,7 @@ class ClientConnection:
             self._exchange = Exchange(self, event)
             self._exchange.begin()
             if event.upgrade:
-                self._pause(PauseReason.UPGRADE_PENDING, self._exchange is not None)
+                self._pause(ReadPause.UPGRADE_PENDING, self._exchange is not None)
         elif type(event) is MessageRefused:
             self._refuse(event.error)
         # What is left of a request that was answered before it ended is dropped.
@@ -287,10 +287,10 @@ class ClientConnection:
                 self._idle_in = self._share.idle
             self._idle_in[self] = None
             if exchange.head.upgrade:
-                self._pause(PauseReason.UPGRADE_PENDING, False)
+                self._pause(ReadPause.UPGRADE_PENDING, False)
                 self._queue.extend(self._parser.resume())
             if self._queue or self._paused:
-                self._pause(PauseReason.EXCHANGE_WAITS, False)
+                self._pause(ReadPause.EXCHANGE_WAITS, False)
                 self._pump()
 
     def _skip_request(self) -> bool:
@@ -385,7 +385,7 @@ class ClientConnection:
 
     def pause_for_exchange(self) -> None:
         """Read no more until the exchange can accept more of the request."""
-        self._pause(PauseReason.EXCHANGE_WAITS, True)
+        self._pause(ReadPause.EXCHANGE_WAITS, True)
 
     def resume_for_exchange(self) -> None:
         """Send what waits for the exchange, and read on."""
@@ -393,20 +393,20 @@ class ClientConnection:
         if not self._pumping and exchange is not None and exchange.upstream_request is not None:
             exchange.upstream_request.flush()
         if self._paused:
-            self._pause(PauseReason.EXCHANGE_WAITS, False)
+            self._pause(ReadPause.EXCHANGE_WAITS, False)
 
     @property
     def held(self) -> bool:
         """Whether it is not read because the application does not read the request."""
-        return bool(self._paused & PauseReason.UPSTREAM_SLOW)
+        return bool(self._paused & ReadPause.UPSTREAM_SLOW)
 
     def pauseProducing(self) -> None:
         """The application reads slower than the client sends."""
-        self._pause(PauseReason.UPSTREAM_SLOW, True)
+        self._pause(ReadPause.UPSTREAM_SLOW, True)
 
     def resumeProducing(self) -> None:
         """The application reads again."""
-        self._pause(PauseReason.UPSTREAM_SLOW, False)
+        self._pause(ReadPause.UPSTREAM_SLOW, False)
 
     def stopProducing(self) -> None:
         """The application's connection ended; its own protocol is called."""
