@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 from twisted.internet.error import ConnectionRefusedError as TwistedRefused
 from twisted.internet.error import TimeoutError as TwistedTimeout
 from twisted.trial.unittest import SynchronousTestCase
@@ -32,6 +35,23 @@ class ForwardingTests(SynchronousTestCase):
         self.rig.respond(OK)
         self.assertEqual(self.wire.take(), OK)
         self.assertEqual(self.rig.reporter.served, [(b"GET", 200)])
+
+    def test_nothing_is_left_to_the_garbage_collector(self) -> None:
+        """An exchange is freed when it ends, whoever ends it."""
+        self.addCleanup(gc.enable)
+        gc.disable()
+        for end in (
+            lambda rig, client: rig.respond(OK),
+            lambda rig, client: rig.lose_upstream(),
+            lambda rig, client: lose(client),
+        ):
+            rig = Rig()
+            client, _wire = rig.client()
+            client.dataReceived(GET)
+            exchange = weakref.ref(client._exchange)
+            self.assertIsNotNone(exchange())
+            end(rig, client)
+            self.assertIsNone(exchange())
 
     def test_upstream_connection_is_used_again(self) -> None:
         """Two requests one after the other share a connection to the application."""

@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.proxy.observers import StoreReports
+from svc.proxy.observers import NotaryStoreReports
 from svc.sqlite.errors import DatabaseCorrupt
 from svc.store.errors import StoreUnavailable
 from svc.store.sqlite import SqliteStore
@@ -33,7 +33,9 @@ class DamageTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.registry = CollectorRegistry()
-        reports = StoreReports(ProxyMetrics(self.registry), Health(PROXY_CONDITIONS, now=lambda: BASE), "notary.db")
+        reports = NotaryStoreReports(
+            ProxyMetrics(self.registry), Health(PROXY_CONDITIONS, now=lambda: BASE), "notary.db"
+        )
         self.path = os.path.abspath(os.path.join(self.mktemp(), "notary.db"))
         self.store = SqliteStore(
             self.path, reactor=InlineReactor(), observer=reports, reserve_size=0, start_thread=InlineThread

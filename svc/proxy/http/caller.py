@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _LEVEL: Final = HEADER_LEVEL.encode("ascii")
 _NONCE: Final = HEADER_NONCE.encode("ascii")
+# As keys of :attr:`RequestHead.reserved`.
+_LEVEL_KEY: Final = _LEVEL.lower()
+_NONCE_KEY: Final = _NONCE.lower()
 _WORKLOAD_ID: Final = HEADER_WORKLOAD_ID.encode("ascii")
 _RECEIPT_LOCATION: Final = HEADER_RECEIPT_LOCATION.encode("ascii")
 # Looking up a member of an enum costs three times what comparing it does.
@@ -40,7 +43,7 @@ _WORKLOAD: Final = Level.WORKLOAD
 
 def asked_level(head: RequestHead) -> Level:
     """Return the level that a request asks for, ``NONE`` without the header; a misspelt one is refused."""
-    text = head.reserved.get(_LEVEL.lower())
+    text = head.reserved.get(_LEVEL_KEY)
     if text is None:
         return Level.NONE
     try:
@@ -54,7 +57,7 @@ def asked_level(head: RequestHead) -> Level:
 
 def given_nonce(head: RequestHead) -> str | None:
     """Return the nonce of a request; refuse what is not 22 characters of canonical base64url."""
-    text = head.reserved.get(_NONCE.lower())
+    text = head.reserved.get(_NONCE_KEY)
     if text is None:
         return None
     try:
@@ -167,7 +170,7 @@ class VerifiedCaller:
 
     def notarization(self, head: RequestHead, context: ListenerContext) -> tuple[Level, str | None]:
         """Return level and nonce of a request with a body or reserved headers; refuse a body beyond the limit."""
-        limit = context.limits.body
+        limit = context.body_limit
         if limit is not None and head.length is not None and head.length > limit:
             raise RequestRefused("body_too_large", limit=limit)
         if not head.reserved:
@@ -248,6 +251,8 @@ class PlainCaller:
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
         """Issue the application's level anew for the peer's proxy, with a fresh nonce; ignore a misspelt level."""
+        if not head.reserved:
+            return b""
         try:
             level = asked_level(head)
         except LevelInvalid:

@@ -62,6 +62,8 @@ class ListenerContext:
     #: Set when the listener is to end: responses then carry ``Connection: close``.
     draining: bool = False
     message_limits: MessageLimits = field(init=False)
+    #: The largest body of a request, None without a limit.
+    body_limit: int | None = field(init=False)
     #: The largest record of an exchange, and what it takes in the database.
     record_bound: RecordBound = field(init=False)
     record_octets: int = field(init=False)
@@ -78,6 +80,7 @@ class ListenerContext:
     def __post_init__(self) -> None:
         self.evictions = EvictionOrder(self.limits.connections)
         self.message_limits = MessageLimits(head=self.limits.head, fields=self.limits.fields)
+        self.body_limit = self.limits.body
         self.record_bound = RecordBound(self.limits.head, self.limits.fields, self.notarizer.redaction)
         self.record_octets = self.record_bound.stored
         self.unasked = effective_level(demanded=self.demanded, asked=Level.NONE, maximum=self.maximum)

@@ -132,6 +132,19 @@ TRANSITIONS: Final[Mapping[tuple[ExchangeStage, ExchangeEvent], ExchangeStage]] 
     (_RECORD, _ABORTED): _FINISHED,
 }
 
+# The table by event, since each request looks up several.
+(
+    _on_reserving,
+    _on_forwarded,
+    _on_connected,
+    _on_request_complete,
+    _on_repeated,
+    _on_response_begun,
+    _on_response_complete,
+    _on_released,
+    _on_aborted,
+) = ({before: after for (before, event), after in TRANSITIONS.items() if event is each} for each in ExchangeEvent)
+
 #: Looking up a member of an enum costs three times what comparing it does, and each request does so several times.
 _NO_LEVEL: Final = Level.NONE
 _WORKLOAD: Final = Level.WORKLOAD
@@ -222,7 +235,7 @@ class Exchange:
                 permit = caller.permit(head)
             else:
                 context.metrics.auth_allowed.inc()
-            if head.reserved or head.length:
+            if head.reserved or (context.body_limit is not None and head.length):
                 level, nonce = caller.notarization(head, context)
         except Denied as denied:
             client.report_policy_denial(denied, head)
@@ -251,7 +264,7 @@ class Exchange:
         if self.stage is _RECORD or self.stage is _FINISHED:
             return
         self._body_octets += len(data)
-        limit = self._context.limits.body
+        limit = self._context.body_limit
         if limit is not None and self._body_octets > limit:
             self._fail(RequestRefused("body_too_large", limit=limit))
             return
@@ -273,7 +286,7 @@ class Exchange:
         if self.head.chunked:
             request.last_chunk(trailers)
         if stage is _REQUEST:
-            self.stage = TRANSITIONS[stage, _REQUEST_COMPLETE]
+            self.stage = _on_request_complete[stage]
 
     def client_lost(self, outcome: ExchangeOutcome = ExchangeOutcome.CLIENT_ABORTED) -> None:
         """End because the client's connection is gone or about to be dropped; the record says how."""
@@ -302,7 +315,7 @@ class Exchange:
             return
         now = context.wall()
         self._recorder = Recorder(level, nonce, caller.peer, credentials.server, caller.tls, self.head, now)
-        self.stage = TRANSITIONS[self.stage, _RESERVING]
+        self.stage = _on_reserving[self.stage]
         admission = context.notarizer.admit(level, caller.text, nonce, credentials, context.record_octets)
         if not admission.called:
             client.pause_for_exchange()
@@ -351,16 +364,16 @@ class Exchange:
         if self.head.max_forwards == 0:
             self._answer_as_last()
         elif request is not None:
-            self.stage = TRANSITIONS[self.stage, _FORWARDED]
+            self.stage = _on_forwarded[self.stage]
             request.send()
 
     # -- From the upstream -------------------------------------------------------------------------------------------
 
     def upstream_connected(self) -> None:
         """The request has its connection."""
-        self.stage = TRANSITIONS[self.stage, _CONNECTED]
+        self.stage = _on_connected[self.stage]
         if self.request_ended:
-            self.stage = TRANSITIONS[self.stage, _REQUEST_COMPLETE]
+            self.stage = _on_request_complete[self.stage]
         self._client.resume_for_exchange()
 
     def upstream_failed(self, error: ProxyError) -> None:
@@ -410,7 +423,7 @@ class Exchange:
         if events and type(events[-1]) is End:
             self.upstream_events(events)
         elif self.stage is _WAITING and request.may_repeat(lost):
-            self.stage = TRANSITIONS[self.stage, _REPEATED]
+            self.stage = _on_repeated[self.stage]
             request.repeat()
         elif lost.loss is not None:
             self._fail(lost.loss)
@@ -420,7 +433,7 @@ class Exchange:
             self._fail(UpstreamMalformed(upstream=self._context.pool.name, what="truncated"))
 
     def _begin_response(self, head: ResponseHead, *, close: bool, own: bool) -> ResponseWriter:
-        self.stage = TRANSITIONS[self.stage, _RESPONSE_BEGUN]
+        self.stage = _on_response_begun[self.stage]
         self._response = head
         caller, level = self._client.caller, self.level
         # Most responses contain the same lines as all others of the connection.
@@ -436,7 +449,7 @@ class Exchange:
     ) -> None:
         recorder, request = self._recorder, self.upstream_request
         if recorder is not None:
-            self.stage = TRANSITIONS[self.stage, _RESPONSE_COMPLETE]
+            self.stage = _on_response_complete[self.stage]
         if response.status == 101:
             self._outcome = _UPGRADED
             if request is not None:
@@ -489,9 +502,11 @@ class Exchange:
         self._report()
 
     def _finish(self) -> None:
-        self.stage = TRANSITIONS[self.stage, _RELEASED]
+        self.stage = _on_released[self.stage]
         self._measure()
         client, request = self._client, self.upstream_request
+        # They refer to each other; without this each request would wait for the garbage collector.
+        self.upstream_request = None
         if self._outcome is _UPGRADED and request is not None:
             # Reported when both connections have ended.
             client.exchange_finished(self, request.take_connection())
@@ -501,9 +516,10 @@ class Exchange:
         client.exchange_finished(self, None)
 
     def _abort(self) -> None:
-        self.stage = TRANSITIONS[self.stage, _ABORTED]
+        self.stage = _on_aborted[self.stage]
         if self.upstream_request is not None:
             self.upstream_request.drop()
+            self.upstream_request = None
         self._measure()
 
     def _measure(self) -> None:
