@@ -56,7 +56,7 @@ class ListenerGroup:
         return [each.name for each in wanted if each.name not in self._accepting]
 
     async def open(self, whole: ProxySettings, settings: Iterable[ListenerSettings]) -> None:
-        """Open listeners in order."""
+        """Open listeners in order; those before one whose address cannot be had stay open."""
         for each in settings:
             self._check_not_ending()
             listener = self._make(whole, each)
@@ -78,7 +78,7 @@ class ListenerGroup:
             emit(self.log, Event.LISTENER_OPENED, attributes=attributes)
 
     async def apply(self, plan: ReloadPlan, old: ProxySettings, new: ProxySettings) -> None:
-        """Do what a reload asks for."""
+        """Close and open listeners by a plan; if an address cannot be had, those that ran before run again."""
         before = [self._settings[name] for name in plan.close if name in self._settings]
         for each in before:
             await self._leave(each.name)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-#: Clients that are remembered; the one not seen for longest is forgotten, with a full allowance.
+#: Clients whose budgets are kept; the one not seen for longest is dropped, and begins again with a full budget.
 MAX_CLIENTS: Final = 8192
 
 
@@ -36,7 +36,7 @@ class _Buckets:
 
 
 class RecordBudget:
-    """The budgets of all clients."""
+    """The budgets of all clients: records, signed and unsigned alike, and the octets that they take in the database."""
 
     def __init__(self, records: Allowance, octets: Allowance, seconds: Callable[[], float]) -> None:
         self.records = records
@@ -46,8 +46,9 @@ class RecordBudget:
 
     def reserve(self, client: str, octets: int) -> tuple[Allowance, float] | None:
         """
-        Take one record and its octets. None where both were taken. Else nothing is taken; the allowance that is used up
-        for longer, and the seconds after which the same can be taken if nothing else is.
+        Take one record and its octets, and return None; or take nothing, and return what is used up.
+
+        That is the allowance with the longer wait, and the seconds after which the same can be taken.
         """
         found = self._refilled(client)
         waits = self.records.wait(found.records, 1.0), self.octets.wait(found.octets, octets)
@@ -58,7 +59,7 @@ class RecordBudget:
         return (self.records, waits[0]) if waits[0] >= waits[1] else (self.octets, waits[1])
 
     def give_back(self, client: str, octets: int) -> None:
-        """Return octets that were reserved and not used; a client that was forgotten meanwhile has them."""
+        """Return octets that were reserved and not used; the budget of a dropped client is full anyway."""
         found = self._clients.get(client)
         if found is not None:
             found.octets = min(self.octets.burst, found.octets + octets)

@@ -1,8 +1,8 @@
 """
 What a new configuration changes in a running proxy.
 
-Pure: from two configurations to a plan. A change that cannot be made while running refuses the whole reload, so that
-    what runs is always one configuration and never a mixture.
+Pure: from two configurations to a plan. A change that needs a restart refuses the whole reload, so that one file is
+always in force and never a mixture.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from svc.errors import SvcError
 from svc.proxy.config import ListenerSettings, ProxySettings
 
-#: Keys that a running proxy can take over; every other one needs a new process.
+#: Keys that can change while the proxy runs; every other one needs a restart.
 RELOADABLE = frozenset({"listeners", "policy", "workload", "accessLog", "auditLog", "drainTimeout"})
 
 
@@ -25,7 +25,7 @@ class RestartNeeded(SvcError):
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
-    """What is to be done."""
+    """The names of the listeners to close and to keep, those to open after that, and the keys that differ."""
 
     close: tuple[str, ...]
     open: tuple[ListenerSettings, ...]

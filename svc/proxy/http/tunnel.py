@@ -1,7 +1,7 @@
 """
-Two connections joined after a granted upgrade: octets pass both ways, the slower side governs the faster.
+Two connections joined after a granted upgrade: octets pass both ways, with back-pressure.
 
-Knows nothing of what is spoken. When one side ends, what it sent is delivered and the other side is closed.
+The protocol is opaque. When one side ends, what it sent is delivered and the other side is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from svc.proxy.http.upstream import UpstreamConnection
 @implementer(IPushProducer)
 class Tunnel:
     """
-    The joint.
+    Relays octets; ``moved`` is called with the octets passed to the application, and with 0 for any to the client.
 
     It is the producer of the application's transport, which would otherwise end the client's transport with itself.
     """
