@@ -22,7 +22,7 @@ from svc.proxy.notarizer import Notarizer
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.telemetry.labels import HTTP_METHODS
 from svc.telemetry.metrics import ListenerMetrics, NotaryMetrics
-from svc.telemetry.unlocked import UnlockedCounter, UnlockedHistogram
+from svc.telemetry.unlocked import UnlockedCount, UnlockedDurations
 from svc.transport.evidence import peer_evidence
 from svc.wire.http1 import MessageLimits
 
@@ -72,10 +72,10 @@ class ListenerContext:
     #: The level of an exchange whose client asks for none.
     unasked: Level = field(init=False)
     #: Counts exchanges at the level ``workload``.
-    workload_exchanges: UnlockedCounter = field(init=False)
+    workload_exchanges: UnlockedCount = field(init=False)
     #: Histograms of durations by method, and that of all other methods.
-    durations: dict[bytes, UnlockedHistogram] = field(init=False)
-    other_durations: UnlockedHistogram = field(init=False)
+    durations: dict[bytes, UnlockedDurations] = field(init=False)
+    other_durations: UnlockedDurations = field(init=False)
 
     def __post_init__(self) -> None:
         self.evictions = EvictionOrder(self.limits.connections)
