@@ -27,8 +27,8 @@ class AffectedTests(SynchronousTestCase):
     def test_programs(self) -> None:
         """A module of a daemon selects the integration tests that start the daemon."""
         self.assertIn("tests.integration.test_broker_clients", self.affected("svc/broker/filters.py"))
-        self.assertIn("tests.integration.test_curl", self.affected("svc/proxy/admission.py"))
-        self.assertNotIn("tests.integration.test_broker_clients", self.affected("svc/proxy/admission.py"))
+        self.assertIn("tests.integration.test_curl", self.affected("svc/proxy/listener.py"))
+        self.assertNotIn("tests.integration.test_broker_clients", self.affected("svc/proxy/listener.py"))
 
     def test_peers(self) -> None:
         """A helper of the integration tests selects those that use it."""
