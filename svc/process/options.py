@@ -13,7 +13,7 @@ from svc.errors import SvcError
 from svc.process.checking import Check, run_checks
 from svc.process.log import open_standard_descriptors
 from svc.settings import ConfigInvalid
-from svc.transport.reactor import install
+from svc.transport.fast.reactor import install
 
 _SettingsT = TypeVar("_SettingsT")
 

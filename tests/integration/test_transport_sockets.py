@@ -351,12 +351,12 @@ class AddressFamilyTests(TestCase):
 
 
 class ReactorTests(TestCase):
-    """Tests of ``svc.transport.reactor`` in a process of its own."""
+    """Tests of ``svc.transport.fast.reactor`` in a process of its own."""
 
     def test_install_and_run(self) -> None:
         """The reactor is installed, serves timers and descriptors, and stops."""
         program = (
-            "from svc.transport.reactor import install\n"
+            "from svc.transport.fast.reactor import install\n"
             "assert install()\n"
             "from twisted.internet import reactor\n"
             "assert type(reactor).__name__ == 'PlainEPollReactor', reactor\n"

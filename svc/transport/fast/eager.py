@@ -2,7 +2,7 @@
 TCP transports that send in ``write`` what the socket takes at once, and deliver reads without a copy.
 
 Twisted's transports buffer each write and send it on the next iteration of the reactor. These call ``send`` in
-``write`` when nothing is buffered, or at the end of the iteration where the write is small (``write_batching``), and
+``write`` when nothing is buffered, or at the end of the iteration where the write is small (``reactor``), and
 leave the rest to Twisted's buffer. So order, back-pressure and error reporting stay Twisted's: an error of ``send`` is
 never reported from inside ``write``, the reactor finds it on its next iteration.
 """
@@ -18,7 +18,7 @@ from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python import log
 from twisted.python.failure import Failure
 
-from svc.transport.fast.write_batching import MAX_OCTETS, WriteBatch
+from svc.transport.fast.reactor import MAX_OCTETS, WriteBatch
 
 #: The size of one read. With its object it stays below 128 KiB, from which on the C library allocates and frees each
 #: buffer by system calls.

@@ -1,4 +1,4 @@
-"""Tests of ``svc.transport.fast.write_batching`` with eager transports."""
+"""Tests of ``svc.transport.fast.reactor`` with eager transports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.transport.fast.write_batching import MAX_OCTETS, WriteBatch
+from svc.transport.fast.reactor import MAX_OCTETS, WriteBatch
 from svc.transport.tcp import EagerServer
 from tests.transport.fast.test_eager import EAGAIN, PIPE, Descriptors, ScriptedSocket
 from tests.transport.pairs import Application, Producer

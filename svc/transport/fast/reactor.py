@@ -1,24 +1,65 @@
 """
-An epoll reactor that sets no log context for each event, and says when a round of events ends.
+An epoll reactor without a logging context for each event, and small writes that it sends at the end of an iteration.
 
-Twisted's reactors enter a logging context around every read and write, a sixth of the cost of a small request. Nothing
-here logs by that context: records carry their own. Everything else is Twisted's reactor. Of transports it uses only
-that those which answer within a round may wait for its end.
+Twisted's reactors enter a logging context around every read and write, a sixth of the cost of a small request; records
+of this product carry their context themselves. In one iteration the reactor reads many connections, and each replies
+with a small write. Sent together at the end they wake the processes at the other side once instead of once each, and
+kernel code and ours do not evict each other from the CPU caches: a fifth of the cost of a small request.
 """
 
 from __future__ import annotations
 
 import errno
 from select import EPOLLIN
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.main import installReactor
 from twisted.python import log
 
-from svc.transport.fast.write_batching import WriteBatch
+if TYPE_CHECKING:
+    from svc.transport.fast.eager import EagerWrites
 
 #: The private names of Twisted's epoll reactor that this one relies on.
 REQUIRED_NAMES: Final = ("_poller", "_selectables", "_disconnectSelectable", "_doReadOrWrite", "doPoll")
+#: The most connections in a batch: the first of them waits for the work of this many, about a millisecond.
+MAX_CONNECTIONS: Final = 32
+#: A larger write, or one that would make the batched octets of a connection more than this, is sent at once.
+MAX_OCTETS: Final = 16 * 1024
+
+
+class WriteBatch:
+    """The connections with batched writes or a batched close in one iteration of the reactor."""
+
+    __slots__ = ("_closing", "_max_connections", "_writing")
+
+    def __init__(self, max_connections: int = MAX_CONNECTIONS) -> None:
+        self._max_connections = max_connections
+        self._writing: list[EagerWrites] = []
+        self._closing: list[EagerWrites] = []
+
+    def add(self, connection: EagerWrites) -> None:
+        """Add a connection that is not in the batch; at the maximum all are sent."""
+        writing = self._writing
+        writing.append(connection)
+        if len(writing) >= self._max_connections:
+            self._send()
+
+    def add_closing(self, connection: EagerWrites) -> None:
+        """Add a connection that reads no more, to be closed at the end of the iteration."""
+        self._closing.append(connection)
+
+    def end(self) -> None:
+        """Send the batched writes in the order of their first write, then close; called once."""
+        self._send()
+        for connection in self._closing:
+            connection.close_batched()
+
+    def _send(self) -> None:
+        writing = self._writing
+        if writing:
+            self._writing = []
+            for connection in writing:
+                connection.send_batched()
 
 
 def _reactor_class() -> type[Any] | None:
@@ -34,12 +75,7 @@ def _reactor_class() -> type[Any] | None:
         write_batch: WriteBatch | None = None
 
         def doPoll(self, timeout: float | None) -> None:
-            """
-            Wait for events and handle them.
-
-            Args:
-                timeout: seconds to wait at most; None waits without end.
-            """
+            """Wait ``timeout`` seconds at most for events, None without end, and handle them."""
             try:
                 events = self._poller.poll(-1 if timeout is None else timeout, len(self._selectables))
             except OSError as error:
@@ -78,11 +114,8 @@ def install() -> bool:
     """
     Install the reactor, before anything imports ``twisted.internet.reactor``.
 
-    Returns:
-        True when it is installed; False when this Twisted lacks what it needs: Twisted then installs its default.
-
-    Raises:
-        twisted.internet.error.ReactorAlreadyInstalledError: a reactor is installed already.
+    False where this Twisted lacks what it needs: Twisted then installs its default. Raises
+    ``ReactorAlreadyInstalledError`` where a reactor is installed already.
     """
     kind = _reactor_class()
     if kind is None:
