@@ -47,7 +47,6 @@ from svc.wire.mqtt import (
     VersionUnsupported,
     encode,
 )
-from svc.workload.errors import IdentityWithdrawn
 from svc.workload.interface import CredentialSource
 
 #: Seconds in which the last packets may be sent and TLS be closed; then the connection is aborted.
@@ -457,10 +456,7 @@ class BrokerConnection(TwistedProtocol):
         if self.ended or evidence is None:
             return
         try:
-            presented, own = evidence.own_svid.spiffe_id, source.svid.spiffe_id
-            if presented != own:
-                raise IdentityWithdrawn(socket="in use", spiffe_id=presented, what=f"it issues {own} now")
-            evidence.reauthorize(source.bundles, now)
+            evidence.reauthorize(source.svid.spiffe_id, source.bundles, now)
         except SvcError as error:
             self._end(error, ReasonCode.NOT_AUTHORIZED)
 

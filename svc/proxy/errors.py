@@ -15,6 +15,7 @@ from svc.transport.errors import (
     HandshakeTimeout,
     OwnCredentialsEnded,
     OwnCredentialsMissing,
+    OwnIdentityWithdrawn,
     OwnSvidExpired,
     OwnSvidRefused,
     PeerCredentialsEnded,
@@ -213,7 +214,7 @@ class NotaryRate(ProxyError):
 
 def upstream_error(error: BaseException | None, upstream: str, connect_timeout: float) -> ProxyError:
     """Return what an error of a connection to the upstream, failed or lost, means for a request."""
-    if isinstance(error, OwnCredentialsMissing | CredentialsMissing | IdentityWithdrawn | IdentityGone):
+    if isinstance(error, OwnCredentialsMissing | OwnIdentityWithdrawn | CredentialsMissing | IdentityWithdrawn):
         return IdentityGone()
     if isinstance(error, OwnCredentialsEnded | OwnSvidExpired):
         return OwnIdentityEnded(what=str(error))

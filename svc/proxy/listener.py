@@ -14,10 +14,10 @@ from svc.identity import BundleSet
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.policy import Policy
-from svc.proxy.errors import IdentityGone
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.transport.errors import OwnIdentityWithdrawn
 from svc.transport.evidence import PeerEvidence
 from svc.transport.handshake import address_text
 
@@ -115,11 +115,11 @@ class Listener:
     def _verify_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
         """Refuse a connection under a former identity of ours, or to a peer that would now be refused."""
         context = self.context
-        if evidence.own_svid.spiffe_id != context.rotation.identity:
-            context.metrics.upstream_closed("identity_withdrawn")
-            raise IdentityGone()
         try:
-            evidence.reauthorize(bundles, wall)
+            evidence.reauthorize(context.rotation.identity, bundles, wall)
+        except OwnIdentityWithdrawn:
+            context.metrics.upstream_closed("identity_withdrawn")
+            raise
         except SvidInvalid as error:
             context.metrics.denied_svid.inc()
             context.metrics.upstream_closed("reauthorization")

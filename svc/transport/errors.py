@@ -161,6 +161,14 @@ class PeerCredentialsEnded(TransportError):
     ended: object
 
 
+class OwnIdentityWithdrawn(TransportError):
+    """the connection was made as {presented}; the identity of this process is now {own}"""
+
+    reason = "identity_withdrawn"
+    http_status = 503
+    hint = "connect again: new connections use the identity that is in force"
+
+
 class OwnCredentialsEnded(TransportError):
     """a certificate that this side presented as {spiffe_id} ended at {ended}"""
 

@@ -7,9 +7,10 @@ from datetime import datetime
 from functools import cached_property
 
 from svc.identity.bundle import BundleSet
+from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
 from svc.identity.verification import SvidEvidence, verify_svid
-from svc.transport.errors import OwnCredentialsEnded, PeerCredentialsEnded, PeerNotVerified
+from svc.transport.errors import OwnCredentialsEnded, OwnIdentityWithdrawn, PeerCredentialsEnded, PeerNotVerified
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,22 @@ class PeerEvidence:
         if now > self.svid.chain_not_after:
             raise PeerCredentialsEnded(spiffe_id=self.svid.spiffe_id, ended=_text(self.svid.chain_not_after))
 
-    def reauthorize(self, bundles: BundleSet, now: datetime) -> None:
+    def reauthorize(self, own: SpiffeID | None, bundles: BundleSet, now: datetime) -> None:
         """
-        Verify the peer's SVID again under the bundles in force.
+        Verify again what the handshake verified, by what is in force now.
 
         Args:
+            own: the identity of this process, None while it has none.
             bundles: the bundles.
             now: the time, aware.
 
         Raises:
-            SvidInvalid: the SVID would now be refused.
+            OwnIdentityWithdrawn: the connection was made under another identity of this process.
+            SvidInvalid: the peer's SVID would now be refused.
         """
+        presented = self.own_svid.spiffe_id
+        if presented != own:
+            raise OwnIdentityWithdrawn(presented=presented, own=own or "none")
         # It was valid when it was accepted: a clock that was set back meanwhile revokes nothing.
         verify_svid(self.svid.chain[:-1], bundles, max(now, self.svid.chain_not_before))
 

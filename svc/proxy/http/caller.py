@@ -116,13 +116,11 @@ class VerifiedCaller:
         Verify and authorize the client again by what is in force now.
 
         Raises:
-            IdentityGone: the connection was made under another identity of ours.
+            OwnIdentityWithdrawn: the connection was made under another identity of this proxy.
             SvidInvalid: the client's SVID would now be refused.
             Denied: another policy than before refuses a client that was not refused.
         """
-        if not self.same_identity(own):
-            raise IdentityGone()
-        self.evidence.reauthorize(bundles, now)
+        self.evidence.reauthorize(own, bundles, now)
         if policy is not None and policy is not self._policy:
             self._apply_policy(policy)
 

@@ -24,7 +24,7 @@ from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy import Denied
-from svc.proxy.errors import IdentityGone, RequestRefused, RequestTimeout
+from svc.proxy.errors import RequestRefused, RequestTimeout
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.caller import Caller
@@ -35,7 +35,7 @@ from svc.proxy.http.reporter import ExchangeSummary
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
 from svc.telemetry.labels import Cause
-from svc.transport.errors import KeyUpdateLimitReached, PeerCredentialsEnded, TransportError
+from svc.transport.errors import KeyUpdateLimitReached, OwnIdentityWithdrawn, PeerCredentialsEnded, TransportError
 from svc.transport.fair_limiter import release_slot
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.http1 import End, Event, MessageRefused, RequestHead, RequestParser
@@ -556,7 +556,7 @@ class ClientConnection:
             return
         try:
             self.caller.reauthorize(bundles, wall, self.context.rotation.identity, self.context.policy)
-        except IdentityGone:
+        except OwnIdentityWithdrawn:
             self.end_now(ExchangeOutcome.SERVER_ABORTED, "identity_withdrawn")
         except Denied as denied:
             self.report_policy_denial(denied)
