@@ -117,7 +117,7 @@ class RotationTestCase(SynchronousTestCase):
         self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
         self.facts_error: Exception | None = None
         self.jitter = 1.0
-        self.told = 0
+        self.notified = 0
         self.rotation = self.make()
 
     def make(self, profile: Profile = Profile.HYBRID) -> CredentialRotation:
@@ -145,7 +145,7 @@ class RotationTestCase(SynchronousTestCase):
 
     def heard(self) -> None:
         """Count what subscribers are told."""
-        self.told += 1
+        self.notified += 1
 
     def wall(self) -> datetime:
         """The wall clock, which the test's clock moves."""
@@ -155,7 +155,7 @@ class RotationTestCase(SynchronousTestCase):
         """Start with the first SVID."""
         self.rotation.startService()
         self.source.rotate(FIRST, AUTHORITY.bundles())
-        self.told = 0
+        self.notified = 0
         return self.current()
 
     def current(self) -> CredentialSet:
@@ -189,7 +189,7 @@ class FirstGenerationTests(RotationTestCase):
         self.rotation.startService()
         self.clock.advance(60)
         self.assertIsNone(self.rotation.current)
-        self.assertEqual((self.issuer.asked, self.watcher.failed, self.told), ([], [], 0))
+        self.assertEqual((self.issuer.asked, self.watcher.failed, self.notified), ([], [], 0))
         self.assertRaises(CredentialsMissing, lambda: self.rotation.svid)
         self.assertRaises(CredentialsMissing, lambda: self.rotation.bundles)
 
@@ -206,7 +206,7 @@ class FirstGenerationTests(RotationTestCase):
         self.assertEqual((self.rotation.svid, self.rotation.bundles), (FIRST, AUTHORITY.bundles()))
         self.assertEqual(self.watcher.issued, [current])
         self.assertEqual(self.stored(current.statement.id), current.statement.envelope.serialize())
-        self.assertEqual(self.told, 1)
+        self.assertEqual(self.notified, 1)
 
     def test_source_that_is_ready(self) -> None:
         """A source that has credentials already is used at the start."""
@@ -277,9 +277,9 @@ class RotationTests(RotationTestCase):
         self.issuer.waiting = []
         self.source.rotate(SECOND)
         self.assertIs(self.rotation.current, old)
-        self.assertEqual((self.rotation.svid, self.told), (FIRST, 0))
+        self.assertEqual((self.rotation.svid, self.notified), (FIRST, 0))
         self.issuer.waiting[0].callback(leaf_of(SECOND))
-        self.assertEqual((self.rotation.svid, self.told), (SECOND, 1))
+        self.assertEqual((self.rotation.svid, self.notified), (SECOND, 1))
         self.assertNotEqual(self.current().statement.id, old.statement.id)
 
     def test_last_wish_is_served(self) -> None:
@@ -302,7 +302,7 @@ class RotationTests(RotationTestCase):
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.clock.pump([CHECK_EVERY] * 3)
         self.assertIs(self.rotation.current, old)
-        self.assertEqual((len(self.issuer.asked), self.told), (1, 0))
+        self.assertEqual((len(self.issuer.asked), self.notified), (1, 0))
 
     def test_bundle_counts_at_once(self) -> None:
         """A new bundle is told and served while the credentials is still being made, without a new statement."""
@@ -310,7 +310,7 @@ class RotationTests(RotationTestCase):
         self.issuer.waiting = []
         bundles = AUTHORITY.bundles().replace(OTHER.bundle())
         self.source.rotate(SECOND, bundles)
-        self.assertEqual((self.rotation.bundles, self.told), (bundles, 1))
+        self.assertEqual((self.rotation.bundles, self.notified), (bundles, 1))
         self.assertIs(self.rotation.current, old)
 
     def test_bundle_alone(self) -> None:
@@ -318,7 +318,7 @@ class RotationTests(RotationTestCase):
         old = self.begin()
         self.source.rotate(None, AUTHORITY.bundles().replace(OTHER.bundle()))
         self.assertIs(self.rotation.current, old)
-        self.assertEqual((self.told, len(self.issuer.asked)), (1, 1))
+        self.assertEqual((self.notified, len(self.issuer.asked)), (1, 1))
 
     def test_facts(self) -> None:
         """Facts that changed are told in a new statement with the leaf that is there, at the next look."""
@@ -330,7 +330,7 @@ class RotationTests(RotationTestCase):
         new = self.current()
         self.assertEqual((new.facts, new.pq_leaf), (self.facts, old.pq_leaf))
         self.assertNotEqual(new.statement.id, old.statement.id)
-        self.assertEqual((len(self.issuer.asked), self.told), (1, 1))
+        self.assertEqual((len(self.issuer.asked), self.notified), (1, 1))
 
     def test_leaf_that_ends_before_its_svid(self) -> None:
         """A leaf with a shorter life than the SVID is renewed at four fifths of it, beside the same SVID."""

@@ -49,7 +49,7 @@ class WithdrawnTests(RotationTestCase):
         self.assertEqual(self.rotation.identity, FIRST.spiffe_id)
         self.source.withdraw()
         self.ended()
-        self.assertEqual((self.told, self.watcher.ended), (1, ["identity_withdrawn"]))
+        self.assertEqual((self.notified, self.watcher.ended), (1, ["identity_withdrawn"]))
         self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
         # The statement is fetched from the store as those of other processes are.
         self.assertIsNone(self.rotation.statement(first.statement.id))
@@ -59,7 +59,7 @@ class WithdrawnTests(RotationTestCase):
         self.assertEqual(self.issuer.asked, [FIRST])
         self.source.rotate(SECOND)
         self.assertEqual((self.current().svid, self.rotation.identity), (SECOND, SECOND.spiffe_id))
-        self.assertEqual((self.told, self.rotation.last_error), (2, None))
+        self.assertEqual((self.notified, self.rotation.last_error), (2, None))
 
     def test_asked_often(self) -> None:
         """Connections that find no identity leave nothing behind, however many: neither frames nor what they hold."""
@@ -133,7 +133,7 @@ class RenamedTests(RotationTestCase):
         """The new identity serves when it is whole, and nothing of the former one is left."""
         first = self.begin()
         self.source.rotate(RENAMED)
-        self.assertEqual((self.rotation.identity, self.told), (RENAMED.spiffe_id, 1))
+        self.assertEqual((self.rotation.identity, self.notified), (RENAMED.spiffe_id, 1))
         self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
         self.assertIsNone(self.rotation.statement(first.statement.id))
         self.assertEqual(self.watcher.ended, [])

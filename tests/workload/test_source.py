@@ -340,13 +340,13 @@ class LaterTests(SourceCase):
 
     def test_own_cancel_is_no_error(self) -> None:
         """A call that this side replaces, since a renewal is overdue or the clock was set, changes nothing."""
-        self.told.clear()
+        self.logged.clear()
         self.clock.advance(60 * 50)
         self.source.clock_stepped()
         self.assertEqual(2, self.watch.reopened)
         self.source.stream_opening()
         self.assertEqual(("connected", None), (self.source.state.phase, self.source.state.last_error))
-        self.assertEqual([], self.told)
+        self.assertEqual([], self.logged)
 
     def test_silence_is_reported(self) -> None:
         """A call without a message is reported once as an error of the server, with its time."""
@@ -360,7 +360,7 @@ class LaterTests(SourceCase):
     def stale(self, cause: Cause, code: str) -> dict[str, Any]:
         """The fields of the record of a failed stream."""
         self.source.got_message(message_of(self.first))
-        self.told.clear()
+        self.logged.clear()
         self.break_off(cause, code)
         return self.only(Event.SOURCE_STALE).fields
 
@@ -386,7 +386,7 @@ class LaterTests(SourceCase):
         self.assertNotIn("message", self.only(Event.UPDATE_REJECTED).fields)
         self.source = self.make()
         self.source.startService()
-        self.told.clear()
+        self.logged.clear()
         self.source.got_message(damaged)
         self.assertIn("no SVID is in use", self.only(Event.UPDATE_REJECTED).fields["message"])
 
@@ -558,7 +558,7 @@ class WithdrawalTests(SourceCase):
 
     def test_update_without_an_identity_says_until_when(self) -> None:
         """The record of an empty update says until when the last SVID is used, or that it is withdrawn."""
-        self.told.clear()
+        self.logged.clear()
         for _turn in range(3):
             self.empty()
             self.clock.advance(5)
