@@ -141,7 +141,7 @@ def _remove_stale(path: str) -> None:
     raise SocketUnusable("socket_in_use", path=path)
 
 
-def _give(path: str, group: int) -> None:
+def _set_group(path: str, group: int) -> None:
     try:
         os.chown(path, -1, group)
     except OSError as error:
@@ -157,7 +157,7 @@ def _bind(server: socket.socket, path: str, mode: int, group: int | None, lock: 
         server.bind(path)
         status = os.lstat(path)
         if group is not None:
-            _give(path, group)
+            _set_group(path, group)
         os.chmod(path, mode)
         server.listen(BACKLOG)
         return SocketFile(path, server, lock, (status.st_dev, status.st_ino))

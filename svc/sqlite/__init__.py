@@ -3,5 +3,5 @@ SQLite databases that survive crashes, full disks and damage; the notary store a
 
 ``kind`` describes a caller's database, ``database`` opens the file, ``quarantine`` renames a damaged one, ``reserve``
 locks it and keeps space on the disk, ``writer`` commits groups, ``threads`` run the blocking work, ``disk`` explains
-what the disk refused. Knows no table of its callers.
+what the disk refused. Contains no table of its callers.
 """

@@ -16,7 +16,7 @@ class DatabaseError(SvcError):
             "{path} is an SQLite database of another program, not {database}", "give another file under {key}"
         ),
         "unsupported_version": Reason(
-            "{database} {path} has schema version {found}; this program knows versions up to {known}",
+            "{database} {path} has schema version {found}; this program supports versions up to {known}",
             "start the newer program again, or give this one another file under {key}",
         ),
     }

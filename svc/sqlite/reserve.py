@@ -2,8 +2,8 @@
 Space kept back for a full disk, and the lock that makes one process the owner of a database.
 
 The file beside the database holds real blocks. When the disk is full they are released, so that records of exchanges
-already running can still be stored. The size of the file also tells the next start what is known of the database, at no
-cost in blocks: none was created here, one was created, or one was found damaged while in use.
+already running can still be stored. The size of the file, which costs no blocks, also records the state of the database
+for the next start: none was created here, one was created, or one was found damaged while in use.
 """
 
 from __future__ import annotations

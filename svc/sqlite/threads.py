@@ -2,7 +2,7 @@
 Named threads that do blocking work in groups, and a close that waits for them only so long.
 
 A thread takes all jobs that are queued and never waits for more, so one commit and one call on the reactor's thread
-serve many callers. Knows nothing of the work.
+serve many callers. The work is a function of the caller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 What a threaded store needs of its database: one object that writes and one that reads.
 
-All their methods block, each object in a thread of its own; neither knows who waits for the results.
+All their methods block; each object is used by a thread of its own.
 """
 
 from __future__ import annotations

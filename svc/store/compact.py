@@ -3,7 +3,7 @@ Envelopes without what they share.
 
 All receipts of one set of credentials carry the same certificates, and each carries its payload a second time in
 base64. Both are cut out of an envelope and put back, octet for octet; what cannot be cut that way is stored whole.
-Knows where certificates are in JSON (``signatures[*].header.x5c``, RFC 7515, section 4.1.6), not what they mean.
+Finds certificates by their place in JSON (``signatures[*].header.x5c``, RFC 7515, section 4.1.6), not what they mean.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class StoreError(SvcError):
             "set fsync = on in its configuration; a receipt must survive the loss of power",
         ),
         "unsupported_version": Reason(
-            "the notary database {path} has schema version {found}; this program knows versions up to {known}",
+            "the notary database {path} has schema version {found}; this program supports versions up to {known}",
             "start the newer program again, or give this one another database under notary.database",
         ),
     }
@@ -43,7 +43,7 @@ class DatabaseUnavailable(StoreUnavailable):
     """the notary database {path} cannot be used: {detail}"""
 
     hint = (
-        "does the server run, accept connections and writes, and know this role? psql with the same parameters, run by"
+        "does the server run, accept connections and writes, and have this role? psql with the same parameters, run by"
         " the same user, says more"
     )
 

@@ -90,7 +90,8 @@ class INotaryStore(Interface):
     def reserve(client: str, nonce: str) -> Deferred[bool]:
         """
         Reserve a nonce for an exchange that begins, until a record with it is put, :meth:`give_back`, or the end of
-        this process. The caller knows what runs in this process; the store knows the other processes that share it.
+        this process. The caller excludes nonces in use in this process; the store excludes those of other processes
+        that share it.
 
         Returns:
             True where it was free: False where a record with it is stored, or another process has reserved it.

@@ -1,8 +1,7 @@
 """
 What is put into a store and returned by it.
 
-Does not know how records are stored, nor what their payloads mean beyond the one member by which a receipt names its
-statement.
+Of payloads only the member is read by which a receipt names its statement.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ class ThreadedStore(ABC):
             else:
                 put.done.errback(result)
 
-    def _has_read(self, answer: Callable[[Any], None], result: object) -> None:
+    def _deliver(self, answer: Callable[[Any], None], result: object) -> None:
         self._waiting_reads -= 1
         answer(result)
 
@@ -424,14 +424,14 @@ class ThreadedStore(ABC):
             except expected as error:
                 calls += self._not_read(job, job.entity, error)
             else:
-                calls.append(partial(self._has_read, job.done.callback, result))
+                calls.append(partial(self._deliver, job.done.callback, result))
         self._call(*calls)
 
     def _not_read(self, job: _Read, entity: Entity, error: Exception) -> list[Call]:
         self._reader.disconnect()
         refused = self._unavailable(error)
         detail = str(refused.evidence.get("detail", refused))
-        return [self._error("get", entity, detail), partial(self._has_read, job.done.errback, refused)]
+        return [self._error("get", entity, detail), partial(self._deliver, job.done.errback, refused)]
 
     def _close_reader(self) -> None:
         self._reader.disconnect()

@@ -33,7 +33,7 @@ class ProxyHeaderInvalid(RemoteProtocolError):
     """the connection does not begin with a PROXY protocol version 2 header: {defect}"""
 
     reason = "proxy_header_invalid"
-    hint = "does the load balancer in front send version 2, and does nobody else connect here?"
+    hint = "let the load balancer send version 2, and let no other client connect to this address"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@ Makes recorded operations durable in groups; the reactor's side of the thread th
 
 What one round of the reactor records is passed on as one group, while the thread writes it the next group grows, and a
 callback is called when all is durable that was recorded before it was registered. A group that the database refuses is
-kept and tried again, so that nothing is lost that was acknowledged, and nothing acknowledged that could be lost. Knows
-nothing of what operations mean.
+kept and tried again, so that nothing is lost that was acknowledged, and nothing acknowledged that could be lost. What
+operations mean is not considered here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Connections to a PostgreSQL server, each wait of which is bounded.
 
-Owns the settings of each session and the requirements on a server. Knows no tables.
+Owns the settings of each session and the requirements on a server. Contains no tables.
 """
 
 from __future__ import annotations
