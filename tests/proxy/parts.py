@@ -1,4 +1,4 @@
-"""Parts for tests of the whole proxy: ports that can be taken, listeners around them, and the log as a list."""
+"""Doubles for tests of the whole proxy: ports that can be taken, listeners on them, and log events kept in a list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.proxy.rig import CALLER, Handle, Rig, Wire, evidence_of
 
 @dataclass
 class LoggedEvent:
-    """One event of the log."""
+    """One logged event."""
 
     event: Event
     fields: dict[str, Any]
@@ -34,10 +34,10 @@ class LoggedEvent:
 
 
 class LogTestCase(SynchronousTestCase):
-    """A test that reads the log."""
+    """A test case that records log events."""
 
     def setUp(self) -> None:
-        """Listen to the log."""
+        """Record the log events of the test."""
         self.logged: list[LoggedEvent] = []
         globalLogPublisher.addObserver(self._keep)
         self.addCleanup(globalLogPublisher.removeObserver, self._keep)
@@ -48,22 +48,22 @@ class LogTestCase(SynchronousTestCase):
             self.logged.append(LoggedEvent(event["svc_event"], event["svc_fields"], event["svc_attributes"], failed))
 
     def of(self, event: Event) -> list[LoggedEvent]:
-        """All events of a kind."""
+        """Return all records of one event."""
         return [each for each in self.logged if each.event is event]
 
     def only(self, event: Event) -> LoggedEvent:
-        """The one event of a kind."""
+        """Return the only record of one event."""
         [found] = self.of(event)
         return found
 
 
 @dataclass
 class Ports:
-    """The ports of a machine."""
+    """The ports of a simulated machine."""
 
     journal: list[str] = field(default_factory=list)
     taken: dict[str, int] = field(default_factory=dict)
-    #: While set, ports open and close when the test says so.
+    #: While set, opening and closing a port completes only when the test fires the Deferred.
     opening: list[Deferred[Any]] | None = None
     closing: list[Deferred[Any]] | None = None
     broken: dict[str, Exception] = field(default_factory=dict)
@@ -82,10 +82,10 @@ class Port:
         ports.taken[address] = ports.taken.get(address, 0) + 1
 
     def startListening(self) -> None:
-        """It does already."""
+        """Do nothing: the port already listens."""
 
     def stopListening(self) -> Deferred[Any] | None:
-        """Give the address back."""
+        """Release the address."""
         self._ports.journal.append(f"close {self._name}")
         self._ports.taken[self._address] -= 1
         if self._ports.closing is None:
@@ -102,7 +102,7 @@ class Port:
 
 @implementer(IStreamServerEndpoint)
 class ServerEndpoint:
-    """Listens on one of the ports."""
+    """A server endpoint that listens on one of the simulated ports."""
 
     def __init__(self, ports: Ports, settings: ListenerSettings) -> None:
         self._ports = ports
@@ -111,7 +111,7 @@ class ServerEndpoint:
         self.port: Port | None = None
 
     def listen(self, protocolFactory: Any) -> Deferred[IListeningPort]:
-        """Open it, unless it is taken."""
+        """Open the port, or fail if it is taken."""
         if self._address in self._ports.broken:
             return fail(self._ports.broken[self._address])
         if self._ports.taken.get(self._address):
@@ -129,8 +129,8 @@ class ServerEndpoint:
         return begun.addCallback(open_it)
 
 
-class Made:
-    """Makes listeners and remembers them."""
+class RecordingListenerFactory:
+    """Create listeners and keep them for the test."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
@@ -141,7 +141,7 @@ class Made:
         self.broken: set[str] = set()
 
     def __call__(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
-        """Make one; the last of a name is remembered."""
+        """Create a listener; the last one of each name is kept."""
         if settings.name in self.broken:
             raise RuntimeError(settings.name)
         rig = Rig(inbound=settings.direction == "inbound")
@@ -154,7 +154,7 @@ class Made:
         return listener
 
     def connect(self, name: str) -> tuple[ClientConnection, Wire]:
-        """A client connects."""
+        """Open a client connection to a listener."""
         port = self.endpoints[name].port
         assert port is not None
         client = port.factory.buildProtocol(None)

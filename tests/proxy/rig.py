@@ -1,4 +1,4 @@
-"""A listener in memory: real protocols, real notary, a clock that tests move, transports that tests read and write."""
+"""A listener in memory: real protocols, a real notary, a manual clock, and transports that tests read and write."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ CALLER = AUTHORITY.svid("/ns/web/sa/fe", ttl=timedelta(hours=2))
 
 
 class Handle:
-    """Stands where the TLS connection object stands."""
+    """A double of the TLS connection object."""
 
     def __init__(self, evidence: PeerEvidence) -> None:
         self.peer_evidence = evidence
 
 
 class Wire(StringTransport):
-    """A transport that remembers how it was ended."""
+    """A transport that records how it was closed."""
 
     def __init__(self, handle: Handle | None = None) -> None:
         super().__init__()
@@ -64,15 +64,15 @@ class Wire(StringTransport):
         self.unsent = 0
 
     def getHandle(self) -> Handle | None:
-        """What :func:`peer_evidence` asks for."""
+        """Return the object from which :func:`peer_evidence` reads."""
         return self._handle
 
     def abortConnection(self) -> None:
-        """Remember it."""
+        """Record the abort."""
         self.aborted = True
 
     def take(self) -> bytes:
-        """Read and forget what was written."""
+        """Return what was written and clear it."""
         data = self.value()
         self.clear()
         return data
@@ -85,18 +85,18 @@ class Wire(StringTransport):
 
 @implementer(IStreamClientEndpoint)
 class FakeEndpoint:
-    """Connects at once, or when the test says so, or never."""
+    """An endpoint that connects at once, when the test completes the attempt, or never."""
 
     def __init__(self) -> None:
         self.attempts: list[tuple[Any, Deferred[Any]]] = []
         self.connections: list[tuple[Any, Wire]] = []
         self.manual = False
         self.refuse: Exception | None = None
-        #: What the TLS connection object would be.
+        #: Takes the place of the TLS connection object.
         self.handle: Handle | None = None
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        """One attempt."""
+        """Start a connection attempt."""
         if self.refuse is not None:
             failed: Deferred[Any] = Deferred()
             failed.errback(Failure(self.refuse))
@@ -108,7 +108,7 @@ class FakeEndpoint:
         return succeed(self.make(protocolFactory))
 
     def make(self, factory: Any) -> Any:
-        """One connection."""
+        """Create one connection."""
         protocol = factory.buildProtocol(None)
         wire = Wire(self.handle)
         self.connections.append((protocol, wire))
@@ -116,27 +116,27 @@ class FakeEndpoint:
         return protocol
 
     def complete(self) -> None:
-        """Let the oldest waiting attempt succeed."""
+        """Complete the oldest pending attempt."""
         factory, waiting = self.attempts.pop(0)
         waiting.callback(self.make(factory))
 
 
 class ImmediateSigning:
-    """Signs at once."""
+    """Sign at once, without a thread."""
 
     waiting = 0
 
     def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
-        """Do it now."""
+        """Run the work and return its result."""
         return succeed(work())
 
 
 class RecordingReporter:
-    """Keeps what an operator would see."""
+    """Record all reports in lists."""
 
     def __init__(self) -> None:
         self.denials: list[tuple[str, str]] = []
-        #: Of each denial the listener, and the path of the request where one was denied.
+        #: For each denial: the listener, and the path of the request if a request was denied.
         self.requests: list[tuple[str, bytes | None]] = []
         self.failures: list[str] = []
         self.details: list[tuple[str, str]] = []
@@ -147,31 +147,31 @@ class RecordingReporter:
     def denied(
         self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
     ) -> None:
-        """Keep it."""
+        """Record the denial."""
         self.denials.append((reason, peer))
         self.requests.append((listener, None if request is None else request.path))
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
-        """Keep it."""
+        """Record the eviction."""
         self.evictions.append((reason, peer))
 
     def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
-        """Keep it."""
+        """Record the failure."""
         self.failures.append(reason)
         self.details.append((precise, detail))
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:
-        """Keep it."""
+        """Record the summary."""
         self.summaries.append(summary)
 
     @property
     def served(self) -> list[tuple[bytes, int | None]]:
-        """Method and status of every exchange that ended."""
+        """Return method and status of every exchange that ended."""
         return [(each.method, each.status) for each in self.summaries]
 
 
 class OneCredentialSet:
-    """CredentialRotation with one member."""
+    """A CredentialRotation that holds one credential set."""
 
     def __init__(self, credentials: CredentialSet | None, svid: X509Svid) -> None:
         self.credentials = credentials
@@ -180,28 +180,28 @@ class OneCredentialSet:
 
     @property
     def identity(self) -> SpiffeID | None:
-        """Its name; a test may take it away."""
+        """Return the own identity; tests can remove it."""
         return None if self.withdrawn else self.svid.spiffe_id
 
     def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
-        """The one."""
+        """Return the credential set."""
         return self.credentials
 
     def statement(self, statement_id: str) -> bytes | None:
-        """Its statement."""
+        """Return its statement."""
         if self.credentials is not None and self.credentials.statement.id == statement_id:
             return self.credentials.statement.envelope.serialize()
         return None
 
 
 def evidence_of(svid: X509Svid, own: X509Svid = OWN) -> PeerEvidence:
-    """What a handshake with a peer would have proved."""
+    """Return the evidence that a handshake with this peer would give."""
     proved = verify_svid(svid.chain, AUTHORITY.bundles(), BASE)
     return PeerEvidence(proved, "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", "1.3", True, own)
 
 
 class Rig:
-    """One listener and what is around it."""
+    """One listener with its collaborators."""
 
     def __init__(
         self,
@@ -284,16 +284,16 @@ class Rig:
         self.open: set[ClientConnection] = set()
 
     def upstream_ended(self, evidence: PeerEvidence, error: TransportError) -> None:
-        """What the observer of the listener does."""
+        """Report a lost upstream as the observer of the listener does."""
         observer = ListenerObserver(self.context.metrics, cast(Any, self.reporter), self.context.name)
         observer.upstream_ended(evidence, error)
 
     def wall(self) -> datetime:
-        """The wall clock, which the test's clock moves."""
+        """Return the wall clock time, derived from the test's clock."""
         return BASE + timedelta(seconds=self.clock.seconds())
 
     def client(self, svid: X509Svid = CALLER) -> tuple[ClientConnection, Wire]:
-        """Accept a connection."""
+        """Accept a client connection."""
         inbound = self.context.inbound
         wire = Wire(Handle(evidence_of(svid)) if inbound else None)
         client = ClientConnection(self.context, self.notary if inbound else None, os.urandom, self.open)
@@ -301,20 +301,20 @@ class Rig:
         return client, wire
 
     def upstream(self, number: int = -1) -> tuple[Any, Wire]:
-        """A connection to the application."""
+        """Return a connection to the application."""
         return self.endpoint.connections[number]
 
     def respond(self, data: bytes, number: int = -1) -> None:
-        """The application answers."""
+        """Send octets from the application."""
         self.endpoint.connections[number][0].dataReceived(data)
 
     def lose_upstream(self, number: int = -1, *, clean: bool = True) -> None:
-        """The application closes."""
+        """Close a connection from the application's side."""
         reason = ConnectionDone() if clean else ConnectionLost()
         self.endpoint.connections[number][0].connectionLost(Failure(reason))
 
     def sweep(self, seconds: float = 0.0) -> None:
-        """Let time pass, as the service does."""
+        """Advance the clock and sweep, as the service does."""
         if seconds:
             self.clock.advance(seconds)
         now = self.clock.seconds()
@@ -325,5 +325,5 @@ class Rig:
 
 
 def lose(client: ClientConnection) -> None:
-    """The client disconnects."""
+    """Disconnect the client."""
     client.connectionLost(Failure(ConnectionDone()))

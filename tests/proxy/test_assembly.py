@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a proxy."""
+"""A configuration is turned into the parts of a proxy."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ PAY = (
 
 
 class AssemblyTestCase(LogTestCase):
-    """What these tests share."""
+    """Base class: a reactor in memory, a socket path and helpers."""
 
     def setUp(self) -> None:
-        """A reactor in memory."""
+        """Create the reactor and a short directory."""
         super().setUp()
         self.reactor = MemoryReactorClock()
-        # Trial's own folders are too deep for the path of a socket.
+        # The directories of trial are too deep for the path of a Unix socket.
         folder = tempfile.TemporaryDirectory(prefix="svc-")
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
     def settings(self, *listeners: str, notary: str = "", **top: str) -> ProxySettings:
-        """A configuration."""
+        """Parse a configuration."""
         lines = [
             "trustDomain: prod.example",
             f"spiffeSocketPath: unix://{self.folder}/agent.sock",
@@ -68,22 +68,22 @@ class AssemblyTestCase(LogTestCase):
         return parse("\n".join(lines), ProxySettings)
 
     def assemble(self, settings: ProxySettings | None = None) -> Assembly:
-        """Put together."""
+        """Assemble a proxy."""
         self.read = settings or self.settings()
         return Assembly(self.read, self.reactor, lambda: None, lambda: self.read)
 
     def listener(self, name: str, settings: ProxySettings | None = None) -> Listener:
-        """One listener."""
+        """Assemble one listener."""
         settings = settings or self.settings()
         [own] = [each for each in settings.listeners if each.name == name]
         return self.assemble(settings)._listener(settings, own)
 
 
 class BuildTests(AssemblyTestCase):
-    """The whole."""
+    """The whole proxy."""
 
     def test_nothing_starts(self) -> None:
-        """Building opens no port, starts no thread, plans no call and touches no file."""
+        """Building opens no port, starts no thread, schedules no call and touches no file."""
         threads = threading.active_count()
         proxy = self.assemble().build()
         self.assertIsInstance(proxy, ProxyService)
@@ -94,7 +94,7 @@ class BuildTests(AssemblyTestCase):
         self.assertFalse(proxy.running)
 
     def page(self, proxy: ProxyService, name: bytes) -> Any:
-        """One of the operator's pages."""
+        """Return one of the admin or metrics pages."""
         proxy.servers.startService()
         factory = self.reactor.tcpServers[-1][1]
         request = DummyRequest([name])
@@ -103,7 +103,7 @@ class BuildTests(AssemblyTestCase):
         return json.loads(resource.render_GET(request))
 
     def test_pages(self) -> None:
-        """Metrics and administration have their own ports; the latter shows the configuration in force."""
+        """Metrics and admin pages have ports of their own; the admin page shows the configuration in force."""
         proxy = self.assemble(self.settings(metricsAddr='"127.0.0.1:9"', adminAddr='"127.0.0.1:8"')).build()
         shown = self.page(proxy, b"config")
         self.assertEqual(
@@ -113,8 +113,8 @@ class BuildTests(AssemblyTestCase):
         self.assertEqual(shown["trustDomain"], "prod.example")
         self.assertEqual([each["name"] for each in shown["listeners"]], ["web", "pay"])
 
-    def test_what_the_page_leaves_out(self) -> None:
-        """Labels and annotations that may not leave the pod are named without their values."""
+    def test_redacted_values(self) -> None:
+        """Labels and annotations that must not leave the pod are shown without their values."""
         workload = "{labels: {team: pay, app: api}, annotations: {note: hunter2}, allowLabels: [app]}"
         proxy = self.assemble(self.settings(adminAddr='"127.0.0.1:8"', workload=workload)).build()
         shown = self.page(proxy, b"config")["workload"]
@@ -122,13 +122,13 @@ class BuildTests(AssemblyTestCase):
         self.assertEqual(shown["annotations"], {"note": "<left out>"})
 
     def test_configuration_after_a_reload(self) -> None:
-        """What a reload took over is shown."""
+        """After a reload the page shows the new configuration."""
         proxy = self.assemble(self.settings(adminAddr='"127.0.0.1:8"')).build()
         proxy.settings = self.settings(WEB, adminAddr='"127.0.0.1:8"')
         self.assertEqual(len(self.page(proxy, b"config")["listeners"]), 1)
 
     def test_readiness(self) -> None:
-        """The page of readiness names each condition of the proxy, and none holds before the start."""
+        """The readiness page lists each condition of the proxy; none holds before the start."""
         proxy = self.assemble(self.settings(adminAddr='"127.0.0.1:8"')).build()
         shown = self.page(proxy, b"readyz")
         self.assertEqual(
@@ -143,7 +143,7 @@ class BuildTests(AssemblyTestCase):
         )
 
     def test_outbound_only(self) -> None:
-        """Without an inbound listener no condition and no metric of a notary is there, no issuer and no driver."""
+        """Without an inbound listener there are no notary conditions or metrics, no issuer and no database driver."""
         notary = "profile: hybrid, pqIssuer: unix:///run/pq.sock"
         assembly = self.assemble(self.settings(PAY, notary=notary, adminAddr='"127.0.0.1:8"'))
         proxy = assembly.build()
@@ -154,21 +154,21 @@ class BuildTests(AssemblyTestCase):
         families = [each.name for each in assembly._registry.collect()]
         self.assertEqual([name for name in families if "notary" in name], [])
 
-    def test_issuer_is_watched(self) -> None:
-        """With an inbound listener and a post-quantum profile the issuer is tried at once."""
+    def test_issuer_is_contacted(self) -> None:
+        """With an inbound listener and a post-quantum profile the issuer is contacted at once."""
         notary = "profile: hybrid, pqIssuer: unix:///run/pq.sock"
         proxy = self.assemble(self.settings(WEB, notary=notary, adminAddr='"127.0.0.1:8"')).build()
         self.page(proxy, b"readyz")
         self.assertEqual([each[0] for each in self.reactor.unixClients], ["/run/pq.sock"])
 
     def test_disabled_pages(self) -> None:
-        """Addresses of nothing open nothing."""
+        """An address that is disabled opens no port."""
         proxy = self.assemble(self.settings(metricsAddr='"0"', adminAddr='""')).build()
         proxy.servers.startService()
         self.assertEqual(self.reactor.tcpServers, [])
 
     def test_facts_follow_a_reload(self) -> None:
-        """The facts of the statement are those of the configuration in force."""
+        """The facts of the statement come from the configuration in force."""
         assembly = self.assemble(self.settings(workload="{namespace: one}"))
         proxy = assembly.build()
         self.assertEqual(assembly._rotation._facts().namespace, "one")
@@ -176,15 +176,15 @@ class BuildTests(AssemblyTestCase):
         self.assertEqual(assembly._rotation._facts().namespace, "two")
 
     def test_wall_clock(self) -> None:
-        """The time is aware UTC."""
+        """The wall clock returns aware UTC times."""
         self.assertEqual(utc_now().utcoffset(), timedelta(0))
 
 
 class ListenerTests(AssemblyTestCase):
-    """One listener."""
+    """The parts of one listener."""
 
     def test_inbound(self) -> None:
-        """Mutual TLS in front, plain connections behind; the policy, the levels and the limits of the file."""
+        """Inbound: mutual TLS from clients, plain to the application; policy, levels and limits come from the file."""
         listener = self.listener("web")
         context = listener.context
         self.assertIsInstance(listener._endpoint, MutualTlsServerEndpoint)
@@ -196,7 +196,7 @@ class ListenerTests(AssemblyTestCase):
         self.assertIsNotNone(listener._notary)
 
     def test_outbound(self) -> None:
-        """Plain connections in front, mutual TLS behind; neither policy nor notary."""
+        """Outbound: plain from the application, mutual TLS to the peer; neither policy nor notary."""
         listener = self.listener("pay")
         self.assertIsInstance(listener._endpoint, PlainServerEndpoint)
         self.assertIsInstance(listener.context.pool._endpoint, MutualTlsClientEndpoint)
@@ -204,13 +204,13 @@ class ListenerTests(AssemblyTestCase):
         self.assertEqual(listener.context.maximum, Level.SIGN_REQUEST)
 
     def test_policy(self) -> None:
-        """``allow`` admits the own trust domain, and nobody else."""
+        """``default: allow`` admits the own trust domain and no other."""
         policy = self.listener("web", self.settings(policy="{default: allow}")).context.policy
         assert isinstance(policy, AllowTrustDomain)
         self.assertEqual(str(policy._trust_domain), "prod.example")
 
     def test_policy_with_a_list(self) -> None:
-        """The list is added to what the default admits, and stands alone beside ``deny``."""
+        """The list is added to what ``allow`` admits; with ``deny`` only the list is admitted."""
         own, foreign = SpiffeID.parse("spiffe://prod.example/a"), SpiffeID.parse("spiffe://bank.example/a")
         for default in ("allow", "deny"):
             section = f"{{default: {default}, allow: [spiffe://bank.example/*]}}"
@@ -223,7 +223,7 @@ class ListenerTests(AssemblyTestCase):
                 self.assertRaises(Denied, policy.authorize, AccessRequest(own))
 
     def test_shared(self) -> None:
-        """All listeners share credentials and notary, and have their own pools."""
+        """All listeners share credentials and notary; each has its own pool."""
         settings = self.settings()
         assembly = self.assemble(settings)
         web, pay = (assembly._listener(settings, each) for each in settings.listeners)
@@ -232,45 +232,45 @@ class ListenerTests(AssemblyTestCase):
         self.assertIsNot(web.context.pool, pay.context.pool)
 
 
-class AnnouncementTests(AssemblyTestCase):
-    """What of a configuration is logged, and what it says of the log."""
+class ConfigurationLogTests(AssemblyTestCase):
+    """Log records about the configuration in force, and the switch of the access log."""
 
     def test_access_log(self) -> None:
-        """Each configuration that is taken over turns the access log of all listeners on or off."""
+        """Each configuration that takes effect turns the access log of all listeners on or off."""
         assembly = self.assemble(self.settings())
         reporter = assembly._listener(self.settings(), self.settings().listeners[0]).context.reporter
         for value in ("off", "on", "path", "off"):
             assembly._configure_reports(self.settings(accessLog=value))
             self.assertEqual(reporter.every_exchange, value != "off")
 
-    def announced(self, settings: ProxySettings) -> list[Event]:
-        """What is told."""
+    def logged_events(self, settings: ProxySettings) -> list[Event]:
+        """Return the events that are logged for a configuration."""
         self.assemble(settings)._configure_reports(settings)
         return [each.event for each in self.logged if each.event is not Event.POLICY_LOADED]
 
     def test_nothing(self) -> None:
-        """A careful configuration is told nothing."""
+        """A configuration without risky settings logs no warning."""
         notary = 'pqIssuer: "unix:///pq.sock"'
-        self.assertEqual(self.announced(self.settings(notary=notary)), [])
-        self.assertEqual(self.announced(self.settings(PAY, notary=notary, policy="{default: allow}")), [])
+        self.assertEqual(self.logged_events(self.settings(notary=notary)), [])
+        self.assertEqual(self.logged_events(self.settings(PAY, notary=notary, policy="{default: allow}")), [])
 
     def test_admits_all(self) -> None:
-        """An inbound listener that admits a whole trust domain is told, with its name."""
+        """A policy that admits a whole trust domain to an inbound listener is logged with the trust domain."""
         settings = self.settings(notary='pqIssuer: "unix:///pq.sock"', policy="{default: allow}")
-        self.assertEqual(self.announced(settings), [Event.POLICY_DEFAULT_ALLOW])
+        self.assertEqual(self.logged_events(settings), [Event.POLICY_DEFAULT_ALLOW])
         self.assertEqual(self.only(Event.POLICY_DEFAULT_ALLOW).attributes, {"trust_domain": "prod.example"})
 
     def test_policy(self) -> None:
-        """The policy in force is told at the start and after each change of it, and only then."""
+        """The policy in force is logged at the start and after each change, and at no other time."""
         deny, allow = self.settings(), self.settings(policy="{default: allow}")
         assembly = self.assemble(deny)
         for settings in (deny, deny, allow, allow, deny):
             assembly._configure_reports(settings)
-        told = [each.attributes["default"] for each in self.of(Event.POLICY_LOADED)]
-        self.assertEqual(told, ["deny", "allow", "deny"])
+        logged = [each.attributes["default"] for each in self.of(Event.POLICY_LOADED)]
+        self.assertEqual(logged, ["deny", "allow", "deny"])
 
     def test_database_that_is_needed(self) -> None:
-        """Readiness asks for the notary database where a listener demands records, and follows a reload in that."""
+        """Readiness depends on the notary database if a listener requires records; a reload updates this."""
         assembly = self.assemble()
         for settings, required in (
             (self.settings(PAY), False),
@@ -281,36 +281,36 @@ class AnnouncementTests(AssemblyTestCase):
             self.assertEqual(assembly._health.condition("store").required, required)
 
     def test_no_issuer(self) -> None:
-        """With the profile classical no post-quantum issuer is waited for."""
+        """With profile classical readiness does not depend on a post-quantum issuer."""
         assembly = self.assemble()
         assembly._configure_reports(self.settings())
         found = assembly._health.condition("pqIssuer")
         self.assertEqual((found.holds, found.message), (True, "the profile classical needs none"))
 
     def test_classical(self) -> None:
-        """Signatures that a quantum computer could forge are told."""
-        self.assertEqual(self.announced(self.settings()), [Event.PROFILE_WEAK])
+        """A profile whose signatures a quantum computer could forge is logged."""
+        self.assertEqual(self.logged_events(self.settings()), [Event.PROFILE_WEAK])
 
 
 class PqBundleTests(AssemblyTestCase):
-    """The roots that a post-quantum leaf has to chain to."""
+    """The roots to which a post-quantum leaf must chain."""
 
     def bundles(self, extra: str = "") -> object:
-        """What is read."""
+        """Return the roots that are read."""
         return self.assemble(self.settings(notary=f'pqIssuer: "unix:///pq.sock"{extra}'))._pq_bundles()
 
     def test_beside_the_socket(self) -> None:
-        """Beside the socket the file may be missing."""
+        """The default file beside the socket may be missing."""
         self.forget_the_variable()
         self.assertIsNone(self.bundles())
 
     def test_named(self) -> None:
-        """A file that is named must be there."""
+        """A file that the configuration names must exist."""
         self.forget_the_variable()
         self.assertRaises(PqFileMissing, self.bundles, f", pqBundle: {self.folder}/pq.json")
 
     def forget_the_variable(self) -> None:
-        """Without a variable of the one who runs the tests."""
+        """Remove the environment variable of the user who runs the tests."""
         before = os.environ.pop("SVC_PQ_BUNDLE", None)
         if before is not None:
             self.addCleanup(os.environ.__setitem__, "SVC_PQ_BUNDLE", before)

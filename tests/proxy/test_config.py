@@ -1,4 +1,4 @@
-"""The configuration of the proxy: every rule with the key, the value and the words that an operator reads."""
+"""The configuration of the proxy: every rule is tested with the key, the value and the text that an operator reads."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ MATCHER = "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*"
 
 
 def listener(base: dict[str, str] | None = None, **changes: str | None) -> str:
-    """One listener as a flow mapping; None leaves a key out."""
+    """Return one listener as a flow mapping; None leaves a key out."""
     keys = {**(base or INBOUND), **changes}
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items() if value is not None) + "}"
 
 
 def whole(*listeners: str, **top: str) -> str:
-    """A file."""
+    """Return a configuration file."""
     lines = ["trustDomain: prod.example", *(f"{key}: {value}" for key, value in top.items()), "listeners:"]
     return "\n".join([*lines, *(f"  - {each}" for each in listeners or (listener(),))])
 
 
 def read(text: str) -> ProxySettings:
-    """Take a file that is right."""
+    """Parse a valid file."""
     return parse(text, ProxySettings)
 
 
 class RuleTestCase(SynchronousTestCase):
-    """What these tests share."""
+    """Base class of the rule tests."""
 
     def refused(self, text: str, *expected: tuple[str, str | None, str]) -> None:
-        """Assert that exactly these problems are told."""
+        """Assert that exactly these problems are reported."""
         error = self.assertRaises(ConfigInvalid, parse, text, ProxySettings)
         self.assertEqual([(each.key, each.value, each.expected) for each in error.problems], list(expected))
 
@@ -63,7 +63,7 @@ class FileTests(RuleTestCase):
     """The file as a whole."""
 
     def test_least(self) -> None:
-        """A trust domain and one listener are enough; the rest has defaults."""
+        """A trust domain and one listener are enough; everything else has defaults."""
         settings = read(whole())
         self.assertEqual(settings.trustDomain, "prod.example")
         self.assertEqual(settings.metricsAddr, HostPort("", 9092))
@@ -78,11 +78,11 @@ class FileTests(RuleTestCase):
         self.assertEqual((web.limits.head, web.limits.body, web.timeouts.idle), (32 * 1024, None, 60.0))
 
     def test_empty_file(self) -> None:
-        """Both keys that have no default are told at once."""
+        """Both keys without a default are reported at once."""
         self.refused("", ("trustDomain", None, "a value"), ("listeners", None, "a value"))
 
     def test_unknown_keys(self) -> None:
-        """A key of a later capability, or one that is misspelled, is an error at every level."""
+        """An unknown or misspelled key is an error at every level."""
         none = "no such key"
         self.refused(whole(license="x"), ("license", "'x'", none))
         self.refused(whole(policy="{files: [/etc/svc/policy.yaml]}"), ("policy.files", "a list", none))
@@ -91,34 +91,34 @@ class FileTests(RuleTestCase):
         self.refused(whole(listener(limits="{heads: 4KiB}")), ("listeners[0].limits.heads", "'4KiB'", none))
 
     def test_all_defects_at_once(self) -> None:
-        """Every defect of every section is told, not only the first."""
+        """Every defect of every section is reported, not only the first."""
         text = whole(listener(listen='"8443"'), listener(name='"-"'), drainTimeout="10", accessLog="yes")
         error = self.assertRaises(ConfigInvalid, parse, text, ProxySettings)
         keys = {each.key for each in error.problems}
         self.assertEqual(keys, {"drainTimeout", "accessLog", "listeners[0].listen", "listeners[1].name"})
 
     def test_no_listener(self) -> None:
-        """A proxy without a listener is a mistake."""
+        """A configuration without a listener is invalid."""
         self.refused("trustDomain: a.example\nlisteners: []", ("listeners", "a list", "at least one listener"))
 
-    def test_one_defect_is_told_once(self) -> None:
-        """A defect in the only listener does not also say that there are too few."""
+    def test_one_defect_is_reported_once(self) -> None:
+        """A defect in the only listener is not reported a second time as a missing listener."""
         self.refused(whole(listener(protocol="mqtt")), ("listeners[0].protocol", "'mqtt'", "'http'"))
 
     def test_trust_domain(self) -> None:
-        """The exact grammar of trust domain names."""
+        """``trustDomain`` follows the exact grammar of trust domain names."""
         expected = "the name of a trust domain, such as prod.example.org"
         for name in ("PROD.example", "spiffe://prod.example", "a b", '""'):
             text = whole().replace("prod.example", name, 1)
             self.refused(text, ("trustDomain", repr(name.strip('"')), expected))
 
     def test_socket(self) -> None:
-        """The Workload API is a socket with an absolute path."""
+        """The Workload API address is a Unix socket with an absolute path."""
         for value in ("/run/agent.sock", "unix:run/agent.sock", "unix:///", "tcp://127.0.0.1:1"):
             self.refused(whole(spiffeSocketPath=value), ("spiffeSocketPath", repr(value), SOCKET))
 
     def test_disabled_addresses(self) -> None:
-        """The number and the text 0 and the empty text disable; nothing else does."""
+        """The number 0, the text ``0`` and the empty text disable an address; nothing else does."""
         for value in ('"0"', '""', "0"):
             settings = read(whole(metricsAddr=value, adminAddr=value))
             self.assertEqual((settings.metricsAddr, settings.adminAddr), (None, None))
@@ -126,7 +126,7 @@ class FileTests(RuleTestCase):
             self.refused(whole(adminAddr=value), ("adminAddr", shown, HOST_PORT))
 
     def test_units(self) -> None:
-        """A time or a size without its unit, or with another one, is refused; those with one are read."""
+        """A time or a size without its unit, or with a wrong unit, is refused."""
         for value, shown in (("10", "10"), ("10.5", "10.5"), ('"10"', "'10'"), ("10 s", "'10 s'"), ("1w", "'1w'")):
             self.refused(whole(drainTimeout=value), ("drainTimeout", shown, DURATION))
         for value, shown in (("4096", "4096"), ("4KB", "'4KB'"), ("4kib", "'4kib'")):
@@ -136,16 +136,16 @@ class FileTests(RuleTestCase):
         self.assertEqual(settings.listeners[0].limits.body, 16 * 2**20)
         self.assertEqual(settings.listeners[0].timeouts.idle, 0.25)
 
-    def test_no_wait_is_nothing(self) -> None:
-        """A timeout of zero would end everything at once and is refused; a drain of zero is allowed."""
+    def test_zero_times(self) -> None:
+        """A timeout of zero is refused, since it would end everything at once; a drain time of zero is allowed."""
         for key in ("handshake", "header", "idle", "idleUpstream", "connect", "response", "stream", "exchange"):
             text = whole(listener(timeouts=f"{{{key}: 0s}}"))
             self.refused(text, (f"listeners[0].timeouts.{key}", "'0s'", "a duration above 0s"))
         self.refused(whole(startTimeout="0ms"), ("startTimeout", "'0ms'", "a duration above 0s"))
         self.assertEqual(read(whole(drainTimeout="0s")).drainTimeout, 0.0)
 
-    def test_words(self) -> None:
-        """Where one of some words is expected, they are told; text never becomes truth."""
+    def test_fixed_values(self) -> None:
+        """A key with fixed values lists them in its error; text is never converted to a boolean."""
         self.refused(whole(accessLog="true"), ("accessLog", "true", "'off', 'on' or 'path'"))
         self.refused(whole(policy="{default: Allow}"), ("policy.default", "'Allow'", "'allow' or 'deny'"))
 
@@ -154,7 +154,7 @@ class PolicyTests(RuleTestCase):
     """The section ``policy``."""
 
     def test_allow(self) -> None:
-        """A list of matchers, none by default, of whatever trust domain; as many as the limit and no more."""
+        """A list of matchers of any trust domain, empty by default, up to the limit."""
         self.assertEqual(read(whole()).policy.allow, ())
         listed = ("spiffe://bank.example/*", "spiffe://prod.example/ns/pay/*", "spiffe://other.example/a")
         self.assertEqual(read(whole(policy=f"{{allow: [{', '.join(listed)}]}}")).policy.allow, listed)
@@ -171,7 +171,7 @@ class NotaryTests(RuleTestCase):
     """The section ``notary``."""
 
     def test_issuer_needed(self) -> None:
-        """Every profile but classical needs an issuer; the text names both ways out."""
+        """Every profile but classical needs an issuer; the error names both ways to fix it."""
         for profile in ("hybrid", "pq", "cnsa2"):
             expected = (
                 f"pqIssuer, which profile {profile} needs (unix:///path of svc-authority, or host:port),"
@@ -181,7 +181,7 @@ class NotaryTests(RuleTestCase):
         self.assertEqual(read(whole(notary="{profile: classical}")).notary.pqIssuer, None)
 
     def test_one_database(self) -> None:
-        """A file or a server; with neither it is the file of the default."""
+        """The database is a file or a server, not both; the default is a file."""
         url = "postgresql:///notary?host=/run/postgresql"
         notary = read(whole(notary=f'{{profile: classical, database: "{url}"}}')).notary
         self.assertEqual(notary.database, url)
@@ -192,7 +192,7 @@ class NotaryTests(RuleTestCase):
         )
 
     def test_database_without_a_secret(self) -> None:
-        """A password is refused with the ways around it and not repeated, nor below a key that does not exist."""
+        """A password is refused with the alternatives and never repeated, even below an unknown key."""
         for key, text in (
             ("database", "postgresql://svc:hunter2@db/n?sslmode=verify-full"),
             ("database", "postgresql://db/n?sslmode=verify-full&password=hunter2"),
@@ -208,7 +208,7 @@ class NotaryTests(RuleTestCase):
                 self.assertIn("a client certificate", problem.expected)
 
     def test_secrets_in_other_spellings(self) -> None:
-        """Nor is what may hold a secret repeated: a query, an escaped name, and the other form of an address."""
+        """Other text that may contain a secret is not repeated: a query, an escaped name, and the key=value form."""
         for text, shown in (
             ("postgresql:///n?host=/run/postgresql&scram_client_key=hunter2", "'postgresql://…'"),
             ("postgresql:///n?host=/run/postgresql&%70assword=hunter2", "'postgresql://…'"),
@@ -223,7 +223,7 @@ class NotaryTests(RuleTestCase):
             self.assertNotIn("hunter2", f"{error} {problem}")
 
     def test_database_on_another_machine(self) -> None:
-        """A server on another machine that is not verified is refused."""
+        """A server on another machine without TLS verification is refused."""
         [problem] = self.assertRaises(
             ConfigInvalid, parse, whole(notary='{profile: classical, database: "postgresql://db/n"}'), ProxySettings
         ).problems
@@ -231,7 +231,7 @@ class NotaryTests(RuleTestCase):
         self.assertIn("sslmode=verify-full", problem.expected)
 
     def test_issuer_identity(self) -> None:
-        """An issuer that is reached over the network must be named; one at a socket must not."""
+        """An issuer at host:port needs ``pqIssuerID``; an issuer at a Unix socket does not."""
         expected = "pqIssuerID, the SPIFFE ID of an issuer that is reached by host:port"
         self.refused(whole(notary='{pqIssuer: "pq.example:9443"}'), ("notary", "a mapping", expected))
         given = read(whole(notary='{pqIssuer: "pq.example:9443", pqIssuerID: "spiffe://prod.example/pq"}')).notary
@@ -239,7 +239,7 @@ class NotaryTests(RuleTestCase):
         self.assertEqual(read(whole(notary='{pqIssuer: "unix:///run/pq.sock"}')).notary.pqIssuerID, None)
 
     def test_issuer_address(self) -> None:
-        """An issuer has a host and a port, or an absolute path."""
+        """The address of an issuer is a host and a port, or an absolute socket path."""
         for value, expected in (
             (":9443", UPSTREAM),
             ("pq.example:0", UPSTREAM),
@@ -250,14 +250,14 @@ class NotaryTests(RuleTestCase):
             self.refused(text, ("notary.pqIssuer", repr(value), expected))
 
     def test_identities(self) -> None:
-        """Issuer and readers are identities or patterns of them."""
+        """Issuer and readers are SPIFFE IDs or patterns of them."""
         text = whole(notary='{pqIssuer: "a:1", pqIssuerID: "https://prod.example/pq"}')
         self.refused(text, ("notary.pqIssuerID", "'https://prod.example/pq'", MATCHER))
         text = whole(notary='{profile: classical, readers: ["spiffe://prod.example/*", "spiffe://*"]}')
         self.refused(text, ("notary.readers[1]", "'spiffe://*'", MATCHER))
 
     def test_bounds(self) -> None:
-        """Rates and the queue have both bounds."""
+        """Rates and the queue limit have a lower and an upper bound."""
         for key, least, most in (
             ("receiptsPerSecond", 1, 100_000),
             ("receiptsBurst", 1, 1_000_000),
@@ -266,30 +266,30 @@ class NotaryTests(RuleTestCase):
             for value in (least, most):
                 settings = read(whole(notary=f"{{profile: classical, {key}: {value}}}"))
                 self.assertEqual(getattr(settings.notary, key), value)
-            for value, words in (
+            for value, expected in (
                 (least - 1, f"greater than or equal to {least}"),
                 (most + 1, f"less than or equal to {most}"),
             ):
                 text = whole(notary=f"{{profile: classical, {key}: {value}}}")
-                self.refused(text, (f"notary.{key}", str(value), words))
+                self.refused(text, (f"notary.{key}", str(value), expected))
 
     def test_bounds_of_octets(self) -> None:
-        """What records may take has both bounds; any burst holds the largest record."""
+        """Octet allowances have a lower and an upper bound; every burst can hold the largest record."""
         for key, least, most in (("recordOctetsPerSecond", 1024, 2**30), ("recordOctetsBurst", 2**20, 2**40)):
             for value in (least, most):
                 settings = read(whole(notary=f"{{profile: classical, {key}: {value}B}}"))
                 self.assertEqual(getattr(settings.notary, key), value)
-            for value, words in (
+            for value, expected in (
                 (least - 1, f"greater than or equal to {least}"),
                 (most + 1, f"less than or equal to {most}"),
             ):
                 text = whole(notary=f"{{profile: classical, {key}: {value}B}}")
-                self.refused(text, (f"notary.{key}", f"'{value}B'", words))
+                self.refused(text, (f"notary.{key}", f"'{value}B'", expected))
         self.assertLess(RecordBound(largest_limit("head", RecordBound(2**20, 8)), 8).stored, 2**20)
         self.assertLess(RecordBound(1024, largest_limit("fields", RecordBound(1024, 1000))).stored, 2**20)
 
     def test_text_is_no_number(self) -> None:
-        """A quoted number is text."""
+        """A quoted number is text and is refused."""
         self.refused(whole(notary='{profile: classical, queue: "8"}'), ("notary.queue", "'8'", "a whole number"))
 
 
@@ -297,13 +297,13 @@ class WorkloadTests(RuleTestCase):
     """The section ``workload``."""
 
     def test_one_source(self) -> None:
-        """Facts come from the folder or from the file; the text names the values that stand beside the folder."""
+        """Facts come from the folder or from the file, not from both; the error names the conflicting values."""
         text = whole(workload="{podInfo: /etc/podinfo, namespace: pay, labels: {a: b}, allowLabels: [a]}")
         expected = "either podInfo or explicit values, not both (labels, namespace)"
         self.refused(text, ("workload", "a mapping", expected))
 
-    def test_lists_go_with_both(self) -> None:
-        """What may be told is a choice of its own."""
+    def test_lists_with_both_sources(self) -> None:
+        """The lists of published labels and annotations are allowed with either source."""
         given = read(whole(workload="{podInfo: /etc/podinfo, allowLabels: [a], allowAnnotations: [b]}")).workload
         self.assertEqual((given.podInfo, given.allowLabels, given.allowAnnotations), ("/etc/podinfo", ("a",), ("b",)))
 
@@ -316,11 +316,11 @@ class ListenerTests(RuleTestCase):
     """One listener."""
 
     def wrong(self, text: str, expected: str) -> None:
-        """A rule between keys of a listener is told at the listener."""
+        """Assert that a rule between keys of a listener is reported at the listener."""
         self.refused(whole(text), ("listeners[0]", "a mapping", expected))
 
     def test_name(self) -> None:
-        """A name is a word for logs and metrics, of at most 63 characters."""
+        """A name is a label for logs and metrics, of at most 63 characters."""
         expected = "a name of at most 63 letters, digits, dots, hyphens and underscores, no mark in front"
         for name in ("", ".web", "a b", "wéb", "a" * 64):
             self.refused(whole(listener(name=f'"{name}"')), ("listeners[0].name", repr(name), expected))
@@ -328,12 +328,12 @@ class ListenerTests(RuleTestCase):
             self.assertEqual(read(whole(listener(name=f'"{name}"'))).listeners[0].name, name)
 
     def test_distinct_names(self) -> None:
-        """Two listeners of one name could not be told apart."""
+        """Two listeners with the same name are refused, since logs could not distinguish them."""
         text = whole(listener(), listener(listen='"0.0.0.0:8444"'))
         self.refused(text, ("configuration", "a mapping", "listeners with distinct names; web stands twice"))
 
     def test_distinct_addresses(self) -> None:
-        """Two listeners at one address; port 0 is another one each time."""
+        """Two listeners with the same address are refused; port 0 is a different port each time."""
         text = whole(listener(), listener(name="other"))
         self.refused(
             text, ("configuration", "a mapping", "listeners with distinct addresses; 0.0.0.0:8443 stands twice")
@@ -342,7 +342,7 @@ class ListenerTests(RuleTestCase):
         self.assertEqual(len(two.listeners), 2)
 
     def test_addresses(self) -> None:
-        """Where to listen and where to go on are addresses."""
+        """Listening and upstream addresses are checked."""
         for value in ("8443", "127.0.0.1:65536", "a:b", "[::1"):
             self.refused(whole(listener(listen=f'"{value}"')), ("listeners[0].listen", repr(value), HOST_PORT))
         for value, expected in ((":80", UPSTREAM), ("web:0", UPSTREAM), ("web", HOST_PORT), ("unix:web", SOCKET)):
@@ -353,28 +353,28 @@ class ListenerTests(RuleTestCase):
         self.assertEqual((six.upstream, six.listen), (HostPort("::1", 80), HostPort("", 8443)))
 
     def test_outbound(self) -> None:
-        """An outbound listener as it should be."""
+        """A valid outbound listener."""
         (pay,) = read(whole(listener(OUTBOUND))).listeners
         self.assertEqual((pay.peer, pay.upstream), ("spiffe://bank.example/pay", HostPort("pay.bank", 8443)))
 
     def test_outbound_needs_a_peer(self) -> None:
-        """An outbound listener needs the identity of its peer."""
+        """An outbound listener needs the SPIFFE ID of its peer."""
         self.wrong(
             listener(OUTBOUND, peer=None), "peer, the SPIFFE ID that the upstream of an outbound listener must have"
         )
 
     def test_peer_is_an_identity(self) -> None:
-        """A peer is an identity or a pattern."""
+        """A peer is a SPIFFE ID or a pattern."""
         text = whole(listener(OUTBOUND, peer='"bank.example"'))
         self.refused(text, ("listeners[0].peer", "'bank.example'", MATCHER))
 
     def test_outbound_reaches_a_host(self) -> None:
-        """A socket of this machine has no mutual TLS."""
+        """An outbound upstream is a host and port: there is no mutual TLS over a Unix socket."""
         text = listener(OUTBOUND, upstream='"unix:///run/pay.sock"')
         self.wrong(text, "upstream host:port, since an outbound listener reaches another host")
 
     def test_outbound_is_loopback(self) -> None:
-        """Plain connections are taken from this machine only."""
+        """Outbound listeners accept plain connections only from this machine."""
         expected = "a loopback address to listen on, since an outbound listener takes plain connections"
         for host in ("0.0.0.0", "", "10.0.0.1", "[::]", "web.example", "128.0.0.1"):
             self.wrong(listener(OUTBOUND, listen=f'"{host}:1"'), expected)
@@ -382,25 +382,25 @@ class ListenerTests(RuleTestCase):
             self.assertEqual(read(whole(listener(OUTBOUND, listen=f'"{host}:1"'))).listeners[0].listen.port, 1)
 
     def test_outbound_has_no_notary(self) -> None:
-        """The peer notarizes; even a word that changes nothing is refused."""
+        """An outbound listener refuses every notary key, since the peer notarizes."""
         expected = "no notarization here: the peer of an outbound listener notarizes"
         self.wrong(listener(OUTBOUND, notarization="workload"), expected)
         self.wrong(listener(OUTBOUND, notarization="none"), expected)
         self.wrong(listener(OUTBOUND, maxNotarization="none"), expected)
 
     def test_outbound_has_no_proxy_protocol(self) -> None:
-        """No load balancer stands in front of a loopback listener."""
+        """An outbound listener refuses the PROXY protocol, since it listens on loopback without a load balancer."""
         expected = "no proxyProtocol here: an outbound listener takes connections of this machine only"
         self.wrong(listener(OUTBOUND, proxyProtocol="v2"), expected)
         self.assertEqual(read(whole(listener(proxyProtocol="v2"))).listeners[0].proxyProtocol, "v2")
 
     def test_inbound_has_no_peer(self) -> None:
-        """Who may come is for the policy."""
+        """An inbound listener refuses ``peer``: its clients are admitted by the policy."""
         expected = "no peer here: it belongs to outbound listeners, the policy admits inbound peers"
         self.wrong(listener(peer='"spiffe://prod.example/a"'), expected)
 
     def test_maximum_below_demand(self) -> None:
-        """The most that is given is at least what is demanded, for every pair of levels."""
+        """The maximum level must be at least the required level, for every pair of levels."""
         levels = ("none", "workload", "logRequest", "signRequest")
         for demanded, level in enumerate(levels):
             for most, maximum in enumerate(levels):
@@ -411,7 +411,7 @@ class ListenerTests(RuleTestCase):
                     self.assertEqual(read(whole(text)).listeners[0].maxNotarization, maximum)
 
     def test_records_fit_a_receipt(self) -> None:
-        """At the limit messages are recorded, one octet above it is an error that names the largest value."""
+        """Messages are recorded up to the limit; one octet more is an error that names the largest value."""
         most = largest_limit("head", RecordBound(2**20, 100))
         expected = (
             f"at most {most}B beside fields 100 and what is redacted, so that the largest receipt fits 256KiB"
@@ -428,7 +428,7 @@ class ListenerTests(RuleTestCase):
         self.assertEqual(read(whole(listener(OUTBOUND, limits="{head: 1MiB}"))).listeners[0].limits.head, 2**20)
 
     def test_redaction_counts(self) -> None:
-        """Digests that are longer than what they replace make records larger; the key that was set is named."""
+        """Digests that are longer than the redacted text enlarge records; the error names the key that was set."""
         notary = "{profile: classical, redactHeaders: [x], redactQuery: true}"
         redaction = Redaction.of(["x"], query=True)
         most = largest_limit("fields", RecordBound(32768, 1000, redaction))
@@ -441,7 +441,7 @@ class ListenerTests(RuleTestCase):
         self.assertIn(f"at most {most} beside head 32KiB", problem.expected)
 
     def test_limits(self) -> None:
-        """Each limit has both bounds."""
+        """Each limit has a lower and an upper bound."""
         for key, least, most, unit in (
             ("connections", 1, 1_000_000, ""),
             ("handshakes", 1, 65536, ""),
@@ -459,7 +459,7 @@ class ListenerTests(RuleTestCase):
 
     @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30))
     def test_any_text_as_address(self, text: str) -> None:
-        """Any text as an address is an address that is spelled the same, or an error at its key."""
+        """Any text as an address is kept unchanged, or is an error at its key."""
         quoted = "".join(f"\\U{ord(each):08x}" for each in text)
         try:
             settings = read(whole(listener(listen=f'"{quoted}"')))

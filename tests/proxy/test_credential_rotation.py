@@ -1,4 +1,4 @@
-"""Credential sets are replaced together, kept while they are valid, and renewed after any error."""
+"""Credential sets are replaced as a whole, kept while they are valid, and renewed after errors."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ DOWN = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="c
 
 
 def leaf_of(svid: X509Svid, not_after: datetime | None = None) -> PqLeaf:
-    """The post-quantum leaf beside an SVID."""
+    """Create a post-quantum leaf for an SVID."""
     return PqLeaf.accept(*PQ.pq_leaf(svid, not_after=not_after), svid)  # type: ignore[arg-type]
 
 
 class Issuer:
-    """A post-quantum issuer that answers at once, later, or not at all."""
+    """A post-quantum issuer that responds at once, later, or never."""
 
     def __init__(self) -> None:
         self.asked: list[X509Svid] = []
@@ -49,7 +49,7 @@ class Issuer:
         self.cancelled: list[Deferred[PqLeaf]] = []
 
     def obtain(self, svid: X509Svid) -> Deferred[PqLeaf]:
-        """Answer as the test said."""
+        """Respond as the test has set."""
         self.asked.append(svid)
         if self.error is not None:
             return fail(self.error)
@@ -60,8 +60,8 @@ class Issuer:
         return succeed(leaf_of(svid, self.leaves_end))
 
 
-class Watcher:
-    """Remembers what it was told."""
+class RecordingObserver:
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.issued: list[CredentialSet] = []
@@ -71,47 +71,47 @@ class Watcher:
         self.leaves_failed: list[str] = []
 
     def leaf_obtained(self, leaf: PqLeaf) -> None:
-        """Remember it."""
+        """Record the leaf."""
         self.leaves.append(leaf)
 
     def leaf_failed(self, error: SvcError) -> None:
-        """Remember it."""
+        """Record the reason."""
         self.leaves_failed.append(error.reason)
 
     def credentials_issued(self, credentials: CredentialSet) -> None:
-        """Remember it."""
+        """Record the credential set."""
         self.issued.append(credentials)
 
     def credentials_failed(self, error: SvcError) -> None:
-        """Remember it."""
+        """Record the reason."""
         self.failed.append(error.reason)
 
     def identity_ended(self, error: SvcError) -> None:
-        """Remember it."""
+        """Record the reason."""
         self.ended.append(error.reason)
 
 
 class FailingStore(MemoryStore):
-    """A store whose puts can raise instead of failing."""
+    """A store whose ``put_statement`` can raise instead of returning a failed Deferred."""
 
     raises: Exception | None = None
 
     def put_statement(self, statement: StatementRecord) -> Deferred[None]:
-        """Raise where the test says so."""
+        """Raise if the test has set an exception."""
         if self.raises is not None:
             raise self.raises
         return super().put_statement(statement)
 
 
 class RotationTestCase(SynchronousTestCase):
-    """What these tests share."""
+    """Base class: a rotation with a source, an issuer, a store and a manual clock."""
 
     def setUp(self) -> None:
-        """A source without credentials, and everything else in order."""
+        """Create a source without credentials; everything else works."""
         self.clock = Clock()
         self.source = MemorySource()
         self.issuer = Issuer()
-        self.watcher = Watcher()
+        self.observer = RecordingObserver()
         self.store = FailingStore()
         self.store.init()
         self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
@@ -121,34 +121,34 @@ class RotationTestCase(SynchronousTestCase):
         self.rotation = self.make()
 
     def make(self, profile: Profile = Profile.HYBRID) -> CredentialRotation:
-        """The credential sets under test."""
+        """Create the rotation under test."""
         rotation = CredentialRotation(
             self.source,
             profile=profile,
             facts=self.read_facts,
             obtain_leaf=self.issuer.obtain if profile is not Profile.CLASSICAL else None,
             store=self.store,
-            observer=self.watcher,
+            observer=self.observer,
             clock=self.clock,
             wall=self.wall,
             random=os.urandom,
             jitter=lambda: self.jitter,
         )
-        rotation.subscribe(self.heard)
+        rotation.subscribe(self._count_notification)
         return rotation
 
     def read_facts(self) -> WorkloadFacts:
-        """The facts as the test has them."""
+        """Return the facts that the test has set, or raise its error."""
         if self.facts_error is not None:
             raise self.facts_error
         return self.facts
 
-    def heard(self) -> None:
-        """Count what subscribers are told."""
+    def _count_notification(self) -> None:
+        """Count the notifications of a subscriber."""
         self.notified += 1
 
     def wall(self) -> datetime:
-        """The wall clock, which the test's clock moves."""
+        """Return the wall clock time, derived from the test's clock."""
         return BASE + timedelta(seconds=self.clock.seconds())
 
     def begin(self) -> CredentialSet:
@@ -159,17 +159,17 @@ class RotationTestCase(SynchronousTestCase):
         return self.current()
 
     def current(self) -> CredentialSet:
-        """The credentials in use."""
+        """Return the credential set in use."""
         current = self.rotation.current
         assert current is not None
         return current
 
     def stored(self, statement_id: str) -> bytes | None:
-        """What the store has."""
+        """Return the statement that the store holds."""
         return self.successResultOf(self.store.get_statement(statement_id))
 
     def pauses(self, count: int) -> list[float]:
-        """How long it takes to each of the next attempts."""
+        """Measure the pauses before the next attempts."""
         found = []
         for _ in range(count):
             asked, start = len(self.issuer.asked), self.clock.seconds()
@@ -181,20 +181,20 @@ class RotationTestCase(SynchronousTestCase):
         return found
 
 
-class FirstGenerationTests(RotationTestCase):
-    """Before there is one, and the first."""
+class FirstCredentialSetTests(RotationTestCase):
+    """The state before the first credential set, and the first credential set."""
 
     def test_nothing_before_the_source_is_ready(self) -> None:
-        """Without an SVID there is no credential set, no leaf is requested, and TLS has nothing to present."""
+        """Without an SVID there is no credential set, no leaf request, and no certificate for TLS."""
         self.rotation.startService()
         self.clock.advance(60)
         self.assertIsNone(self.rotation.current)
-        self.assertEqual((self.issuer.asked, self.watcher.failed, self.notified), ([], [], 0))
+        self.assertEqual((self.issuer.asked, self.observer.failed, self.notified), ([], [], 0))
         self.assertRaises(CredentialsMissing, lambda: self.rotation.svid)
         self.assertRaises(CredentialsMissing, lambda: self.rotation.bundles)
 
     def test_first(self) -> None:
-        """The first credentials is whole, stored, told, and fires all that wait."""
+        """The first credential set is complete and stored; subscribers are notified and all waiting Deferreds fire."""
         self.rotation.startService()
         waits = [self.rotation.when_ready(), self.rotation.when_ready()]
         self.source.rotate(FIRST, AUTHORITY.bundles())
@@ -204,12 +204,12 @@ class FirstGenerationTests(RotationTestCase):
         self.assertEqual((current.svid, current.facts, current.profile), (FIRST, self.facts, Profile.HYBRID))
         self.assertEqual([signer.alg for signer in current.signers], ["ES256", "ML-DSA-65"])
         self.assertEqual((self.rotation.svid, self.rotation.bundles), (FIRST, AUTHORITY.bundles()))
-        self.assertEqual(self.watcher.issued, [current])
+        self.assertEqual(self.observer.issued, [current])
         self.assertEqual(self.stored(current.statement.id), current.statement.envelope.serialize())
         self.assertEqual(self.notified, 1)
 
     def test_source_that_is_ready(self) -> None:
-        """A source that has credentials already is used at the start."""
+        """A source that already has credentials is used at the start."""
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.rotation.startService()
         self.assertEqual(self.current().svid, FIRST)
@@ -222,7 +222,7 @@ class FirstGenerationTests(RotationTestCase):
         self.assertEqual([signer.alg for signer in current.signers], ["ES256"])
 
     def test_waiting_can_end(self) -> None:
-        """A cancelled wait is removed; the others still fire."""
+        """A cancelled wait is removed; the other waiting Deferreds still fire."""
         self.rotation.startService()
         first, second = self.rotation.when_ready(), self.rotation.when_ready()
         first.addTimeout(5, self.clock)
@@ -232,7 +232,7 @@ class FirstGenerationTests(RotationTestCase):
         self.successResultOf(second)
 
     def test_issuer_down_at_the_start(self) -> None:
-        """Nothing is ready until the issuer answers; the last error says why."""
+        """Nothing is ready until the issuer responds; the last error gives the reason."""
         self.issuer.error = DOWN
         self.rotation.startService()
         ready = self.rotation.when_ready()
@@ -247,17 +247,17 @@ class FirstGenerationTests(RotationTestCase):
 
 
 class RotationTests(RotationTestCase):
-    """From one credentials to the next."""
+    """Replacement of one credential set by the next."""
 
-    def test_changing_mind(self) -> None:
-        """However often the source changes its mind, few credential sets are made, and the last word is served soon."""
+    def test_alternating_svids(self) -> None:
+        """When SVIDs alternate rapidly, few credential sets are made, and the last SVID is in use within a second."""
         self.begin()
         for _turn in range(40):
             for svid in (SECOND, FIRST):
                 self.source.rotate(svid)
                 self.clock.advance(0.05)
-        # Four seconds, and what may follow at once.
-        self.assertLessEqual(len(self.watcher.issued), BURST + 5)
+        # The four seconds of updates, and the attempts that may follow at once.
+        self.assertLessEqual(len(self.observer.issued), BURST + 5)
         self.source.rotate(SECOND)
         self.clock.advance(1.01)
         self.assertEqual(self.rotation.svid, SECOND)
@@ -271,8 +271,8 @@ class RotationTests(RotationTestCase):
         self.rotation.stopService()
         self.assertEqual([], self.clock.getDelayedCalls())
 
-    def test_swapped_when_whole(self) -> None:
-        """A new SVID serves only when its leaf is there; until then the old one does."""
+    def test_replaced_when_complete(self) -> None:
+        """A new SVID is used only when its leaf has arrived; until then the old SVID is used."""
         old = self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
@@ -282,8 +282,8 @@ class RotationTests(RotationTestCase):
         self.assertEqual((self.rotation.svid, self.notified), (SECOND, 1))
         self.assertNotEqual(self.current().statement.id, old.statement.id)
 
-    def test_last_wish_is_served(self) -> None:
-        """What comes while a leaf is awaited is made after it, and only the last of it."""
+    def test_last_update_is_used(self) -> None:
+        """Of the SVIDs that arrive while a leaf is requested, only the last one is processed."""
         self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
@@ -294,18 +294,18 @@ class RotationTests(RotationTestCase):
         self.issuer.waiting[0].callback(leaf_of(SECOND))
         self.assertEqual(self.issuer.asked, [FIRST, SECOND, THIRD])
         self.issuer.waiting[1].callback(leaf_of(THIRD))
-        self.assertEqual([each.svid for each in self.watcher.issued], [FIRST, SECOND, THIRD])
+        self.assertEqual([each.svid for each in self.observer.issued], [FIRST, SECOND, THIRD])
 
     def test_same_again(self) -> None:
-        """An update without a change makes no credential set and requests no leaf."""
+        """An update without a change creates no credential set and requests no leaf."""
         old = self.begin()
         self.source.rotate(FIRST, AUTHORITY.bundles())
         self.clock.pump([CHECK_EVERY] * 3)
         self.assertIs(self.rotation.current, old)
         self.assertEqual((len(self.issuer.asked), self.notified), (1, 0))
 
-    def test_bundle_counts_at_once(self) -> None:
-        """A new bundle is told and served while the credentials is still being made, without a new statement."""
+    def test_bundle_is_used_at_once(self) -> None:
+        """A new bundle is used at once while the next credential set is incomplete, without a new statement."""
         old = self.begin()
         self.issuer.waiting = []
         bundles = AUTHORITY.bundles().replace(OTHER.bundle())
@@ -314,14 +314,14 @@ class RotationTests(RotationTestCase):
         self.assertIs(self.rotation.current, old)
 
     def test_bundle_alone(self) -> None:
-        """A bundle alone makes no credentials."""
+        """A new bundle alone creates no credential set."""
         old = self.begin()
         self.source.rotate(None, AUTHORITY.bundles().replace(OTHER.bundle()))
         self.assertIs(self.rotation.current, old)
         self.assertEqual((self.notified, len(self.issuer.asked)), (1, 1))
 
     def test_facts(self) -> None:
-        """Facts that changed are told in a new statement with the leaf that is there, at the next look."""
+        """Changed facts are published in a new statement with the existing leaf at the next check."""
         old = self.begin()
         self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="renamed")
         self.clock.advance(CHECK_EVERY - 0.1)
@@ -333,7 +333,7 @@ class RotationTests(RotationTestCase):
         self.assertEqual((len(self.issuer.asked), self.notified), (1, 1))
 
     def test_leaf_that_ends_before_its_svid(self) -> None:
-        """A leaf with a shorter life than the SVID is renewed at four fifths of it, beside the same SVID."""
+        """A leaf with a shorter lifetime than the SVID is renewed at four fifths of it, beside the same SVID."""
         self.issuer.leaves_end = BASE + timedelta(minutes=10)
         old = self.begin()
         self.clock.pump([CHECK_EVERY] * 47)
@@ -345,11 +345,11 @@ class RotationTests(RotationTestCase):
         self.assertEqual(len(self.issuer.asked), 2)
 
 
-class MemoryTests(RotationTestCase):
-    """What is known of earlier credentials."""
+class EarlierCredentialSetTests(RotationTestCase):
+    """Earlier credential sets that are still kept."""
 
     def test_of_evidence(self) -> None:
-        """A connection finds the credentials that it was accepted with; one with another SVID finds none."""
+        """A connection finds the credential set that it was accepted with; another SVID finds none."""
         old = self.begin()
         self.source.rotate(SECOND)
         self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), old)
@@ -357,15 +357,15 @@ class MemoryTests(RotationTestCase):
         self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, THIRD)))
 
     def test_newest_of_one_svid(self) -> None:
-        """Of two credential sets with one SVID the newer one serves."""
+        """Of two credential sets with the same SVID the newer one is returned."""
         old = self.begin()
         self.facts = WorkloadFacts.explicit(host_name="api-2")
         self.clock.advance(CHECK_EVERY)
         self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), self.rotation.current)
         self.assertIsNot(self.rotation.current, old)
 
-    def test_statements_of_the_living(self) -> None:
-        """Statements of old and new credentials are found by their identifier."""
+    def test_statements_of_kept_sets(self) -> None:
+        """Statements of old and new credential sets are found by their identifier."""
         old = self.begin()
         self.source.rotate(SECOND)
         for each in (old, self.current()):
@@ -373,7 +373,7 @@ class MemoryTests(RotationTestCase):
         self.assertIsNone(self.rotation.statement("wls_unknown"))
 
     def test_expired_are_forgotten(self) -> None:
-        """An expired credentials is forgotten at the next look, the current one never."""
+        """An expired credential set is removed at the next check; the current one never is."""
         old = self.begin()
         self.source.rotate(SECOND)
         self.clock.pump([CHECK_EVERY] * 359)
@@ -390,13 +390,13 @@ class FailureTests(RotationTestCase):
     """Failures of the rotation."""
 
     def test_backoff(self) -> None:
-        """The old credentials serve; pauses double up to half a minute, and checks between them request nothing."""
+        """The old set stays in use; retry pauses double up to 30 s, and checks between retries send no request."""
         old = self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
         self.assertEqual(self.pauses(7), [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0])
         self.assertIs(self.rotation.current, old)
-        self.assertEqual(self.watcher.failed, ["pq_issuer_unavailable"] * 8)
+        self.assertEqual(self.observer.failed, ["pq_issuer_unavailable"] * 8)
         self.assertIs(self.rotation.last_error, DOWN)
 
     def test_jitter(self) -> None:
@@ -408,7 +408,7 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.pauses(6), [0.5, 1.0, 2.0, 4.0, 8.0, 15.0])
 
     def test_success_resets_the_pause(self) -> None:
-        """After a success the next failure begins with the short pause again."""
+        """After a success the next failure starts with the short pause again."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
@@ -421,7 +421,7 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.pauses(2), [1.0, 2.0])
 
     def test_new_svid_does_not_wait(self) -> None:
-        """A new SVID is tried at once, and the pause that was running is over."""
+        """A new SVID is tried at once and cancels the pause."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
@@ -434,7 +434,7 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.issuer.asked[-2:], [SECOND, THIRD])
 
     def flood(self) -> int:
-        """Let the source change its SVID twenty times a second for ten seconds; how often that asked the issuer."""
+        """Change the SVID 20 times a second for ten seconds; return how often the issuer was asked."""
         asked = len(self.issuer.asked)
         for _turn in range(100):
             for svid in (SECOND, FIRST):
@@ -443,7 +443,7 @@ class FailureTests(RotationTestCase):
         return len(self.issuer.asked) - asked
 
     def test_flood_without_credentials(self) -> None:
-        """However often the SVID changes, an issuer that refuses is asked once a second; its first answer serves."""
+        """When the SVID changes rapidly, a failing issuer is asked once a second; its first success is used."""
         self.rotation.startService()
         self.issuer.error = DOWN
         self.assertLessEqual(self.flood(), BURST + 11)
@@ -454,14 +454,14 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.current().svid, SECOND)
 
     def test_flood_over_credentials(self) -> None:
-        """So it is where an older credentials serves meanwhile."""
+        """The same limit applies while an older credential set is in use."""
         old = self.begin()
         self.issuer.error = DOWN
         self.assertLessEqual(self.flood(), BURST + 11)
         self.assertIs(self.rotation.current, old)
 
     def test_flood_that_changes_nothing(self) -> None:
-        """What changes neither SVID nor leaf is no attempt: after a thousand of those a new SVID serves at once."""
+        """Updates that change neither SVID nor leaf are no attempts: after 1000 of them a new SVID is used at once."""
         self.begin()
         for turn in range(1000):
             self.source.rotate(FIRST, AUTHORITY.bundles() if turn % 2 else OTHER.bundles())
@@ -469,24 +469,24 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.current().svid, SECOND)
 
     def test_facts_that_cannot_be_read(self) -> None:
-        """Facts that cannot be read keep the old credentials, and are tried again."""
+        """When facts cannot be read, the old credential set stays in use and the read is retried."""
         old = self.begin()
         self.facts_error = StoreClosed()
         self.clock.advance(CHECK_EVERY)
         self.assertIs(self.rotation.current, old)
-        self.assertEqual(len(self.watcher.failed), 1)
+        self.assertEqual(len(self.observer.failed), 1)
         self.facts_error = None
         self.facts = WorkloadFacts.explicit(host_name="api-2")
         self.clock.advance(1)
         self.assertEqual(self.current().facts, self.facts)
 
     def test_unexpected_exception(self) -> None:
-        """An unexpected exception is logged with its traceback, reported by its type, and the attempt repeated."""
+        """An unexpected exception is logged with its traceback, reported by type, and the attempt is repeated."""
         self.begin()
         self.issuer.error = ValueError("private")
         self.source.rotate(SECOND)
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
-        self.assertEqual(self.watcher.failed, ["internal_error"])
+        self.assertEqual(self.observer.failed, ["internal_error"])
         self.assertIsInstance(self.rotation.last_error, CredentialsUnmade)
         self.assertEqual(str(self.rotation.last_error), "new credentials could not be made: ValueError")
         self.issuer.error = None
@@ -494,7 +494,7 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.current().svid, SECOND)
 
     def test_unexpected_exception_of_the_facts(self) -> None:
-        """The same for what is not asked over the network."""
+        """The same applies to an unexpected exception while facts are read."""
         self.begin()
         self.facts_error = RuntimeError("no")
         self.clock.advance(CHECK_EVERY)
@@ -504,16 +504,16 @@ class FailureTests(RotationTestCase):
         self.assertEqual(self.current().svid, SECOND)
 
     def test_leaf_of_another_svid(self) -> None:
-        """A leaf that is bound to another SVID is not used."""
+        """A leaf that is bound to another SVID is refused."""
         old = self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
         self.issuer.waiting[0].callback(leaf_of(THIRD))
         self.assertIs(self.rotation.current, old)
-        self.assertEqual(self.watcher.failed, ["notary_unavailable"])
+        self.assertEqual(self.observer.failed, ["notary_unavailable"])
 
     def test_failing_subscriber(self) -> None:
-        """A subscriber that fails is logged; the others are called, and the credentials stay in use."""
+        """An exception of a subscriber is logged; other subscribers are called and the credential set stays in use."""
         after: list[int] = []
 
         def broken() -> None:
@@ -526,10 +526,10 @@ class FailureTests(RotationTestCase):
         self.assertEqual((len(self.flushLoggedErrors(RuntimeError)), len(after)), (1, 1))
         self.source.rotate(SECOND, AUTHORITY.bundles().replace(OTHER.bundle()))
         self.assertEqual((len(self.flushLoggedErrors(RuntimeError)), len(after)), (2, 3))
-        self.assertEqual((self.current().svid, self.watcher.failed), (SECOND, []))
+        self.assertEqual((self.current().svid, self.observer.failed), (SECOND, []))
 
     def test_statement_that_is_not_stored(self) -> None:
-        """A statement that the store refused is offered again at each look until it is stored, then no more."""
+        """A statement that the store refused is written again at each check until it is stored."""
         self.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
         statement_id = self.begin().statement.id
         self.clock.advance(CHECK_EVERY)
@@ -541,15 +541,15 @@ class FailureTests(RotationTestCase):
         self.clock.advance(CHECK_EVERY)
         self.assertEqual(self.store.held, 0)
 
-    def test_statement_under_way_is_not_put_twice(self) -> None:
-        """While the store still writes a statement, it is not offered again."""
+    def test_pending_statement_is_not_put_twice(self) -> None:
+        """While a write of the statement is pending, it is not written again."""
         self.store.hold = True
         self.begin()
         self.clock.advance(CHECK_EVERY)
         self.assertEqual(self.store.held, 1)
 
     def test_store_that_raises(self) -> None:
-        """A store that raises is logged, does not hinder the credentials, and gets the statement later."""
+        """A store that raises is logged, does not block the credential set, and gets the statement later."""
         self.store.raises = RuntimeError("no")
         self.rotation.startService()
         ready = self.rotation.when_ready()
@@ -561,7 +561,7 @@ class FailureTests(RotationTestCase):
         self.assertIsNotNone(self.stored(self.current().statement.id))
 
     def test_expired_statement_is_given_up(self) -> None:
-        """A statement that could not be stored until its credentials was forgotten is given up."""
+        """A statement that was not stored before its credential set was removed is not written any more."""
         self.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
         old = self.begin()
         self.source.rotate(SECOND)
@@ -573,10 +573,10 @@ class FailureTests(RotationTestCase):
 
 
 class StopTests(RotationTestCase):
-    """The end."""
+    """Stopping the rotation."""
 
     def test_nothing_is_left(self) -> None:
-        """After the stop no call is waiting and the source is not followed."""
+        """After the stop no delayed call is left and the source is unsubscribed."""
         self.begin()
         self.rotation.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -584,15 +584,15 @@ class StopTests(RotationTestCase):
         self.assertEqual((self.rotation.svid, len(self.issuer.asked)), (FIRST, 1))
 
     def test_during_a_pause(self) -> None:
-        """A retry that was planned is cancelled."""
+        """The stop cancels a scheduled retry."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
         self.rotation.stopService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_while_the_issuer_is_asked(self) -> None:
-        """A question that is under way is cancelled, and its answer is not used."""
+    def test_during_a_leaf_request(self) -> None:
+        """The stop cancels a pending leaf request; its response is not used."""
         self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
@@ -600,10 +600,10 @@ class StopTests(RotationTestCase):
         self.rotation.stopService()
         self.assertEqual(self.issuer.cancelled, self.issuer.waiting)
         self.assertEqual((self.rotation.svid, len(self.issuer.asked)), (FIRST, 2))
-        self.assertEqual((self.watcher.failed, self.clock.getDelayedCalls()), ([], []))
+        self.assertEqual((self.observer.failed, self.clock.getDelayedCalls()), ([], []))
 
     def test_failure_after_the_stop(self) -> None:
-        """An attempt that ends with another error than its cancellation plans nothing either."""
+        """An attempt that fails after the stop schedules nothing."""
         self.begin()
         late: Deferred[PqLeaf] = Deferred(
             lambda deferred: deferred.errback(PqIssuerError("pq_issuer_timeout", address="unix:///pq.sock", seconds=1))
@@ -613,10 +613,10 @@ class StopTests(RotationTestCase):
         rotation.startService()
         rotation.stopService()
         self.rotation.stopService()
-        self.assertEqual((self.watcher.failed, self.clock.getDelayedCalls()), ([], []))
+        self.assertEqual((self.observer.failed, self.clock.getDelayedCalls()), ([], []))
 
     def test_start_again(self) -> None:
-        """After a stop it can be started again."""
+        """A stopped rotation can be started again."""
         self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)

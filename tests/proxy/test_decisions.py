@@ -1,4 +1,4 @@
-"""Small pure decisions: notary headers, time limits, callers, and what a reload changes."""
+"""Pure decisions: notary headers, time limits, callers, and what a reload changes."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ RESULTS = ("success", "auth_failed")
 
 
 def head_of(lines: bytes = b"", *, line: bytes = b"GET /a?b HTTP/1.1") -> RequestHead:
-    """The head of a request with these field lines."""
+    """Parse the head of a request with these field lines."""
     [head, *_rest] = RequestParser().feed(b"%b\r\nHost: api\r\n%b\r\n" % (line, lines))
     assert isinstance(head, RequestHead), head
     return head
 
 
-class WishTests(SynchronousTestCase):
-    """What a request asks of the notary."""
+class NotaryHeaderTests(SynchronousTestCase):
+    """Notary headers of a request."""
 
     def test_levels(self) -> None:
-        """Three levels can be requested; no header requests none."""
+        """Three levels can be requested; without the header none is requested."""
         self.assertIs(asked_level(head_of()), Level.NONE)
-        for word, level in (
+        for value, level in (
             (b"workload", Level.WORKLOAD),
             (b"logRequest", Level.LOG_REQUEST),
             (b"signRequest", Level.SIGN_REQUEST),
         ):
-            self.assertIs(asked_level(head_of(b"Svc-Notarization-Level: %b\r\n" % word)), level)
+            self.assertIs(asked_level(head_of(b"Svc-Notarization-Level: %b\r\n" % value)), level)
 
     def test_wrong_levels(self) -> None:
-        """Every other word is refused, ``none`` too, so that no client takes an ignored level for granted."""
-        for word in (b"none", b"", b"Workload", b"signrequest", b"signRequest, workload", b"sign\xffRequest", b"1"):
-            head = head_of(b"Svc-Notarization-Level: %b\r\n" % word)
+        """Every other value is refused, ``none`` too, so that no client relies on a level that is ignored."""
+        for value in (b"none", b"", b"Workload", b"signrequest", b"signRequest, workload", b"sign\xffRequest", b"1"):
+            head = head_of(b"Svc-Notarization-Level: %b\r\n" % value)
             self.assertRaises(LevelInvalid, asked_level, head)
 
     def test_nonce(self) -> None:
@@ -70,7 +70,7 @@ class WishTests(SynchronousTestCase):
 
     @given(st.binary(max_size=30).map(lambda octets: bytes(33 + each % 94 for each in octets)))
     def test_any_text(self, text: bytes) -> None:
-        """Any text is accepted as it is or refused."""
+        """Any text is accepted unchanged or refused."""
         level, nonce = head_of(b"Svc-Notarization-Level: %b\r\n" % text), head_of(b"Svc-Notary-Nonce: %b\r\n" % text)
         try:
             self.assertEqual(asked_level(level).value.encode(), text)
@@ -83,9 +83,9 @@ class WishTests(SynchronousTestCase):
 
 
 class DeadlineTests(SynchronousTestCase):
-    """When an exchange has taken too long."""
+    """When an exchange exceeds a time limit."""
 
-    #: 60 s for the answer, 300 s of silence, 3600 s in all.
+    #: 60 s for the response, 300 s without progress, 3600 s in total.
     limits = TimeoutSettings()
 
     def check(
@@ -113,7 +113,7 @@ class DeadlineTests(SynchronousTestCase):
         )
 
     def test_whole_exchange(self) -> None:
-        """However busy it is, an exchange has its longest time."""
+        """An exchange has a total time limit, however active it is."""
         for ended, answered in ((None, False), (3599.0, False), (3599.0, True)):
             self.assertIsNone(self.check(3599.9, activity=3599.0, ended=ended, answered=answered))
             error = self.check(3600.0, activity=3600.0, ended=ended, answered=answered)
@@ -121,14 +121,14 @@ class DeadlineTests(SynchronousTestCase):
             self.assertIn("3600", str(error))
 
     def test_answer(self) -> None:
-        """Once the request is whole the application has its time to begin, whatever moved meanwhile."""
+        """After the complete request the response must begin in time, regardless of other activity."""
         self.assertIsNone(self.check(159.9, activity=0.0, ended=100.0))
         error = self.check(160.0, activity=160.0, ended=100.0)
         self.assertIsInstance(error, UpstreamTimeout)
         self.assertIn("60", str(error))
 
     def test_slow_request(self) -> None:
-        """A request that stands still is the client's fault."""
+        """A stalled request is the client's fault: 408."""
         self.assertIsNone(self.check(399.9, activity=100.0))
         error = self.check(400.0, activity=100.0)
         self.assertIsInstance(error, RequestTimeout)
@@ -136,15 +136,15 @@ class DeadlineTests(SynchronousTestCase):
         self.assertEqual(error.http_status, 408)
 
     def test_slow_response(self) -> None:
-        """A response that stands still is not, also where the request is not whole."""
+        """A stalled response is the upstream's fault, even if the request is incomplete."""
         for ended in (50.0, None):
             self.assertIsNone(self.check(399.9, activity=100.0, ended=ended, answered=True))
             error = self.check(400.0, activity=100.0, ended=ended, answered=True)
             self.assertIsInstance(error, UpstreamTimeout)
             self.assertIn("300", str(error))
 
-    def test_not_taken(self) -> None:
-        """Where octets wait for a side to take them, that side is at fault, in its own words."""
+    def test_slow_side_is_named(self) -> None:
+        """If a side does not read octets that wait for it, the error names that side."""
         slow_client = self.check(400.0, activity=100.0, ended=50.0, answered=True, client_slow=True)
         self.assertEqual(str(slow_client), "the client took nothing of the answer for 300.0 s")
         assert slow_client is not None
@@ -160,7 +160,7 @@ class DeadlineTests(SynchronousTestCase):
     def test_late_stays_late(
         self, now: float, later: float, activity: float, ended: float | None, answered: bool
     ) -> None:
-        """What is overdue is overdue at every later time, and something is when the whole time is over."""
+        """What is overdue stays overdue at every later time; everything is overdue after the total limit."""
         early = self.check(now, activity=activity, ended=ended, answered=answered)
         late = self.check(now + later, activity=activity, ended=ended, answered=answered)
         self.assertTrue(early is None or late is not None)
@@ -168,7 +168,7 @@ class DeadlineTests(SynchronousTestCase):
 
 
 class ByPath:
-    """A policy that looks at each request."""
+    """A policy that decides by the path of each request."""
 
     depends_on_request = True
 
@@ -187,22 +187,22 @@ class VerifiedCallerTests(SynchronousTestCase):
     """The client of an inbound connection."""
 
     def setUp(self) -> None:
-        """Metrics to count in."""
+        """Create metrics."""
         self.registry = CollectorRegistry()
         self.metrics = ProxyMetrics(self.registry).listener("http", "inbound")
 
     def caller(self, policy: Policy | None = None, *, credentials: bool = True) -> VerifiedCaller:
-        """The caller under test."""
+        """Create the caller under test."""
         policy = policy or AllowTrustDomain(OWN.spiffe_id.trust_domain)
         return VerifiedCaller(evidence_of(CALLER), GENERATION if credentials else None, policy, self.metrics)
 
     def allowed(self) -> float:
-        """Decisions that let something pass."""
+        """Return the number of decisions that allowed something."""
         labels = {"result": "allowed", "reason": "ok", "protocol": "http", "role": "server"}
         return self.registry.get_sample_value(DECISIONS, labels) or 0.0
 
     def test_forwarded(self) -> None:
-        """The application is told who calls, by whose certificate, and whom it called."""
+        """The application gets the identity of the caller, its certificate hash, and the identity that was called."""
         line = self.caller().request_lines(head_of(), os.urandom)
         digest = evidence_of(CALLER).svid.certificate_sha256.hex()
         self.assertEqual(
@@ -211,21 +211,21 @@ class VerifiedCallerTests(SynchronousTestCase):
         )
 
     def connections(self) -> tuple[float, float]:
-        """Connections that were accepted, and refused."""
+        """Return how many connections were accepted and refused."""
         labels = {"protocol": "http", "direction": "inbound"}
         results = [self.registry.get_sample_value(CONNECTIONS, {**labels, "result": r}) for r in RESULTS]
         return results[0] or 0.0, results[1] or 0.0
 
-    def test_asked_once(self) -> None:
-        """A policy that does not look at requests is asked once for a connection; each request is let in."""
+    def test_policy_evaluated_once(self) -> None:
+        """A policy that does not look at requests is evaluated once a connection; every request is then allowed."""
         caller = self.caller()
         self.assertEqual(caller.evidence, evidence_of(CALLER))
         self.assertIs(caller.permit(head_of()), caller.permit(head_of(line=b"POST /b HTTP/1.1")))
         self.assertEqual(caller.permit(head_of()).identity, CALLER.spiffe_id)
         self.assertEqual((self.allowed(), self.connections()), (3.0, (1.0, 0.0)))
 
-    def test_never_asked(self) -> None:
-        """A connection without a request was accepted; that is counted at its end, and once."""
+    def test_connection_without_a_request(self) -> None:
+        """A connection without a request counts as accepted, once, when it ends."""
         caller = self.caller()
         self.assertEqual(self.connections(), (0.0, 0.0))
         caller.count()
@@ -233,7 +233,7 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.assertEqual(self.connections(), (1.0, 0.0))
 
     def test_refused_for_the_connection(self) -> None:
-        """Such a denial stands for the whole connection."""
+        """A denial by such a policy applies to the whole connection."""
         for policy in (DenyAll(), AllowTrustDomain(TrustDomain.parse("bank.example"))):
             caller = self.caller(policy)
             for _ in range(2):
@@ -241,8 +241,8 @@ class VerifiedCallerTests(SynchronousTestCase):
             caller.count()
         self.assertEqual((self.allowed(), self.connections()), (0.0, (0.0, 2.0)))
 
-    def test_asked_for_each_request(self) -> None:
-        """A policy that looks at requests is asked for each; the first decision counts for the connection."""
+    def test_policy_evaluated_for_each_request(self) -> None:
+        """A policy that looks at requests is evaluated for each; the first decision counts for the connection."""
         policy = ByPath()
         caller = self.caller(policy)
         self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a?b HTTP/1.1"))
@@ -254,11 +254,11 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.assertEqual((self.connections(), self.allowed()), ((0.0, 1.0), 1.0))
 
     def again(self, caller: VerifiedCaller, policy: Policy) -> None:
-        """Reauthorize under another policy only."""
+        """Reauthorize when only the policy has changed."""
         caller.reauthorize(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policy)
 
     def test_other_policy(self) -> None:
-        """A client that the new policy refuses is denied once; one that it admits is served from now on."""
+        """A client that the new policy refuses is reported once; one that it admits is served from then on."""
         allow, deny = AllowTrustDomain(OWN.spiffe_id.trust_domain), DenyAll()
         caller = self.caller(allow)
         caller.permit(head_of())
@@ -267,15 +267,15 @@ class VerifiedCallerTests(SynchronousTestCase):
         caller.permit(head_of())
         self.assertRaises(Denied, self.again, caller, deny)
         self.assertRaises(Denied, caller.permit, head_of())
-        # Who was refused already is not told again, and may be admitted later.
+        # A client that was refused before is not reported again, and may be admitted later.
         self.again(caller, DenyAll())
         self.again(caller, allow)
         caller.permit(head_of())
-        # Who has not asked yet is refused as well.
+        # A client without a request yet is refused as well.
         self.assertRaises(Denied, self.again, self.caller(allow), deny)
 
     def test_other_policy_that_depends_on_the_request(self) -> None:
-        """Such a policy is asked by the next request."""
+        """A policy that depends on the request is evaluated at the next request."""
         caller = self.caller(AllowTrustDomain(OWN.spiffe_id.trust_domain))
         caller.permit(head_of())
         policy = ByPath()
@@ -284,7 +284,7 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a HTTP/1.1"))
 
     def test_response_lines(self) -> None:
-        """Each level says the workload and itself; a signed exchange says where its receipt is; none says nothing."""
+        """The response has the workload ID and the level; a signed exchange adds the location of its receipt."""
         caller = self.caller()
         line = f"Svc-Workload-ID: {GENERATION.statement.id}\r\n".encode()
         self.assertEqual(caller.response_lines(Level.NONE, None, own=False), b"")
@@ -308,7 +308,7 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.assertNotIn(b"Receipt", caller.response_lines(Level.LOG_REQUEST, reservation, own=False))
 
     def test_without_a_statement(self) -> None:
-        """A connection whose credentials have no statement names none."""
+        """If the credentials of a connection have no statement, the response names none."""
         caller = self.caller(credentials=False)
         for level in Level:
             self.assertEqual(caller.response_lines(level, None, own=True), b"")
@@ -322,42 +322,42 @@ class PlainCallerTests(SynchronousTestCase):
         self.caller = PlainCaller(lambda: OWN.spiffe_id)
 
     def test_permit(self) -> None:
-        """Its permit is the proxy's own identity, under which the peer decides."""
+        """The permit has the proxy's own identity; the peer authorizes it."""
         self.assertEqual(self.caller.permit(head_of()), Permit(OWN.spiffe_id, "outbound listener"))
 
     def lines(self, asked: bytes) -> bytes:
-        """What is added to a request with these lines."""
+        """Return the lines that are added to a request with these lines."""
         return self.caller.request_lines(head_of(asked), lambda size: bytes(range(size)))
 
-    def test_wish(self) -> None:
-        """A level is issued anew, with a fresh nonce where it is recorded; the application's is not forwarded."""
+    def test_level_requested(self) -> None:
+        """The level is sent anew, with a fresh nonce if recorded; the application's own headers are not forwarded."""
         own = b"Svc-Notary-Nonce: %b\r\n" % NONCE.encode()
         fresh = b64u_encode(bytes(range(16)))
         self.assertEqual(parse_nonce(fresh), fresh)
         for level in (b"logRequest", b"signRequest"):
-            wish = b"Svc-Notarization-Level: %b\r\n" % level
-            self.assertEqual(self.lines(wish + own), wish + b"Svc-Notary-Nonce: %b\r\n" % fresh.encode())
-        wish = b"Svc-Notarization-Level: workload\r\n"
-        self.assertEqual(self.lines(wish + own), wish)
+            line = b"Svc-Notarization-Level: %b\r\n" % level
+            self.assertEqual(self.lines(line + own), line + b"Svc-Notary-Nonce: %b\r\n" % fresh.encode())
+        line = b"Svc-Notarization-Level: workload\r\n"
+        self.assertEqual(self.lines(line + own), line)
 
-    def test_no_wish(self) -> None:
-        """No level, or a misspelt one, adds nothing."""
+    def test_no_level_requested(self) -> None:
+        """No level, or an invalid one, adds nothing."""
         for asked in (b"", b"Svc-Notarization-Level: none\r\n", b"Svc-Notarization-Level: all\r\n"):
             self.assertEqual(self.lines(asked), b"")
 
-    def test_says_nothing_itself(self) -> None:
-        """The notary of an outbound connection is the peer's."""
+    def test_no_response_lines(self) -> None:
+        """An outbound listener adds no notary headers to responses: the peer's notary does."""
         for level in Level:
             self.assertEqual(self.caller.response_lines(level, None, own=True), b"")
 
 
 def whole(listeners: list[ListenerSettings], **changes: object) -> ProxySettings:
-    """A configuration with these listeners."""
+    """Build a configuration with these listeners."""
     return settings_of(("any", 1)).model_copy(update={"listeners": tuple(listeners), **changes})
 
 
 def listeners_of(text: list[tuple[str, int, str]]) -> list[ListenerSettings]:
-    """Listeners by name, port and level."""
+    """Build listeners from name, port and level."""
     made = []
     for name, port, level in text:
         (one,) = settings_of((name, port)).listeners
@@ -378,7 +378,7 @@ class ReloadPlanTests(SynchronousTestCase):
 
     @given(LISTENERS, LISTENERS)
     def test_nothing_is_lost(self, old: list[ListenerSettings], new: list[ListenerSettings]) -> None:
-        """Each listener of the new file is kept or opened, each of the old one is kept or closed, and no name twice."""
+        """Each new listener is kept or opened, each old one is kept or closed, and no name occurs twice."""
         plan = plan_reload(whole(old), whole(new))
         opened = [each.name for each in plan.open]
         self.assertEqual(sorted([*plan.keep, *opened]), sorted(each.name for each in new))
@@ -389,13 +389,13 @@ class ReloadPlanTests(SynchronousTestCase):
 
     @given(LISTENERS)
     def test_same(self, listeners: list[ListenerSettings]) -> None:
-        """The same file again changes nothing, in whatever order its listeners stand."""
+        """The same file changes nothing, whatever the order of its listeners."""
         plan = plan_reload(whole(listeners), whole(listeners[::-1]))
         self.assertEqual((plan.close, plan.open), ((), ()))
         self.assertEqual(plan.keep, tuple(each.name for each in listeners[::-1]))
 
     def test_taken_over_without_listeners(self) -> None:
-        """Every other reloadable key is applied, and every listener stays open."""
+        """A change of any other reloadable key is applied, and every listener stays open."""
         old = settings_of(("web", 1), ("pay", 2))
         for key, value in (
             ("accessLog", "path"),
@@ -409,7 +409,7 @@ class ReloadPlanTests(SynchronousTestCase):
             self.assertEqual(plan.changed, (key,))
 
     def test_restart(self) -> None:
-        """Every other key refuses the whole file, and all of them are named."""
+        """A change of a key that needs a restart refuses the whole file; all such keys are named."""
         old = settings_of(("web", 1))
         for key, value in (
             ("spiffeSocketPath", "unix:///other.sock"),
@@ -427,6 +427,6 @@ class ReloadPlanTests(SynchronousTestCase):
         other = parse(text + ' upstream: "a:1"}]', ProxySettings)
         self.assertIn("trustDomain", str(self.assertRaises(RestartNeeded, plan_reload, old, other)))
 
-    def test_every_key_is_judged(self) -> None:
-        """The keys that can change are keys."""
+    def test_every_key_is_classified(self) -> None:
+        """Every key that is classified as changeable exists."""
         self.assertEqual(RELOADABLE - set(ProxySettings.model_fields), set())

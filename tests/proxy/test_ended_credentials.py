@@ -1,4 +1,4 @@
-"""Connections whose SVIDs end, inbound and outbound: the earliest end of both chains counts."""
+"""Connections end when a certificate of either chain expires, inbound and outbound."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 1\r\n\r\nx"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 SWITCH = b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n"
-#: Below every timeout.
+#: Shorter than every timeout.
 SOON = 20.0
 PEER = AUTHORITY.svid("/ns/pay/sa/peer", ttl=timedelta(hours=2))
 
 
 def short(path: str) -> X509Svid:
-    """An SVID whose signing certificate ends before it."""
+    """Create an SVID whose signing certificate expires before it."""
     return AUTHORITY.intermediate(not_after=BASE + timedelta(seconds=SOON)).svid(path, ttl=timedelta(hours=2))
 
 
 class InboundTests(SynchronousTestCase):
-    """Clients."""
+    """Connections of clients."""
 
     def setUp(self) -> None:
-        """A listener."""
+        """Create an inbound listener."""
         self.rig = Rig()
 
     def closed(self, cause: str) -> float:
-        """How many connections ended for this."""
+        """Return how many connections were closed with this cause."""
         name, labels = "svc_proxy_connections_closed_total", {"protocol": "http", "cause": cause}
         return self.rig.registry.get_sample_value(name, labels) or 0.0
 
     def test_intermediate(self) -> None:
-        """The end of a certificate between leaf and root ends the client's connection; counted and logged once."""
+        """A connection ends when a certificate between leaf and root expires; it is counted and logged once."""
         client, wire = self.rig.client(short("/ns/web/sa/fe"))
         client.dataReceived(GET)
         self.rig.sweep(SOON)
@@ -57,7 +57,7 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual([("expired", str(CALLER.spiffe_id))], self.rig.reporter.denials)
 
     def test_own_chain_without_credentials(self) -> None:
-        """What the proxy presented ends too, also where it can serve no notary with it."""
+        """The proxy's own chain expires the connection too, even without credentials for the notary."""
         self.rig.rotation.credentials = None
         client, wire = self.rig.client()
         client.caller.evidence = evidence_of(CALLER, short("/ns/pay/sa/api"))
@@ -68,7 +68,7 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual(1, self.closed("credentials_expired"))
 
     def test_own_credentials(self) -> None:
-        """A credentials ends with the first certificate of the chain that it presents, and is cut before."""
+        """Credentials expire with the first certificate of the presented chain; connections are cut before that."""
         facts = WorkloadFacts.explicit(host_name="api-1")
         issued = CredentialSet.issue(short("/ns/pay/sa/api"), None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.assertEqual(BASE + timedelta(seconds=SOON), issued.expires)
@@ -76,33 +76,33 @@ class InboundTests(SynchronousTestCase):
 
 
 class OutboundTests(SynchronousTestCase):
-    """Peers."""
+    """Connections to peers."""
 
     def setUp(self) -> None:
-        """A listener to a peer."""
+        """Create an outbound listener."""
         self.rig = Rig(inbound=False)
         (settings,) = settings_of(("out", 1)).listeners
         self.listener = Listener(self.rig.context, ServerEndpoint(Ports(), settings), None, os.urandom)
         self.connects(PEER, OWN)
 
     def connects(self, peer: X509Svid, own: X509Svid) -> None:
-        """What handshakes from now on prove."""
+        """Set the chains that handshakes prove from now on."""
         self.rig.endpoint.handle = Handle(evidence_of(peer, own))
 
-    def asks(self, data: bytes = GET, answer: bytes = OK) -> Any:
-        """An application asks; returns its connection, and what it has got."""
+    def request(self, data: bytes = GET, answer: bytes = OK) -> Any:
+        """Send a request of an application; return its connection and the response so far."""
         client, wire = self.rig.client()
         client.dataReceived(data)
         if answer:
             self.rig.respond(answer)
         return client, wire
 
-    def passes(self, seconds: float) -> None:
-        """Time passes without a sweep."""
+    def advance(self, seconds: float) -> None:
+        """Advance the clock without a sweep."""
         self.rig.clock.advance(seconds)
 
     def counted(self) -> dict[str, float]:
-        """What ended connections to peers, by cause."""
+        """Return the number of ended connections to peers by cause."""
         found = {}
         for cause in ("peer_expired", "credentials_expired", "reauthorization", "identity_withdrawn"):
             labels = {"protocol": "http", "cause": cause}
@@ -112,13 +112,13 @@ class OutboundTests(SynchronousTestCase):
         return found
 
     def kept(self) -> Wire:
-        """A kept connection, swept right before the end of a certificate."""
-        self.asks()
+        """Create an idle pooled connection, last swept just before a certificate expires."""
+        self.request()
         self.rig.sweep(SOON)
         return self.rig.upstream()[1]
 
     def test_kept_connection(self) -> None:
-        """A kept connection is used until the earliest end of either chain, and neither reused nor kept after it."""
+        """A pooled connection is used until the earliest expiry of either chain, then it is closed and not reused."""
         for peer, own, cause, reason in (
             (short("/ns/pay/sa/peer"), OWN, "peer_expired", "expired"),
             (PEER, short("/ns/pay/sa/api"), "credentials_expired", "credentials_expired"),
@@ -127,10 +127,10 @@ class OutboundTests(SynchronousTestCase):
                 self.setUp()
                 self.connects(peer, own)
                 wire = self.kept()
-                self.asks()
+                self.request()
                 self.assertEqual(1, len(self.rig.endpoint.connections))
                 self.connects(PEER, OWN)
-                self.passes(0.001)
+                self.advance(0.001)
                 if swept:
                     self.rig.sweep()
                     self.assertTrue(wire.disconnecting)
@@ -145,7 +145,7 @@ class OutboundTests(SynchronousTestCase):
                 self.assertEqual([(reason, str(PEER.spiffe_id))], self.rig.reporter.denials)
 
     def test_running_exchange(self) -> None:
-        """A running exchange is cut: what had begun is not whole, and where nothing had come the answer says why."""
+        """A running exchange is cut: a response that had begun stays incomplete, else the client gets the reason."""
         begun = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
         peers, own = short("/ns/pay/sa/peer"), short("/ns/pay/sa/api")
         for answered, peer, presented, status, reason in (
@@ -156,7 +156,7 @@ class OutboundTests(SynchronousTestCase):
         ):
             self.setUp()
             self.connects(peer, presented)
-            _client, wire = self.asks(POST, answered)
+            _client, wire = self.request(POST, answered)
             upstream, mine = self.rig.upstream()
             self.rig.sweep(SOON)
             self.assertFalse(mine.aborted)
@@ -175,9 +175,11 @@ class OutboundTests(SynchronousTestCase):
             self.assertEqual({cause: 1.0}, self.counted())
 
     def test_tunnel(self) -> None:
-        """An upgraded connection ends as well, and the application's with it."""
+        """An upgraded connection is closed too, with the application's connection."""
         self.connects(short("/ns/pay/sa/peer"), OWN)
-        _client, wire = self.asks(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n", SWITCH)
+        _client, wire = self.request(
+            b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n", SWITCH
+        )
         upstream, mine = self.rig.upstream()
         self.rig.sweep(SOON)
         self.assertFalse(mine.aborted)
@@ -188,7 +190,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertEqual({"peer_expired": 1.0}, self.counted())
 
     def test_own_credentials_that_have_ended(self) -> None:
-        """A connection that was made with own credentials that have ended carries nothing: 503, and why."""
+        """A connection made with own credentials that have expired carries no request: 503 with the reason."""
         self.connects(PEER, short("/ns/pay/sa/api"))
         self.rig.sweep(SOON + 1)
         client, wire = self.rig.client()
@@ -200,19 +202,19 @@ class OutboundTests(SynchronousTestCase):
         self.assertEqual({"credentials_expired": 1.0}, self.counted())
 
     def test_application_without_tls(self) -> None:
-        """A connection to an application proves nothing and ends by no certificate."""
+        """A connection without TLS has no certificate and does not expire."""
         self.rig.endpoint.handle = None
-        self.asks()
+        self.request()
         self.rig.sweep(SOON + 1)
         self.assertFalse(self.rig.upstream()[1].disconnecting)
 
     def test_changes(self) -> None:
-        """A root that leaves the bundles, and an identity that is withdrawn, are counted by their causes."""
-        self.asks(answer=b"")
+        """A root removed from the bundles and a withdrawn identity are counted with their own causes."""
+        self.request(answer=b"")
         self.listener.reauthorize(BundleSet.of(), self.rig.wall())
         self.assertEqual({"reauthorization": 1.0}, self.counted())
         self.rig.upstream()[0].connectionLost(Failure(ConnectionAborted()))
-        self.asks(answer=b"")
+        self.request(answer=b"")
         self.rig.rotation.withdrawn = True
         self.listener.reauthorize(AUTHORITY.bundles(), self.rig.wall())
         self.assertEqual({"reauthorization": 1.0, "identity_withdrawn": 1.0}, self.counted())

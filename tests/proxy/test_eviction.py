@@ -1,4 +1,4 @@
-"""Which connection a full listener closes for a new one."""
+"""Which connection a full listener closes to make room for a new one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Member:
-    """A connection as the order sees it."""
+    """A connection as the eviction order sees it."""
 
     def __init__(self, order: EvictionOrder, identity: SpiffeID) -> None:
         self.order = order
@@ -37,13 +37,13 @@ class Member:
         self.share: IdentityShare = order.join(self, identity)
 
     def evict(self, error: SvcError) -> None:
-        """Remember it."""
+        """Record the eviction."""
         self.evicted = error
         self.order.leave(self, self.share)
 
 
 class FullListener(RuleBasedStateMachine):
-    """A listener as its port drives the limiter: room is made where all slots are taken, then one is taken."""
+    """The limiter used as by a listener port: when all slots are taken, evict one, then take one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class FullListener(RuleBasedStateMachine):
         self.open.append(member)
 
     def expected(self) -> Member | None:
-        """Who has to go: the rule, as a search through everything."""
+        """Return the connection to evict, found by a search over all connections."""
         idle = sorted((each for each in self.open if not each.busy), key=lambda each: each.since)
         for each in idle:
             if not each.permitted:
@@ -84,18 +84,18 @@ class FullListener(RuleBasedStateMachine):
         held = Counter(each.share.identity for each in self.open)
         most = max((held[each.share.identity] for each in idle), default=0)
         largest = [each for each in idle if held[each.share.identity] == most]
-        # Where identities hold the same, the order among them is free.
+        # Identities that hold the same number may be in any order.
         real = [each for each in largest if each.share is self.first_of(most)]
         return real[0] if real else None
 
     def first_of(self, size: int) -> IdentityShare | None:
-        """The share that the order asks first among those of a size."""
+        """Return the share that the order examines first among those of a size."""
         return next((each for each in self.order._sizes.get(size, {}) if each.idle), None)
 
     @precondition(lambda self: self.open)
     @rule(number=st.integers(0, LIMIT - 1), permitted=st.booleans())
     def request(self, number: int, permitted: bool) -> None:
-        """A request begins, permitted or refused; the former lasts."""
+        """A request begins, permitted or refused; a permitted one keeps running."""
         self.step += 1
         member = self.open[number % len(self.open)]
         if member.busy:
@@ -124,14 +124,14 @@ class FullListener(RuleBasedStateMachine):
 
     @invariant()
     def bounds(self) -> None:
-        """Never more than the limit, and the order knows exactly those who are open."""
+        """The number of connections never exceeds the limit, and the order lists exactly the open ones."""
         assert self.slots.held == len(self.open) <= LIMIT
         assert all(each.evicted is None for each in self.open)
         held = Counter(each.share.identity for each in self.open)
         assert {share.identity: share.held for share in self.order._shares.values()} == held
-        known = {each for size, shares in self.order._sizes.items() for each in shares if each.held == size}
-        assert known == set(self.order._shares.values())
-        listed = [*self.order.unpermitted, *(each for share in known for each in share.idle)]
+        shares = {each for size, group in self.order._sizes.items() for each in group if each.held == size}
+        assert shares == set(self.order._shares.values())
+        listed = [*self.order.unpermitted, *(each for share in shares for each in share.idle)]
         assert set(listed) == {each for each in self.open if not each.busy}
         assert len(listed) == len(set(listed))
 
@@ -140,15 +140,15 @@ FullListenerTests = FullListener.TestCase
 
 
 class OrderTests(SynchronousTestCase):
-    """The order alone."""
+    """The eviction order alone."""
 
-    def test_nobody(self) -> None:
+    def test_no_connections(self) -> None:
         """Without connections nothing is evicted."""
         order = EvictionOrder(1)
         self.assertFalse(order.evict_unpermitted() or order.evict_idle())
 
     def test_request_that_has_begun(self) -> None:
-        """Of the idle ones of the largest identity one with a request under way stays, the next one is evicted."""
+        """Among connections of the largest identity one with a running request is kept and an idle one is evicted."""
         order = EvictionOrder(3)
         first, second, third = (Member(order, NAMES[0]) for _ in range(3))
         for each in (first, second):
@@ -163,7 +163,7 @@ class OrderTests(SynchronousTestCase):
         self.assertFalse(order.evict_idle())
 
     def test_bound_of_the_search(self) -> None:
-        """So many identities without an idle connection are looked at for one new connection, and not one more."""
+        """The search for an idle connection examines a limited number of identities."""
         for count, found in ((MOST_SHARES - 1, True), (MOST_SHARES, False)):
             order = EvictionOrder(MOST_SHARES + 1)
             for number in range(count):
@@ -175,21 +175,21 @@ class OrderTests(SynchronousTestCase):
 
 
 class ClientTests(SynchronousTestCase):
-    """Connections of clients in that order."""
+    """Client connections in that order."""
 
     def setUp(self) -> None:
         self.rig = Rig(limits=LimitSettings(connections=2))
         self.order = self.rig.context.evictions
 
     def served(self, data: bytes = GET) -> tuple[Any, Wire]:
-        """A client whose request was answered."""
+        """Return a client whose request was answered."""
         client, wire = self.rig.client()
         client.dataReceived(data)
         self.rig.respond(OK)
         return client, wire
 
     def refused(self, data: bytes = GET) -> tuple[Any, Wire]:
-        """A client whom the policy refuses."""
+        """Return a client that the policy refuses."""
         self.rig.context.policy = DenyAll()
         client, wire = self.rig.client()
         client.dataReceived(data)
@@ -197,12 +197,12 @@ class ClientTests(SynchronousTestCase):
         return client, wire
 
     def closed(self, cause: str) -> float | None:
-        """How many connections ended for this."""
+        """Return how many connections were closed with this cause."""
         name, labels = "svc_proxy_connections_closed_total", {"protocol": "http", "cause": cause}
         return self.rig.registry.get_sample_value(name, labels)
 
     def test_refused_first(self) -> None:
-        """A connection that was only refused is evicted before one that was served; it is counted and reported."""
+        """A connection with only refused requests is evicted before one that was served; it is counted and reported."""
         _served, wire = self.served()
         _refused, other = self.refused()
         self.assertTrue(self.order.evict_unpermitted())
@@ -213,7 +213,7 @@ class ClientTests(SynchronousTestCase):
         self.assertFalse(self.order.evict_unpermitted())
 
     def test_refused_again_and_again(self) -> None:
-        """Further refused requests put one behind the others that were refused, and into no better class."""
+        """Further refused requests move a connection behind other refused ones, but not into a better class."""
         first, wire = self.refused()
         _second, other = self.refused()
         first.dataReceived(GET)
@@ -222,8 +222,8 @@ class ClientTests(SynchronousTestCase):
         self.assertTrue(self.order.evict_unpermitted())
         self.assertTrue(wire.disconnecting)
 
-    def test_nothing_asked_yet(self) -> None:
-        """A handshake permits nothing: one that has asked nothing, or half a request, is in the first class."""
+    def test_without_a_request(self) -> None:
+        """A connection without a complete request is in the first class: the handshake alone permits nothing."""
         for data in (b"", GET[:10]):
             client, wire = self.rig.client()
             client.dataReceived(data)
@@ -231,7 +231,7 @@ class ClientTests(SynchronousTestCase):
             self.assertTrue(wire.disconnecting)
 
     def test_refused_and_closing(self) -> None:
-        """One that was refused and does not answer the close of the proxy is evicted; what it had not read is lost."""
+        """A refused client that does not complete the close is evicted; data that it had not read is lost."""
         _client, wire = self.refused(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 5\r\n\r\n")
         self.assertTrue(wire.disconnecting)
         wire.unsent = 1
@@ -239,7 +239,7 @@ class ClientTests(SynchronousTestCase):
         self.assertTrue(wire.aborted)
 
     def test_permitted_and_closing(self) -> None:
-        """What a permitted client has not read of a last response is not taken from it."""
+        """A permitted client that is still reading its last response is not evicted."""
         client, wire = self.served()
         client.close("idle")
         self.assertTrue(wire.disconnecting)
@@ -247,7 +247,7 @@ class ClientTests(SynchronousTestCase):
         self.assertFalse(wire.aborted)
 
     def test_running(self) -> None:
-        """An exchange is never cut: neither while it waits for its response, nor in its next request."""
+        """A running exchange is never cut, neither the first one nor a later one."""
         client, wire = self.rig.client()
         client.dataReceived(GET)
         self.assertFalse(self.order.evict_unpermitted() or self.order.evict_idle())
@@ -262,14 +262,14 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(1, self.closed("evicted_idle"))
 
     def test_response_not_read_yet(self) -> None:
-        """A response that the client has not taken yet is not cut off."""
+        """A connection whose response is not fully sent is not evicted."""
         _client, wire = self.served()
         wire.unsent = 1
         self.assertFalse(self.order.evict_idle())
         self.assertFalse(wire.aborted or wire.disconnecting)
 
     def test_another_policy(self) -> None:
-        """Who is permitted by a new policy is of the second class after the next request."""
+        """A client that a new policy permits is in the second class after its next request."""
         client, wire = self.refused()
         self.rig.context.policy = AllowTrustDomain(CALLER.spiffe_id.trust_domain)
         client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
@@ -279,8 +279,8 @@ class ClientTests(SynchronousTestCase):
         self.assertTrue(self.order.evict_idle())
         self.assertTrue(wire.disconnecting)
 
-    def test_gone(self) -> None:
-        """Nothing of a connection that ended is left, however it ended."""
+    def test_closed_connection_is_removed(self) -> None:
+        """A closed connection is removed from the order, however it ended."""
         for each in (self.served()[0], self.rig.client()[0]):
             lose(each)
         client, _wire = self.served()
@@ -292,7 +292,7 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(({}, {}, {}), (self.order.unpermitted, self.order._shares, self.order._sizes))
 
     def test_outbound(self) -> None:
-        """The applications of this machine are one holder: the longest idle connection is evicted."""
+        """All applications of an outbound listener share one identity: the longest idle connection is evicted."""
         self.rig = Rig(inbound=False)
         self.order = self.rig.context.evictions
         _first, wire = self.served()

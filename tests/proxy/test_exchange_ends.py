@@ -1,4 +1,4 @@
-"""However an exchange ends, it is reported once and measured at most once, as its record says."""
+"""Every exchange is reported once when it ends and measured at most once, consistent with its record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOKUPS = "svc_proxy_notary_lookup_duration_seconds_count"
 
 
 class Scene:
-    """One connection through one listener, and what is asked at its level."""
+    """One connection through a listener, with the level that it requests."""
 
     def __init__(self, level: Level, inbound: bool, *, denied: bool = False) -> None:
         self.level = level
@@ -39,12 +39,12 @@ class Scene:
         self.client, self.wire = self.rig.client()
 
     def ask(self, method: bytes = b"GET", fields: bytes = b"", body: bytes = b"", path: bytes = b"/a?token=x") -> None:
-        """Send a request, or the beginning of one."""
-        wish = b"" if self.level is Level.NONE else b"Svc-Notarization-Level: %b\r\n" % self.level.value.encode()
-        self.client.dataReceived(b"%b %b HTTP/1.1\r\nHost: api\r\n%b%b\r\n%b" % (method, path, wish, fields, body))
+        """Send a request, or its beginning."""
+        wanted = b"" if self.level is Level.NONE else b"Svc-Notarization-Level: %b\r\n" % self.level.value.encode()
+        self.client.dataReceived(b"%b %b HTTP/1.1\r\nHost: api\r\n%b%b\r\n%b" % (method, path, wanted, fields, body))
 
     def samples(self, name: str = REQUESTS) -> float:
-        """How many durations were measured."""
+        """Return the number of measured durations."""
         families = self.rig.registry.collect()
         return sum(each.value for family in families for each in family.samples if each.name == name)
 
@@ -205,7 +205,7 @@ def lookup(scene: Scene) -> None:
 
 
 class End(NamedTuple):
-    """What is expected: outcome, status, octets of request and response, whether a request was read."""
+    """Expected result: outcome, status, octets of request and response, and whether a request was read."""
 
     act: Callable[[Scene], None]
     outcome: ExchangeOutcome
@@ -251,11 +251,11 @@ class EndTests(SynchronousTestCase):
     """Each way to end, at each level, in both directions."""
 
     def checked(self, scene: Scene, end: End) -> ExchangeSummary:
-        """Let it happen, and compare what is reported with what is expected, measured and recorded."""
+        """Run the scene and compare the report, the metrics and the record with the expected end."""
         end.act(scene)
         [summary] = scene.rig.reporter.summaries
         if summary.outcome is not ExchangeOutcome.UPGRADED:
-            # What comes later of its connection is no exchange.
+            # What follows on an upgraded connection is not an exchange.
             lose(scene.client)
         self.assertEqual(len(scene.rig.reporter.summaries), 1)
         self.assertEqual((summary.outcome, summary.status), (end.outcome, end.status))
@@ -274,12 +274,12 @@ class EndTests(SynchronousTestCase):
         return summary
 
     def test_everywhere(self) -> None:
-        """One report, and one duration where there was a response to a request; a record says the same."""
+        """Each end gives one report, one duration if there was a response to a request, and a matching record."""
         for inbound in (True, False):
             for level in Level:
                 for end in ENDS:
                     if end.act is declared_too_large and not inbound:
-                        # Its body is limited once it comes.
+                        # The limit for the body applies when the body arrives.
                         continue
                     if end.act is cut_in_commit and not (inbound and level.recorded):
                         continue
@@ -295,19 +295,19 @@ class EndTests(SynchronousTestCase):
                         self.assertIs(summary.level, level)
 
     def test_policy(self) -> None:
-        """A denied request is an exchange with the proxy's answer."""
+        """A denied request is an exchange with the proxy's own response."""
         for level in Level:
             summary = self.checked(Scene(level, True, denied=True), End(denied, C, 403, None))
             self.assertFalse(summary.recorded)
 
     def test_denial_names_its_request(self) -> None:
-        """What is reported of a denial names listener and path."""
+        """The report of a denial has listener and path."""
         scene = Scene(Level.NONE, True, denied=True)
         scene.ask()
         self.assertEqual(scene.rig.reporter.requests, [("web", b"/a")])
 
     def test_lost_records(self) -> None:
-        """An exchange whose record is lost was broken off, or left by its client, and has no identifier."""
+        """An exchange whose record is lost is aborted by the server or by its client, and has no receipt ID."""
         for level in (Level.LOG_REQUEST, Level.SIGN_REQUEST):
             for end in (
                 End(record_failed, BROKEN, 200, (0, 5)),
@@ -318,21 +318,21 @@ class EndTests(SynchronousTestCase):
                 self.assertEqual((summary.recorded, summary.receipt_id), (True, None))
 
     def test_upgrade_that_is_left_early(self) -> None:
-        """A client that leaves while the record of its upgrade is written leaves the record's outcome."""
+        """If a client disconnects while the record of its upgrade is written, the outcome stays that of the record."""
         for level in (Level.LOG_REQUEST, Level.SIGN_REQUEST):
             end = End(left_in_commit_of_upgrade, ExchangeOutcome.UPGRADED, 101, (0, 0))
             self.assertIsNotNone(self.checked(Scene(level, True), end).receipt_id)
 
     def test_lookups(self) -> None:
-        """A request for a statement is an exchange, and is measured by itself."""
+        """A request for a statement is an exchange with metrics of its own."""
         scene = Scene(Level.NONE, True)
         lookup(scene)
         [summary] = scene.rig.reporter.summaries
         self.assertEqual((summary.lookup, summary.status, summary.outcome), (True, 200, C))
         self.assertEqual((scene.samples(), scene.samples(LOOKUPS)), (0, 1))
 
-    def test_measured_while_nobody_reads_the_log(self) -> None:
-        """Without an access log durations are measured as before, and complete exchanges are not summed up."""
+    def test_measured_without_access_log(self) -> None:
+        """Without an access log durations are measured as before, but no summary of complete exchanges is built."""
         scene = Scene(Level.NONE, True)
         scene.rig.reporter.every_exchange = False
         for _ in range(3):
@@ -340,7 +340,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual((scene.samples(), scene.rig.reporter.summaries), (3, []))
 
     def test_duration_of_a_client_that_left(self) -> None:
-        """The duration ends when the client leaves, not when the record is durable."""
+        """The duration ends when the client disconnects, not when the record is durable."""
         scene = Scene(Level.SIGN_REQUEST, True)
         scene.rig.store.hold = True
         scene.ask()
@@ -363,11 +363,11 @@ STEPS = st.lists(
 
 
 class AnyCourseTests(SynchronousTestCase):
-    """Whatever happens on a connection, in whatever order."""
+    """Any sequence of events on a connection."""
 
     @given(STEPS, st.sampled_from(list(Level)), st.booleans())
     def test_each_once(self, steps: list[str], level: Level, inbound: bool) -> None:
-        """The exchanges that began are reported once each; measured are those with a response."""
+        """Each exchange that began is reported once; those with a response are measured."""
         scene = Scene(level, inbound)
         rig, sent = scene.rig, 0
         rig.store.hold = True

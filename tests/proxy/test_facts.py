@@ -1,4 +1,4 @@
-"""Where the facts of a statement come from."""
+"""The sources of the workload facts in a statement."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ LISTENERS = 'listeners: [{name: w, protocol: http, direction: inbound, listen: "
 
 
 def settings_of(section: str) -> WorkloadSettings:
-    """The section ``workload`` of a file."""
+    """Parse the section ``workload`` of a file."""
     return parse(f"trustDomain: a.example\n{LISTENERS}\nworkload: {section}", ProxySettings).workload
 
 
 class ExplicitTests(SynchronousTestCase):
-    """Values in the configuration."""
+    """Facts given in the configuration."""
 
     def test_nothing(self) -> None:
-        """Without a word the statement names the host."""
+        """Without configured facts the statement has only the host name."""
         claims = read_facts(settings_of("{}")).claims()
         self.assertIn(socket.gethostname(), json.dumps(claims))
 
     def test_all(self) -> None:
-        """What is written is told; labels and annotations only where they are allowed."""
+        """All configured facts are published; labels and annotations only if they are allowed."""
         facts = read_facts(
             settings_of(
                 "{namespace: pay, serviceAccount: api, podName: api-1, podUID: u-1, node: n1,"
@@ -47,12 +47,12 @@ class ExplicitTests(SynchronousTestCase):
         )
         [container] = facts.containers or ()
         self.assertEqual((container.name, container.image, container.init), ("api", "reg/api:1", True))
-        told = json.dumps(facts.claims())
+        claims = json.dumps(facts.claims())
         for shown, hidden in (("app", "secret"), ("owner", "other")):
-            self.assertIn(f'"{shown}"', told)
-            self.assertNotIn(f'"{hidden}"', told)
+            self.assertIn(f'"{shown}"', claims)
+            self.assertNotIn(f'"{hidden}"', claims)
 
-    def test_judged_with_the_file(self) -> None:
+    def test_checked_with_the_file(self) -> None:
         """A value that no statement can contain is a problem of the configuration."""
         error = self.assertRaises(ConfigInvalid, settings_of, '{containers: [{name: "", image: reg/api:1}]}')
         [problem] = error.problems
@@ -61,10 +61,10 @@ class ExplicitTests(SynchronousTestCase):
 
 
 class FolderTests(SynchronousTestCase):
-    """A downward-API folder."""
+    """Facts from a downward-API folder."""
 
     def setUp(self) -> None:
-        """An empty folder."""
+        """Create an empty folder."""
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
         self.settings = settings_of(f"{{podInfo: {self.folder.absolute()}, allowLabels: [app]}}")
@@ -77,7 +77,7 @@ class FolderTests(SynchronousTestCase):
         self.assertEqual(error.reason, "pod_info_unreadable")
 
     def test_files(self) -> None:
-        """Each file is one fact; labels are filtered as those of the configuration."""
+        """Each file gives one fact; labels are filtered as those of the configuration are."""
         for name, text in (
             ("namespace", "pay"),
             ("serviceAccount", "api"),
@@ -93,11 +93,11 @@ class FolderTests(SynchronousTestCase):
             (facts.namespace, facts.service_account, facts.pod_name, facts.pod_uid, facts.node),
             ("pay", "api", "api-1", "u-1", "n1"),
         )
-        told = json.dumps(facts.claims())
-        self.assertIn('"app"', told)
-        self.assertNotIn("secret", told)
+        claims = json.dumps(facts.claims())
+        self.assertIn('"app"', claims)
+        self.assertNotIn("secret", claims)
 
-    def test_read_anew(self) -> None:
+    def test_read_each_time(self) -> None:
         """The files are read each time, since the kubelet changes them."""
         (self.folder / "namespace").write_text("pay")
         before = read_facts(self.settings)
@@ -106,17 +106,17 @@ class FolderTests(SynchronousTestCase):
         self.assertNotEqual(read_facts(self.settings), before)
 
     def test_missing_files(self) -> None:
-        """A fact without a file is not told."""
+        """A fact without a file is absent."""
         (self.folder / "namespace").write_text("pay")
         self.assertEqual(read_facts(self.settings).node, None)
 
     def test_missing_folder(self) -> None:
-        """A folder that is not there is no empty folder."""
+        """A missing folder is an error, unlike an empty one."""
         self.folder.rmdir()
         self.refused("", "there is no such folder")
 
     def test_size(self) -> None:
-        """A file of the largest size is read, a larger one is not."""
+        """A file of the largest size is read; a larger one is refused."""
         limit = module._MAX_FILE
         padding = "\n" * (limit - len('app="api"'))
         (self.folder / "labels").write_text('app="api"' + padding)
@@ -128,17 +128,17 @@ class FolderTests(SynchronousTestCase):
         self.refused("labels", f"it is larger than {limit} octets")
 
     def test_no_text(self) -> None:
-        """A file that is no UTF-8 is refused by name."""
+        """A file that is not UTF-8 is refused by name."""
         (self.folder / "node").write_bytes(b"n\xff")
         self.refused("node", "it is no UTF-8")
 
     def test_unreadable(self) -> None:
-        """What cannot be read is told in the system's words."""
+        """A file that cannot be read is reported with the error text of the system."""
         (self.folder / "node").mkdir()
         self.refused("node", os.strerror(21))
 
     def test_wrong_content(self) -> None:
-        """What a file says wrong is told by the notary's rules."""
+        """Invalid content of a file is reported by the rules of the notary."""
         (self.folder / "containers").write_text("{}")
         error = self.assertRaises(FactsInvalid, read_facts, self.settings)
         self.assertEqual(error.evidence["name"], "containers")

@@ -1,4 +1,4 @@
-"""Requests through one listener, in memory."""
+"""HTTP requests through one listener, in memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class ForwardingTests(SynchronousTestCase):
-    """What reaches the application and what comes back."""
+    """What the application and the client receive."""
 
     def setUp(self) -> None:
-        """One inbound listener."""
+        """Create an inbound listener with a client."""
         self.rig = Rig()
         self.client, self.wire = self.rig.client()
 
     def test_request_and_response(self) -> None:
-        """A request is forwarded with the caller's identity, its response returned unchanged."""
+        """A request is forwarded with the caller's identity; its response is returned unchanged."""
         self.client.dataReceived(GET)
         sent = self.rig.upstream()[1].take()
         self.assertTrue(sent.startswith(b"GET /a HTTP/1.1\r\nHost: api\r\nX-Forwarded-Client-Cert: By=spiffe://prod"))
@@ -37,7 +37,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertEqual(self.rig.reporter.served, [(b"GET", 200)])
 
     def test_nothing_is_left_to_the_garbage_collector(self) -> None:
-        """An exchange is freed when it ends, whoever ends it."""
+        """An exchange is freed by reference counting when it ends, whichever side ends it."""
         self.addCleanup(gc.enable)
         gc.disable()
         for end in (
@@ -54,7 +54,7 @@ class ForwardingTests(SynchronousTestCase):
             self.assertIsNone(exchange())
 
     def test_upstream_connection_is_used_again(self) -> None:
-        """Two requests one after the other share a connection to the application."""
+        """Two consecutive requests share a connection to the application."""
         for _ in range(2):
             self.client.dataReceived(GET)
             self.rig.respond(OK)
@@ -62,7 +62,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), OK * 2)
 
     def test_reserved_and_hop_by_hop_fields_stay_here(self) -> None:
-        """Neither side can send what belongs to the proxy or to one hop."""
+        """Neither side can send reserved or hop-by-hop fields through the proxy."""
         self.client.dataReceived(
             b"GET / HTTP/1.1\r\nHost: api\r\nConnection: x-hop\r\nX-Hop: 1\r\nX_Forwarded_Client_Cert: URI=evil\r\n"
             b"Svc_Receipt_Location: /x\r\nKeep-Alive: 1\r\nA: b\r\n\r\n"
@@ -75,7 +75,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nB: c\r\n\r\n")
 
     def test_chunked_both_ways_with_trailers(self) -> None:
-        """Chunks are read and written anew, trailers pass the same filter as heads."""
+        """Chunks are decoded and encoded anew; trailers pass the same filter as heads."""
         self.client.dataReceived(
             b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n"
             b"3;x=y\r\nabc\r\n0\r\nT: 1\r\nSvc-X: 2\r\n\r\n"
@@ -90,7 +90,7 @@ class ForwardingTests(SynchronousTestCase):
         )
 
     def test_max_forwards(self) -> None:
-        """TRACE and OPTIONS go on with one hop less; with none left the proxy answers them itself."""
+        """Max-Forwards of TRACE and OPTIONS is decremented; at zero the proxy answers itself."""
         for method in (b"OPTIONS", b"TRACE"):
             for hops, left in ((b"1", b"0"), (b"12", b"11")):
                 self.client.dataReceived(b"%b / HTTP/1.1\r\nHost: api\r\nMax-Forwards: %b\r\n\r\n" % (method, hops))
@@ -115,15 +115,15 @@ class ForwardingTests(SynchronousTestCase):
         self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nMax-Forwards: 0\r\n\r\n")
         self.assertIn(b"\r\nMax-Forwards: 0\r\n", self.rig.upstream()[1].take())
 
-    def test_max_forwards_is_for_those_who_are_admitted(self) -> None:
-        """The policy is asked before the proxy answers for itself."""
+    def test_max_forwards_needs_authorization(self) -> None:
+        """The policy is evaluated before the proxy answers a request itself."""
         rig = Rig(policy=DenyAll())
         client, wire = rig.client()
         client.dataReceived(b"OPTIONS / HTTP/1.1\r\nHost: api\r\nMax-Forwards: 0\r\n\r\n")
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 403 "))
 
     def test_head_request(self) -> None:
-        """The length of an absent body is told and not waited for."""
+        """The response to HEAD has a Content-Length, but no body is awaited."""
         self.client.dataReceived(b"HEAD / HTTP/1.1\r\nHost: api\r\n\r\n")
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
         self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
@@ -133,7 +133,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertEqual(len(self.rig.endpoint.connections), 1)
 
     def test_until_close_response_becomes_chunked(self) -> None:
-        """A body that only the application's close ends is chunked for a client of today and closed for one of old."""
+        """A body that ends with the upstream connection is chunked for HTTP/1.1 and closed after for HTTP/1.0."""
         self.client.dataReceived(GET)
         self.rig.respond(b"HTTP/1.0 200 OK\r\n\r\nab")
         self.rig.lose_upstream()
@@ -146,7 +146,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertTrue(wire.disconnecting)
 
     def test_until_close_response_that_is_reset_is_no_response(self) -> None:
-        """A reset never ends a body: the client's connection breaks off instead of looking complete."""
+        """A reset does not end a body: the client's connection is aborted, so the response does not look complete."""
         self.client.dataReceived(GET)
         self.rig.respond(b"HTTP/1.0 200 OK\r\n\r\nab")
         self.rig.lose_upstream(clean=False)
@@ -154,14 +154,14 @@ class ForwardingTests(SynchronousTestCase):
         self.assertNotIn(b"0\r\n\r\n", self.wire.take())
 
     def test_keep_alive_of_http_1_0(self) -> None:
-        """A client of old that asks for it keeps its connection."""
+        """An HTTP/1.0 client that asks for keep-alive keeps its connection."""
         self.client.dataReceived(b"GET / HTTP/1.0\r\nHost: api\r\nConnection: keep-alive\r\n\r\n")
         self.rig.respond(OK)
         self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok")
         self.assertFalse(self.wire.disconnecting)
 
     def test_interim_responses(self) -> None:
-        """100 and 103 pass, without reserved fields, and to clients of today only."""
+        """100 and 103 are forwarded, without reserved fields, and only to HTTP/1.1 clients."""
         self.client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         self.assertIn(b"Expect: 100-continue\r\n", self.rig.upstream()[1].take())
         self.rig.respond(b"HTTP/1.1 100 Continue\r\nSvc-Workload-ID: x\r\n\r\n")
@@ -172,7 +172,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), OK)
 
     def test_websocket_passes_after_authorization(self) -> None:
-        """After a granted upgrade octets pass both ways, and each end ends the other."""
+        """After a granted upgrade octets pass both ways; closing one side closes the other."""
         self.client.dataReceived(
             b"GET /ws HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Key: k\r\n\r\n"
@@ -190,7 +190,7 @@ class ForwardingTests(SynchronousTestCase):
         self.assertTrue(self.wire.disconnecting)
 
     def test_upgrade_that_is_not_granted(self) -> None:
-        """The connection stays HTTP, and what the client sent behind its request is read as HTTP."""
+        """If no upgrade is granted the connection stays HTTP, and octets after the request are parsed as HTTP."""
         self.client.dataReceived(
             b"GET /ws HTTP/1.1\r\nHost: api\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + GET
         )
@@ -201,27 +201,27 @@ class ForwardingTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), OK)
 
     def test_101_without_request_is_malformed(self) -> None:
-        """An application cannot leave HTTP on its own."""
+        """A 101 response without an upgrade request is malformed."""
         self.client.dataReceived(GET)
         self.rig.respond(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: y\r\n\r\n")
         self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 502 "))
 
     def test_te_trailers(self) -> None:
-        """``TE: trailers`` of a client is renewed for the next hop."""
+        """``TE: trailers`` of a client is set anew for the next hop."""
         self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nConnection: TE\r\nTE: trailers\r\n\r\n")
         self.assertIn(b"TE: trailers\r\nConnection: te\r\n", self.rig.upstream()[1].take())
 
 
 class PipeliningTests(SynchronousTestCase):
-    """Requests that come before the answer of the one before."""
+    """Requests that arrive before the previous response is complete."""
 
     def setUp(self) -> None:
-        """One inbound listener."""
+        """Create an inbound listener with a client."""
         self.rig = Rig()
         self.client, self.wire = self.rig.client()
 
     def test_requests_wait_for_their_turn(self) -> None:
-        """The second request is sent on when the first is answered; reading pauses meanwhile."""
+        """The second request is forwarded after the response to the first; reading pauses meanwhile."""
         self.client.dataReceived(GET + b"GET /b HTTP/1.1\r\nHost: api\r\n\r\n")
         self.assertEqual(self.rig.upstream()[1].take().count(b"GET "), 1)
         self.assertTrue(self.wire.paused)
@@ -232,7 +232,7 @@ class PipeliningTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), OK + OK.replace(b"ok", b"bb"))
 
     def test_malformed_second_request(self) -> None:
-        """What was right is answered before what was wrong is refused."""
+        """A valid request is answered before the malformed one after it is refused."""
         self.client.dataReceived(GET + b"GET /b HTTP/1.1\r\n\r\n")
         self.rig.respond(OK)
         out = self.wire.take()
@@ -241,7 +241,7 @@ class PipeliningTests(SynchronousTestCase):
         self.assertTrue(self.wire.disconnecting)
 
     def test_many_denied_requests_in_one_read(self) -> None:
-        """Answers of our own come in order and without recursion."""
+        """The proxy's own responses are sent in order and without recursion."""
         rig = Rig(policy=DenyAll())
         client, wire = rig.client()
         client.dataReceived(GET * 500)
@@ -250,10 +250,10 @@ class PipeliningTests(SynchronousTestCase):
 
 
 class BacklogTests(SynchronousTestCase):
-    """A client that asks and does not read."""
+    """A client that sends requests and does not read the responses."""
 
     def setUp(self) -> None:
-        """A client that has two more requests sent while the first long answer is not taken."""
+        """Create a client with two more requests pending while its first response is unsent."""
         self.rig = Rig()
         self.client, self.wire = self.rig.client()
         self.client.dataReceived(GET * 3)
@@ -261,7 +261,7 @@ class BacklogTests(SynchronousTestCase):
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + bytes(200_000))
 
     def test_next_request_waits_until_the_answer_is_taken(self) -> None:
-        """No further answer is fetched into memory; when what is unsent is gone, the rest follows in order."""
+        """The next request waits until the unsent response is drained; the rest then follows in order."""
         upstream = self.rig.upstream()[1]
         self.assertEqual(upstream.take().count(b"GET "), 1)
         self.assertTrue(self.wire.paused)
@@ -278,7 +278,7 @@ class BacklogTests(SynchronousTestCase):
         self.assertFalse(self.wire.paused)
 
     def test_ends_when_nothing_is_taken(self) -> None:
-        """The idle time ends the connection, and nothing keeps its transport from closing."""
+        """The idle time limit closes the connection, and the transport can close."""
         self.rig.sweep(59)
         self.assertFalse(self.wire.disconnecting)
         self.rig.sweep(1)
@@ -286,7 +286,7 @@ class BacklogTests(SynchronousTestCase):
         self.assertIsNone(self.wire.producer)
 
     def test_lost(self) -> None:
-        """A client that disconnects leaves nothing behind."""
+        """A client that disconnects leaves no state behind."""
         assert self.wire.producer is not None
         self.wire.producer.stopProducing()
         lose(self.client)
@@ -295,16 +295,16 @@ class BacklogTests(SynchronousTestCase):
         self.assertEqual(self.rig.upstream()[1].take().count(b"GET "), 1)
 
 
-class UpstreamTroubleTests(SynchronousTestCase):
-    """What a client sees when the application is the one that fails."""
+class UpstreamFailureTests(SynchronousTestCase):
+    """Failures of the application as a client sees them."""
 
     def setUp(self) -> None:
-        """One inbound listener."""
+        """Create an inbound listener with a client."""
         self.rig = Rig()
         self.client, self.wire = self.rig.client()
 
     def test_refused(self) -> None:
-        """An application that is not there is 502 with its reason."""
+        """A refused upstream connection gives 502 with the reason."""
         self.rig.endpoint.refuse = TwistedRefused()
         self.client.dataReceived(GET)
         out = self.wire.take()
@@ -313,13 +313,13 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertEqual(self.rig.reporter.failures, ["upstream_unreachable"])
 
     def test_connect_timeout(self) -> None:
-        """An application that does not accept is 504."""
+        """A connect timeout gives 504."""
         self.rig.endpoint.refuse = TwistedTimeout()
         self.client.dataReceived(GET)
         self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 504 "))
 
     def test_slow(self) -> None:
-        """An application that does not answer in time is 504, and its late response is dropped."""
+        """An upstream timeout gives 504, and the late response is dropped."""
         self.client.dataReceived(GET)
         self.rig.sweep(59.0)
         self.assertEqual(self.wire.take(), b"")
@@ -330,13 +330,13 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), b"")
 
     def test_closed_before_answer(self) -> None:
-        """A fresh connection that closes without an answer is 502."""
+        """A new upstream connection that closes without a response gives 502."""
         self.client.dataReceived(GET)
         self.rig.lose_upstream()
         self.assertIn(b'"code":"upstream_closed"', self.wire.take())
 
     def test_stale_pooled_connection_is_retried_once(self) -> None:
-        """A GET on a pooled connection that turns out to be closed is sent again on a new one."""
+        """A GET on a pooled connection that is already closed is sent again on a new connection."""
         self.client.dataReceived(GET)
         self.rig.respond(OK)
         self.wire.take()
@@ -348,7 +348,7 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), OK)
 
     def test_post_is_never_sent_twice(self) -> None:
-        """What may have had an effect is not repeated."""
+        """A request that may have had an effect is not repeated."""
         self.client.dataReceived(GET)
         self.rig.respond(OK)
         self.wire.take()
@@ -358,21 +358,21 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertIn(b"502", self.wire.take())
 
     def test_malformed_answer(self) -> None:
-        """Two lengths in an answer are 502."""
+        """A response with two different lengths gives 502."""
         self.client.dataReceived(GET)
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok")
         self.assertIn(b'"code":"upstream_malformed"', self.wire.take())
         self.assertTrue(self.rig.upstream()[1].aborted)
 
-    def test_break_in_the_middle(self) -> None:
-        """A response that breaks off breaks off for the client too."""
+    def test_truncated_response(self) -> None:
+        """If the upstream response is truncated, the client's response is aborted."""
         self.client.dataReceived(GET)
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
         self.rig.lose_upstream()
         self.assertTrue(self.wire.aborted)
 
     def test_octets_behind_the_response_end_the_connection(self) -> None:
-        """Bytes that belong to no request are never taken for the next answer."""
+        """Octets after a response are never taken as the next response; the connection is closed."""
         self.client.dataReceived(GET)
         self.rig.respond(OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
         self.assertEqual(self.wire.take(), OK)
@@ -382,14 +382,14 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), OK)
 
     def test_octets_on_an_idle_connection(self) -> None:
-        """An application that sends octets without a request loses its connection."""
+        """An application that sends octets on an idle connection has its connection closed."""
         self.client.dataReceived(GET)
         self.rig.respond(OK)
         self.rig.respond(OK)
         self.assertTrue(self.rig.upstream()[1].aborted)
 
     def test_early_answer(self) -> None:
-        """An answer before the end of the request is delivered, then both connections end."""
+        """A response before the end of the request is delivered; then both connections are closed."""
         self.client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 10\r\n\r\nhalf")
         self.rig.respond(b"HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno")
         self.assertEqual(self.wire.take(), b"HTTP/1.1 413 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
@@ -400,11 +400,11 @@ class UpstreamTroubleTests(SynchronousTestCase):
         self.assertFalse(self.wire.aborted)
 
 
-class ClientTroubleTests(SynchronousTestCase):
-    """What happens when the client is the one that fails."""
+class ClientFailureTests(SynchronousTestCase):
+    """Failures of the client."""
 
     def test_abort_drops_the_upstream_connection(self) -> None:
-        """The response for a client that has left is never sent to another client."""
+        """The response for a client that disconnected is never sent to another client."""
         rig = Rig()
         client, _ = rig.client()
         client.dataReceived(GET)
@@ -417,7 +417,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertEqual(wire.take(), OK)
 
     def test_abort_while_connecting(self) -> None:
-        """A connection that is made after its exchange ended is kept for the next."""
+        """A connection that is established after its exchange ended is pooled."""
         rig = Rig()
         rig.endpoint.manual = True
         client, _ = rig.client()
@@ -426,7 +426,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertEqual(rig.pool.open_count, 0)
 
     def test_body_waits_for_the_connection(self) -> None:
-        """While the upstream connects, reading pauses and nothing is lost."""
+        """While the upstream connects, reading pauses and no octets are lost."""
         rig = Rig()
         rig.endpoint.manual = True
         client, wire = rig.client()
@@ -438,7 +438,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(rig.upstream()[1].take().endswith(b"\r\n\r\nabcd"))
 
     def test_back_pressure_both_ways(self) -> None:
-        """The slower side governs the faster one."""
+        """The slower side limits the faster one."""
         rig = Rig()
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 9\r\n\r\nab")
@@ -456,7 +456,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertIsNone(wire.producer)
 
     def test_slow_head_is_answered_408(self) -> None:
-        """A head that trickles is refused after the header time, counted from its first octet."""
+        """A head that arrives too slowly is refused after the header time limit, counted from its first octet."""
         rig = Rig()
         client, wire = rig.client()
         client.dataReceived(b"GET / HT")
@@ -468,7 +468,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(wire.disconnecting)
 
     def test_half_a_head_behind_a_long_exchange(self) -> None:
-        """The time of a head that came in the middle of an exchange is counted from the end of that."""
+        """The time limit of a head that arrives during an exchange counts from the end of the exchange."""
         rig = Rig()
         client, wire = rig.client()
         client.dataReceived(GET + b"GET /b HT")
@@ -480,7 +480,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 408 "))
 
     def test_idle_connection_is_closed(self) -> None:
-        """Nothing for a minute ends the connection."""
+        """A connection without traffic for a minute is closed."""
         rig = Rig()
         _, wire = rig.client()
         rig.sweep(59.0)
@@ -489,7 +489,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(wire.disconnecting)
 
     def test_stalled_body_is_answered_408(self) -> None:
-        """A body that stops moving is given up."""
+        """A body that stops arriving gives 408."""
         rig = Rig(timeouts=TimeoutSettings(stream="20s"))
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 9\r\n\r\nab")
@@ -498,7 +498,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(rig.upstream()[1].aborted)
 
     def test_slow_side_is_named(self) -> None:
-        """What ends a body that stands still names the side that takes nothing of it: the client, the application."""
+        """When a body stalls, the reason names the side that does not read: the client or the application."""
         rig = Rig(timeouts=TimeoutSettings(stream="20s"))
         client, wire = rig.client()
         client.dataReceived(GET)
@@ -515,8 +515,8 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 504 "))
         self.assertEqual(rig.reporter.failures[1:], ["upstream_timeout"])
 
-    def test_side_that_caught_up_is_not_named(self) -> None:
-        """A client that took all that came is not blamed for an application that says no more."""
+    def test_side_that_has_read_all_is_not_named(self) -> None:
+        """A client that has read everything is not blamed when the application stops sending."""
         rig = Rig(timeouts=TimeoutSettings(stream="20s"))
         client, wire = rig.client()
         client.dataReceived(GET)
@@ -527,7 +527,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertEqual((wire.aborted, rig.reporter.failures), (True, ["upstream_timeout"]))
 
     def test_body_limit(self) -> None:
-        """A body at the limit passes; one octet more is 413, told by length or by chunks."""
+        """A body at the limit is accepted; one octet more gives 413, by declared length or by chunks."""
         rig = Rig(limits=LimitSettings(body="4B"))
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\nabcd")
@@ -542,7 +542,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 413 "))
 
     def test_malformed_request(self) -> None:
-        """A request that is no HTTP is answered 400 and closed, and no upstream is bothered."""
+        """A request that is not HTTP gives 400 and a close; no upstream connection is opened."""
         rig = Rig()
         client, wire = rig.client()
         client.dataReceived(b"GET / HTTP/1.1\r\nHost : api\r\n\r\n")
@@ -551,7 +551,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertEqual(rig.endpoint.connections, [])
 
     def test_malformed_body_aborts(self) -> None:
-        """A body that breaks its framing ends both connections."""
+        """A body with invalid framing aborts both connections."""
         rig = Rig()
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab")
@@ -560,7 +560,7 @@ class ClientTroubleTests(SynchronousTestCase):
         self.assertTrue(rig.upstream()[1].aborted)
 
     def test_foreign_domain_is_403(self) -> None:
-        """The default policy admits the own trust domain only; the answer names the reason and the workload."""
+        """The default policy admits only the own trust domain; the response has the reason and the workload."""
         rig = Rig()
         client, wire = rig.client(AUTHORITY.svid("/x"))
         client.dataReceived(GET)
@@ -577,10 +577,10 @@ class ClientTroubleTests(SynchronousTestCase):
 
 
 class OutboundTests(SynchronousTestCase):
-    """The mirrored listener: plain clients, a peer's proxy upstream."""
+    """The outbound listener: plain clients, and a peer's proxy upstream."""
 
-    def test_wishes_are_issued_anew_and_answers_stripped(self) -> None:
-        """The application's level is sent with a fresh nonce; the peer's reserved fields are not returned."""
+    def test_levels_are_sent_anew_and_responses_stripped(self) -> None:
+        """The requested level is sent with a fresh nonce; the peer's reserved fields are removed from the response."""
         rig = Rig(inbound=False)
         client, wire = rig.client()
         client.dataReceived(
@@ -595,8 +595,8 @@ class OutboundTests(SynchronousTestCase):
         rig.respond(b"HTTP/1.1 200 OK\r\nSvc-Workload-ID: x\r\nSvc-Receipt-Location: /y\r\nContent-Length: 0\r\n\r\n")
         self.assertEqual(wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
-    def test_reserved_path_is_not_ours(self) -> None:
-        """An outbound listener shows no artefacts of its own."""
+    def test_reserved_path_is_not_served(self) -> None:
+        """An outbound listener does not serve the reserved path itself."""
         rig = Rig(inbound=False)
         client, wire = rig.client()
         client.dataReceived(b"GET /.well-known/svc-notary HTTP/1.1\r\nHost: pay\r\n\r\n")
@@ -604,7 +604,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertEqual(rig.endpoint.connections, [])
 
     def test_lingering_after_an_early_answer(self) -> None:
-        """A plain client that still sends is read for a moment; one that reads slowly has its time."""
+        """After an early response a sending client is read for a limited time, longer while it takes the response."""
         rig = Rig(inbound=False)
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: pay\r\nContent-Length: 10\r\n\r\nhalf")
@@ -631,7 +631,7 @@ class SlowUpstreamTests(SynchronousTestCase):
     """An application that reads slowly and then disconnects."""
 
     def test_client_is_read_again(self) -> None:
-        """A pause that the application asked for ends with its connection, so that the next request is read."""
+        """A pause caused by the application ends with its connection, so that the next request is read."""
         rig = Rig()
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\nab")

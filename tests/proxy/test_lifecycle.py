@@ -1,4 +1,4 @@
-"""The table of the stages of an exchange, driven by the exchanges of all other tests of this package."""
+"""The transition table of an exchange, checked against the exchanges of all other tests of this package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUITES = ("test_http", "test_notarization", "test_upstream", "test_tunnel", "tes
 
 
 def cases(suite: TestSuite) -> Iterator[TestCase]:
-    """The tests of a suite but those of Hypothesis, which wants one executor for each."""
+    """Yield the tests of a suite without those of Hypothesis, which needs one executor for each."""
     for each in suite:
         if isinstance(each, TestSuite):
             yield from cases(each)
@@ -36,7 +36,7 @@ def cases(suite: TestSuite) -> Iterator[TestCase]:
 
 
 class Scene:
-    """A connection whose exchange will wait at a stage, and what it waits for there."""
+    """A connection whose exchange will wait at a stage, with the Deferreds for which it waits."""
 
     def __init__(self, stage: ExchangeStage, signed: bool) -> None:
         self.rig = Rig()
@@ -55,12 +55,12 @@ class Scene:
 
 
 class LifecycleTests(SynchronousTestCase):
-    """Stages and what moves between them."""
+    """Stages and transitions."""
 
     maxDiff = None
 
     def setUp(self) -> None:
-        """Note each change of the stage of every exchange."""
+        """Record each change of stage of every exchange."""
         self.seen: set[tuple[ExchangeStage, ExchangeStage]] = set()
 
         def change(exchange: Exchange, stage: ExchangeStage) -> None:
@@ -71,7 +71,7 @@ class LifecycleTests(SynchronousTestCase):
         self.patch(Exchange, "stage", stage)
 
     def test_every_transition_occurs(self) -> None:
-        """Whatever the tests of exchanges do, no event is missing in the table, and each change of stage occurs."""
+        """In all tests of exchanges no transition is missing in the table, and each row of the table occurs."""
         result = TestResult()
         for case in cases(TestLoader().loadByNames([f"tests.proxy.{name}" for name in SUITES], recurse=True)):
             case.run(result)
@@ -82,7 +82,7 @@ class LifecycleTests(SynchronousTestCase):
         names = lambda rows: sorted(f"{before.name} {after.name}" for before, after in rows)  # noqa: E731 (read once)
         table = {(before, after) for (before, _event), after in TRANSITIONS.items()}
         self.assertEqual(names(self.seen - table), [], "not in the table")
-        self.assertEqual(names(table - self.seen), [], "in the table and never met")
+        self.assertEqual(names(table - self.seen), [], "in the table, but does not occur")
 
     def waiting_at(self, stage: ExchangeStage, signed: bool, head: bytes = GET) -> Scene:
         """Bring an exchange to a stage where it waits."""
@@ -111,10 +111,10 @@ class LifecycleTests(SynchronousTestCase):
                     self.waiting_at(stage, signed, head).client.end_now(ExchangeOutcome.SERVER_ABORTED, "drain")
 
     def go_on(self) -> None:
-        """What an exchange waits for comes, or cannot come."""
-        for known in (False, True):
+        """Complete or fail whatever an exchange waits for."""
+        for replayed in (False, True):
             for head in (GET, POST):
-                self.waiting_at(ExchangeStage.ADMISSION, True, head).admission.callback(known)
+                self.waiting_at(ExchangeStage.ADMISSION, True, head).admission.callback(replayed)
         connecting = self.waiting_at(ExchangeStage.ADMISSION, True)
         connecting.rig.endpoint.manual = True
         connecting.admission.callback(False)
@@ -140,7 +140,7 @@ class LifecycleTests(SynchronousTestCase):
         self.waiting_at(ExchangeStage.BEGINNING, False).found.callback(None)
 
     def test_every_stage_leads_to_the_end(self) -> None:
-        """From each stage the end can be reached, each is reached from the beginning, and the end is the end."""
+        """Every stage is reachable from the first and reaches the last; the last stage has no successor."""
         after: dict[ExchangeStage, set[ExchangeStage]] = {stage: set() for stage in ExchangeStage}
         for (before, _event), stage in TRANSITIONS.items():
             after[before].add(stage)

@@ -13,7 +13,7 @@ from tests.proxy.rig import Rig
 
 
 class Connection:
-    """A connection that is swept, well or badly."""
+    """A connection whose sweep can raise."""
 
     def __init__(self, defect: Exception | None = None) -> None:
         self._defect = defect
@@ -21,21 +21,21 @@ class Connection:
         self.aborted: list[str] = []
 
     def sweep(self, now: float, wall: datetime) -> None:
-        """Check the time limits."""
+        """Check the time limits, or raise."""
         self.swept += 1
         if self._defect is not None:
             raise self._defect
 
     def abort(self, cause: str) -> None:
-        """Be dropped."""
+        """Record the abort."""
         self.aborted.append(cause)
 
 
 class SweepTests(SynchronousTestCase):
-    """The time limits of all connections are checked, whatever one of them does."""
+    """The sweep checks the time limits of all connections."""
 
     def test_defect_in_one_connection(self) -> None:
-        """A connection whose check fails is dropped and logged, and all others are checked."""
+        """A connection whose check raises is dropped and logged; all others are still checked."""
         rig = Rig()
         listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
         bad = Connection(RuntimeError("a defect"))

@@ -1,4 +1,4 @@
-"""Listeners that open, leave, come back and end."""
+"""Listeners open, are replaced by a reload, drain and close."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.reload import plan_reload
 from svc.telemetry.events import Event
 from svc.testing.ca import TestAuthority
-from tests.proxy.parts import LogTestCase, Made, Ports, settings_of
+from tests.proxy.parts import LogTestCase, Ports, RecordingListenerFactory, settings_of
 from tests.proxy.rig import AUTHORITY, BASE
 
 TWO = settings_of(("web", 8443), ("pay", 8444))
@@ -23,25 +23,25 @@ GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
 
 
 class ListenersTestCase(LogTestCase):
-    """What these tests share."""
+    """Base class: two listeners on simulated ports."""
 
     def setUp(self) -> None:
-        """No listener yet."""
+        """Create the listener set; nothing is open yet."""
         super().setUp()
         self.ports = Ports()
-        self.made = Made(self.ports)
+        self.made = RecordingListenerFactory(self.ports)
         self.group = ListenerGroup(self.made)
 
     def open(self, settings: ProxySettings = TWO) -> Deferred[None]:
-        """Open all of a configuration."""
+        """Open all listeners of a configuration."""
         return Deferred.fromCoroutine(self.group.open(settings, settings.listeners))
 
     def apply(self, new: ProxySettings, old: ProxySettings = TWO) -> Deferred[None]:
-        """Go from one configuration to another."""
+        """Reload from one configuration to another."""
         return Deferred.fromCoroutine(self.group.apply(plan_reload(old, new), old, new))
 
     def stop(self) -> Deferred[None]:
-        """Stop accepting."""
+        """Stop accepting connections."""
         return Deferred.fromCoroutine(self.group.stop_accepting())
 
     def lose(self, client: ClientConnection) -> None:
@@ -49,21 +49,21 @@ class ListenersTestCase(LogTestCase):
         client.connectionLost(Failure(ConnectionDone()))
 
     def close_ports(self) -> None:
-        """Let all ports close, one after the other, and what waits for each go on."""
+        """Complete the closing of all ports, one after the other."""
         for closed in self.ports.closing or ():
             closed.callback(None)
 
     @property
     def open_ports(self) -> set[str]:
-        """Addresses that are open."""
+        """Return the addresses that are open."""
         return {address for address, count in self.ports.taken.items() if count}
 
 
 class OpenTests(ListenersTestCase):
-    """Opening."""
+    """Opening the listeners."""
 
     def test_in_order(self) -> None:
-        """Listeners open in the order of the file, each is told with its address and can be found by name."""
+        """Listeners open in the order of the file; each is logged with its address and can be found by name."""
         self.successResultOf(self.open())
         self.assertEqual(self.ports.journal, ["open web", "open pay"])
         self.assertEqual(
@@ -78,7 +78,7 @@ class OpenTests(ListenersTestCase):
         self.assertRaises(KeyError, self.group.named, "db")
 
     def test_taken(self) -> None:
-        """A port that is taken is told with name, address and the system's words."""
+        """A port that is taken is reported with listener name, address and the error text of the system."""
         self.ports.taken["127.0.0.1:8444"] = 1
         error = self.failureResultOf(self.open(), ListenFailed).value
         self.assertEqual(str(error), "the listener pay cannot be opened at 127.0.0.1:8444: Address already in use")
@@ -87,19 +87,19 @@ class OpenTests(ListenersTestCase):
         self.assertRaises(KeyError, self.group.named, "pay")
 
     def test_unexpected(self) -> None:
-        """Another error comes as it is."""
+        """An unexpected error is passed on unchanged."""
         self.ports.broken["127.0.0.1:8443"] = RuntimeError("no")
         self.failureResultOf(self.open(), RuntimeError)
         self.assertEqual(self.open_ports, set())
 
     def test_not_after_the_end(self) -> None:
-        """After the end no listener is made or opened."""
+        """After the stop no listener is created or opened."""
         self.successResultOf(self.stop())
         self.failureResultOf(self.open(), ProxyEnding)
         self.assertEqual((self.ports.journal, self.made.listeners), ([], {}))
 
     def test_end_while_one_opens(self) -> None:
-        """A port that opens after the end was asked for is closed again, and no other follows."""
+        """A port that opens after the stop was requested is closed again, and no further port is opened."""
         self.ports.opening = []
         opening = self.open()
         self.successResultOf(self.stop())
@@ -109,11 +109,11 @@ class OpenTests(ListenersTestCase):
         self.assertEqual(self.group.open_connections, 0)
 
 
-class LifeTests(ListenersTestCase):
-    """While they run, and the end."""
+class RunningTests(ListenersTestCase):
+    """Running listeners and their stop."""
 
     def test_counts_all(self) -> None:
-        """Connections of listeners that accept and of those that leave are counted."""
+        """The connection count includes listeners that accept and listeners that drain."""
         self.successResultOf(self.open())
         client, _wire = self.made.connect("web")
         self.made.connect("pay")
@@ -123,8 +123,8 @@ class LifeTests(ListenersTestCase):
         self.lose(client)
         self.assertEqual(self.group.open_connections, 1)
 
-    def test_times_are_judged(self) -> None:
-        """An idle connection of any listener is closed by the sweep."""
+    def test_sweep_checks_time_limits(self) -> None:
+        """The sweep closes idle connections of all listeners."""
         self.successResultOf(self.open())
         wires = [self.made.connect(name)[1] for name in ("web", "pay")]
         self.group.sweep(59.0, BASE)
@@ -133,7 +133,7 @@ class LifeTests(ListenersTestCase):
         self.assertEqual([wire.disconnecting for wire in wires], [True, True])
 
     def test_leaving_is_forgotten(self) -> None:
-        """A listener that leaves is swept until its last connection is gone, then its pool is closed."""
+        """A draining listener is swept until its last connection is gone; then its pool is closed."""
         self.successResultOf(self.open())
         client, _wire = self.made.connect("web")
         client.dataReceived(GET)
@@ -149,7 +149,7 @@ class LifeTests(ListenersTestCase):
         self.assertTrue(rig.upstream()[1].disconnecting)
 
     def test_reauthorize_all(self) -> None:
-        """Peers of listeners that accept and of those that drain are reauthorized."""
+        """Peers of accepting and of draining listeners are reauthorized."""
         self.successResultOf(self.open())
         wires = [self.made.connect(name)[1] for name in ("web", "pay")]
         self.successResultOf(self.apply(settings_of(("pay", 8444))))
@@ -159,7 +159,7 @@ class LifeTests(ListenersTestCase):
         self.assertEqual([wire.disconnecting for wire in wires], [True, True])
 
     def test_stop_accepting(self) -> None:
-        """All ports close; open connections go on and are asked to end with their next response."""
+        """All ports close; open connections continue and are closed after their next response."""
         self.successResultOf(self.open())
         client, wire = self.made.connect("web")
         self.successResultOf(self.stop())
@@ -173,7 +173,7 @@ class LifeTests(ListenersTestCase):
         self.assertEqual(len(self.ports.journal), 4)
 
     def test_waits_for_the_port(self) -> None:
-        """Stopping is over when the ports are closed."""
+        """The Deferred of the stop fires when all ports are closed."""
         self.successResultOf(self.open())
         self.ports.closing = []
         stopping = self.stop()
@@ -183,7 +183,7 @@ class LifeTests(ListenersTestCase):
         self.successResultOf(stopping)
 
     def test_close(self) -> None:
-        """What is still open is cut: idle connections in order, exchanges by breaking off, upstreams too."""
+        """Closing closes idle connections in order, aborts running exchanges and closes upstream connections."""
         self.successResultOf(self.open())
         _idle, idle_wire = self.made.connect("web")
         busy, busy_wire = self.made.connect("web")
@@ -196,10 +196,10 @@ class LifeTests(ListenersTestCase):
 
 
 class ApplyTests(ListenersTestCase):
-    """A reload."""
+    """Reloading the configuration."""
 
     def setUp(self) -> None:
-        """Two listeners run."""
+        """Open two listeners."""
         super().setUp()
         self.successResultOf(self.open())
         self.first = dict(self.made.listeners)
@@ -216,7 +216,7 @@ class ApplyTests(ListenersTestCase):
         self.assertRaises(KeyError, self.group.named, "pay")
 
     def test_same_port(self) -> None:
-        """A listener that changed closes its port before the new one opens it; old connections drain."""
+        """A changed listener closes its port before its replacement opens it; old connections drain."""
         client, wire = self.made.connect("web")
         new = settings_of(("web", 8443), ("pay", 8444))
         changed = tuple(each.model_copy(update={"keyExchange": "require"}) for each in new.listeners)
@@ -228,14 +228,14 @@ class ApplyTests(ListenersTestCase):
         self.assertTrue(client.context.draining)
         self.assertFalse(wire.disconnecting)
 
-    def test_names_change_places(self) -> None:
-        """Two listeners that swap their ports can do so."""
+    def test_listeners_swap_ports(self) -> None:
+        """Two listeners can swap their ports."""
         self.successResultOf(self.apply(settings_of(("pay", 8443), ("web", 8444))))
         self.assertEqual(self.group.named("pay").address_text, "127.0.0.1:8443")
         self.assertEqual(self.group.named("web").address_text, "127.0.0.1:8444")
 
     def test_taken(self) -> None:
-        """Where a port is taken everything is as it was: old listeners listen again, new ones do not."""
+        """If a port is taken, the reload is rolled back: old listeners listen again, new ones do not."""
         self.ports.taken["127.0.0.1:9999"] = 1
         failed = self.apply(settings_of(("pay", 8444), ("db", 8445), ("bad", 9999)))
         self.failureResultOf(failed, ListenFailed)
@@ -246,23 +246,23 @@ class ApplyTests(ListenersTestCase):
         self.assertIs(self.made.wholes[-1], TWO)
 
     def test_listener_that_cannot_be_made(self) -> None:
-        """An unexpected error restores what ran too."""
+        """An unexpected error rolls back too."""
         self.made.broken.add("db")
         self.failureResultOf(self.apply(settings_of(("db", 8445))), RuntimeError)
         self.assertEqual(self.group.named("web").address_text, "127.0.0.1:8443")
         self.assertEqual(self.group.named("pay").address_text, "127.0.0.1:8444")
 
-    def test_old_port_was_taken_meanwhile(self) -> None:
-        """An old listener that cannot come back is told; the others do, and the next reload tries again."""
+    def test_old_port_is_taken(self) -> None:
+        """An old listener that cannot reopen is logged; the others reopen, and the next reload tries it again."""
         self.made.broken.add("db")
         self.ports.closing = []
         failed = self.apply(settings_of(("db", 8445)))
         self.ports.taken["127.0.0.1:8443"] = 1
         self.close_ports()
         self.failureResultOf(failed, RuntimeError)
-        told = self.only(Event.LISTENER_FAILED)
-        self.assertEqual(told.fields["detail_reason"], "listen_failed")
-        self.assertIn("the listener web cannot be opened at 127.0.0.1:8443", told.fields["detail"])
+        record = self.only(Event.LISTENER_FAILED)
+        self.assertEqual(record.fields["detail_reason"], "listen_failed")
+        self.assertIn("the listener web cannot be opened at 127.0.0.1:8443", record.fields["detail"])
         self.assertEqual(self.group.named("pay").address_text, "127.0.0.1:8444")
         self.assertRaises(KeyError, self.group.named, "web")
         self.ports.taken["127.0.0.1:8443"] = 0
@@ -270,7 +270,7 @@ class ApplyTests(ListenersTestCase):
         self.assertEqual(self.group.named("web").address_text, "127.0.0.1:8443")
 
     def test_absent_listener_can_be_removed(self) -> None:
-        """A listener that could not come back may be left out of the next configuration."""
+        """A listener that could not reopen may be absent from the next configuration."""
         self.ports.broken["127.0.0.1:8443"] = RuntimeError("gone")
         self.ports.broken["127.0.0.1:9999"] = RuntimeError("gone")
         self.failureResultOf(self.apply(settings_of(("bad", 9999))), RuntimeError)
@@ -280,8 +280,8 @@ class ApplyTests(ListenersTestCase):
         self.successResultOf(self.apply(settings_of(("pay", 8444))))
         self.assertEqual(self.open_ports, {"127.0.0.1:8444"})
 
-    def test_end_meanwhile(self) -> None:
-        """A reload that the end overtakes opens nothing, neither new nor old."""
+    def test_stop_during_a_reload(self) -> None:
+        """A reload that is interrupted by the stop opens neither new nor old listeners."""
         self.ports.closing = []
         reload = self.apply(settings_of(("db", 8445)))
         stopping = self.stop()

@@ -1,4 +1,4 @@
-"""What is sent on: heads, framing, and the end of a response that waits for its record."""
+"""Forwarded messages: heads, framing, and the end of a response that waits for its record."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ LINES = b"X-Forwarded-Client-Cert: URI=a\r\n"
 
 
 def requested(octets: bytes) -> RequestHead:
-    """The head of a request."""
+    """Parse the head of a request."""
     head = RequestParser().feed(octets)[0]
     assert isinstance(head, RequestHead), head
     return head
 
 
 def request(method: str = "GET", version: str = "1.1") -> RequestHead:
-    """A plain request."""
+    """Create a plain request head."""
     return requested(b"%b / HTTP/%b\r\nHost: api\r\n\r\n" % (method.encode(), version.encode()))
 
 
 def split(octets: bytes, cuts: list[int]) -> list[bytes]:
-    """Cut octets into pieces."""
+    """Split octets at the cuts."""
     places = sorted({cut % (len(octets) + 1) for cut in cuts})
     edges = [0, *places, len(octets)]
     return [octets[start:end] for start, end in pairwise(edges) if end > start]
@@ -48,7 +48,7 @@ def split(octets: bytes, cuts: list[int]) -> list[bytes]:
 
 @dataclass
 class Answer:
-    """An answer of the application, and what a reader made of it."""
+    """A response of the application."""
 
     status: int
     body: bytes
@@ -58,7 +58,7 @@ class Answer:
     cuts: list[int] = field(default_factory=list)
 
     def octets(self) -> bytes:
-        """As the application sends it."""
+        """Return the octets that the application sends."""
         lines = b"".join(b"%b: %b\r\n" % each for each in self.fields)
         body = self.body
         if self.framing == "length":
@@ -70,12 +70,12 @@ class Answer:
         return b"HTTP/1.1 %d Word\r\n%b\r\n%b" % (self.status, lines, body)
 
     def bodiless(self, method: str) -> bool:
-        """Whether no body follows the head."""
+        """Return whether no body follows the head."""
         return method == "HEAD" or self.status in (204, 304)
 
 
 def read(method: str, octets: bytes, cuts: list[int] | None = None) -> list[Event]:
-    """Read an answer to its end."""
+    """Parse a response to its end."""
     parser = ResponseParser(method.encode())
     events: list[Event] = []
     for piece in split(octets, cuts or []):
@@ -84,7 +84,7 @@ def read(method: str, octets: bytes, cuts: list[int] | None = None) -> list[Even
 
 
 def body_of(events: list[Event]) -> bytes:
-    """The octets of a body."""
+    """Return the octets of a body."""
     return b"".join(event for event in events if isinstance(event, bytes))
 
 
@@ -105,7 +105,7 @@ VERSIONS = st.sampled_from(["1.0", "1.1"])
 
 
 class Written:
-    """An answer that went through the writer."""
+    """A response that went through the writer."""
 
     def __init__(
         self, source: Answer, method: str, version: str, *, close: bool, recorded: bool, cuts: list[int]
@@ -130,10 +130,10 @@ class Written:
 
 
 class ResponseWriterTests(SynchronousTestCase):
-    """From the application's answer to the client's."""
+    """From the application's response to the client's."""
 
     def written(self, source: Answer, method: str, version: str, **options: bool) -> Written:
-        """Write an answer that comes in one piece."""
+        """Write a response that arrives in one piece."""
         return Written(
             source,
             method,
@@ -148,7 +148,7 @@ class ResponseWriterTests(SynchronousTestCase):
     def test_same_message(
         self, source: Answer, method: str, version: str, close: bool, recorded: bool, cuts: list[int]
     ) -> None:
-        """Whatever the framing, the version and the pieces: what is sent and held together is the same message."""
+        """For any framing, version and split: the sent and the withheld octets form the same message."""
         if source.status == 204:
             source.framing, source.body = "close", b""
         written = Written(source, method, version, close=close, recorded=recorded, cuts=cuts)
@@ -167,7 +167,7 @@ class ResponseWriterTests(SynchronousTestCase):
 
     @given(ANSWERS, METHODS, VERSIONS, st.booleans(), st.lists(st.integers(0, 200), max_size=5))
     def test_end_is_withheld(self, source: Answer, method: str, version: str, close: bool, cuts: list[int]) -> None:
-        """Before the record is there no client can take the answer for whole; as much as can be is sent."""
+        """Before the release no client can take the response as complete; only its end is withheld."""
         if source.status == 204:
             source.framing, source.body = "close", b""
         written = Written(source, method, version, close=close, recorded=True, cuts=cuts)
@@ -190,7 +190,7 @@ class ResponseWriterTests(SynchronousTestCase):
 
     @given(ANSWERS, METHODS, VERSIONS, st.lists(st.integers(0, 200), max_size=5))
     def test_recorded(self, source: Answer, method: str, version: str, cuts: list[int]) -> None:
-        """What is recorded is what the client gets: status, fields, digest and trailers."""
+        """The record has what the client receives: status, fields, digest and trailers."""
         if source.status == 204:
             source.framing, source.body = "close", b""
         written = Written(source, method, version, close=False, recorded=True, cuts=cuts)
@@ -208,14 +208,14 @@ class ResponseWriterTests(SynchronousTestCase):
             self.assertIn(each, head.fields)
         self.assertEqual([each for each in source.fields if each not in exchange.response_headers], [])
 
-    def test_nothing_is_withheld_without_a_record(self) -> None:
-        """An answer that is not recorded leaves as it comes."""
+    def test_without_a_record_nothing_is_withheld(self) -> None:
+        """A response that is not recorded is sent as it arrives."""
         for framing in ("length", "chunked", "close"):
             written = self.written(Answer(200, b"body", framing, [], []), "GET", "1.1")
             self.assertEqual(written.held, b"")
 
     def test_old_client(self) -> None:
-        """A client of version 1.0 gets no chunks, and ``Connection`` says whether the connection is kept."""
+        """An HTTP/1.0 client gets no chunks, and ``Connection`` states whether the connection stays open."""
         chunked = self.written(Answer(200, b"body", "chunked", [], [(b"X-A", b"1")]), "GET", "1.0")
         self.assertEqual(chunked.sent, b"HTTP/1.1 200 Word\r\nAdded: 1\r\nConnection: close\r\n\r\nbody")
         self.assertTrue(chunked.writer.close)
@@ -226,7 +226,7 @@ class ResponseWriterTests(SynchronousTestCase):
         )
 
     def test_unknown_length(self) -> None:
-        """An answer that only the end of its connection ends is chunked, so that this end stays the proxy's affair."""
+        """A response that ends with its connection is chunked, so that closing the connection is up to the proxy."""
         written = self.written(Answer(200, b"body", "close", [], []), "GET", "1.1")
         self.assertEqual(
             written.sent,
@@ -235,12 +235,12 @@ class ResponseWriterTests(SynchronousTestCase):
         self.assertFalse(written.writer.close)
 
     def test_head_keeps_its_length(self) -> None:
-        """The answer to HEAD says how long the body would be, and has none."""
+        """The response to HEAD has the length of the body, but no body."""
         written = self.written(Answer(200, b"body", "length", [], []), "HEAD", "1.1")
         self.assertEqual(written.sent, b"HTTP/1.1 200 Word\r\nContent-Length: 4\r\nAdded: 1\r\n\r\n")
 
     def test_trailers_are_filtered(self) -> None:
-        """Trailers that frame, that belong to one hop or to the proxy are neither sent nor recorded."""
+        """Framing, hop-by-hop and reserved trailers are neither sent nor recorded."""
         trailers = [
             (b"Svc-Workload-ID", b"forged"),
             (b"Content-Type", b"text/html"),
@@ -253,7 +253,7 @@ class ResponseWriterTests(SynchronousTestCase):
         self.assertEqual(written.recorder.response_trailers, [(b"X-A", b"1")])
 
     def test_granted_upgrade(self) -> None:
-        """The answer that grants another protocol keeps its two fields, and is withheld whole."""
+        """A response that grants an upgrade keeps its two fields and is withheld as a whole."""
         octets = b"HTTP/1.1 101 S\r\nConnection: upgrade, x-hop\r\nX-Hop: 1\r\nUpgrade: websocket\r\nA: b\r\n\r\n"
         head = requested(b"GET / HTTP/1.1\r\nHost: api\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
         [granted, _end] = ResponseParser(b"GET", upgrade=True).feed(octets)
@@ -265,8 +265,8 @@ class ResponseWriterTests(SynchronousTestCase):
         writer = ResponseWriter(head, granted, close=False, added=b"", recorder=recorder)
         self.assertEqual((writer.first, writer.held), (b"", expected))
 
-    def test_clock_set_back_meanwhile(self) -> None:
-        """No exchange ends before it began."""
+    def test_clock_set_back_during_an_exchange(self) -> None:
+        """If the clock is set back, the recorded end is not before the start."""
         head = requested(b"GET / HTTP/1.1\r\nHost: api\r\n\r\n")
         recorder = Recorder(Level.LOG_REQUEST, None, None, GENERATION.server, None, head, BASE)
         for hours, expected in ((-1, BASE), (1, BASE + timedelta(hours=1))):
@@ -274,7 +274,7 @@ class ResponseWriterTests(SynchronousTestCase):
             self.assertEqual((BASE, expected), (seen.received, seen.completed))
 
     def test_interim(self) -> None:
-        """An interim answer loses what belongs to one hop or to the proxy."""
+        """An interim response loses hop-by-hop and reserved fields."""
         [interim] = ResponseParser(b"GET").feed(
             b"HTTP/1.1 103 Early\r\nLink: </a>\r\nConnection: x-hop\r\nX-Hop: 1\r\nSvc-Workload-ID: forged\r\n\r\n"
         )
@@ -296,7 +296,7 @@ class RequestHeadTests(SynchronousTestCase):
     def test_same_request(
         self, method: bytes, target: bytes, fields: list[Field], framing: bytes, close: bool, version: str
     ) -> None:
-        """Method, target, Host, fields and framing go on as they came, the proxy's lines behind them."""
+        """Method, target, Host, fields and framing are forwarded unchanged; the proxy's lines are added after them."""
         if version == "1.0" and b"chunked" in framing:
             framing = b""
         lines = b"".join(b"%b: %b\r\n" % each for each in fields)
@@ -321,12 +321,12 @@ class RequestHeadTests(SynchronousTestCase):
         self.assertEqual(named, [(b"Host", b"api:81"), *fields, *added])
 
     def sent(self, lines: bytes) -> bytes:
-        """The fields that go on."""
+        """Return the forwarded fields."""
         head = requested(b"GET / HTTP/1.1\r\nHost: api\r\n%b\r\n" % lines)
         return request_head(head, b"").partition(b"Host: api\r\n")[2]
 
-    def test_trailers_wish(self) -> None:
-        """Only ``TE: trailers`` that is meant for this hop is renewed for the next one."""
+    def test_te_trailers(self) -> None:
+        """``TE: trailers`` is set anew for the next hop only if ``Connection`` names it."""
         renewed = b"TE: trailers\r\nConnection: te\r\n\r\n"
         for lines in (
             b"Connection: TE\r\nTE: trailers\r\n",
@@ -338,7 +338,7 @@ class RequestHeadTests(SynchronousTestCase):
             self.assertEqual(self.sent(lines), b"\r\n")
 
     def test_upgrade(self) -> None:
-        """A request for another protocol is renewed with all that it names."""
+        """An upgrade request is sent anew with all the protocols it names."""
         self.assertEqual(
             self.sent(b"Connection: Upgrade\r\nUpgrade: websocket\r\n"),
             b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n",
@@ -346,10 +346,10 @@ class RequestHeadTests(SynchronousTestCase):
 
 
 class AnswerTests(SynchronousTestCase):
-    """The proxy's own answers."""
+    """The proxy's own responses."""
 
     def test_whole(self) -> None:
-        """An answer is a right message, with its body unless HEAD was asked."""
+        """A response is a valid message, with its body unless the request was HEAD."""
         for head_only, body in ((False, b"text"), (True, b"")):
             octets = answer(404, [(b"A", b"b")], b"text", head_only=head_only, lines=b"Connection: close\r\n")
             events = read("HEAD" if head_only else "GET", octets)
@@ -359,21 +359,21 @@ class AnswerTests(SynchronousTestCase):
             self.assertEqual((head.keep_alive, body_of(events)), (False, body))
 
     def test_problem(self) -> None:
-        """A problem says its reason and whether to try again; what a peer did is not repeated."""
+        """A problem has its reason and whether to retry; text from the peer is not repeated."""
         body = loads_object(problem_body(UpstreamTimeout(upstream="the application", seconds=60)))
         self.assertEqual(body["code"], "upstream_timeout")
         self.assertNotIn(b"60", problem_body(UpstreamTimeout(upstream="the application", seconds=60)))
         self.assertIs(body["retryable"], True)
 
     def test_problem_fields(self) -> None:
-        """Too much and unavailable say when to come again."""
+        """429 and 503 have ``Retry-After``."""
         self.assertEqual(problem_fields(RequestRefused("not_found")), [(b"Content-Type", b"application/problem+json")])
         for error, seconds in ((NotaryRate(what="", retry_after=17), b"17"), (NotaryUnavailable(), b"1")):
             self.assertEqual(dict(problem_fields(error))[b"Retry-After"], seconds)
         self.assertNotIn(b"Retry-After", dict(problem_fields(UpstreamTimeout(upstream="the application", seconds=60))))
 
     def test_own_head(self) -> None:
-        """The head of an own answer is treated as one of the application; a status without a name has a phrase too."""
+        """The head of an own response is parsed as one of the application; a status without a name has a phrase too."""
         for status, phrase in ((503, b"Service Unavailable"), (599, b"Error")):
             head = own_head(status, [(b"A", b"b")], 4)
             self.assertEqual((head.status, head.phrase, head.length, head.chunked), (status, phrase, 4, False))

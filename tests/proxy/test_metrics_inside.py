@@ -1,4 +1,4 @@
-"""Series that only a defect of the proxy itself, or a library that is not the one in use, can move: in memory."""
+"""Metrics that move only by an internal defect or by another TLS library, tested in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NewRule(SvcError):
 
 
 class InsideTests(SynchronousTestCase):
-    """What a listener's observer makes of what cannot happen outside."""
+    """Metrics of a listener's observer in cases that a peer cannot cause."""
 
     def setUp(self) -> None:
         self.rig = Rig()
@@ -35,7 +35,7 @@ class InsideTests(SynchronousTestCase):
         self.addCleanup(self.reports.close)
 
     def observer(self, role: Role) -> ListenerObserver:
-        """The observer of a listener whose TLS has this role."""
+        """Create the observer of a listener whose TLS has this role."""
         return ListenerObserver(
             self.rig.metrics.listener("http", "inbound" if role == "server" else "outbound"), self.reports, "web"
         )
@@ -44,37 +44,37 @@ class InsideTests(SynchronousTestCase):
         """Read a metric."""
         return self.rig.registry.get_sample_value(f"svc_proxy_{name}", labels)
 
-    def refused_by(self, role: Role, judge: Callable[[Any], None]) -> None:
-        """Let one side refuse the other, and return what its observer reports."""
-        pair = Pair(FastTlsProtocol, **{f"{role}_options": {"authorize": judge}}).connect()  # type: ignore[arg-type]
-        [told] = (pair.server_observer if role == "server" else pair.client_observer).failed
-        self.observer(role).handshake_failed(*cast(Any, told))
+    def refused_by(self, role: Role, authorize: Callable[[Any], None]) -> None:
+        """Let one side refuse the other, and pass its report to the listener's observer."""
+        pair = Pair(FastTlsProtocol, **{f"{role}_options": {"authorize": authorize}}).connect()  # type: ignore[arg-type]
+        [reported] = (pair.server_observer if role == "server" else pair.client_observer).failed
+        self.observer(role).handshake_failed(*cast(Any, reported))
 
     def test_internal_error(self) -> None:
-        """An exception while a peer is verified refuses it, and has its own reason."""
+        """An exception during the verification of a peer refuses it, with a reason of its own."""
 
-        def judge(_evidence: Any) -> None:
+        def authorize(_evidence: Any) -> None:
             raise ZeroDivisionError("a defect")
 
         for role in ("server", "client"):
-            self.refused_by(cast(Role, role), judge)
+            self.refused_by(cast(Role, role), authorize)
             self.assertEqual(1, self.value("tls_handshake_failures_total", role=role, reason="internal_error"))
         self.assertEqual(2, len(self.flushLoggedErrors(ZeroDivisionError)))
 
     def test_other_reason(self) -> None:
-        """A refusal that no set knows is counted as other, and as what it is to a decision."""
+        """A refusal with an unregistered reason is counted as ``other``, and as a policy decision of its kind."""
 
-        def judge(_evidence: Any) -> None:
+        def authorize(_evidence: Any) -> None:
             raise NewRule()
 
         for role in ("server", "client"):
-            self.refused_by(cast(Role, role), judge)
+            self.refused_by(cast(Role, role), authorize)
             self.assertEqual(1, self.value("tls_handshake_failures_total", role=role, reason="other"))
             denied = {"result": "denied", "reason": "policy_deny", "protocol": "http", "role": role}
             self.assertEqual(1, self.value("auth_decisions_total", **denied))
 
     def test_other_group(self) -> None:
-        """A group whose name the library cannot say is other, and not post-quantum."""
+        """A group without a known name is counted as ``other`` and not as post-quantum."""
         pair = Pair(FastTlsProtocol).connect()
         for role, observer in (("server", pair.server_observer), ("client", pair.client_observer)):
             [(_, seconds, evidence)] = observer.done
@@ -84,7 +84,7 @@ class InsideTests(SynchronousTestCase):
             self.assertEqual(1, self.value("tls_connections_total", **labels))
 
     def test_credentials_missing(self) -> None:
-        """A connection that comes before there is an SVID is refused; the real proxy listens only when it has one."""
+        """A connection before there is an SVID is refused; the real proxy opens its listeners only afterwards."""
         observer = self.observer("server")
         creator = server_creator(MemorySource(), clock=lambda: NOW, observer=observer)
         factory = TlsFactory(creator, Applications(), clock=self.rig.clock, protocol=FastTlsProtocol)
@@ -93,7 +93,7 @@ class InsideTests(SynchronousTestCase):
         self.assertEqual(1, closed)
 
     def test_other_cause(self) -> None:
-        """A refusal by a limit that no set knows is counted as other."""
+        """A refusal by a limit with an unregistered cause is counted as ``other``."""
         self.observer("server").connection_refused("a_limit_of_tomorrow", "192.0.2.1:1")
         self.assertEqual(1, self.value("connections_closed_total", protocol="http", cause="other"))
 

@@ -1,4 +1,4 @@
-"""Levels, nonces, records and their release, in memory."""
+"""Notarization levels, nonces, records and the release of responses, in memory."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 def get(level: str, nonce: bytes | None = None, *, rest: bytes = b"\r\n", method: bytes = b"GET") -> bytes:
-    """A request with notary headers."""
+    """Build a request with notary headers."""
     head = b"%b /a?b HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: %b\r\n" % (method, level.encode())
     return head + (b"Svc-Notary-Nonce: %b\r\n" % nonce if nonce else b"") + rest
 
 
 def body_of(answer: bytes) -> dict[str, object]:
-    """The JSON of an answer."""
+    """Parse the JSON body of a response."""
     return loads_object(answer.partition(b"\r\n\r\n")[2])
 
 
 class NotarizationTestCase(SynchronousTestCase):
-    """What these tests share."""
+    """Base class: one inbound listener with a client."""
 
     def setUp(self) -> None:
-        """One inbound listener."""
+        """Create the listener and the client."""
         self.rig = Rig()
         self.client, self.wire = self.rig.client()
 
     def receipt(self, key: bytes = NONCE) -> dict[str, object]:
-        """Fetch the receipt of an exchange on a connection of the same identity."""
+        """Fetch the receipt of an exchange on another connection of the same identity."""
         client, wire = self.rig.client()
         client.dataReceived(
             b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % key
@@ -57,10 +57,10 @@ class NotarizationTestCase(SynchronousTestCase):
 
 
 class LevelTests(NotarizationTestCase):
-    """Which level is in force, and what is refused."""
+    """Which level applies, and which requests are refused."""
 
     def test_workload(self) -> None:
-        """The response names the workload's statement and the level, and nothing is recorded."""
+        """At level workload the response has statement and level, and nothing is recorded."""
         self.client.dataReceived(get("workload"))
         self.rig.respond(OK)
         out = self.wire.take()
@@ -70,7 +70,7 @@ class LevelTests(NotarizationTestCase):
         self.assertEqual(self.rig.notarizer.in_flight, 0)
 
     def test_cut_at_the_maximum(self) -> None:
-        """A listener gives no more than its maximum and says so."""
+        """A listener applies at most its maximum level and reports it."""
         rig = Rig(maximum=Level.WORKLOAD)
         client, wire = rig.client()
         client.dataReceived(get("signRequest", NONCE))
@@ -78,7 +78,7 @@ class LevelTests(NotarizationTestCase):
         self.assertIn(b"Svc-Notarization-Level: workload\r\n", wire.take())
 
     def test_request_that_ends_at_the_proxy(self) -> None:
-        """An answer to OPTIONS with Max-Forwards 0 is recorded like any other, and nothing is forwarded."""
+        """A response to OPTIONS with Max-Forwards 0 is recorded like any other, and nothing is forwarded."""
         self.client.dataReceived(get("signRequest", NONCE, method=b"OPTIONS", rest=b"Max-Forwards: 0\r\n\r\n"))
         self.assertIn(b"Svc-Receipt-Location: ", self.wire.take())
         self.assertEqual(self.rig.endpoint.connections, [])
@@ -86,8 +86,8 @@ class LevelTests(NotarizationTestCase):
         assert isinstance(request, dict)
         self.assertIn(["max-forwards", "0"], request["headers"])
 
-    def test_wrong_words(self) -> None:
-        """An unknown level, none, and a nonce of another length or spelling are 400 with their reason."""
+    def test_invalid_headers(self) -> None:
+        """An unknown level, ``none``, and a malformed nonce give 400 with the reason."""
         for request, reason in (
             (get("SignRequest"), b"level_invalid"),
             (get("none"), b"level_invalid"),
@@ -102,7 +102,7 @@ class LevelTests(NotarizationTestCase):
         self.assertEqual(self.rig.endpoint.connections, [])
 
     def test_no_valid_credentials(self) -> None:
-        """Without credentials a request for a level is 503, and a request without one is served."""
+        """Without credentials a request for a level gives 503; a request without one is served."""
         self.rig.rotation.credentials = None
         client, wire = self.rig.client()
         client.dataReceived(get("workload"))
@@ -112,21 +112,21 @@ class LevelTests(NotarizationTestCase):
         self.assertEqual(wire.take(), OK)
 
     def test_expired_credentials(self) -> None:
-        """A request that needs a proof is 503 when the credentials for it have expired."""
+        """A request for a receipt gives 503 when the credentials have expired."""
         self.rig.clock.advance(3601)
         self.client.dataReceived(get("workload"))
         self.assertIn(b'"code":"notary_unavailable"', self.wire.take())
         self.assertEqual(self.rig.endpoint.connections, [])
 
     def test_store_that_cannot_be_written(self) -> None:
-        """A request that needs a record is 503 before it is forwarded."""
+        """A request that needs a record gives 503 before it is forwarded."""
         self.rig.store.writable = False
         self.client.dataReceived(get("logRequest"))
         self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 503 "))
         self.assertEqual(self.rig.endpoint.connections, [])
 
     def test_rate(self) -> None:
-        """An identity that asks for more than its share is 429, another one is not."""
+        """An identity above its rate gets 429; other identities are served."""
         rig = Rig(rate=1.0, burst=2.0)
         client, wire = rig.client()
         for expected in (b"200", b"200", b"429"):
@@ -144,7 +144,7 @@ class LevelTests(NotarizationTestCase):
         self.assertIn(b"HTTP/1.1 200", wire.take())
 
     def test_rate_of_records(self) -> None:
-        """Records without a signature count too; the refusal says when to come again, and nothing is forwarded."""
+        """Unsigned records count too; the refusal has ``Retry-After``, and nothing is forwarded."""
         rig = Rig(rate=0.1, burst=1.0)
         client, wire = rig.client()
         for level in ("logRequest", "signRequest"):
@@ -161,7 +161,7 @@ class LevelTests(NotarizationTestCase):
         self.assertIn(b"HTTP/1.1 200", wire.take())
 
     def test_octets_of_records(self) -> None:
-        """Large records use the octets of their identity up; others are served, and time brings them back."""
+        """Large records use up the octets of their identity; others are served, and the octets return with time."""
         rig = Rig(octets=Allowance(1000.0, 2**20))
         client, wire = rig.client()
         statuses = []
@@ -173,7 +173,7 @@ class LevelTests(NotarizationTestCase):
             statuses.append(wire.take()[9:12])
         served = statuses.count(b"200")
         self.assertEqual(statuses, [b"200"] * served + [b"429"] * (40 - served))
-        # A megabyte holds some thirty of them, less the reserve for the largest one.
+        # A megabyte holds about thirty of them, less the reserve for the largest one.
         self.assertTrue(20 < served < 35, served)
         rig.clock.advance(200)
         client.dataReceived(get("logRequest"))
@@ -181,7 +181,7 @@ class LevelTests(NotarizationTestCase):
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 200 "))
 
     def test_largest_record(self) -> None:
-        """At the default limits the largest heads and trailers of both messages give a receipt that is served."""
+        """At the default limits the largest heads and trailers of both messages still give a receipt that is served."""
         rig = Rig(redaction=Redaction.of(["x"]))
         client, wire = rig.client()
         fields = b"x:\r\n" * 45 + b"Cookie: a\r\n" * 45
@@ -198,7 +198,7 @@ class LevelTests(NotarizationTestCase):
         self.assertTrue(answer.take().startswith(b"HTTP/1.1 200 "))
 
     def test_record_that_would_be_too_large(self) -> None:
-        """Under credentials with long chains a request whose record might not fit is refused before it is forwarded."""
+        """If long certificate chains might make the record too large, the request is refused before it is forwarded."""
         rig = Rig()
         room = MAX_ENVELOPE - rig.context.record_bound.envelope(0, spared=32768 - 4096)
         rig.credentials.__dict__["signature_octets"] = room
@@ -218,17 +218,17 @@ class LevelTests(NotarizationTestCase):
         self.assertEqual((rig.notarizer.in_flight, rig.reporter.failures), (0, ["record_too_large"] * 2))
 
     def test_queue_of_signatures(self) -> None:
-        """While too many signatures wait, further ones are 429."""
+        """While too many signatures are queued, further requests get 429."""
         self.rig.signing.waiting = 8
         self.client.dataReceived(get("signRequest"))
         self.assertIn(b'"code":"notary_rate"', self.wire.take())
 
 
 class NonceTests(NotarizationTestCase):
-    """A nonce is good once for each identity."""
+    """Each identity can use a nonce once."""
 
     def test_replay_after_the_record(self) -> None:
-        """A nonce that has a record is 409 for the same identity and good for another."""
+        """A recorded nonce gives 409 for the same identity; another identity can use it."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(OK)
         self.wire.take()
@@ -240,7 +240,7 @@ class NonceTests(NotarizationTestCase):
         self.assertIn(b"HTTP/1.1 200", wire.take())
 
     def test_replay_in_flight(self) -> None:
-        """A nonce whose exchange still runs is 409 on another connection of the same identity."""
+        """A nonce whose exchange is running gives 409 on another connection of the same identity."""
         self.client.dataReceived(get("signRequest", NONCE))
         second, wire = self.rig.client()
         second.dataReceived(get("signRequest", NONCE))
@@ -256,7 +256,7 @@ class RecordErrorTests(NotarizationTestCase):
         return (rig or self.rig).registry.get_sample_value("svc_proxy_notary_records_total", labels)
 
     def test_store_takes_no_records(self) -> None:
-        """Each request that is refused because the store is not writable is an error, at both levels."""
+        """Each request that is refused because the store is not writable counts as an error, at both levels."""
         self.rig.store.writable = False
         for count, level in enumerate(("logRequest", "signRequest"), start=1):
             self.client.dataReceived(get(level))
@@ -264,28 +264,28 @@ class RecordErrorTests(NotarizationTestCase):
         self.client.dataReceived(get("workload"))
         self.assertEqual(self.errors(), 2)
 
-    def test_store_that_cannot_say_whether_a_nonce_is_known(self) -> None:
-        """A store that fails when the nonce is reserved is an error."""
+    def test_store_that_fails_to_reserve_a_nonce(self) -> None:
+        """A store that fails when the nonce is reserved counts as an error."""
         self.rig.store.reserve = lambda client, nonce: fail(StoreClosed())  # type: ignore[method-assign]
         self.client.dataReceived(get("signRequest", NONCE))
         self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 503 "))
         self.assertEqual(self.errors(), 1)
 
     def test_store_that_does_not_answer_in_time(self) -> None:
-        """A store that is waited for until the request is too late is one error, whatever it answers later."""
+        """If a request times out while the store is asked, one error is counted, whatever the store returns later."""
         for answer in (True, StoreClosed()):
             rig = Rig()
-            known: Deferred[bool] = Deferred()
-            rig.store.reserve = lambda client, nonce, known=known: known  # type: ignore[misc, method-assign]
+            lookup: Deferred[bool] = Deferred()
+            rig.store.reserve = lambda client, nonce, lookup=lookup: lookup  # type: ignore[misc, method-assign]
             client, _wire = rig.client()
             client.dataReceived(get("signRequest", NONCE))
             rig.sweep(61)
             self.assertEqual(self.errors(rig), 1)
-            (known.callback if answer is True else known.errback)(answer)  # type: ignore[operator]
+            (lookup.callback if answer is True else lookup.errback)(answer)  # type: ignore[operator]
             self.assertEqual(self.errors(rig), 1)
 
     def test_credentials_that_have_ended(self) -> None:
-        """Without valid credentials no record is made: an error where one was needed."""
+        """Without valid credentials a required record cannot be made: an error."""
         self.rig.clock.advance(3601)
         self.client.dataReceived(get("workload"))
         self.assertEqual(self.errors(), 0)
@@ -300,7 +300,7 @@ class RecordErrorTests(NotarizationTestCase):
         self.assertEqual(self.errors(), 1)
 
     def test_refusals_for_the_clients_sake(self) -> None:
-        """A rate, a queue, a nonce and a body that are over their limit are no errors of the notary."""
+        """Refusals by a rate, the queue, a nonce or a body limit are not errors of the notary."""
         rig = Rig(rate=0.1, burst=2.0, limits=LimitSettings.model_validate({"body": "16B"}))
         client, wire = rig.client()
         for request, status in (
@@ -325,22 +325,22 @@ class RecordErrorTests(NotarizationTestCase):
 
 
 class UnadmittedTests(NotarizationTestCase):
-    """What the proxy answers while it still asks whether a nonce is known."""
+    """Responses of the proxy while the store looks up a nonce."""
 
     def setUp(self) -> None:
-        """A store that takes its time, and a small limit for bodies."""
+        """Create a store with a pending look-up, and a small body limit."""
         self.rig = Rig(limits=LimitSettings.model_validate({"body": "16B"}))
         self.client, self.wire = self.rig.client()
-        self.known: Deferred[bool] = Deferred()
-        self.rig.store.nonce_known = lambda client, nonce: self.known  # type: ignore[method-assign]
+        self.lookup: Deferred[bool] = Deferred()
+        self.rig.store.nonce_known = lambda client, nonce: self.lookup  # type: ignore[method-assign]
 
     def assert_answered_whole_and_alone(self, status: bytes, *, known: bool = False) -> None:
-        """The answer is complete without a record, and an admission that comes late changes nothing any more."""
+        """The response is complete without a record, and an admission that arrives later has no effect."""
         answer = self.wire.take()
         self.assertTrue(answer.startswith(b"HTTP/1.1 %b " % status), answer)
         self.assertIn(b"Svc-Notarization-Level: workload\r\n", answer)
         self.assertEqual(body_of(answer)["status"], int(status))
-        self.known.callback(known)
+        self.lookup.callback(known)
         self.assertEqual(self.wire.take(), b"")
         self.assertEqual(self.rig.endpoint.connections, [])
         self.assertEqual(self.rig.notarizer.in_flight, 0)
@@ -353,25 +353,25 @@ class UnadmittedTests(NotarizationTestCase):
         self.assert_answered_whole_and_alone(b"413")
 
     def test_store_that_does_not_answer_in_time(self) -> None:
-        """The request ends like one whose application does not answer in time."""
+        """The request ends like one whose application does not respond in time."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.sweep(61)
         self.assert_answered_whole_and_alone(b"504", known=True)
         self.assertFalse(self.wire.paused)
 
     def test_reading_pauses(self) -> None:
-        """Reading pauses until the exchange is admitted, and not until the upstream is connected."""
+        """Reading pauses until the exchange is admitted, not until the upstream is connected."""
         self.rig.endpoint.manual = True
         self.client.dataReceived(get("signRequest", NONCE))
         self.assertTrue(self.wire.paused)
-        self.known.callback(False)
+        self.lookup.callback(False)
         self.assertFalse(self.wire.paused)
 
     def test_reading_goes_on_after_an_immediate_admission(self) -> None:
         """An exchange that is admitted at once does not pause the client's transport."""
         pauses: list[None] = []
         self.wire.pauseProducing = lambda: pauses.append(None)  # type: ignore[method-assign]
-        self.known.callback(False)
+        self.lookup.callback(False)
         self.client.dataReceived(get("signRequest", NONCE))
         self.assertEqual(len(self.rig.endpoint.connections), 1)
         self.assertEqual(pauses, [])
@@ -381,12 +381,12 @@ class ReleaseTests(NotarizationTestCase):
     """The end of a response waits for its record."""
 
     def setUp(self) -> None:
-        """A store that holds commits back."""
+        """Create a store that delays commits."""
         super().setUp()
         self.rig.store.hold = True
 
     def check(self, response: bytes, withheld: bytes, *, method: bytes = b"GET") -> bytes:
-        """Everything but ``withheld`` arrives before the commit, and that after it."""
+        """Assert that all but ``withheld`` arrives before the commit, and ``withheld`` after it."""
         self.client.dataReceived(get("signRequest", NONCE, method=method))
         self.rig.respond(response)
         before = self.wire.take()
@@ -397,12 +397,12 @@ class ReleaseTests(NotarizationTestCase):
         return before
 
     def test_last_octet(self) -> None:
-        """A body of known length waits with its last octet."""
+        """Of a body of known length the last octet waits."""
         before = self.check(OK, b"k")
         self.assertTrue(before.endswith(b"\r\n\r\no"))
 
     def test_last_octet_of_a_body_in_pieces(self) -> None:
-        """Only the very last octet waits, however the body came."""
+        """Only the very last octet waits, however the body is split."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
         for piece in (b"a", b"bc"):
@@ -414,13 +414,13 @@ class ReleaseTests(NotarizationTestCase):
         self.assertEqual(self.wire.take(), b"d")
 
     def test_last_chunk(self) -> None:
-        """A chunked body waits with its last chunk and trailers."""
+        """Of a chunked body the last chunk and the trailers wait."""
         self.check(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nA: b\r\n\r\n", b"0\r\nA: b\r\n\r\n"
         )
 
     def test_head_without_body(self) -> None:
-        """A response without body waits whole."""
+        """A response without a body waits as a whole."""
         self.client.dataReceived(get("signRequest", NONCE, method=b"HEAD"))
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
         self.assertEqual(self.wire.take(), b"")
@@ -428,7 +428,7 @@ class ReleaseTests(NotarizationTestCase):
         self.assertIn(b"Content-Length: 9\r\n", self.wire.take())
 
     def test_close_of_http_1_0(self) -> None:
-        """A body that the end of the connection ends waits with that end."""
+        """If the body ends with the connection, the close waits."""
         self.client.dataReceived(b"GET / HTTP/1.0\r\nHost: api\r\nSvc-Notarization-Level: logRequest\r\n\r\n")
         self.rig.respond(b"HTTP/1.0 200 OK\r\n\r\nab")
         self.rig.lose_upstream()
@@ -438,7 +438,7 @@ class ReleaseTests(NotarizationTestCase):
         self.assertTrue(self.wire.disconnecting)
 
     def test_switching_protocols(self) -> None:
-        """A granted upgrade waits whole, and octets flow when it is released."""
+        """A 101 response waits as a whole; octets are relayed after its release."""
         self.client.dataReceived(get("signRequest", NONCE, rest=b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"))
         self.rig.respond(b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhi")
         self.assertEqual(self.wire.take(), b"")
@@ -471,10 +471,10 @@ class ReleaseTests(NotarizationTestCase):
 
 
 class RecordTests(NotarizationTestCase):
-    """What the record says."""
+    """The content of the record."""
 
     def test_complete_exchange(self) -> None:
-        """Both sides, both bodies, identities and TLS."""
+        """The record has both messages with their bodies, both identities and the TLS session."""
         self.client.dataReceived(
             get("signRequest", NONCE, method=b"POST", rest=b"Content-Length: 4\r\nA: b \r\n\r\nda")
         )
@@ -496,7 +496,7 @@ class RecordTests(NotarizationTestCase):
         self.assertEqual(client["spiffeID"], str(CALLER.spiffe_id))
 
     def test_request_that_ended_before_admission(self) -> None:
-        """A body that was whole before the nonce was found unused is recorded whole."""
+        """A body that was complete before the nonce was admitted is recorded completely."""
         looked_up: Deferred[bool] = Deferred()
         self.rig.store.nonce_known = lambda client, nonce: looked_up  # type: ignore[method-assign]
         self.client.dataReceived(get("signRequest", NONCE, method=b"POST", rest=b"Content-Length: 4\r\n\r\ndata"))
@@ -509,7 +509,7 @@ class RecordTests(NotarizationTestCase):
         self.assertTrue(request["body"]["complete"])
 
     def test_early_answer(self) -> None:
-        """An answer before the end of the request is recorded with what had come until then."""
+        """A response before the end of the request is recorded with the request octets received so far."""
         self.client.dataReceived(get("signRequest", NONCE, method=b"POST", rest=b"Content-Length: 9\r\n\r\nhalf"))
         self.rig.respond(b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n")
         request = self.receipt()["request"]
@@ -517,7 +517,7 @@ class RecordTests(NotarizationTestCase):
         self.assertEqual((request["body"]["size"], request["body"]["complete"]), (4, False))
 
     def test_aborted_by_the_client(self) -> None:
-        """A client that went away can still fetch what became of its request."""
+        """A client that disconnected can still fetch the record of its request."""
         self.client.dataReceived(get("signRequest", NONCE))
         lose(self.client)
         record = self.receipt()
@@ -525,7 +525,7 @@ class RecordTests(NotarizationTestCase):
         self.assertIsNone(record["response"])
 
     def test_broken_by_the_application(self) -> None:
-        """A response that broke off is recorded with what was released of it."""
+        """A truncated response is recorded with the octets that were released."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
         self.rig.lose_upstream()
@@ -545,7 +545,7 @@ class RecordTests(NotarizationTestCase):
         self.assertEqual(response["status"], 502)
 
     def test_log_request_is_stored_and_not_served(self) -> None:
-        """An unsigned record is in the store and no receipt."""
+        """An unsigned record is stored but not served as a receipt."""
         self.client.dataReceived(get("logRequest", NONCE))
         self.rig.respond(OK)
         found = self.successResultOf(self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode()))
@@ -562,7 +562,7 @@ class EndpointTests(NotarizationTestCase):
     """The reserved path."""
 
     def fetch(self, path: bytes, *, method: bytes = b"GET", wire: Wire | None = None) -> bytes:
-        """One request on the first connection."""
+        """Send one request on the first connection."""
         self.client.dataReceived(b"%b %b HTTP/1.1\r\nHost: api\r\n\r\n" % (method, path))
         return self.wire.take()
 
@@ -575,13 +575,13 @@ class EndpointTests(NotarizationTestCase):
             self.assertEqual(envelope.payload, self.rig.credentials.statement.payload)
 
     def test_root_document(self) -> None:
-        """It lists what is served."""
+        """The root document lists the endpoints."""
         document = body_of(self.fetch(b"/.well-known/svc-notary"))
         self.assertEqual((document["v"], document["issuer"]), (1, "spiffe://prod.example/ns/pay/sa/api"))
         self.assertEqual(document["retention"], "P1D")
 
-    def test_every_spelling_is_ours(self) -> None:
-        """The application never sees the reserved path, however it is written."""
+    def test_every_spelling_is_reserved(self) -> None:
+        """The reserved path is never forwarded to the application, however it is encoded."""
         for path in (
             b"/.well-known/svc-notary/v1/x",
             b"/.well-known/%73vc-notary/v1/x",
@@ -593,14 +593,14 @@ class EndpointTests(NotarizationTestCase):
         self.assertEqual(self.rig.endpoint.connections, [])
 
     def test_methods(self) -> None:
-        """Only GET and HEAD; a body is refused with the connection."""
+        """Only GET and HEAD are allowed; a body is refused and the connection closed."""
         self.assertTrue(self.fetch(b"/.well-known/svc-notary", method=b"DELETE").startswith(b"HTTP/1.1 405 "))
         head = self.fetch(b"/.well-known/svc-notary", method=b"HEAD")
         self.assertTrue(head.startswith(b"HTTP/1.1 200 "))
         self.assertTrue(head.endswith(b"\r\n\r\n"))
 
     def test_store_that_does_not_answer_in_time(self) -> None:
-        """A look-up that takes too long ends like a slow application, and the connection is kept."""
+        """A look-up that takes too long gives 504 like a slow application, and the connection is kept."""
         late: Deferred[StoredReceipt | None] = Deferred()
         self.rig.store.get_receipt = lambda receipt_id: late  # type: ignore[method-assign]
         self.client.dataReceived(
@@ -613,7 +613,7 @@ class EndpointTests(NotarizationTestCase):
         self.assertEqual(self.wire.take(), b"")
 
     def test_running_exchange_is_202(self) -> None:
-        """While an exchange runs its receipt is pending."""
+        """While an exchange is running, its receipt is pending: 202."""
         self.client.dataReceived(get("signRequest", NONCE))
         second, wire = self.rig.client()
         second.dataReceived(
@@ -624,7 +624,7 @@ class EndpointTests(NotarizationTestCase):
         self.assertIn(b"Retry-After: ", out)
 
     def test_exchange_at_another_replica_is_202(self) -> None:
-        """While an exchange runs at another replica its receipt is pending for its client, and nothing for others."""
+        """While an exchange runs at another replica, its receipt is 202 for its client and 404 for others."""
         path = b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % NONCE
         self.rig.store.elsewhere.add((str(CALLER.spiffe_id), NONCE.decode()))
         for credentials, status in ((None, b"202 "), (AUTHORITY.svid("/ns/web/sa/other"), b"404 ")):
@@ -632,8 +632,8 @@ class EndpointTests(NotarizationTestCase):
             client.dataReceived(path)
             self.assertTrue(wire.take().startswith(b"HTTP/1.1 " + status))
 
-    def test_exchange_that_ends_between_two_questions(self) -> None:
-        """A record that becomes durable just after it was looked for is found, not denied."""
+    def test_exchange_that_ends_between_two_lookups(self) -> None:
+        """A record that becomes durable between the two look-ups is found."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(OK)
         found = self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode())
@@ -646,7 +646,7 @@ class EndpointTests(NotarizationTestCase):
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 200 "))
 
     def test_somebody_elses_receipt_is_404(self) -> None:
-        """A receipt is there for its two parties only, and others cannot find out that it exists."""
+        """A receipt is served only to its two parties; others cannot find out that it exists."""
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(OK)
         found = self.successResultOf(self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode()))
@@ -657,11 +657,11 @@ class EndpointTests(NotarizationTestCase):
             self.assertTrue(wire.take().startswith(b"HTTP/1.1 404 "), key)
 
 
-class GenerationTests(NotarizationTestCase):
+class CredentialLifetimeTests(NotarizationTestCase):
     """Connections end before their credentials do."""
 
     def test_eighty_percent_asks_to_connect_anew(self) -> None:
-        """Late in the life of its credentials a connection closes after the response."""
+        """After 80 percent of the credentials' lifetime a connection closes after the response."""
         self.rig.sweep(0.8 * 3600 - 1)
         client, wire = self.rig.client()
         self.rig.sweep(0.5)
@@ -677,7 +677,7 @@ class GenerationTests(NotarizationTestCase):
         self.assertTrue(other_wire.disconnecting)
 
     def test_running_exchange_is_cut(self) -> None:
-        """A minute before the end a running exchange is cut and recorded as such."""
+        """A minute before the credentials expire a running exchange is cut and recorded as such."""
         self.rig.clock.advance(3500)
         self.rig.context.tick = self.rig.clock.seconds()
         client, wire = self.rig.client()
@@ -689,7 +689,7 @@ class GenerationTests(NotarizationTestCase):
         self.assertEqual(found.outcome, "credentials_expired")
 
     def test_reauthorization(self) -> None:
-        """After a change of bundles exactly those connections end whose peer would now be refused."""
+        """After a change of bundles exactly those connections close whose peer would now be refused."""
         other_root = AUTHORITY.rotated()
         self.client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
         self.assertFalse(self.wire.disconnecting)
@@ -698,7 +698,7 @@ class GenerationTests(NotarizationTestCase):
         self.assertEqual(len(self.rig.reporter.denials), 1)
 
     def test_reauthorization_by_a_clock_that_was_set_back(self) -> None:
-        """A peer that was valid when it was accepted is not refused for being of the future now."""
+        """If the clock was set back, a peer that was valid when it was accepted is not refused as not yet valid."""
         long_ago = self.rig.wall() - timedelta(days=400)
         self.client.reauthorize(AUTHORITY.bundles(), long_ago)
         self.assertFalse(self.wire.disconnecting)
@@ -706,7 +706,7 @@ class GenerationTests(NotarizationTestCase):
         self.assertTrue(self.wire.disconnecting)
 
     def test_expired_peer(self) -> None:
-        """A connection does not outlive the certificate that opened it."""
+        """A connection does not outlive the certificate with which it was opened."""
         _client, wire = self.rig.client(AUTHORITY.svid("/ns/web/sa/short", ttl=timedelta(seconds=30)))
         self.rig.sweep(30.0)
         self.assertFalse(wire.disconnecting)

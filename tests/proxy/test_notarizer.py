@@ -1,4 +1,4 @@
-"""Admission, the rate of each client, the signing thread, and that no reservation is ever left behind."""
+"""Admission, the rate of each client, the signing thread, and the release of every reservation."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ GENERATION = CredentialSet.issue(OWN, None, FACTS, Profile.CLASSICAL, BASE, os.u
 CLIENT = str(CALLER.spiffe_id)
 NONCES = tuple(b64u_encode(bytes([number]) * 16) for number in range(3))
 SIGN, LOG = Level.SIGN_REQUEST, Level.LOG_REQUEST
-#: The largest record of the listener that asks.
+#: The largest record of the listener that admits.
 OCTETS = 100_000
 FULL = StoreUnavailable(path="notary.db", detail="disk full")
 
 
 def exchange_of(reservation: Reservation, *, headers: int = 0) -> RecordedExchange:
-    """A small exchange, or one with that many octets of headers."""
+    """Create a small exchange, or one with that many octets of headers."""
     return RecordedExchange(
         level=reservation.level,
         nonce=reservation.nonce,
@@ -72,20 +72,20 @@ def exchange_of(reservation: Reservation, *, headers: int = 0) -> RecordedExchan
 
 
 class PendingStore(MemoryStore):
-    """A store whose answer about a nonce can come later, fail, or be an exception."""
+    """A store whose nonce look-up can be delayed, fail, or raise."""
 
     def __init__(self) -> None:
         super().__init__()
         self.answers: list[tuple[str, str, Deferred[bool]]] | None = None
-        self.unknowable: Exception | None = None
+        self.lookup_error: Exception | None = None
         self.raises: Exception | None = None
 
     def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
-        """Answer as the test said."""
+        """Return, delay or fail the look-up, as the test has set."""
         if self.raises is not None:
             raise self.raises
-        if self.unknowable is not None:
-            return fail(self.unknowable)
+        if self.lookup_error is not None:
+            return fail(self.lookup_error)
         if self.answers is None:
             return super().nonce_known(client, nonce)
         later: Deferred[bool] = Deferred()
@@ -93,13 +93,13 @@ class PendingStore(MemoryStore):
         return later
 
     def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
-        """Raise where the test says so."""
+        """Raise if the test has set an exception."""
         if self.raises is not None:
             raise self.raises
         return super().put_receipt(receipt)
 
     def answer(self) -> None:
-        """Answer the oldest question by what is stored."""
+        """Complete the oldest look-up with what is stored."""
         if self.answers:
             client, nonce, later = self.answers.pop(0)
             super().nonce_known(client, nonce).chainDeferred(later)
@@ -113,24 +113,24 @@ class ManualSigning:
 
     @property
     def waiting(self) -> int:
-        """How much was not signed."""
+        """Return the number of unsigned jobs."""
         return len(self.work)
 
     def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
-        """Remember it."""
+        """Queue the job."""
         done: Deferred[StoredReceipt] = Deferred()
         self.work.append((work, done))
         return done
 
     def sign(self) -> None:
-        """Sign the oldest."""
+        """Sign the oldest job."""
         if self.work:
             work, done = self.work.pop(0)
             succeed(None).addCallback(lambda _none: work()).chainDeferred(done)
 
 
 class FromThread:
-    """Takes the calls that another thread makes; the test runs them."""
+    """A reactor that queues the calls of another thread; the test runs them."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[..., object], tuple[object, ...]]] = queue.SimpleQueue()
@@ -138,7 +138,7 @@ class FromThread:
         self.threads: set[int] = set()
 
     def callFromThread(self, call: Callable[..., object], *args: object) -> object:
-        """Keep it."""
+        """Queue the call."""
         self.threads.add(threading.get_ident())
         self._calls.put((call, args))
         return None
@@ -155,26 +155,26 @@ class FromThread:
 
 
 def receipt(number: int) -> StoredReceipt:
-    """A record that can be told from others."""
+    """Create a record that can be distinguished from others."""
     return cast(StoredReceipt, number)
 
 
 class SigningThreadTests(SynchronousTestCase):
-    """The thread beside the reactor, a real one."""
+    """The real signing thread."""
 
     def setUp(self) -> None:
-        """A thread that has not begun."""
+        """Create a thread that is not started."""
         self.reactor = FromThread()
         self.signing = SigningThread(self.reactor)
         self.addCleanup(self.signing.stop)
         self.results: list[object] = []
 
     def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[None]:
-        """Submit and note the result in the order of arrival."""
+        """Submit a job and record the result in the order of arrival."""
         return self.signing.submit(work).addBoth(self.results.append)
 
     def test_order_and_batches(self) -> None:
-        """All results come, in order, in batches of at most eight, and the count of what waits follows them."""
+        """All results arrive in order, in batches of at most eight; the count of waiting jobs follows them."""
         for number in range(20):
             self.submit(lambda number=number: receipt(number))
         self.assertEqual(self.signing.waiting, 20)
@@ -186,7 +186,7 @@ class SigningThreadTests(SynchronousTestCase):
         self.assertEqual(self.reactor.batches, [8, 8, 4])
 
     def test_beside_the_reactor(self) -> None:
-        """Work is done on the thread, results are delivered where the reactor runs."""
+        """Jobs run on the signing thread; results are delivered on the reactor's thread."""
         where: list[int] = []
 
         def work() -> StoredReceipt:
@@ -200,8 +200,8 @@ class SigningThreadTests(SynchronousTestCase):
         self.assertEqual(self.reactor.threads, {where[0]})
         self.assertNotEqual(where[0], where[1])
 
-    def test_one_alone_does_not_wait(self) -> None:
-        """A single piece of work is delivered without others behind it."""
+    def test_single_job_does_not_wait(self) -> None:
+        """A single job is delivered without waiting for more."""
         self.signing.start()
         for number in range(3):
             self.submit(lambda number=number: receipt(number))
@@ -209,7 +209,7 @@ class SigningThreadTests(SynchronousTestCase):
             self.assertEqual((self.results[-1], self.signing.waiting), (number, 0))
 
     def test_failure(self) -> None:
-        """An exception of work is delivered to its submitter; the thread continues."""
+        """An exception of a job is delivered to its submitter; the thread continues."""
 
         def broken() -> StoredReceipt:
             raise NotaryError("too_large", size=2, limit=1)
@@ -223,7 +223,7 @@ class SigningThreadTests(SynchronousTestCase):
         self.assertEqual((self.results, self.signing.waiting), ([1], 0))
 
     def test_stop_drains(self) -> None:
-        """Work that was given before the stop is done and handed over; the thread has ended then."""
+        """Jobs submitted before the stop are finished and delivered; then the thread has ended."""
         for number in range(11):
             self.submit(lambda number=number: receipt(number))
         self.signing.start()
@@ -234,7 +234,7 @@ class SigningThreadTests(SynchronousTestCase):
         self.assertNotIn("svc-signing", [thread.name for thread in threading.enumerate()])
 
     def test_after_the_stop(self) -> None:
-        """Work after the stop is refused at once."""
+        """A job after the stop is refused at once."""
         self.signing.start()
         self.signing.stop()
         self.failureResultOf(self.signing.submit(lambda: receipt(0)), NotaryUnavailable)
@@ -242,13 +242,13 @@ class SigningThreadTests(SynchronousTestCase):
         self.signing.stop()
 
     def test_stop_without_start(self) -> None:
-        """A thread that never began has nothing to end."""
+        """A thread that was never started can be stopped."""
         self.signing.stop()
         self.assertFalse(self.reactor.run(wait=False))
 
     @given(st.lists(st.booleans(), max_size=40), st.integers(0, 40))
     def test_no_loss(self, fails: list[bool], before: int) -> None:
-        """Whatever fails and however work comes, each piece is answered once, in order."""
+        """Whatever fails and however jobs arrive, each job is answered once, in order."""
         reactor = FromThread()
         signing = SigningThread(reactor)
         seen: list[tuple[int, bool]] = []
@@ -277,10 +277,10 @@ class SigningThreadTests(SynchronousTestCase):
 
 
 class NotarizerTestCase(SynchronousTestCase):
-    """What these tests share."""
+    """Base class: a notarizer with a manual store and manual signing."""
 
     def setUp(self) -> None:
-        """A notarizer whose store and signing the test moves."""
+        """Create the notarizer."""
         self.clock = Clock()
         self.store = PendingStore()
         self.store.init()
@@ -295,7 +295,7 @@ class NotarizerTestCase(SynchronousTestCase):
         octets: Allowance = Allowance(2**20, 2**30),  # noqa: B008 (frozen)
         queue_limit: int = 4,
     ) -> Notarizer:
-        """A notarizer."""
+        """Create a notarizer."""
         return Notarizer(
             self.store,
             cast(SigningThread, self.signing),
@@ -307,24 +307,24 @@ class NotarizerTestCase(SynchronousTestCase):
         )
 
     def admit(self, level: Level = SIGN, nonce: str | None = NONCES[0], client: str = CLIENT) -> Deferred[Reservation]:
-        """Ask for admission."""
+        """Request admission."""
         return self.notarizer.admit(level, client, nonce, GENERATION, OCTETS)
 
     def reservation(self, level: Level = SIGN, nonce: str | None = NONCES[0]) -> Reservation:
-        """An admission."""
+        """Return an admitted reservation."""
         return self.successResultOf(self.admit(level, nonce))
 
     def refused(self, kind: type[Exception], level: Level = SIGN, nonce: str | None = NONCES[0]) -> Exception:
-        """Assert that admission fails; gives the error."""
+        """Assert that admission fails; return the error."""
         error: Exception = self.failureResultOf(self.admit(level, nonce), kind).value
         return error
 
 
 class AdmissionTests(NotarizerTestCase):
-    """Before anything is forwarded."""
+    """Admission, before anything is forwarded."""
 
-    def test_ticket(self) -> None:
-        """A reservation says what will be recorded; its key is the nonce, or the identifier where there is none."""
+    def test_reservation(self) -> None:
+        """A reservation has the receipt's key: the nonce, or the identifier if there is none."""
         reservation = self.reservation()
         self.assertEqual(
             (reservation.level, reservation.client, reservation.nonce, reservation.key),
@@ -340,7 +340,7 @@ class AdmissionTests(NotarizerTestCase):
         self.assertFalse(self.notarizer.is_in_flight("spiffe://prod.example/other", NONCES[0]))
 
     def test_store_that_is_not_writable(self) -> None:
-        """While no record can be promised a place nothing is admitted, and no token is spent."""
+        """While the store is not writable nothing is admitted, and no token is spent."""
         self.notarizer = self.make(rate=0.001, burst=1)
         self.store.writable = False
         self.store.trouble = "disk full, 0 octets free on its file system"
@@ -355,7 +355,7 @@ class AdmissionTests(NotarizerTestCase):
         self.reservation()
 
     def test_rate(self) -> None:
-        """Records of both kinds are limited together for each client; the refusal says for how long."""
+        """Signed and unsigned records share one rate limit a client; the refusal has the seconds to wait."""
         self.notarizer = self.make(rate=0.1, burst=2)
         self.reservation(nonce=None)
         self.reservation(LOG, None)
@@ -369,7 +369,7 @@ class AdmissionTests(NotarizerTestCase):
         self.assertEqual(self.notarizer.in_flight, 4)
 
     def test_octets(self) -> None:
-        """The largest record is reserved; what the record did not take is given back, and what it took is not."""
+        """The octets of the largest record are reserved; what the actual record does not use is returned."""
         self.notarizer = self.make(octets=Allowance(1000, OCTETS + 5000))
         reservation = self.reservation(LOG, None)
         error = self.failureResultOf(self.admit(LOG, None), NotaryRate).value
@@ -383,7 +383,7 @@ class AdmissionTests(NotarizerTestCase):
         self.reservation(LOG, None)
 
     def test_octets_of_what_leaves_no_record(self) -> None:
-        """A nonce that was used, a store that fails and a signature that fails cost no octets."""
+        """A replayed nonce, a failing store and a failing signature cost no octets."""
         self.notarizer = self.make(octets=Allowance(0.001, OCTETS))
         first = self.reservation(LOG)
         self.refused(NonceReplayed, LOG)
@@ -404,7 +404,7 @@ class AdmissionTests(NotarizerTestCase):
         self.reservation(LOG, None)
 
     def test_signed_record(self) -> None:
-        """Certificates and the second copy of the payload are not counted: the store keeps them once."""
+        """Certificates and the second copy of the payload are not counted, since the store keeps them once."""
         reservation = self.reservation(nonce=None)
         self.notarizer.commit(reservation, exchange_of(reservation))
         self.signing.sign()
@@ -414,7 +414,7 @@ class AdmissionTests(NotarizerTestCase):
         )
 
     def test_queue_limit(self) -> None:
-        """At the limit of waiting signatures no more are admitted, one below it they are."""
+        """At the limit of queued signatures none is admitted, one below it one is."""
         self.notarizer = self.make(queue_limit=2)
         reservations = [self.reservation(nonce=None) for _ in range(2)]
         for reservation in reservations:
@@ -425,7 +425,7 @@ class AdmissionTests(NotarizerTestCase):
         self.reservation(nonce=None)
 
     def test_nonce_in_flight(self) -> None:
-        """A nonce that is in use is refused, for this client only."""
+        """A nonce in flight is refused, for this client only."""
         self.reservation()
         for level in (SIGN, LOG):
             self.refused(NonceReplayed, level)
@@ -433,7 +433,7 @@ class AdmissionTests(NotarizerTestCase):
         self.assertEqual(self.notarizer.in_flight, 2)
 
     def test_nonce_in_flight_while_the_store_is_asked(self) -> None:
-        """Two with one nonce at the same time: the second is refused though the store does not know it yet."""
+        """Of two requests with one nonce at the same time the second is refused before the store has responded."""
         self.store.answers = []
         first = self.admit()
         self.refused(NonceReplayed)
@@ -447,17 +447,17 @@ class AdmissionTests(NotarizerTestCase):
         self.refused(NonceReplayed)
         self.assertEqual(self.notarizer.in_flight, 0)
 
-    def test_store_that_cannot_tell(self) -> None:
-        """A store that fails to answer admits nothing, and no reservation is left."""
-        self.store.unknowable = FULL
+    def test_store_that_fails_the_lookup(self) -> None:
+        """If the store fails to look up a nonce nothing is admitted, and no reservation is left."""
+        self.store.lookup_error = FULL
         self.refused(NotaryUnavailable)
-        self.store.unknowable = ValueError("no")
+        self.store.lookup_error = ValueError("no")
         self.refused(NotaryUnavailable)
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
         self.assertEqual(self.notarizer.in_flight, 0)
 
     def test_store_that_raises(self) -> None:
-        """A store that raises instead leaves no reservation either."""
+        """If the store raises no reservation is left either."""
         self.store.raises = StoreClosed()
         self.refused(NotaryUnavailable)
         self.store.raises = RuntimeError("no")
@@ -466,7 +466,7 @@ class AdmissionTests(NotarizerTestCase):
         self.assertEqual(self.notarizer.in_flight, 0)
 
     def test_abandon(self) -> None:
-        """What is given back can be had again; giving it back twice does nothing."""
+        """An abandoned nonce can be reserved again; abandoning twice has no effect."""
         reservation = self.reservation()
         self.notarizer.abandon(reservation)
         self.notarizer.abandon(reservation)
@@ -475,30 +475,30 @@ class AdmissionTests(NotarizerTestCase):
 
 
 class SharedNotaryTests(NotarizerTestCase):
-    """Other replicas use the same store."""
+    """Several replicas with the same store."""
 
     def test_nonce_in_flight_elsewhere(self) -> None:
-        """A nonce that another replica has in use is refused, and stays that replica's."""
+        """A nonce in flight at another replica is refused, and stays reserved by that replica."""
         self.store.elsewhere.add((CLIENT, NONCES[0]))
         self.refused(NonceReplayed)
         self.assertEqual((self.notarizer.in_flight, self.store.given_back), (0, []))
 
     def test_abandoned(self) -> None:
-        """The nonce of an exchange without a record is given back once; there is nothing to give without a nonce."""
+        """The nonce of an exchange without a record is released once; without a nonce there is nothing to release."""
         for nonce in (NONCES[0], None):
             reservation = self.reservation(nonce=nonce)
             self.notarizer.abandon(reservation)
             self.notarizer.abandon(reservation)
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[0])])
 
-    def test_store_that_cannot_tell(self) -> None:
-        """Where it is unknown whether the nonce was reserved it is given back."""
-        self.store.unknowable = FULL
+    def test_store_that_fails_the_lookup(self) -> None:
+        """If it is unknown whether the nonce was reserved, it is released."""
+        self.store.lookup_error = FULL
         self.refused(NotaryUnavailable)
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[0])])
 
     def test_committed(self) -> None:
-        """A record that is stored keeps its nonce; one that is not gives it back, at every failure of the store."""
+        """A stored record keeps its nonce; every failure of the store releases it."""
         reservation = self.reservation(LOG)
         self.successResultOf(self.notarizer.commit(reservation, exchange_of(reservation)))
         self.assertEqual(self.store.given_back, [])
@@ -508,7 +508,7 @@ class SharedNotaryTests(NotarizerTestCase):
         self.assertEqual(self.store.given_back, [(CLIENT, NONCES[1])])
 
     def test_giving_back_fails(self) -> None:
-        """A store that cannot take it back now fails nothing; an exception is logged."""
+        """A failure to release a nonce has no consequence; an exception is logged."""
         reservations = [self.reservation(nonce=nonce) for nonce in NONCES[:2]]
         self.successResultOf(self.store.close())
         self.notarizer.abandon(reservations[0])
@@ -518,7 +518,7 @@ class SharedNotaryTests(NotarizerTestCase):
 
 
 def raise_runtime_error(*_arguments: object) -> Deferred[None]:
-    """Raise."""
+    """Raise a RuntimeError."""
     raise RuntimeError("no")
 
 
@@ -526,7 +526,7 @@ class CommitTests(NotarizerTestCase):
     """From an exchange to a durable record."""
 
     def test_signed(self) -> None:
-        """A signed receipt is in flight until its record is durable, and then found by its nonce."""
+        """A signed receipt is in flight until its record is durable; then it is found by its nonce."""
         reservation = self.reservation()
         self.store.hold = True
         done = self.notarizer.commit(reservation, exchange_of(reservation))
@@ -545,7 +545,7 @@ class CommitTests(NotarizerTestCase):
         self.assertEqual(stored.statement_id, GENERATION.statement.id)
 
     def test_logged(self) -> None:
-        """A record without a signature waits for no thread."""
+        """An unsigned record does not wait for the signing thread."""
         reservation = self.reservation(LOG)
         self.successResultOf(self.notarizer.commit(reservation, exchange_of(reservation)))
         stored = self.successResultOf(self.store.get_by_request(CLIENT, NONCES[0]))
@@ -553,7 +553,7 @@ class CommitTests(NotarizerTestCase):
         self.assertEqual((stored.level, stored.envelope, self.signing.waiting), ("logRequest", None, 0))
 
     def failing(self, level: Level, kind: type[Exception], *, headers: int = 0) -> None:
-        """Assert that a commit fails with this error, and leaves nothing."""
+        """Assert that a commit fails with this error and leaves no reservation."""
         reservation = self.reservation(level)
         done = self.notarizer.commit(reservation, exchange_of(reservation, headers=headers))
         self.signing.sign()
@@ -561,7 +561,7 @@ class CommitTests(NotarizerTestCase):
         self.assertEqual(self.notarizer.in_flight, 0)
 
     def test_failures_of_the_store(self) -> None:
-        """Each failure of the store has one word for the client, and no reservation is left."""
+        """Each failure of the store gives the client one error, and no reservation is left."""
         for level in (SIGN, LOG):
             for error, kind in (
                 (FULL, NotaryUnavailable),
@@ -573,7 +573,7 @@ class CommitTests(NotarizerTestCase):
                 self.failing(level, kind)
 
     def test_store_that_raises(self) -> None:
-        """A store that raises leaves no reservation."""
+        """If the store raises no reservation is left."""
         for level in (SIGN, LOG):
             reservation = self.reservation(level)
             self.store.raises = RuntimeError("no")
@@ -585,11 +585,11 @@ class CommitTests(NotarizerTestCase):
             self.store.raises = None
 
     def test_receipt_that_is_too_large(self) -> None:
-        """What no verifier would read is not signed, and no reservation is left."""
+        """A receipt too large for verifiers is not signed, and no reservation is left."""
         self.failing(SIGN, NotaryUnavailable, headers=300 * 1024)
 
     def test_unexpected_failure_of_the_record(self) -> None:
-        """A record that cannot be made is logged with its traceback and leaves no reservation, signed or not."""
+        """An unexpected error while a record is built is logged with its traceback and leaves no reservation."""
         for level in (SIGN, LOG):
             reservation = self.reservation(level)
             broken = cast(RecordedExchange, object())
@@ -600,7 +600,7 @@ class CommitTests(NotarizerTestCase):
             self.assertEqual(self.notarizer.in_flight, 0)
 
     def test_thread_that_has_stopped(self) -> None:
-        """After the thread's end a commit fails, and no reservation is left."""
+        """After the thread has stopped a commit fails, and no reservation is left."""
         signing = SigningThread(FromThread())
         signing.start()
         signing.stop()
@@ -613,7 +613,7 @@ class CommitTests(NotarizerTestCase):
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["admit", "known", "commit", "abandon", "sign", "release", "hold", "fail", "mend", "time"]),
+        st.sampled_from(["admit", "lookup", "commit", "abandon", "sign", "release", "hold", "fail", "mend", "time"]),
         st.integers(0, 7),
     ),
     max_size=60,
@@ -621,11 +621,11 @@ STEPS = st.lists(
 
 
 class ReservationTests(NotarizerTestCase):
-    """Whatever happens in whatever order."""
+    """Any sequence of operations."""
 
     @given(STEPS)
     def test_nothing_is_left(self, steps: list[tuple[str, int]]) -> None:
-        """Each admission ends once; when all have ended nothing is in flight, and each nonce has one record at most."""
+        """Each admission ends once; then nothing is in flight, and each nonce has at most one record."""
         self.setUp()
         self.notarizer = self.make(rate=2, burst=6)
         self.store.answers = []
@@ -647,7 +647,7 @@ class ReservationTests(NotarizerTestCase):
                 nonce = NONCES[number % 4] if number % 4 < 3 else None
                 admission = self.admit((SIGN, LOG)[number // 4], nonce)
                 asked.append(admission.addCallbacks(open_reservations.append, lambda failure: failure.trap(ProxyError)))
-            elif step == "known":
+            elif step == "lookup":
                 self.store.answer()
             elif step == "commit" and open_reservations:
                 commit(open_reservations.pop(number % len(open_reservations)))

@@ -1,4 +1,4 @@
-"""What operators see: for each report its event, its words and its metrics, and no flood."""
+"""Log records, metrics and audit records of each report, and their rate limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SUMMARY = ExchangeSummary(
     receipt_id="r" * 43,
     outcome=ExchangeOutcome.COMPLETE,
 )
-STRANGER = TestAuthority("stranger.example", now=BASE)
+FOREIGN = TestAuthority("foreign.example", now=BASE)
 EXPIRED = PeerSvidInvalid(
     address="192.0.2.1:9", alert="certificate_expired", detail="expired", cause="its certificate ended at noon"
 )
@@ -59,7 +59,7 @@ _FAILURES = "svc_proxy_tls_handshake_failures_total"
 
 
 class HandshakeTests(SynchronousTestCase):
-    """A handshake that failed."""
+    """Reports of a failed handshake."""
 
     def setUp(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ class HandshakeTests(SynchronousTestCase):
         return self.registry.get_sample_value(_FAILURES, {"role": "server", "reason": reason})
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the only record."""
+        """Return the fields of the only record."""
         [event] = [
             each
             for each in self.events
@@ -87,13 +87,13 @@ class HandshakeTests(SynchronousTestCase):
         return fields
 
     def test_precise_reason(self) -> None:
-        """The reason below ``svid_invalid`` is the one that is counted and told."""
+        """The precise reason below ``svid_invalid`` is counted and logged."""
         self.observer.handshake_failed("server", EXPIRED, "192.0.2.1:9")
         self.assertEqual((1.0, None), (self.count("expired"), self.count("svid_invalid")))
         self.assertEqual("expired", self.fields()["detail_reason"])
 
-    def test_words_of_the_library(self) -> None:
-        """What OpenSSL says in prose is told as prose and never stands where a reason belongs."""
+    def test_error_text_of_openssl(self) -> None:
+        """OpenSSL's error text is logged as the detail; the reason is ours."""
         self.observer.handshake_failed(
             "server", HandshakeFailed(address="192.0.2.1:9", alert="", detail="http request"), "192.0.2.1:9"
         )
@@ -104,10 +104,10 @@ class HandshakeTests(SynchronousTestCase):
 
 
 class ReportsTestCase(LogTestCase):
-    """What these tests share."""
+    """Base class: reports with a manual clock."""
 
     def setUp(self) -> None:
-        """Reports on a clock."""
+        """Create the reports."""
         super().setUp()
         self.clock = Clock()
         self.registry = CollectorRegistry()
@@ -123,11 +123,11 @@ class ExchangeReportTests(ReportsTestCase):
     """Denials, failed exchanges and the access log."""
 
     def test_policy_denial(self) -> None:
-        """A denial of the policy is a denied request, with who asked and from where."""
+        """A denial by the policy is logged as a denied request with the peer and its address."""
         self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "not permitted here", listener="web")
-        told = self.only(Event.REQUEST_DENIED)
+        record = self.only(Event.REQUEST_DENIED)
         self.assertEqual(
-            told.fields,
+            record.fields,
             {
                 "reason": "policy_deny",
                 "detail_reason": "policy_deny",
@@ -135,16 +135,16 @@ class ExchangeReportTests(ReportsTestCase):
                 "peer_spiffe_id": "spiffe://a/b",
             },
         )
-        self.assertEqual(told.attributes, {"source.address": "192.0.2.1"})
+        self.assertEqual(record.attributes, {"source.address": "192.0.2.1"})
 
     def test_revoked(self) -> None:
-        """A peer that would now be refused is a revoked connection, whose word is the one of the metric."""
+        """A peer that would now be refused is logged as a revoked connection, with the reason that the metric has."""
         self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain", listener="web")
-        told = self.only(Event.CONNECTION_REVOKED)
-        self.assertEqual((told.fields["reason"], told.fields["detail_reason"]), ("svid_invalid", "chain_untrusted"))
+        record = self.only(Event.CONNECTION_REVOKED)
+        self.assertEqual((record.fields["reason"], record.fields["detail_reason"]), ("svid_invalid", "chain_untrusted"))
 
     def test_failed_exchanges(self) -> None:
-        """Each reason is told as what it is: the application's, the notary's or the client's."""
+        """Each failure is logged as the event of its cause: the application, the notary or the client."""
         for reason, event in (
             ("credentials_expired", Event.UPSTREAM_FAILED),
             ("identity_withdrawn", Event.UPSTREAM_FAILED),
@@ -162,16 +162,16 @@ class ExchangeReportTests(ReportsTestCase):
         ):
             self.logged.clear()
             self.reports.exchange_failed(reason, "spiffe://a/b", "what happened")
-            told = self.only(event)
-            self.assertEqual((told.fields["detail_reason"], told.fields["detail"]), (reason, "what happened"))
-            self.assertEqual(told.fields["peer_spiffe_id"], "spiffe://a/b")
+            record = self.only(event)
+            self.assertEqual((record.fields["detail_reason"], record.fields["detail"]), (reason, "what happened"))
+            self.assertEqual(record.fields["peer_spiffe_id"], "spiffe://a/b")
 
     def test_precise_reason(self) -> None:
-        """The reason below that of the answer stands in the record, and the answer's code beside it."""
+        """The precise reason is in ``detail_reason``, the code of the response in an attribute."""
         self.reports.exchange_failed("upstream_identity_refused", "", "it ended at noon", "expired")
-        told = self.only(Event.UPSTREAM_FAILED)
-        self.assertEqual("expired", told.fields["detail_reason"])
-        self.assertEqual({"code": "upstream_identity_refused"}, told.attributes)
+        record = self.only(Event.UPSTREAM_FAILED)
+        self.assertEqual("expired", record.fields["detail_reason"])
+        self.assertEqual({"code": "upstream_identity_refused"}, record.attributes)
 
     def test_caller_without_identity(self) -> None:
         """A caller behind an outbound listener has no identity to log."""
@@ -179,12 +179,12 @@ class ExchangeReportTests(ReportsTestCase):
         self.reports.configure(settings_of(("web", 1), accessLog="on"))
         self.reports.exchange_ended(replace(SUMMARY, peer=""))
         self.assertEqual(len(self.logged), 2)
-        for told in self.logged:
-            self.assertNotIn("peer_spiffe_id", told.fields)
+        for record in self.logged:
+            self.assertNotIn("peer_spiffe_id", record.fields)
 
     def test_access_log(self) -> None:
-        """An exchange is logged with what is known of it, and with its path only where that is asked for."""
-        known = {
+        """An exchange is logged with all its attributes; the path only if that is configured."""
+        attributes = {
             "listener": "web",
             "direction": "inbound",
             "http.request.method": "G\xc9T",
@@ -200,29 +200,31 @@ class ExchangeReportTests(ReportsTestCase):
             self.logged.clear()
             self.reports.configure(settings_of(("web", 1), accessLog=value))
             self.reports.exchange_ended(SUMMARY)
-            told = self.only(Event.REQUEST_SERVED)
-            self.assertEqual({name: each for name, each in told.attributes.items() if each is not None}, known | path)
-            self.assertEqual(told.fields, {"outcome": "success", "peer_spiffe_id": "spiffe://a/b"})
+            record = self.only(Event.REQUEST_SERVED)
+            self.assertEqual(
+                {name: each for name, each in record.attributes.items() if each is not None}, attributes | path
+            )
+            self.assertEqual(record.fields, {"outcome": "success", "peer_spiffe_id": "spiffe://a/b"})
 
     def test_access_log_of_an_unread_request(self) -> None:
-        """A request that could not be read has neither method nor path nor duration."""
+        """A request that could not be parsed has neither method nor path nor duration."""
         self.reports.configure(settings_of(("web", 1), accessLog="path"))
         self.reports.exchange_ended(replace(SUMMARY, method=b"", path=b"", seconds=None, receipt_id=None))
-        told = self.only(Event.REQUEST_SERVED)
+        record = self.only(Event.REQUEST_SERVED)
         for name in ("http.request.method", "url.path", "duration_seconds", "receipt_id", "notary_lookup"):
-            self.assertIsNone(told.attributes[name], name)
+            self.assertIsNone(record.attributes[name], name)
 
     def test_outcomes(self) -> None:
-        """What did not come to its end is a failure."""
+        """An exchange that did not complete is logged as a failure."""
         self.reports.configure(settings_of(("web", 1), accessLog="on"))
         for outcome in ExchangeOutcome:
             self.logged.clear()
             self.reports.exchange_ended(replace(SUMMARY, outcome=outcome))
-            told = self.only(Event.REQUEST_SERVED)
-            self.assertEqual(told.attributes["outcome"], outcome.value)
-            self.assertEqual(told.fields["outcome"] == "success", outcome.value in ("complete", "upgraded"))
+            record = self.only(Event.REQUEST_SERVED)
+            self.assertEqual(record.attributes["outcome"], outcome.value)
+            self.assertEqual(record.fields["outcome"] == "success", outcome.value in ("complete", "upgraded"))
 
-    def test_access_log_is_not_thinned(self) -> None:
+    def test_access_log_is_not_rate_limited(self) -> None:
         """Every exchange is logged, and none while the access log is off."""
         self.reports.exchange_ended(SUMMARY)
         self.reports.configure(settings_of(("web", 1), accessLog="on"))
@@ -231,28 +233,28 @@ class ExchangeReportTests(ReportsTestCase):
         self.assertEqual(len(self.of(Event.REQUEST_SERVED)), 5)
 
     def test_one_a_second(self) -> None:
-        """Of a flood of one kind one a second is told; what was held back is counted and told after it."""
+        """One record of a kind is logged each second; suppressed ones are counted and logged as a number."""
         for _ in range(4):
             self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.reports.denied("policy_deny", "192.0.2.2", "spiffe://a/c", "no", listener="web")
         self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 2)
         self.clock.advance(1)
-        told = self.only(Event.DENIALS_SUPPRESSED)
-        self.assertEqual(told.fields["detail_reason"], "policy_deny")
-        self.assertEqual(told.attributes, {"source.address": "192.0.2.1", "suppressed": 3})
+        record = self.only(Event.DENIALS_SUPPRESSED)
+        self.assertEqual(record.fields["detail_reason"], "policy_deny")
+        self.assertEqual(record.attributes, {"source.address": "192.0.2.1", "suppressed": 3})
         self.assertEqual(self.value("svc_proxy_denial_logs_suppressed_total", reason="policy_deny"), 3.0)
         self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 3)
         self.reports.close()
 
     def test_suppressed_of_an_identity(self) -> None:
-        """What is counted by identity names the identity as one, and no address."""
+        """A suppression counted by identity has the identity and no address."""
         for _ in range(3):
             self.reports.exchange_failed("notary_rate", "spiffe://a/b", "no")
         self.clock.advance(1)
-        told = self.only(Event.DENIALS_SUPPRESSED)
-        self.assertEqual(told.fields["peer_spiffe_id"], "spiffe://a/b")
-        self.assertEqual({name: value for name, value in told.attributes.items() if value}, {"suppressed": 2})
+        record = self.only(Event.DENIALS_SUPPRESSED)
+        self.assertEqual(record.fields["peer_spiffe_id"], "spiffe://a/b")
+        self.assertEqual({name: value for name, value in record.attributes.items() if value}, {"suppressed": 2})
         for _ in range(2):
             self.reports.denied("expired", "", "spiffe://a/up", "no", listener="web")
         [revoked] = self.of(Event.CONNECTION_REVOKED)
@@ -261,8 +263,8 @@ class ExchangeReportTests(ReportsTestCase):
         )
         self.reports.close()
 
-    def test_each_kind_is_thinned(self) -> None:
-        """Failed exchanges by peer, handshakes by address, limits all together."""
+    def test_each_kind_is_rate_limited(self) -> None:
+        """Failed exchanges are limited by peer, handshakes by address, connection limits together."""
         for number in range(3):
             self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
             self.reports.handshake_failed("server", EXPIRED, f"192.0.2.1:{number + 1}", listener="web")
@@ -281,7 +283,7 @@ class ExchangeReportTests(ReportsTestCase):
         self.reports.close()
 
     def test_close(self) -> None:
-        """At the end what was held back is told, and no call is left."""
+        """Closing logs the suppressed counts and leaves no delayed call."""
         for _ in range(2):
             self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.reports.close()
@@ -297,17 +299,17 @@ class AuditTests(ReportsTestCase):
         self.addCleanup(self.reports.close)
 
     def audited(self) -> list[LoggedEvent]:
-        """What went into the chain."""
+        """Return the audit records."""
         return [each for each in self.logged if each.event.category is Category.AUDIT]
 
     def test_denied_request(self) -> None:
-        """A denied request is audited with who tried what, and where: the path, and never the query."""
+        """A denied request is audited with peer, method and path, but without the query."""
         request = head_of(line=b"GET http://api/a?token=hunter2 HTTP/1.1")
         self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web", request=request)
-        [told] = self.audited()
-        self.assertIs(told.event, Event.ACCESS_DENIED)
+        [record] = self.audited()
+        self.assertIs(record.event, Event.ACCESS_DENIED)
         self.assertEqual(
-            told.fields,
+            record.fields,
             {
                 "reason": "policy_deny",
                 "detail_reason": "policy_deny",
@@ -317,7 +319,7 @@ class AuditTests(ReportsTestCase):
             },
         )
         self.assertEqual(
-            told.attributes,
+            record.attributes,
             {
                 "source.address": "192.0.2.1",
                 "listener": "web",
@@ -328,7 +330,7 @@ class AuditTests(ReportsTestCase):
         )
 
     def test_denied_connections(self) -> None:
-        """A connection that is refused or revoked is audited; a peer that was not verified is no user."""
+        """A refused or revoked connection is audited; a peer that was not verified is not named as user."""
         self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain", listener="web")
         observer = ListenerObserver(self.metrics.listener("http", "inbound"), self.reports, "web")
         observer.handshake_failed("server", EXPIRED, "192.0.2.1:9")
@@ -336,13 +338,13 @@ class AuditTests(ReportsTestCase):
         revoked, refused, failed = self.audited()
         self.assertEqual(revoked.fields["user"], "spiffe://a/b")
         self.assertNotIn("url.path", revoked.attributes)
-        for told, reason in ((refused, "expired"), (failed, "handshake_timeout")):
-            self.assertNotIn("user", told.fields)
-            self.assertEqual((told.fields["detail_reason"], told.attributes["listener"]), (reason, "web"))
-            self.assertEqual(told.attributes["role"], "server")
+        for record, reason in ((refused, "expired"), (failed, "handshake_timeout")):
+            self.assertNotIn("user", record.fields)
+            self.assertEqual((record.fields["detail_reason"], record.attributes["listener"]), (reason, "web"))
+            self.assertEqual(record.attributes["role"], "server")
 
     def test_failures_are_no_access_attempts(self) -> None:
-        """What fails for another reason than who the peer is, is not audited."""
+        """Failures for other reasons than the identity of the peer are not audited."""
         self.reports.configure(settings_of(("web", 1), auditLog="all"))
         self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
         self.reports.connection_refused("connection_limit", "192.0.2.1")
@@ -351,7 +353,7 @@ class AuditTests(ReportsTestCase):
         self.assertEqual(self.audited(), [])
 
     def test_suppressed(self) -> None:
-        """Denials pass the limiter of the log, and how many were left out is audited; of other floods it is not."""
+        """Denials pass the rate limiter of the log; the suppressed count is audited for denials only."""
         for _ in range(4):
             self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
             self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
@@ -363,7 +365,7 @@ class AuditTests(ReportsTestCase):
         self.assertEqual(len(self.of(Event.DENIALS_SUPPRESSED)), 2)
 
     def test_off(self) -> None:
-        """With ``off`` denials are security events alone, and what was left out is not audited."""
+        """With ``off`` denials are only logged, and the suppressed count is not audited."""
         self.reports.configure(settings_of(("web", 1), auditLog="off"))
         for _ in range(2):
             self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
@@ -374,7 +376,7 @@ class AuditTests(ReportsTestCase):
         self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 1)
 
     def test_turned_off(self) -> None:
-        """What was left out while denials were audited is audited when that ends, and nothing after it."""
+        """Turning the audit off audits the count suppressed until then, and nothing after it."""
         for value in ("denials", "off"):
             self.reports.configure(settings_of(("web", 1), auditLog=value))
             for _ in range(3):
@@ -385,19 +387,19 @@ class AuditTests(ReportsTestCase):
         self.assertEqual([each.attributes["suppressed"] for each in self.of(Event.DENIALS_SUPPRESSED)], [2, 2])
 
     def test_recorded_exchanges(self) -> None:
-        """With ``all`` each exchange with a record is audited, whatever the access log is, and no other one."""
+        """With ``all`` each recorded exchange is audited, whatever the access log is, and no other exchange."""
         for value, count in (("off", 0), ("denials", 0), ("all", 1)):
             self.logged.clear()
             self.reports.configure(settings_of(("web", 1), auditLog=value))
             self.reports.exchange_ended(SUMMARY)
             self.reports.exchange_ended(replace(SUMMARY, recorded=False, receipt_id=None))
             self.assertEqual(len(self.logged), count)
-        [told] = self.audited()
-        self.assertIs(told.event, Event.ACCESS_RECORDED)
+        [record] = self.audited()
+        self.assertIs(record.event, Event.ACCESS_RECORDED)
         who = {"outcome": "success", "user": "spiffe://a/b", "peer_spiffe_id": "spiffe://a/b"}
-        self.assertEqual(told.fields, who)
+        self.assertEqual(record.fields, who)
         self.assertEqual(
-            {name: told.attributes[name] for name in ("listener", "url.path", "outcome", "receipt_id", "level")},
+            {name: record.attributes[name] for name in ("listener", "url.path", "outcome", "receipt_id", "level")},
             {
                 "listener": "web",
                 "url.path": "/a\xc9",
@@ -411,22 +413,22 @@ class AuditTests(ReportsTestCase):
         """An exchange whose record was lost is audited as a failure."""
         self.reports.configure(settings_of(("web", 1), auditLog="all"))
         self.reports.exchange_ended(replace(SUMMARY, receipt_id=None, outcome=ExchangeOutcome.SERVER_ABORTED))
-        [told] = self.audited()
-        self.assertEqual((told.fields["outcome"], told.attributes["receipt_id"]), ("failure", None))
+        [record] = self.audited()
+        self.assertEqual((record.fields["outcome"], record.attributes["receipt_id"]), ("failure", None))
 
 
 class ListenerObserverTests(ReportsTestCase):
-    """What TLS reports of one listener."""
+    """Reports from the TLS layer of one listener."""
 
     def setUp(self) -> None:
-        """An inbound and an outbound listener."""
+        """Create an inbound and an outbound listener."""
         super().setUp()
         self.addCleanup(self.reports.close)
         self.inbound = ListenerObserver(self.metrics.listener("http", "inbound"), self.reports, "web")
         self.outbound = ListenerObserver(self.metrics.listener("http", "outbound"), self.reports, "bank")
 
     def test_done(self) -> None:
-        """A finished handshake is timed and counted by its group, for the side that this process is."""
+        """A finished handshake is timed and counted by its group, with the role of this process."""
         self.inbound.handshake_started("server")
         self.inbound.handshake_done("server", 0.02, evidence_of(CALLER))
         self.outbound.handshake_done("client", 0.02, evidence_of(CALLER))
@@ -438,7 +440,7 @@ class ListenerObserverTests(ReportsTestCase):
         self.assertEqual(self.logged, [])
 
     def test_svid_refused(self) -> None:
-        """A refused SVID is a connection that failed for who its peer is, and a decision."""
+        """A refused SVID is a failed connection with an identity reason, and a policy decision."""
         self.inbound.handshake_failed("server", EXPIRED, "192.0.2.1:9")
         connections = {"protocol": "http", "direction": "inbound"}
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="auth_failed"), 1.0)
@@ -446,36 +448,38 @@ class ListenerObserverTests(ReportsTestCase):
         decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
         self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 1.0)
         self.assertEqual(self.of(Event.HANDSHAKE_FAILED), [])
-        told = self.only(Event.AUTH_DENIED)
+        record = self.only(Event.AUTH_DENIED)
         fields = {"reason": "svid_invalid", "detail_reason": "expired", "detail": str(EXPIRED)}
-        self.assertEqual(told.fields, fields)
+        self.assertEqual(record.fields, fields)
         self.assertEqual(
-            told.attributes,
+            record.attributes,
             {"source.address": "192.0.2.1:9", "role": "server", "tls.alert": "certificate_expired"},
         )
 
     def test_claimed_identity(self) -> None:
-        """A refused peer is logged with what its certificate names, in a field that says that it is not verified."""
+        """A refused peer is logged with the identity in its certificate, in a field for unverified identities."""
         error = PeerSvidInvalid(address="192.0.2.1:9", alert="", detail="chain_untrusted", cause="no root")
-        error.presented_leaf = STRANGER.svid("/x").leaf.public_bytes(Encoding.DER)
+        error.presented_leaf = FOREIGN.svid("/x").leaf.public_bytes(Encoding.DER)
         self.inbound.handshake_failed("server", error, "192.0.2.1:9")
         fields = self.only(Event.AUTH_DENIED).fields
-        self.assertEqual("spiffe://stranger.example/x", fields["claimed_spiffe_id"])
+        self.assertEqual("spiffe://foreign.example/x", fields["claimed_spiffe_id"])
         self.assertNotIn("peer_spiffe_id", fields)
 
     def test_unexpected_identity(self) -> None:
-        """A peer with an unexpected identity is one security event with both identities, and a policy decision."""
+        """A peer with an unexpected identity gives one security event with both identities, and a policy decision."""
         found, wanted = "spiffe://example.org/b", "spiffe://example.org/a"
         error = PeerIdentityUnexpected(address="192.0.2.1:9", alert="", spiffe_id=found, expected=wanted)
         self.outbound.handshake_failed("client", error, "192.0.2.1:9")
         self.assertEqual(self.of(Event.HANDSHAKE_FAILED), [])
-        told = self.only(Event.AUTH_DENIED)
-        self.assertEqual(("policy_deny", "identity_unexpected"), (told.fields["reason"], told.fields["detail_reason"]))
-        self.assertEqual((found, wanted), (told.fields["peer_spiffe_id"], told.attributes["expected_spiffe_id"]))
-        self.assertNotIn("claimed_spiffe_id", told.fields)
+        record = self.only(Event.AUTH_DENIED)
+        self.assertEqual(
+            ("policy_deny", "identity_unexpected"), (record.fields["reason"], record.fields["detail_reason"])
+        )
+        self.assertEqual((found, wanted), (record.fields["peer_spiffe_id"], record.attributes["expected_spiffe_id"]))
+        self.assertNotIn("claimed_spiffe_id", record.fields)
 
     def test_own_svid_refused(self) -> None:
-        """A server that refuses our SVID is a failed handshake, whose record says when the SVID ends."""
+        """A server that refuses our SVID gives a failed handshake; its record has the expiry of the SVID."""
         ends = "2031-05-04T13:00:00+00:00"
         for kind, reason in ((OwnSvidRefused, "own_svid_refused"), (OwnSvidExpired, "credentials_expired")):
             self.logged.clear()
@@ -483,59 +487,59 @@ class ListenerObserverTests(ReportsTestCase):
             self.outbound.handshake_failed("client", error, "192.0.2.1:9")
             failures = "svc_proxy_tls_handshake_failures_total"
             self.assertEqual(1.0, self.value(failures, role="client", reason=reason))
-            told = self.only(Event.HANDSHAKE_FAILED)
-            self.assertEqual(reason, told.fields["detail_reason"])
-            self.assertIn(ends, told.fields["detail"])
+            record = self.only(Event.HANDSHAKE_FAILED)
+            self.assertEqual(reason, record.fields["detail_reason"])
+            self.assertIn(ends, record.fields["detail"])
 
     def test_other_failures(self) -> None:
-        """Another failure is an error without a decision, and has no word of the decisions."""
+        """Any other failure is an error and not a decision; it has no decision reason."""
         self.inbound.handshake_failed("server", HandshakeTimeout(address="192.0.2.1:9", seconds=10), "192.0.2.1:9")
         connections = {"protocol": "http", "direction": "inbound"}
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 1.0)
         decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
         self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 0.0)
-        told = self.only(Event.HANDSHAKE_FAILED)
-        self.assertEqual(told.fields["detail_reason"], "handshake_timeout")
-        self.assertNotIn("reason", told.fields)
+        record = self.only(Event.HANDSHAKE_FAILED)
+        self.assertEqual(record.fields["detail_reason"], "handshake_timeout")
+        self.assertNotIn("reason", record.fields)
 
     def test_limit(self) -> None:
-        """A connection over a limit is counted and told."""
+        """A connection over a limit is counted and logged."""
         self.inbound.connection_refused("connection_limit", "192.0.2.1")
         connections = {"protocol": "http", "direction": "inbound", "result": "error"}
         self.assertEqual(self.value("svc_proxy_connections_total", **connections), 1.0)
         closed = {"protocol": "http", "cause": "connection_limit"}
         self.assertEqual(self.value("svc_proxy_connections_closed_total", **closed), 1.0)
-        told = self.only(Event.CONNECTION_REFUSED)
-        self.assertEqual(told.fields, {"detail_reason": "connection_limit"})
-        self.assertEqual(told.attributes, {"source.address": "192.0.2.1"})
+        record = self.only(Event.CONNECTION_REFUSED)
+        self.assertEqual(record.fields, {"detail_reason": "connection_limit"})
+        self.assertEqual(record.attributes, {"source.address": "192.0.2.1"})
 
     def test_aborted(self) -> None:
-        """A connection that a limit of TLS closed is logged; its own protocol counts the cause, once."""
+        """A connection that a TLS limit closed is logged; its own protocol counts the cause, once."""
         self.inbound.connection_aborted("key_update_limit", "192.0.2.1:9")
-        told = self.only(Event.CONNECTION_ABORTED)
-        self.assertEqual(told.fields, {"detail_reason": "key_update_limit"})
-        self.assertEqual(told.attributes, {"source.address": "192.0.2.1:9"})
+        record = self.only(Event.CONNECTION_ABORTED)
+        self.assertEqual(record.fields, {"detail_reason": "key_update_limit"})
+        self.assertEqual(record.attributes, {"source.address": "192.0.2.1:9"})
         closed = {"protocol": "http", "cause": "key_update_limit"}
         self.assertEqual(self.value("svc_proxy_connections_closed_total", **closed), 0.0)
 
 
 class CredentialReportsTests(LogTestCase):
-    """New credentials, or none."""
+    """Reports of issued, failed and withdrawn credentials."""
 
     def setUp(self) -> None:
-        """A health page that knows nothing yet."""
+        """Create a health page with an unset condition."""
         super().setUp()
         self.health = Health(("credentials", "pqIssuer"), optional=("pqIssuer",), now=lambda: BASE)
         self.reports = CredentialReports(self.health)
 
     def test_issued(self) -> None:
-        """New credentials make the condition hold, and say whose they are and until when."""
+        """New credentials make the condition hold and are logged with identity and expiry."""
         self.reports.credentials_issued(GENERATION)
         self.assertTrue(self.health.ready)
-        told = self.only(Event.GENERATION_ISSUED)
-        self.assertEqual(told.fields, {"spiffe_id": str(GENERATION.spiffe_id)})
+        record = self.only(Event.GENERATION_ISSUED)
+        self.assertEqual(record.fields, {"spiffe_id": str(GENERATION.spiffe_id)})
         self.assertEqual(
-            told.attributes,
+            record.attributes,
             {
                 "statement_id": GENERATION.statement.id,
                 "not_after": GENERATION.expires.isoformat(),
@@ -544,22 +548,22 @@ class CredentialReportsTests(LogTestCase):
         )
 
     def test_failed(self) -> None:
-        """A failure before the first credentials is the page's reason; one after them changes nothing there."""
+        """A failure before the first credentials gives the condition its reason; a later one does not change it."""
         self.reports.credentials_failed(CredentialsUnmade(what="ValueError"))
         found = self.health.condition("credentials")
         self.assertEqual((found.holds, found.reason), (False, "internal_error"))
         self.assertEqual(found.message, "new credentials could not be made: ValueError")
-        told = self.only(Event.GENERATION_FAILED)
+        record = self.only(Event.GENERATION_FAILED)
         self.assertEqual(
-            told.fields,
+            record.fields,
             {"detail_reason": "internal_error", "detail": "new credentials could not be made: ValueError"},
         )
         self.reports.credentials_issued(GENERATION)
         self.reports.credentials_failed(CredentialsUnmade(what="KeyError"))
         self.assertTrue(self.health.ready)
 
-    def test_failures_are_thinned(self) -> None:
-        """What fails again and again is told at the first, second, fourth, eighth time; a success begins anew."""
+    def test_repeated_failures_are_rate_limited(self) -> None:
+        """Repeated failures are logged at the first, second, fourth, eighth time; a success resets the count."""
         for _attempt in range(10):
             self.reports.credentials_failed(CredentialsUnmade(what="ValueError"))
         attempts = [each.attributes["attempts"] for each in self.of(Event.GENERATION_FAILED)]
@@ -569,7 +573,7 @@ class CredentialReportsTests(LogTestCase):
         self.assertEqual(len(self.of(Event.GENERATION_FAILED)), 5)
 
     def test_leaf(self) -> None:
-        """A leaf, and its absence, are told with what matters of them; the condition follows."""
+        """A leaf and its absence are logged with their attributes; the condition follows."""
         error = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="no such file")
         for _attempt in range(3):
             self.reports.leaf_failed(error)
@@ -580,11 +584,11 @@ class CredentialReportsTests(LogTestCase):
         leaf = leaf_of(OWN)
         self.reports.leaf_obtained(leaf)
         self.assertTrue(self.health.condition("pqIssuer").holds)
-        told = self.only(Event.PQ_LEAF_OBTAINED)
-        self.assertEqual(told.attributes, {"not_after": leaf.not_after.isoformat(), "algorithm": "ML-DSA-65"})
+        record = self.only(Event.PQ_LEAF_OBTAINED)
+        self.assertEqual(record.attributes, {"not_after": leaf.not_after.isoformat(), "algorithm": "ML-DSA-65"})
 
     def test_issuer_between_renewals(self) -> None:
-        """An issuer that takes no connection fails the condition, told once; a leaf that it refused stays refused."""
+        """An unreachable issuer fails the condition, logged once; a leaf that it refused stays refused."""
         lost = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="no such file")
         self.reports.leaf_obtained(leaf_of(OWN))
         for _attempt in range(3):
@@ -605,48 +609,48 @@ class CredentialReportsTests(LogTestCase):
         self.assertTrue(self.health.condition("pqIssuer").holds)
 
     def test_withdrawn(self) -> None:
-        """A withdrawn identity ends the condition of the credentials, and the log says whose it was."""
+        """A withdrawn identity ends the credentials condition; the log has the identity."""
         self.reports.credentials_issued(GENERATION)
         self.reports.identity_ended(IdentityWithdrawn(socket="unix:///s", spiffe_id="spiffe://a/b", what="no"))
         self.assertEqual(
             (self.health.condition("credentials").reason, self.health.ready), ("identity_withdrawn", False)
         )
-        told = self.only(Event.IDENTITY_ENDED)
-        self.assertEqual(told.fields["detail_reason"], "identity_withdrawn")
-        self.assertIn("spiffe://a/b", told.fields["detail"])
+        record = self.only(Event.IDENTITY_ENDED)
+        self.assertEqual(record.fields["detail_reason"], "identity_withdrawn")
+        self.assertIn("spiffe://a/b", record.fields["detail"])
         self.reports.credentials_issued(GENERATION)
         self.assertTrue(self.health.ready)
 
 
 class StoreReportsTests(ReportsTestCase):
-    """The notary database."""
+    """Reports of the notary database."""
 
     def setUp(self) -> None:
-        """A health page with the store on it."""
+        """Create a health page with the store condition."""
         super().setUp()
         self.health = Health(("store",), now=lambda: BASE)
         self.store = NotaryStoreReports(self.metrics, self.health, "notary.db")
 
     def test_error(self) -> None:
-        """An error is counted and told by operation and entity."""
+        """An error is counted and logged by operation and entity."""
         self.store.db_error("put", "receipt")
         self.assertEqual(self.value("svc_proxy_notary_db_errors_total", op="put", entity="receipt"), 1.0)
-        told = self.only(Event.STORE_FAILED)
+        record = self.only(Event.STORE_FAILED)
         self.assertEqual(
-            (told.attributes, told.fields.get("detail")),
+            (record.attributes, record.fields.get("detail")),
             ({"op": "put", "entity": "receipt", "path": "notary.db"}, None),
         )
         self.store.db_error("put", "db", "too many connections for role")
         self.assertEqual(self.of(Event.STORE_FAILED)[-1].fields["detail"], "too many connections for role")
 
     def test_committed(self) -> None:
-        """Commits are timed and not told."""
+        """Commits are timed and not logged."""
         self.store.committed(3, 0.002)
         self.assertEqual(self.value("svc_proxy_notary_commit_duration_seconds_count"), 1.0)
         self.assertEqual(self.logged, [])
 
     def test_writable(self) -> None:
-        """While no record can be promised a place the proxy is not ready, and says why."""
+        """While the store is not writable the proxy is not ready, and the condition has the reason."""
         self.store.writable_changed(True)
         self.assertTrue(self.health.ready)
         self.assertEqual(self.value("svc_proxy_notary_writable"), 1.0)
@@ -655,47 +659,49 @@ class StoreReportsTests(ReportsTestCase):
         [condition] = self.health.conditions
         self.assertEqual((condition.holds, condition.reason), (False, "notary_unavailable"))
         self.assertEqual(condition.message, f"the notary database notary.db takes no records: {trouble}")
-        told = self.only(Event.STORE_READ_ONLY)
-        self.assertEqual((told.fields["detail"], told.attributes), (trouble, {"path": "notary.db"}))
+        record = self.only(Event.STORE_READ_ONLY)
+        self.assertEqual((record.fields["detail"], record.attributes), (trouble, {"path": "notary.db"}))
         self.assertEqual(self.value("svc_proxy_notary_writable"), 0.0)
         self.store.writable_changed(True)
         self.assertTrue(self.health.ready)
         self.assertEqual(
-            [told.event for told in self.logged], [Event.STORE_OPENED, Event.STORE_READ_ONLY, Event.STORE_WRITABLE]
+            [record.event for record in self.logged], [Event.STORE_OPENED, Event.STORE_READ_ONLY, Event.STORE_WRITABLE]
         )
 
     def test_end(self) -> None:
-        """A database that closes in order is no failure."""
+        """An orderly close of the database is not a failure."""
         self.store.writable_changed(True)
         self.store.closing()
         self.store.writable_changed(False)
-        self.assertEqual([told.event for told in self.logged], [Event.STORE_OPENED])
+        self.assertEqual([record.event for record in self.logged], [Event.STORE_OPENED])
         self.store.closed()
-        self.assertEqual([told.event for told in self.logged], [Event.STORE_OPENED, Event.STORE_CLOSED])
+        self.assertEqual([record.event for record in self.logged], [Event.STORE_OPENED, Event.STORE_CLOSED])
         self.assertTrue(self.health.ready)
 
-    def test_end_without_a_beginning(self) -> None:
-        """A database that was never opened is not said to be closed."""
+    def test_close_without_open(self) -> None:
+        """A database that was never opened is not logged as closed."""
         self.store.closing()
         self.store.closed()
         self.assertEqual(self.logged, [])
 
     def test_damage(self) -> None:
-        """Damage is logged with the path, a renamed database with both paths, and those kept aside at each start."""
+        """Damage is logged with the path, a renamed database with both paths, quarantined ones at each start."""
         self.store.damaged("/n.db")
         self.store.set_aside("/n.db", "/n.db.corrupt-1")
         self.store.lies_aside(["/n.db.corrupt-1", "/n.db.corrupt-2"])
         self.assertEqual(
-            [(told.event, told.attributes) for told in self.logged],
+            [(record.event, record.attributes) for record in self.logged],
             [
                 (Event.STORE_DAMAGED, {"path": "/n.db"}),
                 (Event.STORE_SET_ASIDE, {"path": "/n.db", "aside": "/n.db.corrupt-1"}),
                 (Event.STORE_LIES_ASIDE, {"databases": 2, "newest": "/n.db.corrupt-2"}),
             ],
         )
-        self.assertEqual([Severity.ERROR, Severity.ERROR, Severity.WARN], [told.event.severity for told in self.logged])
+        self.assertEqual(
+            [Severity.ERROR, Severity.ERROR, Severity.WARN], [record.event.severity for record in self.logged]
+        )
 
     def test_pruned(self) -> None:
-        """Records that were forgotten are told by their number."""
+        """Pruned records are logged by their number."""
         self.store.pruned(7)
         self.assertEqual(self.only(Event.STORE_PRUNED).attributes, {"records": 7})

@@ -1,4 +1,4 @@
-"""How many records, and octets of them, a client may cause."""
+"""Limits of the records, and of their octets, that a client may cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from svc.proxy.record_budget import MAX_CLIENTS, Allowance, RecordBudget
 
 RECORDS = Allowance(2.0, 3.0)
 OCTETS = Allowance(100.0, 1000.0)
-#: A wait, the most octets of a record, and what it took of them.
+#: Seconds to wait, the most octets of a record, and the octets that it used.
 REQUESTS = st.lists(st.tuples(st.floats(0, 10), st.integers(1, 1000), st.integers(0, 1000)), max_size=30)
 
 
@@ -21,19 +21,19 @@ class RecordBudgetTests(SynchronousTestCase):
     """Two token buckets for each client."""
 
     def setUp(self) -> None:
-        """Two records a second, three at once; a hundred octets a second, a thousand at once."""
+        """Two records a second, burst three; a hundred octets a second, burst a thousand."""
         self.clock = Clock()
         self.budget = RecordBudget(RECORDS, OCTETS, self.clock.seconds)
 
     def taken(self, client: str = "a", octets: int = 1, most: int = 100) -> int:
-        """How many records are admitted now."""
+        """Return how many records are admitted now."""
         count = 0
         while count < most and self.budget.reserve(client, octets) is None:
             count += 1
         return count
 
     def test_records(self) -> None:
-        """A new client has the whole burst; records come back with time, and asking in vain costs nothing."""
+        """A new client has the whole burst; records return with time, and refused requests cost nothing."""
         self.assertEqual(self.taken(), 3)
         self.clock.advance(0.25)
         self.assertEqual(self.taken(), 0)
@@ -43,7 +43,7 @@ class RecordBudgetTests(SynchronousTestCase):
         self.assertEqual(self.taken(), 3)
 
     def test_octets(self) -> None:
-        """Octets at the limit are admitted, one more is not; they come back with time."""
+        """Octets at the limit are admitted, one more is not; they return with time."""
         self.assertIsNone(self.budget.reserve("a", 999))
         self.assertIsNone(self.budget.reserve("a", 1))
         self.assertEqual(self.budget.reserve("a", 1), (OCTETS, 0.01))
@@ -52,20 +52,20 @@ class RecordBudgetTests(SynchronousTestCase):
         self.assertIsNone(self.budget.reserve("a", 100))
 
     def test_what_is_used_up_for_longer(self) -> None:
-        """The refusal names the allowance that has to be waited for."""
+        """The refusal names the bucket that needs the longer wait."""
         self.taken(octets=333)
         self.assertEqual(self.budget.reserve("a", 1), (RECORDS, 0.5))
         self.assertEqual(self.budget.reserve("a", 1000), (OCTETS, 9.99))
 
-    def test_nothing_is_taken_in_vain(self) -> None:
-        """A refusal for octets takes no record, and one for records takes no octets."""
+    def test_refusals_cost_nothing(self) -> None:
+        """A refusal by octets takes no record, and one by records takes no octets."""
         self.budget.reserve("a", 1000)
         self.assertIsNotNone(self.budget.reserve("a", 1))
         self.budget.give_back("a", 1000)
         self.assertEqual(self.taken(octets=500), 2)
 
     def test_given_back(self) -> None:
-        """What a record did not take is there at once, never more than the burst."""
+        """Octets that a record did not use return at once, up to the burst."""
         self.budget.reserve("a", 1000)
         self.budget.give_back("a", 400)
         self.assertIsNone(self.budget.reserve("a", 400))
@@ -76,12 +76,12 @@ class RecordBudgetTests(SynchronousTestCase):
         self.budget.give_back("nobody", 1)
 
     def test_clients_do_not_share(self) -> None:
-        """What one client causes leaves the budget of another as it is."""
+        """The records of one client do not change the budget of another."""
         self.taken("a", 1000)
         self.assertEqual(self.taken("b"), 3)
 
     def test_bounded(self) -> None:
-        """Of too many clients the one not seen for longest is forgotten; the others keep their count."""
+        """Beyond the maximum the least recently seen client is removed; the others keep their counts."""
         self.taken("0")
         for number in range(1, MAX_CLIENTS):
             self.budget.reserve(str(number), 1)
@@ -92,7 +92,7 @@ class RecordBudgetTests(SynchronousTestCase):
 
     @given(REQUESTS)
     def test_no_more_than_promised(self, requests: list[tuple[float, int, int]]) -> None:
-        """Whatever comes when, records and octets stay below burst plus rate times time."""
+        """In any sequence of requests, records and octets stay below burst plus rate times time."""
         clock = Clock()
         budget = RecordBudget(RECORDS, OCTETS, clock.seconds)
         records = octets = 0
@@ -106,7 +106,7 @@ class RecordBudgetTests(SynchronousTestCase):
 
     @given(REQUESTS, st.integers(1, 1000))
     def test_the_wait_is_enough_and_needed(self, requests: list[tuple[float, int, int]], wanted: int) -> None:
-        """After the seconds of a refusal the same is admitted, and a moment before it is not."""
+        """After the seconds of a refusal the same request is admitted, and a moment earlier it is not."""
         clock = Clock()
         budget = RecordBudget(RECORDS, OCTETS, clock.seconds)
         for wait, most, used in requests:

@@ -1,4 +1,4 @@
-"""Where the steps of a recorded exchange stand: what the client has and what the store knows at each."""
+"""The release points of a recorded exchange: what the client has received and the store holds at each."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ NO_BODY = b"HTTP/1.1 204 No Content\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
 
 
-class StepTests(SynchronousTestCase):
-    """One connection; each step notes how many octets the client has and whether the record is durable."""
+class ReleasePointTests(SynchronousTestCase):
+    """Each release point records how many octets the client has and whether the record is durable."""
 
     def setUp(self) -> None:
-        """A listener whose release points are observed."""
+        """Create a listener whose release points are observed."""
         self.rig = Rig(released=self._note)
         self.client, self.wire = self.rig.client()
         self.seen: list[tuple[str, int, bool]] = []
 
     def _note(self, step: ReleasePoint) -> None:
-        known = self.successResultOf(self.rig.store.nonce_known(str(CALLER.spiffe_id), NONCE.decode()))
-        self.seen.append((step.value, len(self.wire.value()), known))
+        durable = self.successResultOf(self.rig.store.nonce_known(str(CALLER.spiffe_id), NONCE.decode()))
+        self.seen.append((step.value, len(self.wire.value()), durable))
 
     def ask(self, level: str, answer: bytes, method: bytes = b"GET") -> int:
-        """Run one exchange and say how many octets its response had."""
+        """Run one exchange; return the length of its response."""
         self.client.dataReceived(get(level, NONCE, method=method))
         self.rig.respond(answer)
         return len(self.wire.value())
 
     def test_body(self) -> None:
-        """The last octet alone is missing until the record is durable; signed or not, of known length or in chunks."""
+        """Only the end of the body is withheld until the record is durable: signed or not, by length or chunked."""
         for level in ("signRequest", "logRequest"):
             for answer, held in ((OK, 1), (CHUNKED, 5)):
                 self.setUp()
@@ -52,7 +52,7 @@ class StepTests(SynchronousTestCase):
                 )
 
     def test_no_body(self) -> None:
-        """Without a body nothing at all was sent until the record is durable."""
+        """Without a body nothing is sent until the record is durable."""
         for answer, method in ((NO_BODY, b"GET"), (OK[:-2], b"HEAD")):
             self.setUp()
             whole = self.ask("signRequest", answer, method)
@@ -67,22 +67,22 @@ class StepTests(SynchronousTestCase):
             )
 
     def test_not_recorded(self) -> None:
-        """An exchange without a record has no steps."""
+        """An exchange without a record has no release points."""
         self.ask("workload", OK)
         self.assertEqual([], self.seen)
 
     def test_not_committed(self) -> None:
-        """A record that the store refuses ends at its signature, and so does the response."""
+        """If the store refuses the record, the exchange stops after the signature, and so does the response."""
         self.rig.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
         self.ask("signRequest", OK)
-        self.assertEqual(["receipt.signed"], [name for name, _octets, _known in self.seen])
+        self.assertEqual(["receipt.signed"], [name for name, _octets, _durable in self.seen])
         self.assertTrue(self.wire.aborted)
 
 
 class ProductionTests(SynchronousTestCase):
-    """What ``twistd svc-proxy`` does with the steps."""
+    """The release points of ``twistd svc-proxy``."""
 
-    def test_nobody_is_told(self) -> None:
-        """The plugin builds the proxy without an observer, so that nothing outside can name one."""
+    def test_no_observer(self) -> None:
+        """The plugin builds the proxy without an observer, and no option can set one."""
         self.assertIs(unobserved, inspect.signature(Assembly).parameters["released"].default)
         self.assertNotIn("released", inspect.getsource(tap))

@@ -1,4 +1,4 @@
-"""The life of the proxy: what starts when, how it drains, reloads and ends."""
+"""The life cycle of the proxy: start, drain, reload and stop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from svc.testing.store import MemoryStore
 from svc.testing.workload import MemorySource
 from svc.workload.errors import PqIssuerError, WorkloadApiLost
 from svc.workload.source import WorkloadSource
-from tests.proxy.parts import LogTestCase, Made, Ports, settings_of
+from tests.proxy.parts import LogTestCase, Ports, RecordingListenerFactory, settings_of
 from tests.proxy.rig import AUTHORITY, BASE, OWN
 from tests.proxy.test_credential_rotation import PQ
 from tests.proxy.test_notarizer import GENERATION
@@ -59,7 +59,7 @@ NEXT = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=2))
 
 
 class SourceService(MemorySource):
-    """The source as a service."""
+    """A source that records its start and stop."""
 
     running = False
 
@@ -68,19 +68,19 @@ class SourceService(MemorySource):
         self._journal = journal
 
     def startService(self) -> None:
-        """Note it."""
+        """Record the start."""
         self.running = True
         self._journal.append("source starts")
 
     def stopService(self) -> Deferred[None]:
-        """Note it."""
+        """Record the stop."""
         self.running = False
         self._journal.append("source stops")
         return succeed(None)
 
 
 class Part(Service):
-    """A part that notes when it starts and stops, and can fail to."""
+    """A part that records its start and stop, and can fail to stop."""
 
     def __init__(self, name: str, journal: list[str]) -> None:
         self.setName(name)
@@ -90,14 +90,14 @@ class Part(Service):
         self.stopping: Deferred[None] | None = None
 
     def startService(self) -> None:
-        """Note it."""
+        """Record the start."""
         if self.start_error is not None:
             raise self.start_error
         super().startService()
         self._journal.append(f"{self.name} starts")
 
     def stopService(self) -> Any:
-        """Note it."""
+        """Record the stop."""
         super().stopService()
         self._journal.append(f"{self.name} stops")
         if self.stop_error is not None:
@@ -106,7 +106,7 @@ class Part(Service):
 
 
 class Store(MemoryStore):
-    """A store that notes when it opens and closes."""
+    """A store that records its open and close."""
 
     def __init__(self, journal: list[str]) -> None:
         super().__init__()
@@ -115,61 +115,61 @@ class Store(MemoryStore):
         self.close_error: SvcError | None = None
 
     def init(self) -> None:
-        """Note it."""
+        """Record it."""
         if self.init_error is not None:
             raise self.init_error
         self._journal.append("store opens")
         super().init()
 
     def close(self) -> Deferred[None]:
-        """Note it."""
+        """Record it."""
         self._journal.append("store closes")
         return super().close() if self.close_error is None else fail(self.close_error)
 
 
 class Signing:
-    """Stands where the signing thread stands."""
+    """A double of the signing thread."""
 
     def __init__(self, journal: list[str]) -> None:
         self._journal = journal
         self.waiting = 0
 
     def start(self) -> None:
-        """Note it."""
+        """Record the start."""
         self._journal.append("signing starts")
 
     def stop(self) -> None:
-        """Note it."""
+        """Record the stop."""
         self._journal.append("signing stops")
 
 
-class NotedReports:
-    """Notes what is told of the end of the store."""
+class RecordingStoreReports:
+    """Records the reports on the end of the store."""
 
     def __init__(self, journal: list[str]) -> None:
         self._journal = journal
 
     def closing(self) -> None:
-        """Note it."""
+        """Record it."""
         self._journal.append("store is about to close")
 
     def closed(self) -> None:
-        """Note it."""
+        """Record it."""
         self._journal.append("store is closed")
 
 
 class ServiceTestCase(LogTestCase):
-    """What these tests share."""
+    """Base class: a proxy of recording parts with a manual clock."""
 
     def setUp(self) -> None:
-        """A proxy that was not started."""
+        """Create a proxy that is not started."""
         super().setUp()
         self.addCleanup(gc.set_threshold, *gc.get_threshold())
         self.addCleanup(gc.unfreeze)
         self.clock = Clock()
         self.ports = Ports()
         self.journal = self.ports.journal
-        self.made = Made(self.ports)
+        self.made = RecordingListenerFactory(self.ports)
         self.source = SourceService(self.journal)
         self.store = Store(self.journal)
         self.pages = Part("pages", self.journal)
@@ -182,7 +182,7 @@ class ServiceTestCase(LogTestCase):
         self.proxy = self.make(ONE)
 
     def make(self, settings: ProxySettings) -> ProxyService:
-        """The proxy under test."""
+        """Create the proxy under test."""
         servers = MultiService()
         self.pages.setServiceParent(servers)
         signing = cast(SigningThread, Signing(self.journal))
@@ -223,63 +223,63 @@ class ServiceTestCase(LogTestCase):
             reports=Reports(ProxyMetrics(CollectorRegistry()), self.clock),
             wall=self.wall,
             fatal=self.has_failed,
-            store_reports=cast(NotaryStoreReports, NotedReports(self.journal)),
+            store_reports=cast(NotaryStoreReports, RecordingStoreReports(self.journal)),
         )
 
     def wall(self) -> datetime:
-        """The wall clock, which the test's clock moves."""
+        """Return the wall clock time, derived from the test's clock."""
         return BASE + timedelta(seconds=self.clock.seconds())
 
     def issue(self, svid: X509Svid) -> Deferred[PqLeaf]:
-        """A post-quantum leaf at once."""
+        """Issue a post-quantum leaf at once."""
         return succeed(PqLeaf.accept(*PQ.pq_leaf(svid), svid))  # type: ignore[arg-type]
 
     def load(self) -> ProxySettings:
-        """The configuration as it stands in the file now."""
+        """Return the configuration in the file, or raise its error."""
         if isinstance(self.next, Exception):
             raise self.next
         return self.next
 
     def has_failed(self) -> None:
-        """Count how often the proxy gave up."""
+        """Count fatal errors."""
         self.fatal += 1
 
     def start(self) -> None:
-        """Start to the end."""
+        """Start and wait until it is ready."""
         self.proxy.startService()
         self.source.rotate(OWN, AUTHORITY.bundles())
 
     def stop(self) -> Deferred[None]:
-        """Stop, and let the reactor turn."""
+        """Stop, and run one turn of the reactor."""
         stopping = self.proxy.stopService()
         self.clock.advance(0)
         return stopping
 
     def stopped(self) -> None:
-        """Stop to the end, and assert that nothing is left."""
+        """Stop, and assert that nothing is left."""
         self.successResultOf(self.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual([address for address, count in self.ports.taken.items() if count], [])
 
     def failed_start(self, reason: str | None) -> str:
-        """Assert that the start failed for this reason; what was told of it."""
-        told = self.only(Event.PROCESS_START_FAILED)
-        self.assertEqual((self.fatal, told.fields.get("detail_reason")), (1, reason))
+        """Assert that the start failed for this reason; return the logged message."""
+        record = self.only(Event.PROCESS_START_FAILED)
+        self.assertEqual((self.fatal, record.fields.get("detail_reason")), (1, reason))
         self.assertFalse(self.health.ready)
-        message: str = told.fields["message"]
+        message: str = record.fields["message"]
         return message
 
     def reload(self, settings: ProxySettings | Exception) -> bool:
-        """Reload to the end."""
+        """Reload and wait for its result."""
         self.next = settings
         return self.successResultOf(self.proxy.reload())
 
 
 class StartTests(ServiceTestCase):
-    """From nothing to ready."""
+    """From the first part to readiness."""
 
     def test_order(self) -> None:
-        """Pages first, since they show the start; listeners last, when everything behind them is there."""
+        """Pages start first, since they show the start; listeners last, when everything they need is running."""
         self.proxy.startService()
         self.assertEqual(
             self.journal, ["pages starts", "store opens", "signing starts", "retention starts", "source starts"]
@@ -295,19 +295,19 @@ class StartTests(ServiceTestCase):
         self.stopped()
 
     def test_outbound_only(self) -> None:
-        """Without an inbound listener no database is opened and nothing signs; the first one needs a restart."""
+        """Without an inbound listener no database is opened and nothing signs; adding one needs a restart."""
         self.proxy = self.make(OUTBOUND)
         self.start()
         self.assertEqual(self.journal, ["pages starts", "source starts", "open out"])
         self.assertFalse(self.store.writable)
         self.assertFalse(self.reload(ONE))
-        told = self.only(Event.CONFIG_REJECTED)
-        self.assertEqual(told.fields["detail_reason"], "restart_needed")
-        self.assertIn("the first inbound one", told.fields["detail"])
+        record = self.only(Event.CONFIG_REJECTED)
+        self.assertEqual(record.fields["detail_reason"], "restart_needed")
+        self.assertIn("the first inbound one", record.fields["detail"])
         self.successResultOf(self.stop())
 
     def test_no_listener_without_a_statement(self) -> None:
-        """While the issuer does not answer nothing listens; when it does, the proxy is ready."""
+        """Until the issuer responds no listener opens; then the proxy becomes ready."""
         answer: Deferred[PqLeaf] = Deferred()
         self.issuer = lambda svid: answer
         self.start()
@@ -318,8 +318,8 @@ class StartTests(ServiceTestCase):
         self.assertTrue(self.health.ready)
         self.stopped()
 
-    def test_source_that_never_comes(self) -> None:
-        """The source's own reason is told, with its hint."""
+    def test_source_that_is_never_ready(self) -> None:
+        """If the source never becomes ready, its own reason is logged with its hint."""
         self.proxy.startService()
         self.source.fail()
         message = self.failed_start("workload_api_unavailable")
@@ -327,8 +327,8 @@ class StartTests(ServiceTestCase):
         self.assertIn("svc-authority", self.only(Event.PROCESS_START_FAILED).fields["detail"])
         self.stopped()
 
-    def test_issuer_that_never_comes(self) -> None:
-        """After the start time the error names the last failure and both ways out, and the retries end."""
+    def test_issuer_that_is_never_ready(self) -> None:
+        """After the start timeout the error names the last failure and both ways to fix it; the retries end."""
         self.issuer = lambda svid: fail(
             PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="connection refused")
         )
@@ -341,13 +341,13 @@ class StartTests(ServiceTestCase):
             "could not start: no credentials for the notary within 60.0 s:"
             " the PQ issuer at unix:///pq.sock cannot be reached: connection refused",
         )
-        told = self.only(Event.PROCESS_START_FAILED)
-        self.assertIn("notary.profile: classical", told.fields["detail"])
-        self.assertFalse(told.failed)
+        record = self.only(Event.PROCESS_START_FAILED)
+        self.assertIn("notary.profile: classical", record.fields["detail"])
+        self.assertFalse(record.failed)
         self.stopped()
 
-    def test_issuer_that_says_nothing(self) -> None:
-        """An issuer that never answers is no answer."""
+    def test_issuer_that_never_responds(self) -> None:
+        """An issuer that never responds fails the start."""
         self.issuer = lambda svid: Deferred()
         self.start()
         self.clock.advance(60)
@@ -355,7 +355,7 @@ class StartTests(ServiceTestCase):
         self.stopped()
 
     def test_database_that_cannot_be_opened(self) -> None:
-        """Nothing behind the database starts."""
+        """If the database cannot be opened, nothing after it starts."""
         self.store.init_error = StoreUnavailable(path="/x/notary.db", detail="permission denied")
         self.proxy.startService()
         self.assertIn("/x/notary.db", self.failed_start("notary_unavailable"))
@@ -363,7 +363,7 @@ class StartTests(ServiceTestCase):
         self.stopped()
 
     def test_database_that_takes_no_records(self) -> None:
-        """A database that can be read only lets the proxy start; it is ready where no listener needs records."""
+        """A read-only database lets the proxy start; it is ready if no listener needs records."""
         init = self.store.init
 
         def read_only() -> None:
@@ -373,7 +373,7 @@ class StartTests(ServiceTestCase):
         self.store.init = read_only  # type: ignore[method-assign]
         self.start()
         self.assertIn("open web", self.journal)
-        # Why is said by the observer of a real store.
+        # The reason is reported by the observer of a real store.
         self.assertFalse(self.health.condition("store").holds)
         self.assertTrue(self.health.ready)
         self.health.require("store", True)
@@ -381,7 +381,7 @@ class StartTests(ServiceTestCase):
         self.stopped()
 
     def test_port_that_is_taken(self) -> None:
-        """The listener and its address are named; those that were open close with the process."""
+        """A taken port fails the start with listener and address; listeners that were open are closed."""
         self.proxy = self.make(TWO)
         self.ports.taken["127.0.0.1:8444"] = 1
         self.start()
@@ -391,7 +391,7 @@ class StartTests(ServiceTestCase):
         self.assertIn("close web", self.journal)
 
     def test_pages_that_cannot_be_opened(self) -> None:
-        """A taken port for metrics or administration is told as one, with the keys to change."""
+        """A taken port for metrics or admin pages is reported as such, with the keys to change."""
         self.pages.start_error = ListenFailed(
             what="adminAddr", address="127.0.0.1:9902", why="Address already in use", key="adminAddr"
         )
@@ -414,10 +414,10 @@ class StartTests(ServiceTestCase):
 
 
 class StopDuringStartTests(ServiceTestCase):
-    """An end that overtakes the start."""
+    """A stop during the start."""
 
     def test_while_the_source_is_awaited(self) -> None:
-        """Nothing is opened later, and it is no failure."""
+        """A stop while the source is awaited opens nothing later and is not a failure."""
         self.proxy.startService()
         self.stopped()
         self.source.rotate(OWN, AUTHORITY.bundles())
@@ -427,7 +427,7 @@ class StopDuringStartTests(ServiceTestCase):
         self.assertEqual(self.journal[-3:], ["store closes", "store is closed", "pages stops"])
 
     def test_while_the_issuer_is_awaited(self) -> None:
-        """The question to the issuer is cancelled; nothing is opened later."""
+        """A stop cancels the request to the issuer; nothing is opened later."""
         cancelled: list[object] = []
         self.issuer = lambda svid: Deferred(cancelled.append)
         self.start()
@@ -437,7 +437,7 @@ class StopDuringStartTests(ServiceTestCase):
         self.assertEqual(self.fatal, 0)
 
     def test_while_a_port_opens(self) -> None:
-        """A port that was about to open is not left open."""
+        """A port that is being opened does not stay open."""
         self.ports.opening = []
         self.start()
         stopping = self.stop()
@@ -447,7 +447,7 @@ class StopDuringStartTests(ServiceTestCase):
         self.assertEqual(self.fatal, 0)
 
     def test_after_a_failed_start(self) -> None:
-        """What was started is stopped, what was not is left alone."""
+        """After a failed start, parts that were started are stopped; others are not touched."""
         self.proxy.startService()
         self.source.fail()
         self.stopped()
@@ -466,10 +466,10 @@ class StopDuringStartTests(ServiceTestCase):
 
 
 class StopTests(ServiceTestCase):
-    """The end."""
+    """The stop."""
 
     def test_order(self) -> None:
-        """Listeners, credentials, retention, signing, database, pages: each when nothing needs it any more."""
+        """Listeners, credentials, retention, signing, database, pages: each stops when nothing needs it any more."""
         self.start()
         self.journal.clear()
         self.stopped()
@@ -490,7 +490,7 @@ class StopTests(ServiceTestCase):
         self.assertFalse(self.rotation.running)
 
     def test_late_records_reach_the_database(self) -> None:
-        """Between the end of the signing thread and of the database the reactor turns once."""
+        """Between the stop of the signing thread and of the database the reactor runs one turn."""
         self.start()
         stopping = self.proxy.stopService()
         self.assertEqual(self.journal[-1], "signing stops")
@@ -500,7 +500,7 @@ class StopTests(ServiceTestCase):
         self.successResultOf(stopping)
 
     def test_twice(self) -> None:
-        """Who asks twice waits for the same end."""
+        """A second call waits for the same stop."""
         self.start()
         first = self.proxy.stopService()
         second = self.proxy.stopService()
@@ -513,7 +513,7 @@ class StopTests(ServiceTestCase):
         self.only(Event.PROCESS_STOPPED)
 
     def test_waits_for_each_part(self) -> None:
-        """A part that takes its time is waited for."""
+        """A part that stops slowly is awaited."""
         self.start()
         self.retention.stopping = Deferred()
         stopping = self.stop()
@@ -523,7 +523,7 @@ class StopTests(ServiceTestCase):
         self.successResultOf(stopping)
 
     def test_part_that_cannot_end(self) -> None:
-        """A part that fails to end is logged, and the database is closed all the same."""
+        """A part that fails to stop is logged, and the database is still closed."""
         self.start()
         self.retention.stop_error = RuntimeError("no")
         self.stopped()
@@ -531,7 +531,7 @@ class StopTests(ServiceTestCase):
         self.assertEqual(self.journal[-3:], ["store closes", "store is closed", "pages stops"])
 
     def test_database_that_does_not_close(self) -> None:
-        """A database that hangs does not hold the end; all else ends in order, but the process says that it failed."""
+        """If the database does not close, all other parts still stop in order, and the process exits with a failure."""
         self.start()
         self.store.close_error = StoreStuck(seconds=10.0)
         self.stopped()
@@ -551,16 +551,16 @@ class StopTests(ServiceTestCase):
         self.assertIn("store closes", self.journal)
 
     def test_without_start(self) -> None:
-        """What was never started can be stopped."""
+        """A service that was never started can be stopped."""
         self.stopped()
         self.assertEqual(self.journal, ["signing stops", "store is about to close", "store closes", "store is closed"])
 
 
 class DrainTests(ServiceTestCase):
-    """Letting what runs end."""
+    """The drain lets running exchanges end."""
 
     def setUp(self) -> None:
-        """A proxy with a connection."""
+        """Start a proxy and open a connection."""
         super().setUp()
         self.start()
         self.client, self.wire = self.made.connect("web")
@@ -570,7 +570,7 @@ class DrainTests(ServiceTestCase):
         client.connectionLost(Failure(ConnectionDone()))
 
     def test_idle_connections_close(self) -> None:
-        """The port closes, an idle connection is closed in order, and the drain is over when it is gone."""
+        """The port and idle connections are closed; the drain is over when the connection is gone."""
         draining = self.proxy.drain()
         self.assertEqual(self.journal[-1], "close web")
         self.assertFalse(self.health.ready)
@@ -582,12 +582,12 @@ class DrainTests(ServiceTestCase):
         self.lose(self.client)
         self.clock.advance(0.05)
         self.successResultOf(draining)
-        told = self.only(Event.DRAIN_FINISHED)
-        self.assertEqual(told.attributes, {"connections_cut": 0, "records_lost": 0})
-        self.assertNotIn("outcome", {key for key, value in told.fields.items() if value == "failure"})
+        record = self.only(Event.DRAIN_FINISHED)
+        self.assertEqual(record.attributes, {"connections_cut": 0, "records_lost": 0})
+        self.assertNotIn("outcome", {key for key, value in record.fields.items() if value == "failure"})
 
     def test_exchange_may_end(self) -> None:
-        """A request under way is answered, and its connection ends after that."""
+        """A running request is answered; then its connection is closed."""
         self.client.dataReceived(GET)
         draining = self.proxy.drain()
         self.clock.pump([0.05] * 20)
@@ -600,7 +600,7 @@ class DrainTests(ServiceTestCase):
         self.successResultOf(draining)
 
     def test_cut_after_the_time(self) -> None:
-        """What is not over within the drain time is cut, and told."""
+        """What is not over within the drain timeout is cut and logged."""
         self.client.dataReceived(GET)
         draining = self.proxy.drain()
         self.clock.pump([0.05] * 598)
@@ -608,8 +608,8 @@ class DrainTests(ServiceTestCase):
         self.clock.pump([0.05] * 4)
         self.assertTrue(self.wire.aborted)
         self.successResultOf(draining)
-        told = self.only(Event.DRAIN_FINISHED)
-        self.assertEqual((told.attributes["connections_cut"], told.fields["outcome"]), (1, "failure"))
+        record = self.only(Event.DRAIN_FINISHED)
+        self.assertEqual((record.attributes["connections_cut"], record.fields["outcome"]), (1, "failure"))
 
     def test_records_are_awaited(self) -> None:
         """The drain waits some seconds for records that are not durable yet, and counts those that are lost."""
@@ -620,8 +620,8 @@ class DrainTests(ServiceTestCase):
         self.assertNoResult(draining)
         self.clock.pump([0.5] * 3)
         self.successResultOf(draining)
-        told = self.only(Event.DRAIN_FINISHED)
-        self.assertEqual((told.attributes["records_lost"], told.fields["outcome"]), (1, "failure"))
+        record = self.only(Event.DRAIN_FINISHED)
+        self.assertEqual((record.attributes["records_lost"], record.fields["outcome"]), (1, "failure"))
 
     def test_record_that_is_written_in_time(self) -> None:
         """The drain is over as soon as the last record is durable."""
@@ -636,7 +636,7 @@ class DrainTests(ServiceTestCase):
         self.assertEqual(self.only(Event.DRAIN_FINISHED).attributes["records_lost"], 0)
 
     def test_twice(self) -> None:
-        """Two drains are one, and one that comes after the end is over at once."""
+        """A second drain is the same one; a drain after the stop is over at once."""
         first, second = self.proxy.drain(), self.proxy.drain()
         self.lose(self.client)
         self.clock.advance(0.05)
@@ -646,7 +646,7 @@ class DrainTests(ServiceTestCase):
         self.only(Event.DRAIN_STARTED)
 
     def test_stop_during_drain(self) -> None:
-        """A stop waits for the drain that runs."""
+        """A stop waits for the running drain."""
         self.client.dataReceived(GET)
         draining = self.proxy.drain()
         stopping = self.stop()
@@ -659,13 +659,13 @@ class DrainTests(ServiceTestCase):
         self.only(Event.DRAIN_STARTED)
 
     def test_stop_after_drain(self) -> None:
-        """After a drain the stop has nothing to wait for."""
+        """After a drain the stop does not wait."""
         self.lose(self.client)
         self.successResultOf(self.proxy.drain())
         self.stopped()
 
     def test_during_the_start(self) -> None:
-        """A drain that overtakes the start keeps every listener closed; the process waits for its end."""
+        """A drain during the start keeps every listener closed; the process waits for its end."""
         self.setUp_unstarted()
         self.proxy.startService()
         self.successResultOf(self.proxy.drain())
@@ -675,15 +675,15 @@ class DrainTests(ServiceTestCase):
         self.stopped()
 
     def setUp_unstarted(self) -> None:
-        """Another proxy, not started."""
+        """Create another proxy that is not started."""
         ServiceTestCase.setUp(self)
 
 
 class SweepTests(ServiceTestCase):
-    """What is looked at twice a second."""
+    """The checks that run twice a second."""
 
     def test_times(self) -> None:
-        """Idle connections end by the service's own clock."""
+        """Idle connections are closed by the service's own clock."""
         self.start()
         _client, wire = self.made.connect("web")
         self.clock.pump([0.5] * 119)
@@ -691,8 +691,8 @@ class SweepTests(ServiceTestCase):
         self.clock.pump([0.5] * 3)
         self.assertTrue(wire.disconnecting)
 
-    def test_survives(self) -> None:
-        """A connection whose check fails is logged and does not end the checks of all others."""
+    def test_sweep_continues_after_an_exception(self) -> None:
+        """A connection whose check raises is logged; all others are still checked."""
         self.start()
         client, _wire = self.made.connect("web")
         client.sweep = lambda now, wall: 1 / 0  # type: ignore[method-assign,assignment]
@@ -713,7 +713,7 @@ class SweepTests(ServiceTestCase):
         self.assertTrue(wire.disconnecting)
 
     def test_credentials_that_ran_out(self) -> None:
-        """Readiness ends when connections are cut for their credentials, and comes back with newer ones."""
+        """Readiness ends when connections are cut by expired credentials, and returns with new ones."""
         self.start()
         self.clock.pump([60.0] * 58 + [59.5])
         self.assertTrue(self.health.ready)
@@ -730,8 +730,8 @@ class SweepTests(ServiceTestCase):
         self.clock.advance(0.5)
         self.assertTrue(self.health.ready)
 
-    def test_issuer_away(self) -> None:
-        """While the old credentials serve, an unreachable issuer is shown and does not change readiness."""
+    def test_issuer_unreachable(self) -> None:
+        """While the old credentials are valid, an unreachable issuer is shown and does not change readiness."""
         self.start()
         self.issuer = lambda svid: fail(
             PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="connection refused")
@@ -748,8 +748,8 @@ class SweepTests(ServiceTestCase):
         self.assertEqual(self.health.condition("credentials").message, "")
         self.stopped()
 
-    def test_what_is_awaited(self) -> None:
-        """Before the first credentials the page says which part is missing."""
+    def test_missing_part_is_shown(self) -> None:
+        """Before the first credentials the page shows which part is missing."""
         asked: list[Deferred[PqLeaf]] = []
         self.issuer = lambda svid: asked.append(Deferred()) or asked[-1]  # type: ignore[func-returns-value]
         self.proxy.startService()
@@ -762,10 +762,10 @@ class SweepTests(ServiceTestCase):
 
 
 class ReloadTests(ServiceTestCase):
-    """Taking over another configuration."""
+    """Reloading the configuration."""
 
-    def test_taken_over(self) -> None:
-        """The new listener opens, the configuration in force is the new one, and what was done is told."""
+    def test_applied(self) -> None:
+        """The new listener opens, the new configuration is in force, and the changes are logged."""
         self.start()
         self.assertIs(True, self.reload(TWO))
         self.assertIs(self.proxy.settings, TWO)
@@ -790,18 +790,18 @@ class ReloadTests(ServiceTestCase):
         self.assertIs(True, self.reload(settings_of(("web", 8443), policy='{allow: ["spiffe://bank.example/*"]}')))
         self.assertTrue(idle.disconnecting and wire.aborted)
         self.assertEqual([each for each in self.journal if "web" in each], ["open web"])
-        said = self.made.rigs["web"].reporter.denials
-        self.assertEqual([reason for reason, _peer in said], ["policy_deny", "policy_deny"])
+        denials = self.made.rigs["web"].reporter.denials
+        self.assertEqual([reason for reason, _peer in denials], ["policy_deny", "policy_deny"])
 
     def rejected(self, reason: str | None) -> str:
-        """Assert that the reload was refused; what was told."""
-        told, operational = self.only(Event.CONFIG_REJECTED), self.only(Event.CONFIG_RELOADED)
-        self.assertEqual(told.fields.get("detail_reason"), reason)
-        self.assertEqual(operational.fields.get("detail"), told.fields.get("detail"))
+        """Assert that the reload was refused; return the logged detail."""
+        record, operational = self.only(Event.CONFIG_REJECTED), self.only(Event.CONFIG_RELOADED)
+        self.assertEqual(record.fields.get("detail_reason"), reason)
+        self.assertEqual(operational.fields.get("detail"), record.fields.get("detail"))
         self.assertEqual(operational.fields["outcome"], "failure")
         self.assertIs(self.proxy.settings, ONE)
         self.assertEqual(self.announced, [ONE])
-        return str(told.fields.get("detail"))
+        return str(record.fields.get("detail"))
 
     def test_invalid(self) -> None:
         """Every problem of an invalid file is logged, and the configuration in force stays."""
@@ -811,14 +811,14 @@ class ReloadTests(ServiceTestCase):
         self.assertEqual(self.rejected("config_invalid"), "a: 1: expected b; c: missing: expected d")
 
     def test_needs_a_restart(self) -> None:
-        """A key that cannot change while running refuses the whole file."""
+        """A changed key that needs a restart refuses the whole file."""
         self.start()
         self.assertIs(False, self.reload(settings_of(("db", 1), spiffeSocketPath="unix:///other.sock")))
         self.assertIn("spiffeSocketPath", self.rejected("restart_needed"))
         self.assertNotIn("open db", self.journal)
 
     def test_port_that_is_taken(self) -> None:
-        """A listener that cannot open brings the old one back."""
+        """If a listener cannot open, the old one is reopened."""
         self.start()
         self.ports.taken["127.0.0.1:8444"] = 1
         self.assertIs(False, self.reload(settings_of(("pay", 8444))))
@@ -834,7 +834,7 @@ class ReloadTests(ServiceTestCase):
         self.assertIs(True, self.reload(TWO))
 
     def test_port_that_is_lost(self) -> None:
-        """A listener that cannot come back either is named on the page until a reload brings it back."""
+        """A listener that cannot reopen is named on the readiness page until a reload opens it."""
         self.start()
         self.ports.taken["127.0.0.1:8444"] = 1
         self.ports.broken["127.0.0.1:8443"] = CannotListenError(
@@ -849,13 +849,13 @@ class ReloadTests(ServiceTestCase):
         self.assertTrue(self.health.ready)
 
     def test_drained(self) -> None:
-        """A drain closes the listeners, and the page says so."""
+        """A drain closes the listeners, and the page shows it."""
         self.start()
         self.successResultOf(self.proxy.drain())
         self.assertEqual(self.health.condition("listeners").reason, "draining")
 
     def test_waits_for_the_start(self) -> None:
-        """A reload during the start waits for its end, and then takes over what the file says."""
+        """A reload during the start waits for its end, and then reads the file."""
         self.proxy.startService()
         self.next = TWO
         reload = self.proxy.reload()
@@ -879,15 +879,15 @@ class ReloadTests(ServiceTestCase):
         self.assertEqual({address for address, count in self.ports.taken.items() if count}, {"127.0.0.1:8445"})
 
     def test_during_drain(self) -> None:
-        """While the proxy drains nothing is opened any more."""
+        """During a drain nothing is opened any more."""
         self.start()
         self.proxy.drain()
         self.assertIs(False, self.reload(TWO))
         self.assertEqual(self.rejected("draining"), "the proxy is ending and opens no listener")
         self.assertEqual(self.journal[-1], "close web")
 
-    def test_drain_meanwhile(self) -> None:
-        """A drain that overtakes a reload leaves nothing open."""
+    def test_drain_during_a_reload(self) -> None:
+        """A drain during a reload leaves nothing open."""
         self.start()
         self.ports.opening = []
         self.next = TWO
@@ -898,8 +898,8 @@ class ReloadTests(ServiceTestCase):
         self.rejected("draining")
         self.assertEqual([address for address, count in self.ports.taken.items() if count], [])
 
-    def test_stop_meanwhile(self) -> None:
-        """So does a stop; a reload that waited is refused."""
+    def test_stop_during_a_reload(self) -> None:
+        """A stop during a reload leaves nothing open; a reload that waited is refused."""
         self.start()
         self.ports.opening = []
         self.next = TWO
@@ -911,7 +911,7 @@ class ReloadTests(ServiceTestCase):
         self.stopped()
 
     def test_after_a_failed_start(self) -> None:
-        """A proxy that could not start opens nothing."""
+        """A proxy that failed to start opens nothing."""
         self.proxy.startService()
         self.next = TWO
         reload = self.proxy.reload()
@@ -925,11 +925,11 @@ class ReloadTests(ServiceTestCase):
         self.assertEqual(self.journal, [])
 
 
-class OutcomeTests(ServiceTestCase):
-    """What is recorded of an exchange that the end cuts."""
+class CutExchangeTests(ServiceTestCase):
+    """Records of exchanges that a drain cuts."""
 
     def test_cut_exchange_is_recorded(self) -> None:
-        """An exchange that the drain cuts has a record that says so."""
+        """An exchange that the drain cuts has a record with that outcome."""
         self.start()
         client, _wire = self.made.connect("web")
         client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: logRequest\r\n\r\n")

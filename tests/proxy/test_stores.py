@@ -1,4 +1,4 @@
-"""Which store a configuration leads to, and what is said where it cannot be loaded."""
+"""Which store a configuration selects, and the error when its driver is missing."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ SERVER = NotarySettings(profile="classical", database="postgresql:///notary?host
 
 
 def missing(name: str) -> object:
-    """Import nothing, as where the package is not installed."""
+    """Fail the import, as if the package were not installed."""
     raise ModuleNotFoundError(f"No module named {name!r}\nmore")
 
 
 class ChoiceTests(SynchronousTestCase):
-    """The store that is made."""
+    """The selected store."""
 
     def test_file(self) -> None:
-        """A path leads to the embedded store; its driver is no question."""
+        """A path selects the embedded store, which needs no driver."""
         check_driver(FILE, missing)
         self.assertIsInstance(make_store(FILE, InlineReactor(), SilentStoreObserver()), SqliteStore)
 
     def test_server(self) -> None:
-        """A URL leads to the store on a server; nothing is connected yet."""
+        """A URL selects the server store; no connection is opened yet."""
         store = make_store(SERVER, InlineReactor(), SilentStoreObserver())
         self.assertIsInstance(store, PostgresStore)
         self.assertFalse(store.writable)
 
     def test_no_driver(self) -> None:
-        """Without its driver one sentence says what is missing, and the advice what to type."""
+        """Without the driver one sentence names the package, and the hint the command to install it."""
         error = self.assertRaises(DriverMissing, check_driver, SERVER, missing)
         self.assertEqual(
             str(error), "notary.database needs the package psycopg, which cannot be loaded: No module named 'psycopg'"

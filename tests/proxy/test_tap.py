@@ -1,4 +1,4 @@
-"""``twistd svc-proxy``: what is said of options and configurations, and what is not loaded for that."""
+"""``twistd svc-proxy``: output for options and configurations, and which modules it does not load for that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ trustDomain: prod.example
 listeners:
   - {name: web, protocol: http, direction: inbound, listen: ":8443", upstream: "127.0.0.1:8080"}
 """
-#: Parses options as twistd does, and tells what is loaded after that.
+#: Parses options as twistd does, and prints what is loaded after that.
 PROGRAM = """
 import sys
 from svc.proxy.tap import Options
@@ -38,12 +38,12 @@ class OptionsTests(SynchronousTestCase):
     """The command line."""
 
     def setUp(self) -> None:
-        """A configuration that is right."""
+        """Write a valid configuration."""
         self.path = Path(self.mktemp())
         self.path.write_text(RIGHT)
 
     def parse(self, *arguments: str) -> tuple[int | str | None, str, str]:
-        """The exit status and what was said; status None where nothing ended."""
+        """Return exit status, standard output and standard error; status None if nothing exited."""
         out, err = io.StringIO(), io.StringIO()
         status: int | str | None = None
         self.options = Options()
@@ -55,14 +55,14 @@ class OptionsTests(SynchronousTestCase):
         return status, out.getvalue(), err.getvalue()
 
     def test_check_right(self) -> None:
-        """A right file is one line on standard output, and status 0; --offline alone means nothing."""
+        """A valid file gives one line on standard output and status 0; --offline has no effect on its own."""
         valid = (0, f"{self.path} is valid\n", "")
         self.assertEqual(self.parse("--config", str(self.path), "--check-config", "--offline"), valid)
         error = self.assertRaises(UsageError, self.parse, "--config", str(self.path), "--offline")
         self.assertEqual(str(error), "--offline goes with --check-config")
 
     def test_check_without_driver(self) -> None:
-        """A database whose driver is not installed is one sentence and the line that installs it, and status 1."""
+        """A database whose driver is not installed gives one sentence, the install command, and status 1."""
         url = "postgresql:///notary?host=/run/postgresql"
         self.path.write_text(f'{RIGHT}notary: {{profile: classical, database: "{url}"}}\n')
         self.assertEqual(self.parse("--config", str(self.path), "--check-config", "--offline")[0], 0)
@@ -71,8 +71,8 @@ class OptionsTests(SynchronousTestCase):
         command = [sys.executable, "-c", program, "--config", str(self.path.resolve()), "--check-config"]
         done = subprocess.run(command, capture_output=True, check=False, cwd=TOP, timeout=300)
         self.assertEqual((done.returncode, done.stdout), (1, b""))
-        said, advice = done.stderr.decode().splitlines()
-        self.assertIn("svc: notary.database needs the package psycopg", said)
+        error, advice = done.stderr.decode().splitlines()
+        self.assertIn("svc: notary.database needs the package psycopg", error)
         self.assertIn("pip install -c constraints.txt '.[postgresql]'", advice)
 
     def test_check_wrong(self) -> None:
@@ -91,20 +91,20 @@ class OptionsTests(SynchronousTestCase):
         )
 
     def test_wrong_without_check(self) -> None:
-        """A wrong file ends the start in the same way."""
+        """An invalid file fails the start in the same way."""
         self.path.write_text("trustDomain: A\n")
         status, out, err = self.parse("-c", str(self.path))
         self.assertEqual((status, out, len(err.splitlines())), (1, "", 2))
 
     def test_no_file(self) -> None:
-        """A file that cannot be read is told with its path and the system's words."""
+        """A file that cannot be read is reported with its path and the error text of the system."""
         self.assertEqual(
             self.parse("--config", "/nonexistent/proxy.yaml"),
             (1, "", "svc: the configuration /nonexistent/proxy.yaml cannot be read: No such file or directory\n"),
         )
 
     def test_no_yaml(self) -> None:
-        """A file that is no YAML is told with the place."""
+        """A file that is not YAML is reported with the position of the error."""
         self.path.write_text("trustDomain: [\n")
         status, _out, err = self.parse("--config", str(self.path))
         self.assertEqual(status, 1)
@@ -112,39 +112,39 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(err.count("\n"), 1)
 
     def test_hostile_path(self) -> None:
-        """A value cannot move the cursor of a terminal that shows the problems."""
+        """Control characters in a value are not written to the terminal."""
         self.path.write_text('trustDomain: "a\\e[2J"\nlisteners: []\n')
         _status, _out, err = self.parse("--config", str(self.path))
         self.assertNotIn("\x1b", err)
 
     def test_options(self) -> None:
-        """The default file, the log format, and words that mean nothing."""
+        """The default file, the log format, and unknown options and arguments."""
         self.assertEqual(self.parse("--config", str(self.path), "--log-format", "text")[0], None)
         self.assertEqual((self.options["log-format"], self.options["settings"].trustDomain), ("text", "prod.example"))
         defaults = Options()
         self.assertEqual((defaults["config"], defaults["log-format"]), ("/etc/svc/proxy.yaml", "json"))
-        for arguments, words in (
+        for arguments, message in (
             (("--log-format", "xml"), "--log-format 'xml': expected json or text"),
             (("--nothing",), "option --nothing not recognized"),
             (("--config",), "option --config requires argument"),
         ):
             error = self.assertRaises(UsageError, self.parse, *arguments)
-            self.assertEqual(str(error), words)
+            self.assertEqual(str(error), message)
 
     def test_version(self) -> None:
         """The version is one line, and status 0."""
         self.assertEqual(self.parse("--version"), (0, f"svc {__version__}\n", ""))
 
     def test_help(self) -> None:
-        """The help names every option."""
+        """The help lists every option."""
         status, out, _err = self.parse("--help")
         self.assertEqual(status or 0, 0)
-        for word in ("--config", "--log-format", "--check-config", "--offline", "--version", "/etc/svc/proxy.yaml"):
-            self.assertIn(word, out)
+        for option in ("--config", "--log-format", "--check-config", "--offline", "--version", "/etc/svc/proxy.yaml"):
+            self.assertIn(option, out)
 
 
 class LoadedTests(SynchronousTestCase):
-    """What a process has loaded after its options were read."""
+    """Which modules are loaded after the options were parsed."""
 
     def loaded(self, *arguments: str) -> list[str]:
         """Run the program."""
@@ -155,12 +155,12 @@ class LoadedTests(SynchronousTestCase):
         return done.stdout.replace(str(path), "FILE").splitlines()
 
     def test_check(self) -> None:
-        """To validate a file neither a reactor nor the Workload API nor the database is loaded."""
+        """Checking a file loads neither a reactor nor the Workload API client nor the database."""
         self.assertEqual(
             self.loaded("--check-config", "--offline"),
             ["FILE is valid", "status 0", "reactor NoneType", "[]"],
         )
 
     def test_reactor(self) -> None:
-        """To run, the own reactor is there before anything asks for another."""
+        """To run, the proxy's own reactor is installed before anything imports another."""
         self.assertEqual(self.loaded(), ["reactor PlainEPollReactor", "[]"])

@@ -1,4 +1,4 @@
-"""Two connections joined: every octet passes, the slower governs the faster, and an end ends both."""
+"""A tunnel joins two connections: it relays every octet, applies back-pressure, and closes both ends."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SIGNED = b"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: %b\r\n" % NO
 
 
 class TunnelTests(SynchronousTestCase):
-    """The joint alone."""
+    """The tunnel alone."""
 
     def setUp(self) -> None:
-        """A client and an application that granted an upgrade."""
+        """Create a client and an application that granted an upgrade."""
         endpoint = FakeEndpoint()
         self.pool = UpstreamPool(
             endpoint,
@@ -51,22 +51,22 @@ class TunnelTests(SynchronousTestCase):
 
     @property
     def counted(self) -> list[int]:
-        """Octets passed to the application."""
+        """Return the octet counts of the application side."""
         return [count for count in self.moves if count]
 
     def start(self, from_upstream: bytes = b"", from_client: bytes = b"") -> None:
-        """Join them."""
+        """Start the tunnel."""
         self.upstream.dataReceived(SWITCH + from_upstream)
         self.tunnel.start(from_client)
 
     def upstream_ends(self) -> None:
-        """The application's connection ends as Twisted's transports do: its producer is told first."""
+        """Close the application's connection as Twisted's transports do: the producer is stopped first."""
         if self.application.producer is not None:
             self.application.producer.stopProducing()
         self.upstream.connectionLost(Failure(ConnectionDone()))
 
-    def test_what_was_there_already(self) -> None:
-        """What came behind the request and behind the answer is passed on first."""
+    def test_octets_received_before_the_start(self) -> None:
+        """Octets received after the request and after the response are relayed first."""
         self.start(b"from the application", b"from the client")
         self.assertEqual(self.client.take(), b"from the application")
         self.assertEqual(self.application.take(), b"from the client")
@@ -74,7 +74,7 @@ class TunnelTests(SynchronousTestCase):
 
     @given(st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=20)), max_size=20))
     def test_every_octet(self, pieces: list[tuple[bool, bytes]]) -> None:
-        """Both ways every octet passes in order, and those to the application are counted."""
+        """In both directions every octet is relayed in order; those to the application are counted."""
         self.setUp()
         self.start()
         for from_client, data in pieces:
@@ -86,8 +86,8 @@ class TunnelTests(SynchronousTestCase):
         down = b"".join(data for from_client, data in pieces if not from_client)
         self.assertEqual((self.application.take(), self.client.take(), sum(self.counted)), (up, down, len(up)))
 
-    def test_each_side_keeps_it_alive(self) -> None:
-        """Octets of the application are a sign of life like those of the client."""
+    def test_both_sides_reset_the_idle_time(self) -> None:
+        """Octets of either side reset the idle time."""
         self.start()
         self.upstream.dataReceived(b"tick")
         self.assertEqual(self.moves, [0])
@@ -113,13 +113,13 @@ class TunnelTests(SynchronousTestCase):
         self.assertFalse(self.client.paused)
 
     def test_reading_begins_with_the_tunnel(self) -> None:
-        """An application that was not read while the record was written is read again."""
+        """If reading from the application was paused for the record, the tunnel resumes it."""
         self.upstream.pauseProducing()
         self.start()
         self.assertFalse(self.application.paused)
 
     def test_application_ends(self) -> None:
-        """The client gets what is left, is closed in order, and can take part in that."""
+        """When the application closes, the client gets the remaining octets and an orderly close."""
         self.start(b"last")
         self.application.producer.pauseProducing()
         self.upstream_ends()
@@ -131,13 +131,13 @@ class TunnelTests(SynchronousTestCase):
         self.assertEqual((self.application.take(), self.counted), (b"", []))
 
     def test_end_of_the_transport_is_not_the_clients(self) -> None:
-        """``stopProducing`` of a transport that ends closes nothing before the rest is sent."""
+        """``stopProducing`` of a transport that ends closes nothing before the remaining octets are sent."""
         self.start()
         self.application.producer.stopProducing()
         self.assertFalse(self.client.disconnecting or self.client.aborted)
 
     def test_application_ended_before_the_start(self) -> None:
-        """What the application sent before its early end is delivered, then the client is closed."""
+        """What the application sent before its early close is delivered; then the client is closed."""
         self.upstream.dataReceived(SWITCH + b"bye")
         self.upstream.connectionLost(Failure(ConnectionDone()))
         self.tunnel.start(b"never read")
@@ -146,7 +146,7 @@ class TunnelTests(SynchronousTestCase):
         self.assertEqual((self.application.take(), self.counted), (b"", []))
 
     def test_client_ends(self) -> None:
-        """The application gets what is left and is closed in order."""
+        """When the client closes, the application gets the remaining octets and an orderly close."""
         self.start(b"", b"last")
         self.tunnel.client_gone()
         self.assertEqual(self.application.take(), b"last")
@@ -160,7 +160,7 @@ class TunnelTests(SynchronousTestCase):
         self.assertFalse(self.client.disconnecting)
 
     def test_client_ends_while_the_application_is_slow(self) -> None:
-        """An application that never reads is broken off after a while."""
+        """An application that never reads is aborted after a time limit."""
         self.start(b"", b"last")
         self.tunnel.client_gone()
         self.pool.sweep(9.5)
@@ -169,7 +169,7 @@ class TunnelTests(SynchronousTestCase):
         self.assertTrue(self.application.aborted)
 
     def test_both_end(self) -> None:
-        """The side that ends second has nothing left to do."""
+        """When both sides close, the second close has no effect."""
         self.start()
         self.upstream_ends()
         self.tunnel.client_gone()
@@ -181,18 +181,18 @@ class TunnelTests(SynchronousTestCase):
 
 
 class RecordedUpgradeTests(SynchronousTestCase):
-    """An upgrade whose record has to be durable first."""
+    """An upgrade whose record must be durable first."""
 
     def setUp(self) -> None:
-        """An upgrade was granted; its record is not yet written."""
+        """An upgrade was granted; its record is not yet durable."""
         self.rig = Rig()
         self.rig.store.hold = True
         self.client, self.wire = self.rig.client()
         self.client.dataReceived(WEBSOCKET % SIGNED)
         self.rig.respond(SWITCH + b"hello")
 
-    def test_nothing_is_lost_meanwhile(self) -> None:
-        """Until then neither side is read and nothing is released; then everything passes in order."""
+    def test_nothing_is_lost_before_the_record(self) -> None:
+        """Until the record is durable neither side is read and nothing is released; then everything is relayed."""
         self.assertEqual(self.wire.take(), b"")
         self.assertTrue(self.rig.upstream()[1].paused)
         self.assertTrue(self.wire.paused)
@@ -205,8 +205,8 @@ class RecordedUpgradeTests(SynchronousTestCase):
         self.rig.respond(b"more")
         self.assertEqual(self.wire.take(), b"more")
 
-    def test_application_ends_meanwhile(self) -> None:
-        """What the application sent before it ended is delivered behind the answer, and the connection is closed."""
+    def test_application_closes_before_the_record(self) -> None:
+        """Octets sent before the application's close are delivered after the response; then the client is closed."""
         self.rig.lose_upstream()
         self.assertFalse(self.wire.disconnecting)
         self.rig.store.release()
@@ -217,15 +217,15 @@ class RecordedUpgradeTests(SynchronousTestCase):
         self.client.dataReceived(b"\x81\x00 a frame, no request")
         self.assertEqual((self.wire.take(), len(self.rig.endpoint.connections)), (b"", 1))
 
-    def test_client_ends_meanwhile(self) -> None:
-        """The application's connection is dropped; the record is written all the same."""
+    def test_client_closes_before_the_record(self) -> None:
+        """If the client disconnects, the application's connection is dropped, and the record is still written."""
         lose(self.client)
         self.assertTrue(self.rig.upstream()[1].aborted)
         self.rig.store.release()
         self.assertEqual(self.rig.notarizer.in_flight, 0)
 
     def test_record_that_fails(self) -> None:
-        """Without a record nothing is released and both connections are dropped."""
+        """If the record fails nothing is released and both connections are dropped."""
         rig = Rig()
         client, wire = rig.client()
         client.dataReceived(WEBSOCKET % SIGNED)

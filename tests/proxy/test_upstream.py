@@ -1,4 +1,4 @@
-"""Connections to the application: who gets one, when it is used again, and how it ends."""
+"""Connections to the application: acquiring, reusing and closing them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SWITCH = b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 
 class User:
-    """An exchange that remembers what it was told."""
+    """An exchange that records the calls of its upstream connection."""
 
     def __init__(self) -> None:
         self.connection: UpstreamConnection | None = None
@@ -59,24 +59,24 @@ class User:
         self.lost: list[list[Event]] = []
 
     def upstream_ready(self, connection: UpstreamConnection) -> None:
-        """Remember and begin."""
+        """Record the connection and begin."""
         self.connection = connection
         connection.begin(self, b"GET", upgrade=True)
 
     def upstream_failed(self, error: ProxyError) -> None:
-        """Remember."""
+        """Record the error."""
         self.error = error
 
     def upstream_events(self, events: list[Event]) -> None:
-        """Remember."""
+        """Record the events."""
         self.events += events
 
     def upstream_lost(self, events: list[Event]) -> None:
-        """Remember."""
+        """Record the events."""
         self.lost.append(events)
 
 
-class Joined:
+class RecordingTunnel:
     """The other end of a tunnel."""
 
     def __init__(self) -> None:
@@ -84,17 +84,17 @@ class Joined:
         self.gone = 0
 
     def from_upstream(self, data: bytes) -> None:
-        """Remember."""
+        """Record the octets."""
         self.data += data
 
     def upstream_gone(self) -> None:
-        """Remember."""
+        """Record the call."""
         self.gone += 1
 
 
 @implementer(IStreamClientEndpoint)
 class Endpoint:
-    """Connects when the test says so; a cancelled attempt is remembered."""
+    """An endpoint that connects when the test says so and records cancelled attempts."""
 
     def __init__(self) -> None:
         self.attempts: list[tuple[Any, Deferred[Any]]] = []
@@ -102,13 +102,13 @@ class Endpoint:
         self.connections: list[tuple[UpstreamConnection, Wire]] = []
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
-        """One attempt."""
+        """Start an attempt."""
         attempt: Deferred[Any] = Deferred(self.cancelled.append)
         self.attempts.append((protocolFactory, attempt))
         return attempt
 
     def complete(self, handle: Handle | None = None) -> Wire:
-        """Let the oldest attempt succeed."""
+        """Complete the oldest attempt."""
         factory, attempt = self.attempts.pop(0)
         protocol, wire = factory.buildProtocol(None), Wire(handle)
         self.connections.append((protocol, wire))
@@ -117,15 +117,15 @@ class Endpoint:
         return wire
 
     def fail(self, error: Exception) -> None:
-        """Let the oldest attempt fail."""
+        """Fail the oldest attempt."""
         self.attempts.pop(0)[1].errback(error)
 
 
 class UpstreamTestCase(SynchronousTestCase):
-    """What these tests share."""
+    """Base class: a pool with a manual endpoint and clock."""
 
     def setUp(self) -> None:
-        """A pool without connections."""
+        """Create a pool without connections."""
         self.clock = Clock()
         self.endpoint = Endpoint()
         self.unreachable: list[bool] = []
@@ -134,7 +134,7 @@ class UpstreamTestCase(SynchronousTestCase):
         self.pool = self.make()
 
     def make(self, max_idle: int = 2) -> UpstreamPool:
-        """A pool."""
+        """Create a pool."""
         return UpstreamPool(
             self.endpoint,
             "127.0.0.1:8080",
@@ -150,12 +150,12 @@ class UpstreamTestCase(SynchronousTestCase):
         )
 
     def sweep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock and sweep."""
         self.clock.advance(seconds)
         self.pool.sweep(self.clock.seconds())
 
     def connected(self, handle: Handle | None = None) -> tuple[User, UpstreamConnection, Wire]:
-        """An exchange with a new connection."""
+        """Return an exchange with a new connection."""
         user = User()
         self.pool.acquire(PERMIT, user, fresh=True)
         wire = self.endpoint.complete(handle)
@@ -164,28 +164,28 @@ class UpstreamTestCase(SynchronousTestCase):
         return user, connection, wire
 
     def answered(self) -> tuple[UpstreamConnection, Wire]:
-        """A connection whose exchange is over and that was put back."""
+        """Return a connection whose exchange is over and that is back in the pool."""
         _user, connection, wire = self.connected()
         connection.dataReceived(OK)
         connection.release(reusable=True)
         return connection, wire
 
     def lose(self, connection: UpstreamConnection, *, clean: bool = True) -> None:
-        """The connection ends."""
+        """Close the connection."""
         connection.connectionLost(Failure(ConnectionDone() if clean else ConnectionLost()))
 
 
 class AcquireTests(UpstreamTestCase):
-    """Getting a connection."""
+    """Acquiring a connection."""
 
     def test_needs_a_permit(self) -> None:
-        """Without a permit there is no connection."""
-        for nothing in (None, True, PERMIT.identity):
-            self.assertRaises(TypeError, self.pool.acquire, nothing, User())
+        """Without a permit no connection is given."""
+        for permit in (None, True, PERMIT.identity):
+            self.assertRaises(TypeError, self.pool.acquire, permit, User())
         self.assertEqual(self.endpoint.attempts, [])
 
     def test_new(self) -> None:
-        """Without an idle one a connection is made; it sends small writes at once."""
+        """Without an idle connection a new one is made."""
         user = User()
         attempt = self.pool.acquire(PERMIT, user)
         self.assertIsNotNone(attempt)
@@ -198,7 +198,7 @@ class AcquireTests(UpstreamTestCase):
         self.assertEqual(wire.take(), b"GET")
 
     def test_no_delay(self) -> None:
-        """Small writes do not wait for each other."""
+        """New connections disable Nagle's algorithm."""
         calls: list[bool] = []
         wire = Wire()
         wire.setTcpNoDelay = calls.append  # type: ignore[attr-defined]
@@ -207,7 +207,7 @@ class AcquireTests(UpstreamTestCase):
         self.assertEqual(calls, [True])
 
     def test_idle_one(self) -> None:
-        """An idle connection is used at once, the last one returned first, and says that it was used before."""
+        """The most recently returned idle connection is used at once and is marked as reused."""
         first, _wire = self.answered()
         second, _wire = self.answered()
         for expected in (second, first):
@@ -218,13 +218,13 @@ class AcquireTests(UpstreamTestCase):
         self.assertEqual((self.pool.idle_count, self.endpoint.attempts), (0, []))
 
     def test_fresh(self) -> None:
-        """Who needs a new connection gets no idle one."""
+        """A caller that requires a new connection gets no idle one."""
         self.answered()
         self.pool.acquire(PERMIT, User(), fresh=True)
         self.assertEqual((len(self.endpoint.attempts), self.pool.idle_count), (1, 1))
 
-    def test_failures_in_words(self) -> None:
-        """Each way to fail has its error, which names the upstream."""
+    def test_failure_messages(self) -> None:
+        """Each failure has its own error, which names the upstream."""
         for error, kind, text in (
             (TwistedTimeout(), UpstreamConnectTimeout, "did not accept a connection within 5.0 s"),
             (TransportTimeout(address="a", detail="5 s"), UpstreamConnectTimeout, "within 5.0 s"),
@@ -242,33 +242,39 @@ class AcquireTests(UpstreamTestCase):
         self.assertEqual(self.pool.open_count, 0)
 
     def test_refused_identities(self) -> None:
-        """Each way in which a peer's identity is refused has its precise reason; what time may heal can be retried."""
+        """Each refusal of a peer's identity has a precise reason; refusals that time may resolve can be retried."""
         name, ended = "spiffe://a/b", "2031-05-04T13:00:00+00:00"
         expired = SvidExpired(subject="", spiffe_id=name, not_after=ended, now="later")
         early = SvidNotYetValid(subject="", spiffe_id=name, not_before=ended, now="now")
-        nobody = TrustDomainUnknown(trust_domain="a")
-        known = {"address": "a", "alert": ""}
+        foreign = TrustDomainUnknown(trust_domain="a")
+        common = {"address": "a", "alert": ""}
         for error, kind, reason, retryable, text in (
-            (PeerSvidInvalid(detail="expired", cause=expired, **known), UpstreamSvidNotCurrent, "expired", True, ended),
+            (
+                PeerSvidInvalid(detail="expired", cause=expired, **common),
+                UpstreamSvidNotCurrent,
+                "expired",
+                True,
+                ended,
+            ),
             (expired, UpstreamSvidNotCurrent, "expired", True, ended),
             (PeerCredentialsEnded(spiffe_id=name, ended=ended), UpstreamSvidNotCurrent, "expired", True, ended),
             (
-                PeerSvidInvalid(detail="not_yet_valid", cause=early, **known),
+                PeerSvidInvalid(detail="not_yet_valid", cause=early, **common),
                 UpstreamSvidNotCurrent,
                 "not_yet_valid",
                 True,
                 ended,
             ),
             (
-                PeerSvidInvalid(detail="trust_domain_unknown", cause=nobody, **known),
+                PeerSvidInvalid(detail="trust_domain_unknown", cause=foreign, **common),
                 UpstreamSvidInvalid,
                 "trust_domain_unknown",
                 False,
                 "no trust bundle",
             ),
-            (nobody, UpstreamSvidInvalid, "trust_domain_unknown", False, "no trust bundle"),
+            (foreign, UpstreamSvidInvalid, "trust_domain_unknown", False, "no trust bundle"),
             (
-                PeerIdentityUnexpected(spiffe_id=name, expected="spiffe://a/c", **known),
+                PeerIdentityUnexpected(spiffe_id=name, expected="spiffe://a/c", **common),
                 UpstreamIdentityRefused,
                 "identity_unexpected",
                 False,
@@ -283,11 +289,11 @@ class AcquireTests(UpstreamTestCase):
             self.assertIn(text, cast(str, document["detail"]))
 
     def test_own_svid_refused(self) -> None:
-        """A peer that refuses our SVID has not closed the connection without a word; where it ended, that is ours."""
-        known = {"address": "a", "alert": "x", "detail": "", "spiffe_id": "spiffe://a/b", "ends": "noon"}
+        """A peer that refuses our SVID is reported as such, and as our fault (503) if the SVID has expired."""
+        common = {"address": "a", "alert": "x", "detail": "", "spiffe_id": "spiffe://a/b", "ends": "noon"}
         for error, status, code in (
-            (OwnSvidExpired(**known), 503, "credentials_expired"),
-            (OwnSvidRefused(**known), 502, "own_svid_refused"),
+            (OwnSvidExpired(**common), 503, "credentials_expired"),
+            (OwnSvidRefused(**common), 502, "own_svid_refused"),
         ):
             _user, connection, _wire = self.connected()
             connection.connectionLost(Failure(error))
@@ -298,7 +304,7 @@ class AcquireTests(UpstreamTestCase):
             self.assertIn("noon", str(loss))
 
     def test_accepted(self) -> None:
-        """A verified peer that answers, or ends the connection otherwise than by a refusal, is told of once."""
+        """A verified peer that responds, or closes other than by refusing our SVID, is reported as accepting once."""
         handle = Handle(evidence_of(CALLER))
         _user, answered, _wire = self.connected(handle)
         self.assertEqual([], self.accepted)
@@ -317,8 +323,8 @@ class AcquireTests(UpstreamTestCase):
         self.assertEqual([True] * 2, self.accepted)
 
     def test_unreachable(self) -> None:
-        """What could not be connected at all is told once; what failed in TLS is not, and so is what was given up."""
-        for error, told in (
+        """A failed TCP connection is reported once as unreachable; TLS failures and cancelled attempts are not."""
+        for error, reported in (
             (ConnectFailed(address="a", detail="connection refused"), True),
             (TransportTimeout(address="a", detail="5 s"), True),
             (HandshakeTimeout(seconds=5), False),
@@ -328,10 +334,10 @@ class AcquireTests(UpstreamTestCase):
             self.unreachable.clear()
             self.pool.acquire(PERMIT, User())
             self.endpoint.fail(error)
-            self.assertEqual(self.unreachable, [True] * told, error)
+            self.assertEqual(self.unreachable, [True] * reported, error)
 
     def test_give_up(self) -> None:
-        """An attempt given up is cancelled without a report; giving up a finished one does nothing."""
+        """A cancelled attempt is not reported; cancelling a finished one has no effect."""
         user = User()
         attempt = self.pool.acquire(PERMIT, user)
         assert attempt is not None
@@ -352,14 +358,14 @@ class ReuseTests(UpstreamTestCase):
     """When a connection is pooled, and for how long."""
 
     def test_put_back(self) -> None:
-        """A reusable connection waits in the pool."""
+        """A reusable connection is kept in the pool."""
         connection, wire = self.answered()
         self.assertEqual((self.pool.idle_count, self.pool.open_count), (1, 1))
         self.assertFalse(wire.disconnecting or wire.aborted)
         self.assertFalse(connection.dead)
 
     def test_not_reusable(self) -> None:
-        """Another one is dropped."""
+        """A connection that is not reusable is dropped."""
         _user, connection, wire = self.connected()
         connection.release(reusable=False)
         self.assertTrue(wire.aborted)
@@ -374,7 +380,7 @@ class ReuseTests(UpstreamTestCase):
         self.assertEqual((self.pool.idle_count, self.pool.open_count, len(user.lost)), (0, 0, 1))
 
     def test_limit(self) -> None:
-        """At the limit the connection is closed, below it kept."""
+        """At the limit the connection is closed, below it it is kept."""
         connections = [self.connected()[1:] for _ in range(3)]
         for connection, _wire in connections:
             connection.dataReceived(OK)
@@ -383,13 +389,13 @@ class ReuseTests(UpstreamTestCase):
         self.assertEqual([wire.disconnecting for _connection, wire in connections], [False, False, True])
 
     def test_none_kept(self) -> None:
-        """With a limit of nothing each exchange has its own connection."""
+        """With a limit of zero each exchange has its own connection."""
         self.pool = self.make(max_idle=0)
         _connection, wire = self.answered()
         self.assertTrue(wire.disconnecting)
 
     def test_sweep(self) -> None:
-        """What was idle for the whole time is closed, what was not stays."""
+        """Connections that were idle for the whole time are closed, others are kept."""
         old, old_wire = self.answered()
         self.sweep(29.5)
         _new, new_wire = self.answered()
@@ -405,14 +411,14 @@ class ReuseTests(UpstreamTestCase):
         self.assertEqual(self.pool.open_count, 1)
 
     def test_lost_while_idle(self) -> None:
-        """An idle connection that the application closes is forgotten."""
+        """An idle connection that the application closes is removed."""
         connection, _wire = self.answered()
         self.lose(connection)
         self.assertEqual((self.pool.idle_count, self.pool.open_count), (0, 0))
         self.sweep(100)
 
-    def test_speaks_unasked(self) -> None:
-        """An idle connection on which octets come is out of step and dropped."""
+    def test_octets_while_idle(self) -> None:
+        """An idle connection that receives octets is dropped."""
         connection, wire = self.answered()
         connection.dataReceived(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
         self.assertTrue(wire.aborted)
@@ -420,7 +426,7 @@ class ReuseTests(UpstreamTestCase):
         self.assertEqual(self.pool.idle_count, 0)
 
     def test_flush(self) -> None:
-        """After a flush no exchange uses what was made before: idle, in use, or on its way."""
+        """After a flush no older connection is used again: idle, in use, or being established."""
         _idle, idle_wire = self.answered()
         _user, used, used_wire = self.connected()
         waiting = User()
@@ -441,7 +447,7 @@ class ReuseTests(UpstreamTestCase):
         self.assertEqual((self.pool.idle_count, wire.disconnecting), (1, False))
 
     def test_close_that_takes_long(self) -> None:
-        """A connection that cannot send what was written is broken off some seconds after it was told to close."""
+        """A connection that cannot send its remaining data is aborted some seconds after the close."""
         self.sweep(5)
         connection, wire = self.answered()
         self.pool.flush()
@@ -458,7 +464,7 @@ class ReuseTests(UpstreamTestCase):
 
 
 class CloseTests(UpstreamTestCase):
-    """The end of the pool."""
+    """Closing the pool."""
 
     def test_everything(self) -> None:
         """Idle connections, those in use and attempts all end."""
@@ -474,7 +480,7 @@ class CloseTests(UpstreamTestCase):
         self.assertEqual((len(self.endpoint.cancelled), waiting.connection, waiting.error), (1, None, None))
 
     def test_put_back_after_the_end(self) -> None:
-        """What comes back later is closed."""
+        """A connection that is returned later is closed."""
         _user, connection, wire = self.connected()
         self.pool.close()
         connection.dead = False
@@ -491,7 +497,7 @@ class CloseTests(UpstreamTestCase):
         self.assertEqual(self.endpoint.attempts, [])
 
     def test_twice(self) -> None:
-        """A second end does nothing."""
+        """A second close has no effect."""
         connection, _wire = self.answered()
         self.pool.close()
         self.lose(connection)
@@ -503,7 +509,7 @@ class ConnectionTests(UpstreamTestCase):
     """One connection and its exchange."""
 
     def test_events(self) -> None:
-        """The exchange gets the answer's parts; the connection knows whether any octet has come."""
+        """The exchange gets the events of the response; the connection records whether any octet has arrived."""
         user, connection, _wire = self.connected()
         self.assertFalse(connection.answer_begun)
         connection.dataReceived(OK[:3])
@@ -512,7 +518,7 @@ class ConnectionTests(UpstreamTestCase):
         self.assertEqual([type(event) for event in user.events], [ResponseHead, bytes, End, Excess])
 
     def test_second_exchange(self) -> None:
-        """On a connection that is used again an answer has not begun."""
+        """On a reused connection the response has not begun."""
         _connection, _wire = self.answered()
         user = User()
         self.pool.acquire(PERMIT, user)
@@ -522,7 +528,7 @@ class ConnectionTests(UpstreamTestCase):
         self.assertEqual([type(event) for event in user.events], [ResponseHead, bytes, End])
 
     def test_end_of_the_connection_ends_the_body(self) -> None:
-        """An orderly end ends a body without a length; another one does not."""
+        """An orderly close ends a body without a length; another close does not."""
         for clean, kind in ((True, End), (False, MessageRefused)):
             user, connection, _wire = self.connected()
             connection.dataReceived(b"HTTP/1.1 200 OK\r\n\r\nhalf")
@@ -531,7 +537,7 @@ class ConnectionTests(UpstreamTestCase):
             self.assertEqual([type(event) for event in events], [kind])
 
     def test_lost_after_release(self) -> None:
-        """Who gave the connection back is not told of its end."""
+        """An exchange that released the connection is not notified of its loss."""
         user, connection, _wire = self.connected()
         connection.dataReceived(OK)
         connection.release(reusable=True)
@@ -539,7 +545,7 @@ class ConnectionTests(UpstreamTestCase):
         self.assertEqual(user.lost, [])
 
     def test_nothing_after_the_end(self) -> None:
-        """A dead connection is neither written off twice nor paused."""
+        """A closed connection is neither counted twice nor paused."""
         _user, connection, wire = self.connected()
         self.lose(connection)
         connection.abort()
@@ -549,7 +555,7 @@ class ConnectionTests(UpstreamTestCase):
         self.assertEqual((wire.aborted, wire.disconnecting, wire.producerState), (False, False, "producing"))
 
     def test_fed(self) -> None:
-        """The client's connection is registered and unregistered once, however often that is asked for."""
+        """The client connection is registered and unregistered as producer once, even if requested repeatedly."""
         _user, connection, wire = self.connected()
         client = object()
         for _ in range(2):
@@ -560,7 +566,7 @@ class ConnectionTests(UpstreamTestCase):
         self.assertIsNone(wire.producer)
 
     def test_lost_while_fed(self) -> None:
-        """A lost transport has no producer any more, so none is unregistered."""
+        """A closed transport has no producer any more, so none is unregistered."""
         _user, connection, wire = self.connected()
         connection.feed_from(object())
         wire.unregisterProducer()
@@ -569,7 +575,7 @@ class ConnectionTests(UpstreamTestCase):
         self.assertFalse(connection.fed)
 
     def test_producer(self) -> None:
-        """It is the producer of the client's transport: pausing stops reading, an end there does nothing here."""
+        """The connection is the producer of the client's transport: pausing stops reading, stopping does nothing."""
         _user, connection, wire = self.connected()
         verifyObject(IPushProducer, connection)
         connection.pauseProducing()
@@ -580,10 +586,10 @@ class ConnectionTests(UpstreamTestCase):
         self.assertFalse(wire.aborted or wire.disconnecting)
 
     def test_tunnel(self) -> None:
-        """After an upgrade octets go to the other end, beginning with those that came behind the answer."""
+        """After an upgrade octets go to the tunnel, beginning with those that followed the response."""
         user, connection, _wire = self.connected()
         connection.dataReceived(SWITCH + b"one")
-        end = Joined()
+        end = RecordingTunnel()
         self.assertEqual(connection.tunnel(end), b"one")
         connection.dataReceived(b"two")
         self.assertEqual(end.data, b"two")
@@ -599,7 +605,7 @@ class ConnectionTests(UpstreamTestCase):
         )
     )
     def test_any_order(self, steps: list[tuple[str, int]]) -> None:
-        """In whatever order things happen: no connection has two exchanges, limits hold, the end leaves nothing."""
+        """In any order of operations no connection has two exchanges, limits hold, and closing leaves nothing."""
         self.setUp()
         users: list[User] = []
         for step, number in steps:

@@ -1,4 +1,4 @@
-"""An identity that is withdrawn or replaced, and a trust domain that is federated with no more: what ends, and when."""
+"""A withdrawn or changed identity, and a trust domain whose federation ends: what is closed, and when."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
 
 
 class WithdrawnTests(RotationTestCase):
-    """The source says that the identity has ended."""
+    """The source reports that the identity has ended."""
 
     def ended(self) -> None:
-        """Nothing is there to be presented or signed with."""
+        """Assert that there are no credentials to present or to sign with."""
         self.assertIsNone(self.rotation.current)
         self.assertIsNone(self.rotation.identity)
         self.assertRaises(IdentityWithdrawn, lambda: self.rotation.svid)
         self.assertIsInstance(self.rotation.last_error, IdentityWithdrawn)
 
-    def test_ends_and_comes_back(self) -> None:
-        """It ends at once, is told once, and comes back with the next SVID by itself."""
+    def test_ends_and_is_replaced(self) -> None:
+        """The identity ends at once, is reported once, and is replaced by the next SVID without further action."""
         first = self.begin()
         self.assertEqual(self.rotation.identity, FIRST.spiffe_id)
         self.source.withdraw()
         self.ended()
-        self.assertEqual((self.notified, self.watcher.ended), (1, ["identity_withdrawn"]))
+        self.assertEqual((self.notified, self.observer.ended), (1, ["identity_withdrawn"]))
         self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
-        # The statement is fetched from the store as those of other processes are.
+        # The statement is fetched from the store, as those of other processes are.
         self.assertIsNone(self.rotation.statement(first.statement.id))
         self.assertEqual(self.stored(first.statement.id), first.statement.envelope.serialize())
         self.clock.advance(60)
@@ -61,8 +61,8 @@ class WithdrawnTests(RotationTestCase):
         self.assertEqual((self.current().svid, self.rotation.identity), (SECOND, SECOND.spiffe_id))
         self.assertEqual((self.notified, self.rotation.last_error), (2, None))
 
-    def test_asked_often(self) -> None:
-        """Connections that find no identity leave nothing behind, however many: neither frames nor what they hold."""
+    def test_no_references_are_kept(self) -> None:
+        """Connections that find no identity keep no tracebacks and no objects, however many there are."""
         self.begin()
         self.source.withdraw()
         held: list[weakref.ref[Clock]] = []
@@ -79,24 +79,24 @@ class WithdrawnTests(RotationTestCase):
         self.assertEqual([each() for each in held], [None] * 5)
 
     def test_same_svid_again(self) -> None:
-        """The very SVID of before serves again where the Workload API gives it again."""
+        """If the Workload API sends the same SVID again, it is used again."""
         self.begin()
         self.source.withdraw()
         self.source.rotate(FIRST)
         self.assertEqual(self.current().svid, FIRST)
 
     def test_while_a_leaf_is_awaited(self) -> None:
-        """A leaf that comes after the withdrawal makes nothing serve."""
+        """A leaf that arrives after the withdrawal is not used."""
         self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
         self.source.withdraw()
         self.issuer.waiting[0].callback(leaf_of(SECOND))
         self.ended()
-        self.assertEqual((len(self.watcher.issued), self.watcher.failed), (1, []))
+        self.assertEqual((len(self.observer.issued), self.observer.failed), (1, []))
 
     def test_while_a_retry_is_due(self) -> None:
-        """A retry that was due is not made."""
+        """A scheduled retry is cancelled."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(SECOND)
@@ -107,7 +107,7 @@ class WithdrawnTests(RotationTestCase):
         self.ended()
 
     def test_statement_not_stored_yet(self) -> None:
-        """A statement that the store did not take is offered again, though its identity has ended."""
+        """A statement that the store refused is written again, though its identity has ended."""
         self.rotation.startService()
         self.store.raises = StoreUnavailable(path="notary.db", what="no")
         self.source.rotate(FIRST, AUTHORITY.bundles())
@@ -118,7 +118,7 @@ class WithdrawnTests(RotationTestCase):
         self.assertEqual(self.stored(statement.id), statement.envelope.serialize())
 
     def test_stop(self) -> None:
-        """Nothing is left when it stops, in the middle of a change of name either."""
+        """After the stop nothing is left, even during a change of identity."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(RENAMED)
@@ -127,27 +127,27 @@ class WithdrawnTests(RotationTestCase):
 
 
 class RenamedTests(RotationTestCase):
-    """The Workload API gives another identity than before."""
+    """The Workload API sends another identity than before."""
 
     def test_new_name(self) -> None:
-        """The new identity serves when it is whole, and nothing of the former one is left."""
+        """The new identity is used when its credentials are complete, and nothing of the former one is left."""
         first = self.begin()
         self.source.rotate(RENAMED)
         self.assertEqual((self.rotation.identity, self.notified), (RENAMED.spiffe_id, 1))
         self.assertIsNone(self.rotation.of_evidence(evidence_of(CALLER, FIRST)))
         self.assertIsNone(self.rotation.statement(first.statement.id))
-        self.assertEqual(self.watcher.ended, [])
+        self.assertEqual(self.observer.ended, [])
         self.clock.advance(GRACE + 1)
         self.assertEqual(self.rotation.identity, RENAMED.spiffe_id)
 
     def test_rotation_keeps_the_old(self) -> None:
-        """Under one identity the old credentials serve the connections that they accepted."""
+        """Under the same identity the old credentials stay in use for the connections that they accepted."""
         first = self.begin()
         self.source.rotate(SECOND)
         self.assertIs(self.rotation.of_evidence(evidence_of(CALLER, FIRST)), first)
 
     def test_new_name_without_a_leaf(self) -> None:
-        """The former identity serves for the grace at most while the new one cannot be made whole."""
+        """While the new identity has no leaf, the former one stays in use for the grace period at most."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(RENAMED)
@@ -155,7 +155,7 @@ class RenamedTests(RotationTestCase):
         self.assertEqual(self.rotation.identity, FIRST.spiffe_id)
         self.clock.advance(0.01)
         self.assertIsNone(self.rotation.identity)
-        self.assertEqual(self.watcher.ended, ["identity_withdrawn"])
+        self.assertEqual(self.observer.ended, ["identity_withdrawn"])
         self.assertRaises(CredentialsMissing, lambda: self.rotation.svid)
         self.issuer.error = None
         # The pause after the failures before; the last one is thirty seconds.
@@ -163,7 +163,7 @@ class RenamedTests(RotationTestCase):
         self.assertEqual(self.rotation.identity, RENAMED.spiffe_id)
 
     def test_old_name_again(self) -> None:
-        """Where the old name comes back within the grace, nothing ends."""
+        """If the former identity returns within the grace period, nothing ends."""
         self.begin()
         self.issuer.error = DOWN
         self.source.rotate(RENAMED)
@@ -171,38 +171,38 @@ class RenamedTests(RotationTestCase):
         self.issuer.error = None
         self.source.rotate(SECOND)
         self.clock.advance(GRACE * 2)
-        self.assertEqual((self.rotation.identity, self.watcher.ended), (FIRST.spiffe_id, []))
+        self.assertEqual((self.rotation.identity, self.observer.ended), (FIRST.spiffe_id, []))
 
     def test_leaf_of_the_former_name(self) -> None:
-        """A leaf that was awaited for the former name is not used; the new one is made."""
+        """A leaf that was requested for the former identity is not used; one for the new identity is requested."""
         self.begin()
         self.issuer.waiting = []
         self.source.rotate(SECOND)
         self.source.rotate(RENAMED)
         self.issuer.waiting[0].callback(leaf_of(SECOND))
         self.issuer.waiting[1].callback(leaf_of(RENAMED))
-        self.assertEqual([each.svid for each in self.watcher.issued], [FIRST, RENAMED])
+        self.assertEqual([each.svid for each in self.observer.issued], [FIRST, RENAMED])
 
 
 class InboundTests(SynchronousTestCase):
     """Connections of clients."""
 
     def setUp(self) -> None:
-        """A listener with a client."""
+        """Create a listener with a client."""
         self.rig = Rig()
         self.client, self.wire = self.rig.client()
 
     def reauthorize(self, client: ClientConnection, bundles: BundleSet | None = None) -> None:
-        """As the listener does at a change."""
+        """Reauthorize as the listener does after a change."""
         client.reauthorize(bundles or AUTHORITY.bundles(), self.rig.wall())
 
     def closed(self, cause: str) -> float:
-        """How many connections ended for this."""
+        """Return how many connections were closed with this cause."""
         name, labels = "svc_proxy_connections_closed_total", {"protocol": "http", "cause": cause}
         return self.rig.registry.get_sample_value(name, labels) or 0.0
 
     def test_idle(self) -> None:
-        """An idle connection is closed, and counted with its cause."""
+        """An idle connection is closed and counted with its cause."""
         self.reauthorize(self.client)
         self.assertFalse(self.wire.disconnecting)
         self.rig.rotation.withdrawn = True
@@ -212,7 +212,7 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual(self.rig.reporter.denials, [])
 
     def test_running(self) -> None:
-        """A running exchange is cut: the client sees that something is missing."""
+        """A running exchange is cut, so that its response is incomplete for the client."""
         self.client.dataReceived(GET)
         self.rig.rotation.withdrawn = True
         self.reauthorize(self.client)
@@ -220,7 +220,7 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual(self.closed("identity_withdrawn"), 1)
 
     def test_running_and_recorded(self) -> None:
-        """A recorded exchange that is cut leaves its record: the last thing that the identity signs."""
+        """A recorded exchange that is cut still has its record, the last one signed under the identity."""
         self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\nSvc-Notarization-Level: signRequest\r\n\r\n")
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
         location = self.wire.take().split(b"Svc-Receipt-Location: ")[1].split(b"\r\n")[0].decode()
@@ -233,13 +233,13 @@ class InboundTests(SynchronousTestCase):
         self.assertIsNotNone(record.envelope)
 
     def test_other_name(self) -> None:
-        """So is one that was made under another identity than the present one."""
+        """A connection made under another identity than the current one is closed too."""
         self.rig.rotation.svid = RENAMED
         self.reauthorize(self.client)
         self.assertTrue(self.wire.disconnecting)
 
     def test_handshake_that_ends_too_late(self) -> None:
-        """Who was in the handshake when the identity ended is dropped before the first request."""
+        """A client whose handshake was running when the identity ended is dropped before its first request."""
         self.rig.rotation.withdrawn = True
         client, wire = self.rig.client()
         self.assertTrue(wire.aborted)
@@ -251,13 +251,13 @@ class OutboundTests(SynchronousTestCase):
     """Connections to peers."""
 
     def setUp(self) -> None:
-        """A listener whose upstream is a peer of a federated trust domain."""
+        """Create a listener whose upstream is a peer of a federated trust domain."""
         self.rig = Rig(inbound=False)
         (settings,) = settings_of(("out", 1)).listeners
         self.listener = Listener(self.rig.context, ServerEndpoint(Ports(), settings), None, os.urandom)
 
     def begin(self, own: X509Svid = OWN) -> tuple[ClientConnection, Wire, Wire]:
-        """An application asks, and a connection to the peer carries the request."""
+        """An application sends a request, which is forwarded on a connection to the peer."""
         client, wire = self.rig.client()
         client.dataReceived(GET)
         upstream = self.rig.upstream()[1]
@@ -265,20 +265,20 @@ class OutboundTests(SynchronousTestCase):
         return client, wire, upstream
 
     def evidence(self, own: X509Svid = OWN) -> PeerEvidence:
-        """What the handshake with the peer proved."""
+        """Return the evidence of the handshake with the peer."""
         proved = verify_svid(PEER.chain, BOTH, BASE)
         return PeerEvidence(proved, "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", "1.3", True, own)
 
     def lose(self) -> None:
-        """The transport of the peer's connection reports its end."""
+        """Close the transport of the peer's connection."""
         self.rig.upstream()[0].connectionLost(Failure(ConnectionAborted()))
 
     def reauthorize(self, bundles: BundleSet = BOTH) -> None:
-        """As the service does at a change."""
+        """Reauthorize as the service does after a change."""
         self.listener.reauthorize(bundles, self.rig.wall())
 
     def test_good_ones_go_on(self) -> None:
-        """A change that concerns neither side leaves a running exchange alone."""
+        """A change that affects neither side leaves a running exchange alone."""
         _client, wire, upstream = self.begin()
         self.reauthorize()
         self.assertFalse(upstream.aborted or wire.disconnecting)
@@ -286,7 +286,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertIn(b"200 OK", wire.take())
 
     def test_federation_ends(self) -> None:
-        """The running exchange with a peer of a trust domain that is not federated any more is cut, and told."""
+        """A running exchange with a peer of a trust domain that is no longer federated is cut and reported."""
         _client, wire, upstream = self.begin()
         self.reauthorize(AUTHORITY.bundles())
         self.assertTrue(upstream.aborted)
@@ -312,13 +312,13 @@ class OutboundTests(SynchronousTestCase):
         self.assertEqual(len(self.rig.endpoint.connections), 2)
 
     def test_identity_changes(self) -> None:
-        """So is an exchange under another identity than the present one."""
+        """An exchange under another identity than the current one is cut too."""
         _client, _wire, upstream = self.begin(RENAMED)
         self.reauthorize()
         self.assertTrue(upstream.aborted)
 
     def test_connection_being_made(self) -> None:
-        """A connection that was being made when the identity ended is not used."""
+        """A connection that was being established when the identity ended is not used."""
         self.rig.endpoint.manual = True
         client, wire = self.rig.client()
         client.dataReceived(GET)
@@ -332,7 +332,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertIn(b"503", wire.take())
 
     def test_connection_made_in_time(self) -> None:
-        """One that was being made over a change that does not concern it is used."""
+        """A connection that was being established during an unrelated change is used."""
         self.rig.endpoint.manual = True
         client, _wire = self.rig.client()
         client.dataReceived(GET)
@@ -344,7 +344,7 @@ class OutboundTests(SynchronousTestCase):
         self.assertIn(b"GET /", upstream.take())
 
     def test_no_credentials(self) -> None:
-        """A connection that finds no credentials to present is told as what it is."""
+        """A connection that finds no credentials to present is reported with that reason."""
         self.rig.endpoint.refuse = OwnCredentialsMissing(detail="identity_withdrawn")
         client, wire = self.rig.client()
         client.dataReceived(GET)
