@@ -1,4 +1,4 @@
-"""A broker's core on its real database, with a thread that the test runs step by step and crashes at any point."""
+"""A broker core on its real database, with a writer thread that the test runs step by step and can crash."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class HandReactor(Clock):
         self.from_thread: list[Callable[[], None]] = []
 
     def callFromThread(self, call: Callable[..., Any], *arguments: object, **named: object) -> None:
-        """Store it."""
+        """Queue the call."""
         self.from_thread.append(lambda: call(*arguments, **named))
 
     def deliver(self) -> None:
-        """Make the calls."""
+        """Make the queued calls."""
         calls, self.from_thread = self.from_thread, []
         for call in calls:
             call()
@@ -61,15 +61,15 @@ class HandThread:
         self.stopped = False
 
     def submit(self, task: Any) -> None:
-        """Queue it."""
+        """Queue the task."""
         self.tasks.append(task)
 
     def stop(self) -> None:
-        """Note the request."""
+        """Record the request."""
         self.stopped = True
 
     def run(self) -> int:
-        """Do what is queued; return how much."""
+        """Run the queued tasks; return their number."""
         tasks, self.tasks = self.tasks, []
         for task in tasks:
             self._work([task])
@@ -79,7 +79,7 @@ class HandThread:
 
 
 class Notes(RecordingObserver):
-    """Stores what a journal reports."""
+    """Records the reports of a journal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,27 +87,27 @@ class Notes(RecordingObserver):
         self.left: list[tuple[int, int]] = []
 
     def db_error(self, op: str, detail: str = "") -> None:  # type: ignore[override]
-        """Store the operation and the detail."""
+        """Record the operation and the detail."""
         self.errors.append(op)  # type: ignore[arg-type]
         self.details.append(detail)
 
     def accepting_changed(self, trouble: SvcError | None) -> None:
-        """Store the reason."""
+        """Record the reason."""
         self.troubles.append(None if trouble is None else trouble.reason)
 
     def left_behind(self, operations: int, octets: int) -> None:
-        """Store it."""
+        """Record it."""
         self.left.append((operations, octets))
 
 
 class Quick(sqlite3.Connection):
     """
-    A connection that does not wait for the disk, and breaks when it is told to.
+    A connection that does not wait for the disk, and whose commits fail if the test says so.
 
     Attributes:
         error: what the next COMMITs raise.
-        times: how many of them; all where it is 0.
-        after: whether they commit before.
+        times: how many of them fail; all if it is 0.
+        after: whether they fail after the transaction is committed.
     """
 
     error: sqlite3.Error | None = None
@@ -115,7 +115,7 @@ class Quick(sqlite3.Connection):
     after = False
 
     def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:  # type: ignore[override]
-        """Switch synchronization off."""
+        """Disable synchronization."""
         if sql.startswith("PRAGMA synchronous"):
             sql = "PRAGMA synchronous = OFF"
         if sql == "COMMIT" and Quick.error is not None:
@@ -135,7 +135,7 @@ def quick_connect(path: str, kind: type[Quick] = Quick) -> sqlite3.Connection:
 
 
 def broken(code: int) -> sqlite3.OperationalError:
-    """An error of SQLite with its code."""
+    """Create an SQLite error with its code."""
     error = sqlite3.OperationalError("the disk is not well")
     error.sqlite_errorcode = code
     return error
@@ -143,10 +143,10 @@ def broken(code: int) -> sqlite3.OperationalError:
 
 class Kept:
     """
-    A database and who writes to it.
+    A database with its writer.
 
     Args:
-        folder: where it lies.
+        folder: the folder of the database.
         more: further arguments of ``open_journal``.
     """
 
@@ -159,11 +159,11 @@ class Kept:
         self.journal: SqliteJournal
 
     def begin(self) -> RecoveredState:
-        """Open it; return the recovered state."""
+        """Open the database; return the recovered state."""
         return self._opened(lambda _journal, recovered: recovered)
 
     def rig(self, clock: float | None = None, **more: Any) -> Rig:
-        """Open it and make a core on it."""
+        """Open the database and create a core on it."""
 
         def make(journal: SqliteJournal, recovered: RecoveredState) -> Rig:
             rig = Rig(**{"guard": EVERYBODY, **more}, journal=journal)
@@ -175,7 +175,7 @@ class Kept:
         return self._opened(make)
 
     def opening(self, make: Callable[[SqliteJournal, RecoveredState], Made]) -> Deferred[tuple[SqliteJournal, Made]]:
-        """Begin to open it; ``thread`` is the thread that does it."""
+        """Begin to open the database; ``thread`` is the thread that does it."""
 
         def start(*arguments: Any) -> HandThread:
             self.thread = HandThread(*arguments)
@@ -202,19 +202,19 @@ class Kept:
         self.reactor.advance(0)
 
     def commit(self) -> int:
-        """End the round, let the thread work once and make its calls; return the number of groups."""
+        """End the round, run the thread once and deliver its calls; return the number of groups."""
         self.round()
         ran = self.thread.run()
         self.reactor.deliver()
         return ran
 
     def settle(self) -> None:
-        """Commit until nothing waits."""
+        """Commit until nothing is pending."""
         while self.journal.waiting[0]:
             self.commit()
 
     def crash(self) -> None:
-        """End it as kill -9 does: what was not written is lost, what was written is there although not reported."""
+        """End as kill -9 does: unwritten changes are lost, written ones are there even if not yet reported."""
         groups = self.journal._groups
         writer = groups._writer
         writer._disconnect()  # type: ignore[attr-defined]
@@ -223,7 +223,7 @@ class Kept:
         self.reactor.from_thread.clear()
 
     def close(self) -> None:
-        """Close it in order."""
+        """Close the database in order."""
         closed = self.journal.close()
         self.thread.run()
         self.reactor.deliver()
@@ -240,7 +240,7 @@ class Kept:
 
 
 class KeptCase(SynchronousTestCase):
-    """A database, a core on it, and a thread that is run step by step."""
+    """Base class: a database, a core on it, and a thread that runs step by step."""
 
     more: dict[str, Any] = {}
 
@@ -263,7 +263,7 @@ class KeptCase(SynchronousTestCase):
         return peer
 
     def again(self) -> Rig:
-        """Crash and start again, at the same time of day."""
+        """Crash and restart, at the same time of day."""
         self.kept.crash()
         self.rig = self.kept.rig(self.rig.clock.now)
         return self.rig

@@ -28,6 +28,8 @@ from tests.refusals import assert_refused
 from tests.vectors.material import DOMAIN, HOUR, MINUTE, NEIGHBOUR, NOW, WORKLOAD, Root, forge, make_key
 from tests.vectors.scenario import (
     CLAIMS,
+    FOREIGN,
+    FOREIGN_PQ,
     KEY,
     NEIGHBOUR_SVID,
     PAYLOAD,
@@ -35,8 +37,6 @@ from tests.vectors.scenario import (
     PQ_KEY,
     ROOT,
     ROOT_PQ_SVID,
-    STRANGER,
-    STRANGER_PQ,
     SVID,
     A,
     B,
@@ -110,8 +110,8 @@ def outcome_with(defects: Collection[str]) -> str:
         other_payload=b"{}" if "signature" in defects else None,
     )
     data = dumps(document) + (b"x" if "json" in defects else b"")
-    chain_a = bundles(STRANGER) if "chain A" in defects else bundles(ROOT)
-    chain_b = bundles(STRANGER_PQ) if "chain B" in defects else bundles(PQ)
+    chain_a = bundles(FOREIGN) if "chain A" in defects else bundles(ROOT)
+    chain_b = bundles(FOREIGN_PQ) if "chain B" in defects else bundles(PQ)
     try:
         verify(
             data.ljust(256 * 1024 + 1) if "size" in defects else data,

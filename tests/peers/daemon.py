@@ -18,7 +18,7 @@ from svc.transport.fast.selection import ENVIRONMENT
 from tests.peers import forked
 from tests.peers.folders import make_folder, remove_folder
 from tests.peers.waiting import PATIENCE, TOP, end_process
-from tests.telemetry.schema import judge_log
+from tests.telemetry.schema import assert_log_conforms
 
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)\Z")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -154,7 +154,7 @@ class RunningDaemon:
         if self.process is None:
             raise DaemonFailed("it does not run")
         status = self.process.wait(seconds)
-        judge_log(self.log_path, self._log_begins)
+        assert_log_conforms(self.log_path, self._log_begins)
         return status
 
     def wait_until_stopped(self) -> None:
@@ -188,7 +188,7 @@ class RunningDaemon:
         if process is None:
             return None
         status = end_process(process, number)
-        judge_log(self.log_path, self._log_begins, killed=status == -signal.SIGKILL)
+        assert_log_conforms(self.log_path, self._log_begins, killed=status == -signal.SIGKILL)
         return status
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The explanation of a refusal: its cause, the space that is left, and the original message."""
+"""The explanation of a disk error: its cause, the free space, and the original message."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.sqlite.disk import explain
 
 
-def of_sqlite(code: int, said: str) -> sqlite3.Error:
-    """An error with a result code."""
-    error = sqlite3.OperationalError(said)
+def of_sqlite(code: int, message: str) -> sqlite3.Error:
+    """Create an error with a result code."""
+    error = sqlite3.OperationalError(message)
     error.sqlite_errorcode = code
     return error
 
@@ -22,9 +22,9 @@ class ExplainTests(SynchronousTestCase):
     """Errors of SQLite and of the system."""
 
     def test_causes(self) -> None:
-        """Each kind has its cause, followed by the free octets and the original message."""
+        """Each kind of error has its cause, followed by the free octets and the original message."""
         path = os.path.abspath("notary.db")
-        for error, cause, said in (
+        for error, cause, message in (
             (of_sqlite(sqlite3.SQLITE_FULL, "database or disk is full"), "disk full", "database or disk is full"),
             (of_sqlite(sqlite3.SQLITE_IOERR_WRITE, "disk I/O error"), "I/O error", "disk I/O error"),
             (of_sqlite(sqlite3.SQLITE_READONLY, "readonly"), "permission denied", "readonly"),
@@ -34,12 +34,12 @@ class ExplainTests(SynchronousTestCase):
             (OSError(errno.EROFS, "read-only"), "read-only file system", "read-only"),
             (OSError(errno.EACCES, "denied"), "permission denied", "denied"),
         ):
-            self.assertRegex(explain(path, error), rf"^{cause}, \d+ octets free on its file system: {said}$")
+            self.assertRegex(explain(path, error), rf"^{cause}, \d+ octets free on its file system: {message}$")
 
     def test_unknown(self) -> None:
-        """Without a cause, or without a file system to examine, the rest is given."""
+        """Without a cause, or without a file system to examine, the other parts are returned."""
         self.assertRegex(explain("notary.db", sqlite3.Error("odd")), r"^\d+ octets free on its file system: odd$")
         gone = "/no/such/folder/notary.db"
         self.assertEqual(explain(gone, sqlite3.Error("odd")), "odd")
-        said = explain(gone, OSError(errno.ENOENT, "No such file or directory"))
-        self.assertEqual(said, "no such file or folder: No such file or directory")
+        message = explain(gone, OSError(errno.ENOENT, "No such file or directory"))
+        self.assertEqual(message, "no such file or folder: No such file or directory")

@@ -32,35 +32,35 @@ STAMP = ".corrupt-20261121T120000Z"
 
 
 class DamageCase(SynchronousTestCase):
-    """A folder with a database of 40 records, closed in order or as a killed process leaves it."""
+    """Base class: a folder with a database of 40 records, closed in order or left by a killed process."""
 
     def setUp(self) -> None:
-        """A path."""
+        """Create a path."""
         self.folder = self.mktemp()
         self.path = os.path.join(self.folder, "notary.db")
         self.observer = RecordingObserver()
         self.reactor = InlineReactor()
 
     def store(self, **options: Any) -> SqliteStore:
-        """A store that is not open."""
+        """Create a store that is not open."""
         given: dict[str, Any] = {"reserve_size": 64 * 1024, "start_thread": InlineThread, "wall": lambda: NOW}
         return SqliteStore(self.path, reactor=self.reactor, observer=self.observer, **(given | options))
 
     def opened(self, **options: Any) -> SqliteStore:
-        """An open store."""
+        """Open a store."""
         store = self.store(**options)
         store.init()
         self.addCleanup(store.close)
         return store
 
     def filled(self, *, closed: bool = True, count: int = 40) -> None:
-        """Make the database; not closed, all its records are in the log."""
+        """Create the database; if not closed, all its records are in the log."""
         store = self.store()
         store.init()
         for number in range(count):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", filler="x" * 2000)))
         if not closed:
-            # What a killed process leaves: the files as they are now.
+            # The files as a killed process would leave them.
             shutil.copytree(self.folder, self.folder + ".copy")
         self.successResultOf(store.close())
         if not closed:
@@ -69,13 +69,13 @@ class DamageCase(SynchronousTestCase):
         self.observer.__init__()  # type: ignore[misc]
 
     def files(self) -> dict[str, bytes]:
-        """The files of the folder but for the reserve, the index and an empty log, which every reader creates again."""
+        """Return the files without the reserve, the index and an empty log, which every reader recreates."""
         found = {}
         for name in os.listdir(self.folder):
             if not name.endswith((".reserve", "-shm")):
                 with open(os.path.join(self.folder, name), "rb") as file:
                     found[name] = file.read()
-        # A difference of whole files would take minutes to show.
+        # The diff of whole files would take minutes to print.
         short = {name: data if len(data) < 100 else hashlib.sha256(data).digest() for name, data in found.items()}
         return {name: data for name, data in short.items() if data or not name.endswith("-wal")}
 
@@ -86,14 +86,14 @@ class DamageCase(SynchronousTestCase):
             file.write(data)
 
     def refusal(self, kind: type[SvcError]) -> SvcError:
-        """Opening fails with this class and a hint."""
+        """Assert that opening fails with this class and a hint."""
         error = self.assertRaises(kind, self.store().init)
         self.assertEqual([("init", "db")], self.observer.errors)
         self.assertTrue(error.advice())
         return error
 
     def assert_quarantined(self) -> None:
-        """Opening fails and the database is renamed unchanged; the next start creates a new one and reports the old."""
+        """Assert that opening quarantines the database; the next start creates a new one and reports the old one."""
         before = self.files()
         error = self.refusal(DatabaseQuarantined)
         aside = self.path + STAMP
@@ -109,7 +109,7 @@ class DamageCase(SynchronousTestCase):
         self.successResultOf(store.put_receipt(receipt("new")))
 
     def assert_unchanged(self, kind: type[SvcError], reason: str = "") -> None:
-        """Opening fails; nothing was moved or changed."""
+        """Assert that opening fails and moves or changes nothing."""
         before = self.files()
         error = self.refusal(kind)
         self.assertNotIsInstance(error, DatabaseQuarantined)
@@ -119,42 +119,42 @@ class DamageCase(SynchronousTestCase):
 
 
 class QuarantineTests(DamageCase):
-    """Our databases, damaged."""
+    """Damaged databases of this program are quarantined."""
 
     def test_pages(self) -> None:
-        """Random octets over pages in the middle."""
+        """Random octets over pages in the middle of the file."""
         self.filled()
         self.overwrite(4096 * 3, random.Random(1).randbytes(4096 * 8))
         self.assert_quarantined()
 
     def test_header(self) -> None:
-        """Another header: SQLite does not recognize the file, but a database was created here."""
+        """The header is overwritten: SQLite does not recognize the file, but a database was created here."""
         self.filled()
         self.overwrite(0, b"SQLite format 4\0")
         self.assert_quarantined()
 
     def test_truncated(self) -> None:
-        """Half a file."""
+        """The file is truncated to half its size."""
         self.filled()
         os.truncate(self.path, os.path.getsize(self.path) // 2)
         self.assert_quarantined()
 
     def test_empty(self) -> None:
-        """No octet is left of a database that was in use."""
+        """A database that was in use is empty."""
         self.filled()
         os.truncate(self.path, 0)
         self.assert_quarantined()
 
     def test_schema_is_gone(self) -> None:
-        """A database without tables stands where one with tables was."""
+        """A database has no tables, although it had some before."""
         self.filled(closed=False)
-        # The schema itself is still in the log, and that is gone.
+        # The schema was still in the log, which is removed.
         os.unlink(self.path + "-wal")
         os.unlink(self.path + "-shm")
         self.assert_quarantined()
 
     def test_log_without_database(self) -> None:
-        """The database is gone and its log is not, which SQLite would delete."""
+        """The database is missing while its log is there, which SQLite would delete."""
         self.filled(closed=False)
         os.unlink(self.path)
         before = self.files()
@@ -163,19 +163,19 @@ class QuarantineTests(DamageCase):
         self.assertEqual({f"notary.db{STAMP}-wal": before["notary.db-wal"]}, self.files())
 
     def test_head_of_the_log(self) -> None:
-        """A log that SQLite would ignore from its head on."""
+        """The header of the log is damaged, so that SQLite would ignore the whole log."""
         self.filled(closed=False)
         self.overwrite(8, b"\0" * 8, "-wal")
         self.assert_quarantined()
 
     def test_frames_of_the_log(self) -> None:
-        """A log that SQLite would end in the middle, as if nothing more had been acknowledged."""
+        """A frame of the log is damaged, so that SQLite would drop acknowledged transactions after it."""
         self.filled(closed=False)
         self.overwrite(os.path.getsize(self.path + "-wal") // 2, random.Random(2).randbytes(5000), "-wal")
         self.assert_quarantined()
 
     def test_never_over_an_earlier_one(self) -> None:
-        """Two that are quarantined in one second get different names, and so do their logs."""
+        """Two databases quarantined within one second get different names, and so do their logs."""
         os.makedirs(self.folder)
         for number in range(3):
             for suffix in ("", "-wal"):
@@ -189,7 +189,7 @@ class QuarantineTests(DamageCase):
         self.assertEqual([f"{self.path}{STAMP}{part}" for part in ("", "-2", "-3")], quarantined(self.path))
 
     def test_folder_that_cannot_be_written(self) -> None:
-        """Where renaming is refused, the error says so and nothing was changed."""
+        """If renaming is refused, the error reports it and nothing was changed."""
         self.filled()
         os.truncate(self.path, 0)
 
@@ -201,17 +201,17 @@ class QuarantineTests(DamageCase):
 
 
 class UnchangedTests(DamageCase):
-    """Databases that are not ours, or not damaged."""
+    """Databases of other programs, or without damage, are not changed."""
 
     def test_no_database(self) -> None:
-        """A file that is no database, where we created none."""
+        """A file that is not a database, at a path where none was created."""
         os.makedirs(self.folder)
         with open(self.path, "wb") as file:
             file.write(b"this is no database at all" * 400)
         self.assert_unchanged(DatabaseCorrupt)
 
     def test_damaged_database_of_another_program(self) -> None:
-        """A damaged file with the mark of another program is not renamed, even at our path."""
+        """A damaged file with the application ID of another program is not renamed, even at our path."""
         self.filled()
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute("PRAGMA application_id = 42")
@@ -234,22 +234,22 @@ class UnchangedTests(DamageCase):
         self.assert_unchanged(DatabaseError, "unsupported_version")
 
     def test_folder_in_its_place(self) -> None:
-        """A directory of that name stays and is named."""
+        """A directory at the path is not changed and is named in the error."""
         os.makedirs(self.path)
         self.assertIn("Is a directory", str(self.refusal(StoreUnavailable)))
         self.assertTrue(os.path.isdir(self.path))
 
     def test_gone(self) -> None:
-        """A database that was removed is created again, which is no damage."""
+        """A database that was removed is created again, without a damage report."""
         self.filled()
         os.unlink(self.path)
         self.assertTrue(self.opened().writable)
         self.assertEqual([], self.observer.damage)
 
-    def test_making_broken_off(self) -> None:
+    def test_interrupted_creation(self) -> None:
         """A file whose creation was interrupted, with its rollback journal beside it, is created again."""
         os.makedirs(self.folder)
-        # A process that dies in the middle of its first write.
+        # A process that is killed during its first write.
         script = (
             "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
             "c.execute('PRAGMA user_version = 0'); c.execute('PRAGMA page_size = 4096'); c.execute('VACUUM');"
@@ -271,10 +271,10 @@ class UnchangedTests(DamageCase):
 
 
 class TornLogTests(DamageCase):
-    """Ends of a log with which nothing acknowledged is lost."""
+    """Incomplete ends of a log by which no acknowledged transaction is lost."""
 
     def frames(self) -> tuple[int, int, list[int]]:
-        """Octets before the first frame, octets of a frame, and the number of each frame that ends a transaction."""
+        """Return the octets before the first frame, the size of a frame, and the number of each commit frame."""
         with open(self.path + "-wal", "rb") as file:
             log = file.read()
         step = 24 + struct.unpack_from(">I", log, 8)[0]
@@ -282,7 +282,7 @@ class TornLogTests(DamageCase):
         return 32, step, [number for number, start in enumerate(starts) if struct.unpack_from(">I", log, start + 4)[0]]
 
     def test_cut_anywhere(self) -> None:
-        """Wherever the file ends, as after a write that was interrupted by a loss of power, the rest is served."""
+        """Wherever the log is cut, as by a power loss during a write, the transactions before it are served."""
         self.filled(closed=False, count=6)
         first, step, commits = self.frames()
         for cut in (1, step - 1, step, step * 3 + 100):
@@ -290,7 +290,7 @@ class TornLogTests(DamageCase):
             inspect(self.path, NOTARY, created=True)
 
     def test_torn_last_transaction(self) -> None:
-        """A missing page of the last transaction is no damage."""
+        """A missing page of the last transaction is not damage."""
         self.filled(closed=False, count=6)
         first, step, commits = self.frames()
         self.overwrite(first + step * (commits[-2] + 1) + 100, b"\0" * 512, "-wal")
@@ -300,7 +300,7 @@ class TornLogTests(DamageCase):
         self.assertIsNone(self.successResultOf(store.get_receipt("r5")))
 
     def test_two_transactions(self) -> None:
-        """A missing page of the last transaction but one is damage: another was acknowledged after it."""
+        """A missing page of the last but one transaction is damage: another was acknowledged after it."""
         self.filled(closed=False, count=6)
         first, step, commits = self.frames()
         self.overwrite(first + step * (commits[-3] + 1) + 100, b"\0" * 512, "-wal")
@@ -309,7 +309,7 @@ class TornLogTests(DamageCase):
         )
 
     def test_left_over_frames(self) -> None:
-        """Frames of attempts that the disk refused, longer ones behind shorter ones, are no damage."""
+        """Stale frames of attempts that the disk refused are not damage."""
         self.filled(closed=False, count=6)
         first, step, commits = self.frames()
         with open(self.path + "-wal", "rb") as file:
@@ -324,8 +324,8 @@ class TornLogTests(DamageCase):
     @given(st.integers(0, 2**32), st.integers(1, 6000))
     def test_reported_or_like_lost_power(self, place: int, length: int) -> None:
         """
-        Wherever octets of the log are overwritten, this is reported, or what is missing looks like lost power: the last
-        transaction, or the last two where the border between them is overwritten.
+        Octets of the log are overwritten anywhere: this is reported, or looks like a power loss, where only the last
+        transaction is missing, or the last two if the border between them is overwritten.
         """
         if not os.path.exists(self.path + ".whole"):
             self.filled(closed=False, count=6)
@@ -351,7 +351,7 @@ class TornLogTests(DamageCase):
         self.assertGreaterEqual(count, 4 if crossed else 5)
 
     def whole(self) -> bytes:
-        """The log before it was damaged."""
+        """Return the log before it was damaged."""
         with open(self.path + ".whole", "rb") as file:
             return file.read()
 
@@ -360,14 +360,14 @@ class InUseTests(DamageCase):
     """Damage while the database is open."""
 
     def damaged(self, **options: Any) -> SqliteStore:
-        """An open store on a database whose tables are overwritten; nothing of it is cached."""
+        """Open a store on a database whose tables are overwritten and not cached."""
         self.filled()
         store = self.opened(**options)
         self.overwrite(4096, b"\xff" * (os.path.getsize(self.path) - 4096))
         return store
 
     def assert_not_writable(self, store: SqliteStore) -> None:
-        """It accepts nothing, reports that once, and does not recover by itself."""
+        """Assert that the store accepts nothing, reports that once, and does not recover by itself."""
         self.assertFalse(store.writable)
         errors = len(self.observer.errors)
         self.assertGreaterEqual(errors, 1)
@@ -389,8 +389,8 @@ class InUseTests(DamageCase):
         self.failureResultOf(store.get_receipt("r7"), StoreUnavailable)
         self.assert_not_writable(store)
 
-    def test_next_start_looks_at_all_of_it(self) -> None:
-        """A database too large for the usual check is checked completely after damage was detected."""
+    def test_next_start_checks_all_of_it(self) -> None:
+        """After damage was detected, a database too large for the usual check is checked completely."""
         self.patch(quarantine_module, "CHECK_LIMIT", 0)
         store = self.damaged()
         inspect(self.path, NOTARY, created=True)
@@ -400,8 +400,8 @@ class InUseTests(DamageCase):
         self.refusal(DatabaseQuarantined)
         self.assertEqual("quarantined", self.observer.damage[-1][0])
 
-    def test_error_of_the_moment(self) -> None:
-        """A transient refusal of the disk is no damage."""
+    def test_transient_error(self) -> None:
+        """A transient error of the disk is not damage."""
         store = self.damaged()
         self.reactor.callFromThread(store._unavailable, sqlite3.OperationalError("disk I/O error"))
         self.assertTrue(store.writable)

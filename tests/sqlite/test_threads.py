@@ -1,4 +1,4 @@
-"""Named threads that do jobs in groups, and the bounded wait for their end."""
+"""Named threads that run jobs in groups, and the bounded wait for their end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from svc.sqlite.threads import GROUP_LIMIT, BoundedClose, JobThread, WatchingThr
 
 
 class GroupMixin:
-    """A group is what is queued, never more than the limit; a subclass starts the thread."""
+    """A group is what is queued, up to the limit; a subclass starts the thread."""
 
     def start(self, work: Callable[[Sequence[int]], None], finish: Callable[[], None]) -> JobThread[int]:
         """Start a thread."""
         raise NotImplementedError
 
     def test_groups(self) -> None:
-        """What is queued while one group is done is the next group; a stop ends the thread after the rest."""
+        """Jobs queued while one group runs are the next group; a stop ends the thread after the queued jobs."""
         groups: list[list[int]] = []
         names: set[str] = set()
         begun, go, finished = threading.Event(), threading.Event(), threading.Event()
@@ -53,7 +53,7 @@ class JobThreadTests(GroupMixin, SynchronousTestCase):
 
 
 class WatchingThreadTests(GroupMixin, SynchronousTestCase):
-    """The thread that watches a descriptor too."""
+    """The thread that also watches a descriptor."""
 
     def setUp(self) -> None:
         self.ours, self.theirs = socket.socketpair()
@@ -73,7 +73,7 @@ class WatchingThreadTests(GroupMixin, SynchronousTestCase):
         self.readable.set()
 
     def test_readable_while_it_waits(self) -> None:
-        """Data and the end of data are reported once each while there is no job; jobs are done afterwards."""
+        """Data and the end of data are reported once each while no job is queued; jobs run afterwards."""
         done, finished = threading.Event(), threading.Event()
         thread = self.start(lambda _jobs: done.set(), finished.set)
         for act in (lambda: self.theirs.send(b"x"), self.theirs.close):
@@ -86,7 +86,7 @@ class WatchingThreadTests(GroupMixin, SynchronousTestCase):
         self.assertTrue(finished.wait(60))
 
     def test_ends_without_a_descriptor_left(self) -> None:
-        """Threads that are stopped at any moment leave no descriptor open and write to no other's."""
+        """Threads that are stopped at any moment leave no descriptor open and write to no other thread's descriptor."""
         before = len(os.listdir("/proc/self/fd"))
         for _number in range(200):
             finished = threading.Event()
@@ -100,10 +100,10 @@ class WatchingThreadTests(GroupMixin, SynchronousTestCase):
 
 
 class BoundedCloseTests(SynchronousTestCase):
-    """A close that waits ten seconds, on a clock."""
+    """A close with a limit of ten seconds, on a clock."""
 
     def setUp(self) -> None:
-        """A close that has not begun."""
+        """Create a close that has not begun."""
         self.clock = Clock()
         self.given_up = 0
         self.closing = BoundedClose(self.clock, 10.0, self.stuck)

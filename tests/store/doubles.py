@@ -1,4 +1,4 @@
-"""What the tests of stores share: records, envelopes, job threads without a thread, a reactor that is a clock."""
+"""Shared by the store tests: records, envelopes, job threads that run inline or on request, a reactor with a clock."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ NOW = 1_795_220_731
 
 @implementer(ThreadReactor)
 class InlineReactor(Clock):
-    """A clock whose calls from threads are made at once."""
+    """A clock that makes calls from threads at once."""
 
     def callFromThread(self, call: Callable[..., Any], *args: object, **kwargs: object) -> None:
-        """Call it."""
+        """Make the call."""
         call(*args, **kwargs)
 
 
 class InlineThread:
-    """A job thread that works on the caller's thread, one job a group, jobs submitted by jobs afterwards."""
+    """A job thread that runs each job at once on the caller's thread; jobs submitted by a job run afterwards."""
 
     def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
         self._work = work
@@ -40,7 +40,7 @@ class InlineThread:
         self._working = False
 
     def submit(self, job: Any) -> None:
-        """Work."""
+        """Run the job."""
         self._queue.append(job)
         if self._working:
             return
@@ -50,12 +50,12 @@ class InlineThread:
         self._working = False
 
     def stop(self) -> None:
-        """End."""
+        """Finish."""
         self._finish()
 
 
 class HeldThread:
-    """A job thread whose jobs are done when the test says so."""
+    """A job thread that runs its jobs when the test says so."""
 
     def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class HeldThread:
 
 
 class RecordingObserver:
-    """Stores the reports of a store."""
+    """Records the reports of a store."""
 
     def __init__(self) -> None:
         self.errors: list[tuple[str, str]] = []
@@ -88,46 +88,46 @@ class RecordingObserver:
         self.damage: list[tuple[str, ...]] = []
 
     def db_error(self, op: str, entity: str, detail: str = "") -> None:
-        """Store it."""
+        """Record it."""
         self.errors.append((op, entity))
         self.details.append(detail)
 
     def committed(self, count: int, seconds: float) -> None:
-        """Store it."""
+        """Record it."""
         self.commits.append(count)
 
     def writable_changed(self, writable: bool, trouble: str = "") -> None:
-        """Store it."""
+        """Record it."""
         self.writable.append(writable)
         self.troubles.append(trouble)
 
     def damaged(self, path: str) -> None:
-        """Store it."""
+        """Record it."""
         self.damage.append(("damaged", path))
 
     def set_aside(self, path: str, aside: str) -> None:
-        """Store it."""
+        """Record it."""
         self.damage.append(("quarantined", path, aside))
 
     def lies_aside(self, paths: Sequence[str]) -> None:
-        """Store it."""
+        """Record it."""
         self.damage.append(("quarantined before", *paths))
 
 
 @dataclass(frozen=True)
 class RawEnvelope:
-    """An envelope that is its octets."""
+    """An envelope that consists of given octets."""
 
     octets: bytes
 
     def serialize(self) -> bytes:
-        """Return them."""
+        """Return the octets."""
         return self.octets
 
 
 @dataclass(frozen=True)
 class FakeStatement:
-    """What a store needs of a statement."""
+    """The members of a statement that a store uses."""
 
     id: str
     envelope: RawEnvelope
@@ -135,7 +135,7 @@ class FakeStatement:
 
 
 def envelope_of(payload: bytes, *chains: Sequence[bytes]) -> bytes:
-    """An envelope in the shape of svc-jws/1."""
+    """Build an envelope in the form of svc-jws/1."""
     signatures = [
         {
             "protected": b64u_encode(b'{"alg":"ES256"}'),
@@ -150,7 +150,7 @@ def envelope_of(payload: bytes, *chains: Sequence[bytes]) -> bytes:
 def statement(
     name: str = "s1", *, expires: int = NOW + 3600, chain: Sequence[bytes] = (b"leaf", b"ca")
 ) -> FakeStatement:
-    """A statement."""
+    """Create a statement."""
     payload = json.dumps({"jti": name}).encode()
     return FakeStatement(name, RawEnvelope(envelope_of(payload, chain)), datetime.fromtimestamp(expires, UTC))
 
@@ -167,7 +167,7 @@ def receipt(
     signed: bool = True,
     filler: str = "",
 ) -> StoredReceipt:
-    """A record of an exchange."""
+    """Create a record of an exchange."""
     payload = json.dumps({"jti": name, "svc": {"workloadStatementID": names, "filler": filler}}).encode()
     return StoredReceipt(
         id=name,

@@ -1,4 +1,4 @@
-"""Envelopes are compacted and expanded without losing an octet."""
+"""Envelopes are compacted and expanded without loss."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DER = st.binary(min_size=1, max_size=40)
 
 
 class CompactEnvelopeTests(SynchronousTestCase):
-    """What envelopes share is cut out."""
+    """Compacting one envelope."""
 
     def test_certificates_and_payload_are_cut_out(self) -> None:
-        """Neither the certificates nor the payload is left in the compact envelope."""
+        """The compact envelope contains neither the certificates nor the payload."""
         payload, leaf, root = b'{"a":1}' * 20, b"L" * 300, b"R" * 300
         envelope = envelope_of(payload, (leaf, root), (b"P" * 300, root))
         compact = CompactEnvelope.of(envelope, payload)
@@ -29,7 +29,7 @@ class CompactEnvelopeTests(SynchronousTestCase):
         self.assertEqual(envelope, compact.expand(payload))
 
     def test_cuts_can_be_written(self) -> None:
-        """Cuts come back from their text."""
+        """Cuts are restored from their text."""
         payload = b"{}"
         envelope = envelope_of(payload, (b"leaf",))
         compact = CompactEnvelope.of(envelope, payload)
@@ -37,37 +37,37 @@ class CompactEnvelopeTests(SynchronousTestCase):
         self.assertEqual(compact.cuts, cuts)
         self.assertEqual(envelope, expand(compact.octets, cuts, compact.certificates, payload))
 
-    def test_other_spellings_are_left_whole(self) -> None:
-        """A certificate that base64 would encode otherwise stays in it."""
+    def test_other_base64_is_not_cut_out(self) -> None:
+        """A certificate whose base64 text is not canonical is not cut out."""
         text = base64.b64encode(b"leaf!").decode()
         spare = text[:-2] + chr(ord(text[-2]) + 1) + "="
         envelope = json.dumps({"payload": "e30", "signatures": [{"header": {"x5c": [spare]}}]}).encode()
         compact = CompactEnvelope.of(envelope, b"{}")
         self.assertEqual(envelope, compact.expand(b"{}"))
 
-    def test_no_envelope_at_all(self) -> None:
-        """Octets that are not JSON are kept as they are."""
+    def test_octets_that_are_no_envelope(self) -> None:
+        """Octets that are not JSON are stored unchanged."""
         for octets in (b"", b"\xff\x00", b"[]", b'{"signatures":[{"header":{"x5c":[1,null]}}]}', b'{"signatures":7}'):
             compact = CompactEnvelope.of(octets, b"payload")
             self.assertEqual((octets, ()), (compact.octets, compact.certificates))
 
     @given(st.binary(max_size=80), st.lists(st.lists(_DER, max_size=3), max_size=3))
     def test_any_envelope_comes_back(self, payload: bytes, chains: list[list[bytes]]) -> None:
-        """Whatever payload and certificates an envelope has, it is expanded to the same octets."""
+        """Any envelope is expanded to the same octets."""
         envelope = envelope_of(payload, *chains)
         self.assertEqual(envelope, CompactEnvelope.of(envelope, payload).expand(payload))
 
     @given(st.binary(max_size=200), st.binary(max_size=40))
     def test_any_octets_come_back(self, octets: bytes, payload: bytes) -> None:
-        """Whatever is put is expanded to the same octets."""
+        """Any octets are expanded to the same octets."""
         self.assertEqual(octets, CompactEnvelope.of(octets, payload).expand(payload))
 
 
 class EnvelopeCompactorTests(SynchronousTestCase):
-    """One envelope after another."""
+    """Compacting one envelope after another."""
 
     def test_the_certificates_of_the_previous_envelope_are_cut_alike(self) -> None:
-        """Envelopes with the same certificates give the result that each would give alone."""
+        """Each envelope gives the same result as when it is compacted alone."""
         compactor = EnvelopeCompactor()
         for number in range(3):
             payload = b'{"n":%d}' % number
@@ -77,14 +77,14 @@ class EnvelopeCompactorTests(SynchronousTestCase):
             self.assertEqual(3, len(compact.certificates))
 
     def test_other_certificates_are_cut_as_well(self) -> None:
-        """An envelope with other certificates is parsed, and so is the next one with the first."""
+        """An envelope with other certificates is parsed, and so is the next one with the first certificates."""
         compactor = EnvelopeCompactor()
         for leaf in (b"A" * 300, b"B" * 300, b"A" * 300):
             envelope = envelope_of(b"{}", (leaf, b"R" * 300))
             self.assertEqual((leaf, b"R" * 300), compactor.compact(envelope, b"{}").certificates)
 
     def test_only_a_whole_string_is_cut(self) -> None:
-        """The text of a known certificate inside a longer one is left where it is."""
+        """The text of a known certificate inside a longer string is not cut out."""
         compactor = EnvelopeCompactor()
         compactor.compact(envelope_of(b"{}", (b"abc",)), b"{}")
         envelope = envelope_of(b"{}", (b"abcabc",))
@@ -94,7 +94,7 @@ class EnvelopeCompactorTests(SynchronousTestCase):
 
     @given(st.lists(st.lists(st.lists(_DER, max_size=3), max_size=3), max_size=4), st.binary(max_size=40))
     def test_any_sequence_comes_back(self, sequence: list[list[list[bytes]]], payload: bytes) -> None:
-        """Whatever came before it, each envelope is expanded to the same octets."""
+        """In any sequence each envelope is expanded to the same octets."""
         compactor = EnvelopeCompactor()
         for chains in [*sequence, *sequence]:
             envelope = envelope_of(payload, *chains)

@@ -1,4 +1,4 @@
-"""The contract of notary stores, for the embedded one and for the double in memory."""
+"""The contract of notary stores, tested with the embedded store and the double in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER_CLIENT = "spiffe://example.org/other"
 
 
 class ContractMixin:
-    """The contract; a subclass makes the store."""
+    """The tests of the contract; a subclass creates the store."""
 
     store: Any
 
@@ -37,37 +37,37 @@ class ContractMixin:
         self.successResultOf(self.store.close())
 
     def test_provides_the_interface(self) -> None:
-        """A store provides INotaryStore, every method with its arguments."""
+        """A store provides INotaryStore with all methods and arguments."""
         self.assertTrue(verifyObject(INotaryStore, self.store))
 
     def test_writable_after_init(self) -> None:
-        """A store accepts records from init to close."""
+        """A store is writable from init to close."""
         self.assertTrue(self.store.writable)
         self.successResultOf(self.store.close())
         self.assertFalse(self.store.writable)
 
     def test_statement_comes_back_as_put(self) -> None:
-        """A statement is served octet for octet."""
+        """A statement is served octet for octet as it was put."""
         put = statement("s1")
         self.successResultOf(self.store.put_statement(put))
         self.assertEqual(put.envelope.serialize(), self.successResultOf(self.store.get_statement("s1")))
 
     def test_statement_is_stored_once(self) -> None:
-        """A second put of a statement succeeds and leaves the first in place."""
+        """A second put of a statement succeeds and does not change the first."""
         first, second = statement("s1", chain=(b"first",)), statement("s1", chain=(b"second",))
         self.successResultOf(self.store.put_statement(first))
         self.successResultOf(self.store.put_statement(second))
         self.assertEqual(first.envelope.serialize(), self.successResultOf(self.store.get_statement("s1")))
 
     def test_unknown_ids(self) -> None:
-        """What was never put is None, not an error."""
+        """An identifier that was never put gives None, not an error."""
         self.assertIsNone(self.successResultOf(self.store.get_statement("none")))
         self.assertIsNone(self.successResultOf(self.store.get_receipt("none")))
         self.assertIsNone(self.successResultOf(self.store.get_by_request(CLIENT, "none")))
         self.assertFalse(self.successResultOf(self.store.nonce_known(CLIENT, "none")))
 
     def test_signed_receipt_comes_back_as_put(self) -> None:
-        """A signed record comes back equal in every member."""
+        """A signed record is returned equal in every member."""
         put = receipt("r1", nonce="n1")
         self.successResultOf(self.store.put_receipt(put))
         self.assertEqual(put, self.successResultOf(self.store.get_receipt("r1")))
@@ -81,21 +81,21 @@ class ContractMixin:
         self.assertIsNone(found.envelope)
 
     def test_found_by_nonce_and_by_jti(self) -> None:
-        """Both names of a request lead to its record."""
+        """A record is found by nonce and by jti."""
         put = receipt("r1", nonce="n1", jti="j1")
         self.successResultOf(self.store.put_receipt(put))
         self.assertEqual(put, self.successResultOf(self.store.get_by_request(CLIENT, "n1")))
         self.assertEqual(put, self.successResultOf(self.store.get_by_request(CLIENT, "j1")))
 
     def test_look_up_is_scoped_to_the_client(self) -> None:
-        """No client finds another's record by its nonce or jti."""
+        """A client does not find another client's record by its nonce or jti."""
         self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1", jti="j1")))
         self.assertIsNone(self.successResultOf(self.store.get_by_request(OTHER_CLIENT, "n1")))
         self.assertIsNone(self.successResultOf(self.store.get_by_request(OTHER_CLIENT, "j1")))
         self.assertFalse(self.successResultOf(self.store.nonce_known(OTHER_CLIENT, "n1")))
 
     def test_nonce_once_for_each_client(self) -> None:
-        """The same client's second use of a nonce is refused, another client's is not."""
+        """A client's second use of a nonce is refused; another client can use it."""
         self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
         refused = self.failureResultOf(self.store.put_receipt(receipt("r2", nonce="n1")), Replayed).value
         self.assertEqual(("replayed", 409, CLIENT), (refused.reason, refused.http_status, refused.client))
@@ -104,18 +104,18 @@ class ContractMixin:
         self.assertTrue(self.successResultOf(self.store.nonce_known(CLIENT, "n1")))
 
     def test_same_id_is_refused(self) -> None:
-        """A record is put once."""
+        """A second record with the same ID is refused."""
         self.successResultOf(self.store.put_receipt(receipt("r1")))
         self.failureResultOf(self.store.put_receipt(receipt("r1")), Replayed)
 
     def test_records_without_nonce_do_not_collide(self) -> None:
-        """No nonce is not a nonce."""
+        """Records without a nonce do not conflict."""
         for name in ("r1", "r2"):
             self.successResultOf(self.store.put_receipt(receipt(name)))
         self.assertIsNotNone(self.successResultOf(self.store.get_receipt("r2")))
 
     def test_nonce_is_reserved_until_it_is_stored(self) -> None:
-        """A nonce is free until a record has it, and after give_back; no other process reserves any."""
+        """A nonce is free until a record has it, and after give_back; no other process reserves it."""
         self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
         self.successResultOf(self.store.give_back(CLIENT, "n1"))
         self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
@@ -134,7 +134,7 @@ class ContractMixin:
         self.assertFalse(self.successResultOf(self.store.nonce_known(CLIENT, "n1")))
 
     def test_prune_keeps_named_statements(self) -> None:
-        """An expired statement stays as long as a record names it, and is deleted with the last one."""
+        """An expired statement is kept while a record refers to it, and deleted with the last one."""
         self.successResultOf(self.store.put_statement(statement("s1", expires=NOW - 500)))
         self.successResultOf(self.store.put_receipt(receipt("r1", names="s1", issued_at=NOW)))
         self.successResultOf(self.store.prune(NOW))
@@ -143,13 +143,13 @@ class ContractMixin:
         self.assertIsNone(self.successResultOf(self.store.get_statement("s1")))
 
     def test_prune_keeps_valid_statements(self) -> None:
-        """A statement that has not expired stays although nothing names it."""
+        """A statement that has not expired is kept, even if no record refers to it."""
         self.successResultOf(self.store.put_statement(statement("s1", expires=NOW)))
         self.assertEqual(0, self.successResultOf(self.store.prune(NOW)))
         self.assertIsNotNone(self.successResultOf(self.store.get_statement("s1")))
 
     def test_certificates_survive_pruning_of_others(self) -> None:
-        """A record whose certificates an older one shared is still served whole after the older one is gone."""
+        """A record that shares certificates with a pruned one is still served completely."""
         self.successResultOf(self.store.put_receipt(receipt("old", chain=(b"leaf", b"ca"), issued_at=NOW - 1)))
         self.successResultOf(self.store.put_receipt(receipt("gone", chain=(b"gone", b"ca"), issued_at=NOW - 1)))
         kept = receipt("kept", chain=(b"leaf", b"ca"))
@@ -161,7 +161,7 @@ class ContractMixin:
         self.assertEqual(again, self.successResultOf(self.store.get_receipt("again")))
 
     def test_closed_store_refuses(self) -> None:
-        """After close every operation fails with StoreClosed, and a second close is harmless."""
+        """After close every operation fails with StoreClosed; a second close has no effect."""
         self.successResultOf(self.store.close())
         for call in (
             lambda: self.store.put_statement(statement()),
@@ -180,13 +180,13 @@ class ContractMixin:
 
 
 class MemoryStoreTests(ContractMixin, SynchronousTestCase):
-    """The double fulfils the contract."""
+    """The double in memory fulfils the contract."""
 
     def make_store(self) -> Any:
         return MemoryStore()
 
     def test_held_records_wait(self) -> None:
-        """While commits are held back, a record is neither acknowledged nor found."""
+        """While commits are held, a record is neither acknowledged nor found."""
         self.store.hold = True
         waiting = self.store.put_receipt(receipt("r1"))
         self.assertNoResult(waiting)
@@ -205,7 +205,7 @@ class SqliteStoreTests(ContractMixin, SynchronousTestCase):
         return SqliteStore(self.path, reactor=InlineReactor(), reserve_size=4096, start_thread=InlineThread)
 
     def test_records_survive_a_restart(self) -> None:
-        """What was acknowledged is there after closing and opening again."""
+        """An acknowledged record is still there after closing and reopening."""
         put, signed = statement("s1"), receipt("r1", nonce="n1")
         self.successResultOf(self.store.put_statement(put))
         self.successResultOf(self.store.put_receipt(signed))
@@ -239,14 +239,14 @@ STEPS = st.lists(
 
 
 class AgreementMixin:
-    """A store and the double behave alike; a subclass makes the store."""
+    """A store and the double return the same results; a subclass creates the store."""
 
     def make_store(self) -> Any:
-        """Make one that is empty."""
+        """Create an empty store."""
         raise NotImplementedError
 
     def assert_agreement(self, steps: list[tuple[Any, ...]]) -> None:
-        """Do the steps with both and compare every answer."""
+        """Run the steps on both and compare every result."""
         asked, double = self.make_store(), MemoryStore()
         for store in (asked, double):
             store.init()
@@ -280,7 +280,7 @@ class AgreementMixin:
 
 
 class AgreementTests(AgreementMixin, SynchronousTestCase):
-    """The embedded store and the double behave alike."""
+    """The embedded store and the double return the same results."""
 
     def make_store(self) -> Any:
         folder = tempfile.mkdtemp()
@@ -291,5 +291,5 @@ class AgreementTests(AgreementMixin, SynchronousTestCase):
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(STEPS)
     def test_any_sequence_gives_the_same_answers(self, steps: list[tuple[Any, ...]]) -> None:
-        """After any puts and prunings every answer of the two stores is the same."""
+        """After any sequence of puts and prunings both stores return the same results."""
         self.assert_agreement(steps)

@@ -1,8 +1,8 @@
 """
-Damaged databases, and what is counted of them: every pair of operation and entity by a real file.
+Damaged databases and their error metrics: every pair of operation and entity, each on a real file.
 
-The order of the events in each test is that of an operator's bad day: the store runs, the file is damaged by somebody
-else, the next reading or writing finds out.
+Each test follows the order of a real incident: the store runs, the file is damaged from outside, and the next read or
+write detects it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ERRORS = "svc_proxy_notary_db_errors_total"
 
 
 class DamageTests(SynchronousTestCase):
-    """A store on a real file, counted by the metrics of the proxy."""
+    """A store on a real file, with the metrics of the proxy."""
 
     def setUp(self) -> None:
         self.registry = CollectorRegistry()
@@ -42,7 +42,7 @@ class DamageTests(SynchronousTestCase):
         )
 
     def opened(self) -> SqliteStore:
-        """The store with one statement and one receipt."""
+        """Return the store with one statement and one receipt."""
         self.store.init()
         self.addCleanup(self.store.close)
         self.successResultOf(self.store.put_statement(statement()))
@@ -64,7 +64,7 @@ class DamageTests(SynchronousTestCase):
                 os.remove(self.path + end)
 
     def errors(self) -> dict[tuple[str, str], float]:
-        """The counted errors."""
+        """Return the counted errors."""
         found = {}
         for op, entity in DB_ERRORS:
             value = self.registry.get_sample_value(ERRORS, {"op": op, "entity": entity})
@@ -73,38 +73,38 @@ class DamageTests(SynchronousTestCase):
         return found
 
     def assert_refused(self, result: Any, op: str, entity: str) -> None:
-        """It failed, and nothing but this pair was counted."""
+        """Assert that the operation failed and only this pair was counted."""
         self.failureResultOf(result, StoreUnavailable)
         self.assertEqual({(op, entity)}, set(self.errors()))
 
     def test_init_db(self) -> None:
-        """A file that is no database is refused at the start."""
+        """A file that is not a database is refused at the start."""
         os.makedirs(os.path.dirname(self.path))
         self.replaced()
         self.assertRaises(DatabaseCorrupt, self.store.init)
         self.assertEqual({("init", "db"): 1.0}, self.errors())
 
     def test_put_certificate_blob(self) -> None:
-        """The table of certificates is gone when a new chain is stored."""
+        """The certificate table is missing when a new chain is stored."""
         store = self.opened()
         self.sql("DROP TABLE certificate_blob")
         put = store.put_receipt(receipt("r2", chain=(b"another leaf", b"ca")))
         self.assert_refused(put, "put", "certificate_blob")
 
     def test_put_workload_statement(self) -> None:
-        """The table of statements is gone when a statement is stored."""
+        """The statement table is missing when a statement is stored."""
         store = self.opened()
         self.sql("DROP TABLE workload_statement")
         self.assert_refused(store.put_statement(statement("s2")), "put", "workload_statement")
 
     def test_put_receipt(self) -> None:
-        """The table of records is gone when a record is stored."""
+        """The record table is missing when a record is stored."""
         store = self.opened()
         self.sql("DROP TABLE receipt")
         self.assert_refused(store.put_receipt(receipt("r2")), "put", "receipt")
 
     def test_put_db(self) -> None:
-        """After one error the writer connects again, and finds no database any more."""
+        """After an error the writer reconnects, and the database is gone."""
         store = self.opened()
         self.sql("DROP TABLE receipt")
         self.failureResultOf(store.put_receipt(receipt("r2")), StoreUnavailable)
@@ -119,19 +119,19 @@ class DamageTests(SynchronousTestCase):
         self.assert_refused(store.get_receipt("r1"), "get", "certificate_blob")
 
     def test_get_workload_statement(self) -> None:
-        """A statement is garbage."""
+        """A statement is corrupt."""
         store = self.opened()
         self.sql("UPDATE workload_statement SET cuts = 'garbage'")
         self.assert_refused(store.get_statement("s1"), "get", "workload_statement")
 
     def test_get_receipt(self) -> None:
-        """A record is garbage."""
+        """A record is corrupt."""
         store = self.opened()
         self.sql("UPDATE receipt SET disclosures = '{'")
         self.assert_refused(store.get_by_request(CLIENT, "jti-r1"), "get", "receipt")
 
     def test_get_db(self) -> None:
-        """After one error the reader connects again, and finds no database any more."""
+        """After an error the reader reconnects, and the database is gone."""
         store = self.opened()
         self.sql("UPDATE receipt SET disclosures = '{'")
         self.failureResultOf(store.get_receipt("r1"), StoreUnavailable)
@@ -140,7 +140,7 @@ class DamageTests(SynchronousTestCase):
         self.assertEqual({("get", "receipt"): 1.0, ("get", "db"): 1.0}, self.errors())
 
     def test_close_db(self) -> None:
-        """The log is truncated before its last checkpoint."""
+        """The log is truncated before the last checkpoint."""
         store = self.opened()
         os.truncate(f"{self.path}-wal", 32)
         self.successResultOf(store.close())

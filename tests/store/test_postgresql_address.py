@@ -1,4 +1,4 @@
-"""Where a PostgreSQL database is: what a URL may say, and what it must never say."""
+"""PostgreSQL addresses: what a URL may contain, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def parsed(text: str) -> DatabaseAddress:
 
 
 class AcceptedTests(SynchronousTestCase):
-    """What names a database."""
+    """Accepted addresses."""
 
     def test_remote_with_verification(self) -> None:
-        """A server on another machine, verified by name; every part reaches the client library by its own name."""
+        """A server on another machine, verified by name; every part is passed to the client library."""
         address = parsed(f"postgresql://svc@db.example.org:5433/notary?{VERIFIED}&passfile=/etc/svc/pass%20file")
         self.assertEqual(
             {
@@ -50,7 +50,7 @@ class AcceptedTests(SynchronousTestCase):
             self.assertEqual((host, port, "n"), tuple(address.parameters[key] for key in ("host", "port", "dbname")))
 
     def test_several_hosts(self) -> None:
-        """A cluster is named by all its servers, up to the limit."""
+        """The URL of a cluster lists all its servers, up to the limit."""
         address = parsed(f"postgresql://a:1,b,[2001:db8::1]:3/n?{VERIFIED}&target_session_attrs=read-write")
         self.assertEqual(("a,b,2001:db8::1", "1,,3"), (address.parameters["host"], address.parameters["port"]))
         self.assertEqual("a:1,b,[2001:db8::1]:3/n", address.name)
@@ -59,7 +59,7 @@ class AcceptedTests(SynchronousTestCase):
         self.refused(f"postgresql://{','.join([*hosts, 'h'])}/n?{VERIFIED}", "at most 8 hosts")
 
     def test_ports_of_several_hosts(self) -> None:
-        """As parameters: one port is that of every host, and otherwise there are as many ports as hosts."""
+        """In parameters one port applies to every host; otherwise there are as many ports as hosts."""
         for query, ports in (
             ("host=/a,/b&port=6432", "6432,6432"),
             ("host=/a,/b&port=1,2", "1,2"),
@@ -70,7 +70,7 @@ class AcceptedTests(SynchronousTestCase):
             self.refused(f"postgresql:///n?{query}", "one port for all hosts, or one for each")
 
     def test_service(self) -> None:
-        """A service names the server elsewhere, so the server must be verified whatever it is."""
+        """A service file may name any server, so the server must be verified in every case."""
         address = parsed(f"postgresql:///n?service=notary&{VERIFIED}")
         self.assertEqual("notary/n", address.name)
         self.assertNotIn("host", address.parameters)
@@ -82,14 +82,14 @@ class AcceptedTests(SynchronousTestCase):
 
 
 class RefusedTests(SynchronousTestCase):
-    """What is not believed."""
+    """Refused addresses."""
 
     def refused(self, text: str, expected: str) -> None:
-        said = str(self.assertRaises(ValueError, parsed, text))
-        self.assertIn(expected, said, text)
+        message = str(self.assertRaises(ValueError, parsed, text))
+        self.assertIn(expected, message, text)
 
     def test_no_password(self) -> None:
-        """A password in any place is refused with the ways around it, and the refusal does not repeat it."""
+        """A password in any part is refused with the alternatives, and the error does not repeat it."""
         for text in (
             f"postgresql://svc:hunter2@db/n?{VERIFIED}",
             f"postgresql://svc:@db/n?{VERIFIED}",
@@ -97,12 +97,12 @@ class RefusedTests(SynchronousTestCase):
             f"postgresql://db/n?{VERIFIED}&pass%77ord=hunter2",
             f"postgresql://db/n?{VERIFIED}&sslpassword=hunter2",
         ):
-            said = str(self.assertRaises(ValueError, parsed, text))
-            self.assertIn("PGPASSFILE", said)
-            self.assertNotIn("hunter2", said)
+            message = str(self.assertRaises(ValueError, parsed, text))
+            self.assertIn("PGPASSFILE", message)
+            self.assertNotIn("hunter2", message)
 
     def test_another_machine_unverified(self) -> None:
-        """A server that is not on this machine must be verified; one host of many is enough to demand it."""
+        """A server that is not on this machine must be verified, even if it is one of many hosts."""
         for place in (
             "db.example.org",
             "10.0.0.1",
@@ -118,8 +118,8 @@ class RefusedTests(SynchronousTestCase):
         self.refused("postgresql:///n?host=/run/postgresql,db", "sslmode=verify-full")
         self.refused("postgresql:///n?host=/run/postgresql%2Cdb", "sslmode=verify-full")
 
-    def test_one_reading(self) -> None:
-        """What two readers could take for two servers is refused."""
+    def test_ambiguous(self) -> None:
+        """An address that can be parsed in two ways is refused."""
         self.refused("postgresql://127.0.0.1%2Cdb/n", "comma")
         self.refused("postgresql://localhost/n?host=db", "not both")
         self.refused("postgresql://a@b@localhost/n", "one user")
@@ -128,7 +128,7 @@ class RefusedTests(SynchronousTestCase):
         self.refused("postgresql://localhost/n?sslmode=disable&ssl%6Dode=verify-full", "once")
 
     def test_shape(self) -> None:
-        """Anything else is no URL of a database."""
+        """Other text is not a database URL."""
         for text in (
             "", "notary.db", "postgres://localhost/n", "postgresql:/localhost/n", "mysql://localhost/n",
             "postgresql://localhost/n#f", "postgresql://localhost/n n", "postgresql://localhost/n%", "postgresql://localhost/%zz",
@@ -142,7 +142,7 @@ class RefusedTests(SynchronousTestCase):
             self.assertRaises(ValueError, parsed, text)
 
     def test_length(self) -> None:
-        """A URL may have 2048 characters and no more."""
+        """A URL has at most 2048 characters."""
         start = "postgresql://localhost/"
         parsed(start + "n" * (MAX_LENGTH - len(start)))
         self.assertRaises(ValueError, parsed, start + "n" * (MAX_LENGTH - len(start) + 1))

@@ -1,4 +1,4 @@
-"""Sessions without a server: bounded waits, messages for operators, the delay before the next attempt."""
+"""PostgreSQL sessions without a server: time limits, messages for operators, the delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ ADDRESS = DatabaseAddress.parse("postgresql:///notary?host=/nowhere")
 
 
 class BoundedTests(SynchronousTestCase):
-    """Waits for the server are bounded."""
+    """Time limits of waits for the server."""
 
     def asking(self, times: int) -> Generator[str, str, str]:
-        said: list[str] = []
-        while len(said) < times:
-            said.append((yield f"wait {len(said)}"))
-        return " ".join(said)
+        replies: list[str] = []
+        while len(replies) < times:
+            replies.append((yield f"wait {len(replies)}"))
+        return " ".join(replies)
 
     def test_answer_in_time(self) -> None:
-        """In time everything passes unchanged in both directions, and so does the result."""
+        """Before the limit all values, and the result, pass unchanged in both directions."""
         bound = bounded(self.asking(2), time.monotonic() + 60)
         self.assertEqual(["wait 0", "wait 1"], [next(bound), bound.send("a")])
         self.assertEqual("a b", self.assertRaises(StopIteration, bound.send, "b").value)
 
     def test_too_late(self) -> None:
-        """After that the wait ends with AnswerMissing, when it is resumed next."""
+        """After the limit the generator fails with AnswerMissing when it is resumed."""
         bound = bounded(self.asking(2), time.monotonic() - 1)
         next(bound)
         self.assertRaises(AnswerMissing, bound.send, "")
 
     def test_failure(self) -> None:
-        """What the library raises is not changed."""
+        """Exceptions of the library are not changed."""
 
         def failing() -> Generator[str, str, None]:
             yield "wait"
@@ -62,7 +62,7 @@ class MessageTests(SynchronousTestCase):
         self.assertLess(len(server_message(psycopg.OperationalError("x" * 5000))), 250)
 
     def test_unsafe(self) -> None:
-        """A server without fsync is refused for writing and allowed for reading."""
+        """A server without fsync is refused for writing and accepted for reading."""
         assert_refused(self, "store_unsafe", check_server, "db/n", (150000, "off", False, "on"), durable=True)
         self.assertEqual("off", check_server("db/n", (150000, "off", True, "on"), durable=False))
 
@@ -74,10 +74,10 @@ class MessageTests(SynchronousTestCase):
 
 
 class ConninfoTests(SynchronousTestCase):
-    """The parameters of the library."""
+    """The connection parameters."""
 
-    def test_nothing_leads_elsewhere(self) -> None:
-        """Where hosts are named no address of the environment replaces them; a verified service has its own."""
+    def test_environment_is_ignored(self) -> None:
+        """With explicit hosts no address of the environment replaces them; a verified service has its own."""
         verified = "sslmode=verify-full&sslrootcert=/ca.pem"
         for url, hostaddr in (
             ("postgresql://localhost/n", ""),

@@ -1,4 +1,4 @@
-"""A record names its statement."""
+"""A record refers to its statement."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ def record(payload: bytes, **members: Any) -> StoredReceipt:
 
 
 class StoredReceiptTests(SynchronousTestCase):
-    """The statement's id is given or read."""
+    """The ID of the statement is given or read from the payload."""
 
     def test_read_out_of_the_payload(self) -> None:
-        """Without an id of its own the record takes the one in its payload."""
+        """Without a given ID the one in the payload is used."""
         self.assertEqual("abc", record(b'{"svc":{"workloadStatementID":"abc"}}').statement_id)
 
     def test_payload_names_none(self) -> None:
-        """A payload that names no statement gives an empty id."""
+        """A payload without a statement gives an empty ID."""
         for payload in (b"{}", b'{"svc":1}', b'{"svc":{"workloadStatementID":null}}'):
             self.assertEqual("", record(payload).statement_id)
 
     def test_given(self) -> None:
-        """A given id is taken without a look at the payload."""
+        """If an ID is given, the payload is not parsed."""
         self.assertEqual("given", record(b"not json", statement_id="given").statement_id)
 
     def test_unreadable(self) -> None:
-        """A payload that would have to be read but cannot be is refused."""
+        """If no ID is given, a payload that cannot be parsed is refused."""
         self.assertRaises(JsonRefused, record, b"not json")

@@ -1,4 +1,4 @@
-"""Records are pruned on time."""
+"""Records are pruned by age."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.store.doubles import NOW, receipt
 
 
 class RetentionTests(SynchronousTestCase):
-    """Pruning follows an injected clock."""
+    """Pruning uses an injected clock."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -32,8 +32,8 @@ class RetentionTests(SynchronousTestCase):
             pruned=self.counts.append,
         )
 
-    def test_forgets_what_is_older_than_retention(self) -> None:
-        """A record stays until it is older than the retention at a run, and is deleted then."""
+    def test_deletes_what_is_older_than_retention(self) -> None:
+        """A record is kept until it is older than the retention time at a run, then it is deleted."""
         self.successResultOf(self.store.put_receipt(receipt("r1", issued_at=NOW - 80)))
         self.service.startService()
         self.addCleanup(self.service.stopService)
@@ -43,7 +43,7 @@ class RetentionTests(SynchronousTestCase):
         self.assertEqual([1], self.counts)
 
     def test_goes_on_after_an_error(self) -> None:
-        """An error of a run is stored as the last error, and the next run tries again."""
+        """An error of a run is kept as the last error, and the next run tries again."""
         refusal = StoreUnavailable(path="notary.db", detail="broken")
         answers: list[Deferred[int]] = [fail(refusal)]
         prune = self.store.prune
@@ -69,7 +69,7 @@ class RetentionTests(SynchronousTestCase):
 
 
 class ClockTests(SynchronousTestCase):
-    """Records of a day are kept for ten days, and the clock of the machine is set."""
+    """The clock of the machine is set while daily records are kept for ten days."""
 
     DAY = 86400.0
 
@@ -89,21 +89,21 @@ class ClockTests(SynchronousTestCase):
             self.successResultOf(self.store.put_receipt(receipt(name, issued_at=int(NOW - age))))
 
     def start(self) -> None:
-        """Start it."""
+        """Start the service."""
         self.service.startService()
         self.addCleanup(self.service.stopService)
 
     def run_for(self, seconds: float) -> None:
-        """Let time pass, check by check."""
+        """Advance the clock, check by check."""
         for _turn in range(int(seconds // 600)):
             self.clock.advance(600)
 
     def kept(self) -> set[str]:
-        """The records that are there."""
+        """Return the records that are left."""
         return {name for name in ("old", "fresh") if self.successResultOf(self.store.get_receipt(name)) is not None}
 
     def test_start(self) -> None:
-        """For an hour after the start nothing is deleted: the clock may be set soon."""
+        """In the first hour nothing is deleted, since the clock may still be set."""
         self.start()
         self.run_for(3000)
         self.assertEqual({"old", "fresh"}, self.kept())

@@ -41,9 +41,9 @@ RESERVE = 64 * 1024
 
 
 class FaultyConnection(sqlite3.Connection):
-    """Refuses the statements that a test names."""
+    """A connection that fails the statements that a test names."""
 
-    #: (start of the statement, result code, how often, whether it is carried out all the same).
+    #: (start of the statement, result code, how often, whether the statement is executed nevertheless).
     faults: ClassVar[list[list[Any]]] = []
 
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
@@ -71,7 +71,7 @@ def faulty_connect(path: str) -> sqlite3.Connection:
 
 
 class StoreCase(SynchronousTestCase):
-    """Makes stores on a clock."""
+    """Base class: creates stores on a clock."""
 
     def setUp(self) -> None:
         self.path = os.path.join(self.mktemp(), "notary.db")
@@ -109,7 +109,7 @@ class OpeningTests(StoreCase):
         error = assert_refused(self, reason, self.make().init)
         self.assertEqual([("init", "db")], self.observer.errors)
         self.assertIn(self.path, str(error))
-        self.assertTrue(error.advice(), "says what to do")
+        self.assertTrue(error.advice(), "has a hint")
         return error
 
     def write(self, data: bytes) -> None:
@@ -118,7 +118,7 @@ class OpeningTests(StoreCase):
             file.write(data)
 
     def test_modes(self) -> None:
-        """The folder is made 0700, every file of the database 0600."""
+        """The folder is created with mode 0700, every file of the database with 0600."""
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt()))
         folder = os.path.dirname(self.path)
@@ -128,7 +128,7 @@ class OpeningTests(StoreCase):
         self.assertIn("notary.db-wal", modes)
 
     def test_wide_mode_is_narrowed(self) -> None:
-        """A file that others may read is made private again."""
+        """The mode of a file that others may read is restricted."""
         self.write(b"")
         os.chmod(self.path, 0o644)
         self.opened()
@@ -146,7 +146,7 @@ class OpeningTests(StoreCase):
         self.assertEqual(["wal", 2, 0, NOTARY.version, NOTARY.application], found)
 
     def test_not_a_database(self) -> None:
-        """A file that is no database is refused and not changed."""
+        """A file that is not a database is refused and not changed."""
         data = b"this is no database at all" * 400
         self.write(data)
         self.assertIsInstance(self.refusal("store_corrupt"), DatabaseCorrupt)
@@ -162,7 +162,7 @@ class OpeningTests(StoreCase):
         self.refusal("store_foreign")
 
     def test_newer_schema(self) -> None:
-        """A database of a newer program is refused with both versions, and not touched."""
+        """A database of a newer version is refused with both versions and not changed."""
         self.successResultOf(self.opened().close())
         with sqlite3.connect(self.path) as connection:
             connection.execute(f"PRAGMA user_version = {NOTARY.version + 1}")
@@ -171,26 +171,26 @@ class OpeningTests(StoreCase):
         self.assertEqual((NOTARY.version + 1, NOTARY.version), (error.evidence["found"], error.evidence["known"]))
 
     def test_interrupted_creation(self) -> None:
-        """An empty file left behind by a creation that was interrupted becomes a database."""
+        """An empty file of an interrupted creation becomes a database."""
         self.write(b"")
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt()))
 
     def test_folder_is_a_file(self) -> None:
-        """A path that no file can have is unavailable, with the system's message."""
+        """A path that cannot be a file gives an error with the message of the system."""
         self.write(b"")
         self.path = os.path.join(self.path, "notary.db")
         self.assertIn("Not a directory", str(self.refusal("notary_unavailable")))
 
     def test_one_owner(self) -> None:
-        """A second owner is refused while the first is there."""
+        """A second owner is refused while the first has the database open."""
         first = self.opened()
         self.refusal("store_in_use")
         self.successResultOf(first.close())
         self.opened()
 
     def test_one_owner_by_a_link(self) -> None:
-        """A second owner is refused by a symbolic link too."""
+        """A second owner through a symbolic link is refused too."""
         first = self.opened()
         real, self.path = self.path, self.path + ".link"
         os.symlink(os.path.abspath(real), self.path)
@@ -198,13 +198,13 @@ class OpeningTests(StoreCase):
         self.successResultOf(first.close())
 
     def test_init_refused_by_the_disk(self) -> None:
-        """An error of the disk during creation is StoreUnavailable."""
+        """A disk error during creation gives StoreUnavailable."""
         self.fault("CREATE TABLE receipt", sqlite3.SQLITE_IOERR)
         self.refusal("notary_unavailable")
         self.opened()
 
     def test_no_room_to_open(self) -> None:
-        """On a disk that is too full to open the database the reserve is released."""
+        """If the disk is too full to open the database, the reserve is released."""
         self.successResultOf(self.opened().close())
         self.assertGreaterEqual(self.reserved(), RESERVE)
         seen: list[int] = []
@@ -221,7 +221,7 @@ class OpeningTests(StoreCase):
         self.assertEqual(0, seen[-1])
 
     def test_no_room_for_the_reserve(self) -> None:
-        """Without room for the reserve the store opens for reading and becomes writable when there is room."""
+        """Without room for the reserve the store opens read-only and becomes writable when there is room."""
         store = self.opened(reserve_size=1 << 60)
         self.assertFalse(store.writable)
         self.assertEqual([("init", "db")], self.observer.errors)
@@ -234,11 +234,11 @@ class OpeningTests(StoreCase):
         self.assertEqual([False, True], self.observer.writable)
 
 
-class BreakingTests(StoreCase):
-    """What the disk refuses is counted, reported, and tried again."""
+class DiskErrorTests(StoreCase):
+    """Errors of the disk are counted, reported, and retried."""
 
     def test_full_disk_spends_the_reserve(self) -> None:
-        """On a full disk a record is stored in the space of the reserve; new ones are not accepted."""
+        """On a full disk a record is stored in the space of the reserve; no further ones are accepted."""
         store = self.opened()
         self.assertGreaterEqual(self.reserved(), RESERVE)
         self.fault("COMMIT", sqlite3.SQLITE_FULL)
@@ -249,7 +249,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
 
     def test_reserve_cannot_be_released(self) -> None:
-        """A disk that refuses everything fails the record and does not end the thread."""
+        """A disk that refuses everything fails the record but does not end the thread."""
         store = self.opened()
 
         def refuse(_descriptor: int, _size: int) -> None:
@@ -261,7 +261,7 @@ class BreakingTests(StoreCase):
         self.assertFalse(store.writable)
 
     def test_writable_again_with_a_new_reserve(self) -> None:
-        """After the retry interval the reserve is allocated and records are accepted again."""
+        """After the retry interval the reserve is allocated again and records are accepted."""
         store = self.opened()
         self.fault("COMMIT", sqlite3.SQLITE_FULL)
         self.successResultOf(store.put_receipt(receipt("r1")))
@@ -274,7 +274,7 @@ class BreakingTests(StoreCase):
         self.assertEqual([], self.reactor.getDelayedCalls())
 
     def test_refused_twice(self) -> None:
-        """A record that cannot be stored even then fails with StoreUnavailable, and the next one is tried."""
+        """A record that also fails without the reserve gives StoreUnavailable; the next record is tried."""
         store = self.opened()
         self.fault("INSERT INTO receipt", sqlite3.SQLITE_IOERR, times=2)
         error = self.failureResultOf(store.put_receipt(receipt("r1")), StoreUnavailable).value
@@ -284,7 +284,7 @@ class BreakingTests(StoreCase):
         self.successResultOf(store.put_receipt(receipt("r1")))
 
     def test_not_writable_before_the_result(self) -> None:
-        """When a record is refused, or stored with the reserve, the store is not writable already."""
+        """The store is already not writable when a failed record, or one stored from the reserve, is reported."""
         store = self.opened()
         self.fault("COMMIT", sqlite3.SQLITE_IOERR, times=2)
         seen: list[bool] = []
@@ -295,7 +295,7 @@ class BreakingTests(StoreCase):
         self.assertEqual([False, False], seen)
 
     def test_entities(self) -> None:
-        """The entity of an error is what was being written."""
+        """The entity of an error is the one that was being written."""
         store = self.opened()
         self.fault("INSERT OR IGNORE INTO certificate_blob", sqlite3.SQLITE_IOERR)
         self.successResultOf(store.put_receipt(receipt("r1")))
@@ -304,14 +304,14 @@ class BreakingTests(StoreCase):
         self.assertEqual([("put", "certificate_blob"), ("put", "workload_statement")], self.observer.errors)
 
     def test_commit_that_was_made_but_reported_failed(self) -> None:
-        """A record that is there after all is acknowledged, not refused as its own replay."""
+        """A record that was stored although its commit failed is acknowledged, not refused as a replay."""
         store = self.opened()
         self.fault("COMMIT", sqlite3.SQLITE_IOERR, carried_out=True)
         self.successResultOf(store.put_receipt(receipt("r1", nonce="n1")))
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
 
     def test_recovery_keeps_trying(self) -> None:
-        """While the disk refuses the probe, the store stays unwritable and tries again each interval."""
+        """While the probe fails, the store stays unwritable and retries after each interval."""
         store = self.opened(retry_interval=5.0)
         self.fault("COMMIT", sqlite3.SQLITE_IOERR)
         self.successResultOf(store.put_receipt(receipt("r1")))
@@ -323,7 +323,7 @@ class BreakingTests(StoreCase):
         self.assertTrue(store.writable)
 
     def test_close_ends_the_retry(self) -> None:
-        """A store that is closed while it could not write leaves no timer behind."""
+        """A store that is closed while it is not writable leaves no timer."""
         store = self.opened()
         self.fault("COMMIT", sqlite3.SQLITE_FULL)
         self.successResultOf(store.put_receipt(receipt("r1")))
@@ -331,7 +331,7 @@ class BreakingTests(StoreCase):
         self.assertEqual([], self.reactor.getDelayedCalls())
 
     def test_get_refused(self) -> None:
-        """A read that fails is counted with its entity; the next uses a new connection."""
+        """A failing read is counted with its entity; the next one uses a new connection."""
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt("r1")))
         self.fault("SELECT id, level", sqlite3.SQLITE_IOERR)
@@ -342,7 +342,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
 
     def test_altered_rows(self) -> None:
-        """A row that was altered fails its own read and no other."""
+        """An altered row fails its own read and no other."""
         store = self.opened()
         for number, cuts in enumerate(("[[0,99]]", "7", "[7]", "no JSON")):
             name = f"r{number}"
@@ -354,7 +354,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(store.get_receipt("whole")))
 
     def test_close_refused(self) -> None:
-        """Closing fires although the last checkpoint is refused, and the refusal is counted."""
+        """Closing completes although the last checkpoint fails; the failure is counted."""
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt("r1")))
         self.fault("PRAGMA wal_checkpoint", sqlite3.SQLITE_IOERR)
@@ -363,7 +363,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r1")))
 
     def test_prune_refused(self) -> None:
-        """Pruning that fails is reported and can be repeated."""
+        """A failed pruning is reported and can be repeated."""
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt("r1", issued_at=NOW - 1)))
         self.fault("DELETE FROM receipt", sqlite3.SQLITE_IOERR)
@@ -373,7 +373,7 @@ class BreakingTests(StoreCase):
         self.assertEqual(1, self.successResultOf(store.prune(NOW)))
 
     def test_checkpoint_refused(self) -> None:
-        """A refused checkpoint fails no record; the store is not writable until one succeeds."""
+        """A failed checkpoint fails no record; the store is not writable until one succeeds."""
         store = self.opened()
         self.fault("PRAGMA wal_checkpoint", sqlite3.SQLITE_FULL)
         for number in range(5):
@@ -385,7 +385,7 @@ class BreakingTests(StoreCase):
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r4")))
 
     def test_envelopes_count_towards_the_checkpoint(self) -> None:
-        """The log is copied into the database after a large statement, and not after a small one."""
+        """A checkpoint follows a large statement, but not a small one."""
         store = self.opened()
         self.fault("PRAGMA wal_checkpoint", sqlite3.SQLITE_FULL)
         self.successResultOf(store.put_statement(statement("small")))
@@ -409,7 +409,7 @@ class GroupTests(StoreCase):
         return make
 
     def test_one_commit_for_a_group(self) -> None:
-        """Records that wait together are one commit, reported once, and fire in their order."""
+        """Records that are queued together are one commit, reported once, and fire in order."""
         store = self.opened(start_thread=self.threads())
         order: list[int] = []
         for number in range(5):
@@ -421,7 +421,7 @@ class GroupTests(StoreCase):
         self.assertEqual([5], self.observer.commits)
 
     def test_a_replay_does_not_fail_the_others(self) -> None:
-        """A refused record of a group leaves the rest of the group in place."""
+        """A refused record does not fail the others of its group."""
         store = self.opened(start_thread=self.threads())
         first = store.put_receipt(receipt("r1", nonce="n1"))
         replay = store.put_receipt(receipt("r2", nonce="n1"))
@@ -434,7 +434,7 @@ class GroupTests(StoreCase):
         self.assertEqual([], self.observer.errors)
 
     def test_misuse_does_not_fail_the_others(self) -> None:
-        """A record that no database can hold is refused by itself."""
+        """A record that cannot be stored in any database is refused alone."""
         store = self.opened(start_thread=self.threads())
         wrong = receipt("r1", client="\ud800")
         refused = store.put_receipt(wrong)
@@ -446,7 +446,7 @@ class GroupTests(StoreCase):
         self.assertTrue(store.writable)
 
     def test_queue_limit(self) -> None:
-        """As many records wait as the limit says; the next is refused with notary_rate, and room returns."""
+        """The queue has a limit; the next record is refused with notary_rate, and the queue empties again."""
         store = self.opened(start_thread=self.threads(), queue_limit=2)
         waiting = [store.put_receipt(receipt("r1")), store.put_receipt(receipt("r2"))]
         error = self.failureResultOf(store.put_receipt(receipt("r3")), StoreBusy).value
@@ -459,7 +459,7 @@ class GroupTests(StoreCase):
         self.successResultOf(again)
 
     def test_reading_limit(self) -> None:
-        """Reads that wait are bounded too."""
+        """The queue of reads is bounded too."""
         store = self.opened(start_thread=self.threads(), queue_limit=1)
         waiting = store.get_receipt("r1")
         self.failureResultOf(store.get_receipt("r1"), StoreBusy)
@@ -467,7 +467,7 @@ class GroupTests(StoreCase):
         self.assertIsNone(self.successResultOf(waiting))
 
     def test_close_commits_what_waits(self) -> None:
-        """Records that were queued before close are stored."""
+        """Records that were queued before the close are stored."""
         store = self.opened(start_thread=self.threads())
         waiting = store.put_receipt(receipt("r1"))
         self.successResultOf(store.close())
@@ -476,7 +476,7 @@ class GroupTests(StoreCase):
 
 
 class PruningTests(StoreCase):
-    """Pruning deletes in slices, and what nothing refers to."""
+    """Pruning deletes in slices, and deletes what no row refers to."""
 
     def counts(self) -> tuple[int, ...]:
         connection = sqlite3.connect(self.path)
@@ -501,7 +501,7 @@ class PruningTests(StoreCase):
         self.assertEqual((0, 0, 0, 0), self.counts())
 
     def test_close_between_slices(self) -> None:
-        """Pruning that is interrupted by close fails instead of waiting for ever."""
+        """A pruning that is interrupted by the close fails instead of waiting for ever."""
         made: list[HeldThread] = []
 
         def held(name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> HeldThread:
@@ -517,7 +517,7 @@ class PruningTests(StoreCase):
         self.failureResultOf(pruning, StoreError)
 
     def test_unused_certificates_go(self) -> None:
-        """Certificates go with the last record that used them."""
+        """Certificates are deleted with the last record that refers to them."""
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt("r1", issued_at=NOW - 1, chain=(b"old", b"ca"))))
         self.successResultOf(store.put_receipt(receipt("r2", chain=(b"new", b"ca"))))
@@ -534,14 +534,14 @@ class PruningTests(StoreCase):
         self.assertLess(os.path.getsize(f"{self.path}-wal"), database.WAL_SIZE_LIMIT)
 
     def test_log_of_small_records_is_bounded(self) -> None:
-        """Records that are committed one by one take whole pages of the log each, and it stays small."""
+        """The log stays small with single small records too, which take whole pages each."""
         store = self.opened()
         for number in range(500):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", signed=False)))
         self.assertLess(os.path.getsize(f"{self.path}-wal"), 2 * CHECKPOINT_BYTES)
 
     def test_jti_of_two_clients(self) -> None:
-        """A jti leads each client to its own record."""
+        """Two clients with the same jti each find their own record."""
         store = self.opened()
         mine, theirs = receipt("r1", jti="j"), receipt("r2", jti="j", client="spiffe://example.org/other")
         for record in (mine, theirs):

@@ -1,4 +1,4 @@
-"""What a threaded store does around its database: late commits, undecided records, recovery."""
+"""The threaded store apart from its database: late commits, undecided records, recovery."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.store.doubles import HeldThread, InlineReactor, InlineThread, Recordi
 
 
 class ScriptedWriter:
-    """Does what the test says next; stores by default."""
+    """A writer that returns what the test has set; by default it stores."""
 
     def __init__(self) -> None:
         self.degraded = False
@@ -31,7 +31,7 @@ class ScriptedWriter:
         self.closed = False
 
     def commit(self, rows: Sequence[Row]) -> CommitResult:
-        """Store them, or be undecided."""
+        """Store the rows, or leave them undecided."""
         if self.away:
             self.degraded = True
             return CommitResult(refused=["receipt"], undecided=True)
@@ -43,7 +43,7 @@ class ScriptedWriter:
         return 0, False
 
     def recover(self) -> None:
-        """Recover, unless the database is away."""
+        """Recover, unless the database is unavailable."""
         if self.away:
             raise Refused("db", OSError("away"))
         self.degraded = False
@@ -53,20 +53,20 @@ class ScriptedWriter:
         return False
 
     def close(self) -> bool:
-        """Close it."""
+        """Record the close."""
         self.closed = True
         return False
 
 
 class ScriptedReader:
-    """Is closed, nothing else."""
+    """A reader that can only be closed."""
 
     def disconnect(self) -> None:
-        """Close it."""
+        """Record the close."""
 
 
 class ScriptedStore(ThreadedStore):
-    """A store without a database."""
+    """A threaded store without a database."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -85,7 +85,7 @@ class ScriptedStore(ThreadedStore):
 
 
 class ThreadedCase(SynchronousTestCase):
-    """Makes stores on a clock; none leaves a timer."""
+    """Base class: creates stores on a clock; none leaves a timer."""
 
     def opened(self, thread: Any = InlineThread) -> ScriptedStore:
         self.reactor, self.observer = InlineReactor(), RecordingObserver()
@@ -118,7 +118,7 @@ class LatenessTests(ThreadedCase):
         self.assertEqual([("put", "db")], self.observer.errors)
 
     def test_each_by_its_own_time(self) -> None:
-        """A record that was put later is late later; one that was stored in time never is."""
+        """Each record has its own deadline; one that was stored in time is never late."""
         store = self.opened(HeldThread)
         stored = store.put_receipt(receipt("r0"))
         self.threads[0].run()
@@ -133,7 +133,7 @@ class LatenessTests(ThreadedCase):
         self.failureResultOf(second, StoreLate)
 
     def test_stored_before_its_time_is_over(self) -> None:
-        """When the time of a record that was stored is over, nothing is late while the next one still has time."""
+        """When the deadline of a stored record passes, the next one that still has time is not late."""
         store = self.opened(HeldThread)
         first = store.put_receipt(receipt("r1"))
         self.reactor.advance(4)
@@ -148,7 +148,7 @@ class LatenessTests(ThreadedCase):
         self.successResultOf(second)
 
     def test_stored_behind_one_that_is_late(self) -> None:
-        """A record that was stored in time stays stored when the one put before it is late."""
+        """A record that was stored in time stays stored when an earlier one is late."""
         store = self.opened(HeldThread)
         store.writer.away = True
         undecided = store.put_receipt(receipt("r1"))
@@ -162,7 +162,7 @@ class LatenessTests(ThreadedCase):
         self.assertEqual(["r2"], store.writer.stored)
 
     def test_writable_again_when_the_commit_ends(self) -> None:
-        """The late result of a record that failed is dropped, and the store accepts records again."""
+        """The late result of a failed record is dropped, and the store accepts records again."""
         store = self.opened(HeldThread)
         put = store.put_receipt(receipt("r1"))
         self.reactor.advance(COMMIT_SECONDS)
@@ -175,7 +175,7 @@ class LatenessTests(ThreadedCase):
         self.successResultOf(again)
 
     def test_no_timer_without_a_record(self) -> None:
-        """While nothing waits no timer runs."""
+        """Without waiting records no timer runs."""
         store = self.opened(HeldThread)
         put = store.put_receipt(receipt("r1"))
         self.assertEqual(1, len(self.reactor.getDelayedCalls()))
@@ -185,10 +185,10 @@ class LatenessTests(ThreadedCase):
 
 
 class UndecidedTests(ThreadedCase):
-    """The database is lost before it reports the result of a commit."""
+    """The database connection is lost before it reports the result of a commit."""
 
     def test_committed_again_when_it_is_back(self) -> None:
-        """An undecided record is neither acknowledged nor failed until the database is back."""
+        """An undecided record is neither acknowledged nor failed until the database is available again."""
         store = self.opened()
         store.writer.away = True
         put = store.put_receipt(receipt("r1"))
@@ -203,7 +203,7 @@ class UndecidedTests(ThreadedCase):
         self.assertEqual(["r1"], store.writer.stored)
 
     def test_lost_twice(self) -> None:
-        """When the database is lost again, the record goes on waiting."""
+        """When the connection is lost again, the record keeps waiting."""
         store = self.opened()
         store.writer.away = True
         put = store.put_receipt(receipt("r1"))
@@ -215,7 +215,7 @@ class UndecidedTests(ThreadedCase):
         self.successResultOf(put)
 
     def test_too_late_is_dropped(self) -> None:
-        """A record that is late by then is not committed again: its exchange has failed."""
+        """A record that is late by then is not committed again, since its exchange has failed."""
         store = self.opened()
         store.writer.away = True
         put = store.put_receipt(receipt("r1"))
@@ -227,7 +227,7 @@ class UndecidedTests(ThreadedCase):
         self.assertTrue(store.writable)
 
     def test_late_records_leave_the_queue(self) -> None:
-        """Records that failed while the database is away do not count towards the queue limit."""
+        """Records that failed while the database was unavailable do not count towards the queue limit."""
         store = self.opened()
         store.writer.away = True
         for number in range(1024):
@@ -255,7 +255,7 @@ class UndecidedTests(ThreadedCase):
             self.assertEqual([], self.reactor.getDelayedCalls())
 
     def test_one_attempt_at_a_time(self) -> None:
-        """Further records that fail do not schedule further attempts."""
+        """Further failing records do not schedule further attempts."""
         store = self.opened()
         store.writer.away = True
         for number in range(3):
@@ -276,14 +276,14 @@ class UndecidedTests(ThreadedCase):
 
 
 class HangingThread(HeldThread):
-    """A thread that hangs; it ends only when the test says so."""
+    """A thread that hangs until the test ends it."""
 
     def stop(self) -> None:
-        """Wait for the thread."""
+        """Keep hanging."""
 
 
-class StuckEndTests(ThreadedCase):
-    """The database hangs while the process ends."""
+class HangingCloseTests(ThreadedCase):
+    """The database hangs during the close."""
 
     def hanging(self) -> ScriptedStore:
         return self.opened(HangingThread)
@@ -301,20 +301,20 @@ class StuckEndTests(ThreadedCase):
         self.assertEqual([str(stuck)], self.observer.details)
 
     def test_waiting_records_fail_first(self) -> None:
-        """Every record that waits, put at the last moment too, fails as late before the close fails."""
+        """Every waiting record, even one put just before, fails as late before the close fails."""
         store = self.hanging()
         early = store.put_receipt(receipt("r1"))
         self.reactor.advance(1)
         last = store.put_receipt(receipt("r2"))
-        told: list[str] = []
+        failures: list[str] = []
         for name, put in (("early", early), ("last", last)):
-            put.addErrback(lambda failure, name=name: told.append(f"{name} {failure.check(StoreLate).__name__}"))
-        store.close().addErrback(lambda failure: told.append(failure.check(StoreStuck).__name__))
+            put.addErrback(lambda failure, name=name: failures.append(f"{name} {failure.check(StoreLate).__name__}"))
+        store.close().addErrback(lambda failure: failures.append(failure.check(StoreStuck).__name__))
         self.reactor.pump([1] * int(COMMIT_SECONDS))
-        self.assertEqual(["early StoreLate", "last StoreLate", "StoreStuck"], told)
+        self.assertEqual(["early StoreLate", "last StoreLate", "StoreStuck"], failures)
 
     def test_one_thread_hangs(self) -> None:
-        """A reader that hangs is bounded like a writer; the other has ended in order."""
+        """A reader that hangs has the same limit as a writer; the other thread has ended in order."""
         store = self.hanging()
         closing = store.close()
         self.threads[0].finish()
@@ -323,7 +323,7 @@ class StuckEndTests(ThreadedCase):
         self.failureResultOf(closing, StoreStuck)
 
     def test_in_time(self) -> None:
-        """Threads that end at the last moment close it in order."""
+        """Threads that end just before the limit complete the close."""
         store = self.hanging()
         closing = store.close()
         self.reactor.advance(COMMIT_SECONDS - 0.001)
@@ -372,7 +372,7 @@ class RealThreadTests(TestCase):
         return gatherResults(puts).addCallback(ask).addCallback(check)
 
     def test_threads_end_with_close(self) -> None:
-        """After close neither thread is left, and the database can be opened at once."""
+        """After the close no thread is left, and the database can be reopened at once."""
         path = os.path.join(self.mktemp(), "notary.db")
         store = SqliteStore(path, reactor=reactor, reserve_size=4096)  # type: ignore[arg-type]
         store.init()

@@ -13,43 +13,43 @@ MAX_RECORD = 16 * 1024
 
 
 def defects(record: object) -> list[str]:
-    """List what is wrong with a record."""
+    """List the schema violations of a record."""
     return [f"{error.json_path}: {error.message}" for error in _VALIDATOR.iter_errors(record)]
 
 
 def log_defects(log: bytes, *, killed: bool = False) -> list[str]:
     """
-    List what is wrong with what a process wrote to its standard output, line by line.
+    List the lines of a process's standard output that are not valid log records.
 
     Args:
-        log: everything.
-        killed: whether the process was killed, so that its last line may lack its end.
+        log: the whole output.
+        killed: whether the process was killed, so that its last line may be incomplete.
 
     Returns:
-        Each line that is no record, with what is wrong with it.
+        Each invalid line with its number and its error.
     """
     *lines, rest = log.split(b"\n")
     found = [f"line {number}: {each}" for number, line in enumerate(lines, 1) for each in _line_defects(line)]
     if rest and not killed:
-        found.append(f"the last line has no end: {rest[:200]!r}")
+        found.append(f"the last line is incomplete: {rest[:200]!r}")
     return found
 
 
-def judge_log(path: Path, begins: int, *, killed: bool = False) -> None:
+def assert_log_conforms(path: Path, begins: int, *, killed: bool = False) -> None:
     """
-    Validate what a process wrote to its standard output.
+    Assert that the standard output of a process consists of log records of the published schema.
 
     Args:
-        path: the file that took it.
-        begins: where in the file the output of this process begins.
+        path: the file to which the output was redirected.
+        begins: the offset in the file at which the output of this process begins.
         killed: whether the process was killed.
 
     Raises:
-        AssertionError: there is something beside records of the published schema.
+        AssertionError: a line is not a record of the published schema.
     """
     found = log_defects(path.read_bytes()[begins:], killed=killed) if path.exists() else []
     if found:
-        raise AssertionError(f"{path} holds what is no log record: " + "; ".join(found[:5]))
+        raise AssertionError(f"{path} contains lines that are not log records: " + "; ".join(found[:5]))
 
 
 def _line_defects(line: bytes) -> list[str]:
@@ -63,4 +63,4 @@ def _line_defects(line: bytes) -> list[str]:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -1,5 +1,5 @@
 """
-Who is who in the vectors of statements, receipts and evidence, and what their generators share.
+The identities in the vectors of statements, receipts and evidence, and what their generators share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT: Final = Root("prod-p256")
 PQ: Final = Root("prod-pq", "ML-DSA-65")
 MANAGER: Final = f"spiffe://{DOMAIN}/svc/manager"
 MOMENT: Final = "2026-11-21T00:25:32Z"
-#: The last second of the year 9999, beyond which no calendar here goes.
+#: The last second of the year 9999, the latest time that the calendars here can represent.
 LAST_SECOND: Final = 253_402_300_799
 CLASSICAL: Final = {"profile": "classical", "now": MOMENT, "spiffe": f"{DOMAIN}=prod-p256"}
 HYBRID: Final = {"profile": "hybrid", "now": MOMENT, "spiffe": f"{DOMAIN}=prod-p256", "pq": f"{DOMAIN}=prod-pq"}
@@ -50,13 +50,13 @@ FACTS: Final = WorkloadFacts.explicit(
 
 
 def random_of(name: str) -> Callable[[int], bytes]:
-    """Octets that follow from a name."""
+    """Return octets that are derived from a name."""
     calls = itertools.count()
     return lambda size: hashlib.shake_256(seed(f"{name} {next(calls)}")).digest(size)
 
 
 def svid_of(name: str, spiffe_id: str) -> X509Svid:
-    """An SVID whose key belongs to a name."""
+    """Create an SVID whose key is derived from a name."""
     key = make_key("ES256", name)
     return X509Svid(SpiffeID.parse(spiffe_id), ROOT.leaf(key, spiffe_id), key)
 
@@ -68,7 +68,7 @@ CENTRAL: Final = svid_of("manager", MANAGER)
 
 
 def signers_of(svid: X509Svid, *, hybrid: bool = False) -> tuple[Signer, ...]:
-    """The keys that sign for an SVID."""
+    """Return the keys that sign for an SVID."""
     own = Signer.from_svid(svid)
     if not hybrid:
         return (own,)
@@ -77,19 +77,19 @@ def signers_of(svid: X509Svid, *, hybrid: bool = False) -> tuple[Signer, ...]:
 
 
 def statement_of(svid: X509Svid = SERVER, *, issuer: X509Svid | None = None, hybrid: bool = False) -> Statement:
-    """A right statement."""
+    """Create a valid statement."""
     signers = signers_of(issuer or svid, hybrid=hybrid)
     by = None if issuer is None else issuer.spiffe_id
     return issue_statement(svid, FACTS, signers, NOW, random_of("statement"), issuer=by)
 
 
 def peer_of(svid: X509Svid) -> Peer:
-    """One end of a connection."""
+    """Return one end of a connection."""
     return Peer(svid.spiffe_id, b64u_encode(certificate_sha256(svid.leaf)))
 
 
 def changed(envelope: Envelope, typ: str, signers: Sequence[Signer], **claims: object) -> Envelope:
-    """Another payload, signed; ``svc__x`` is ``x`` inside ``svc``, and ``...`` removes a claim."""
+    """Sign another payload; ``svc__x`` is ``x`` inside ``svc``, and ``...`` removes a claim."""
     payload: dict[str, Any] = loads_object(envelope.payload)
     for name, value in claims.items():
         *path, last = name.split("__")
@@ -104,7 +104,7 @@ def changed(envelope: Envelope, typ: str, signers: Sequence[Signer], **claims: o
 
 
 def exchange(**fields: Any) -> RecordedExchange:
-    """The exchange as the server saw it."""
+    """Return the exchange as the server saw it."""
     found = RecordedExchange(
         level=Level.SIGN_REQUEST,
         nonce=NONCE,
@@ -143,19 +143,19 @@ def receipt_of(
     issuer: X509Svid = SERVER,
     redaction: Redaction | None = None,
 ) -> Envelope:
-    """A receipt of an exchange, as it is served to the client."""
+    """Create a receipt of an exchange, as it is served to the client."""
     about = statement or statement_of()
     draft = receipt_payload(what, about.id, issuer.spiffe_id, redaction or Redaction(), random_of("salts"))
     return with_disclosures(sign_receipt(draft, signers or signers_of(issuer)), draft.disclosures)
 
 
 def pem_of(svid: X509Svid) -> bytes:
-    """The certificates of an SVID."""
+    """Return the certificates of an SVID as PEM."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in svid.chain).rstrip(b"\n")
 
 
 def seen_json(what: RecordedExchange) -> bytes:
-    """The client's view of an exchange, without its bodies."""
+    """Return the client's view of an exchange, without its bodies."""
     return dumps(
         {
             "nonce": what.nonce,
@@ -179,7 +179,7 @@ def _pairs(headers: Any) -> list[list[str]]:
 
 
 def clear(*groups: str) -> None:
-    """Remove the vectors of groups, so that none stays that no generator writes."""
+    """Remove all vectors of the groups, so that none is left that no generator writes."""
     for group in groups:
         folder = FOLDER / group
         folder.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """
 Writes the vectors of evidence files: ``evidence/``.
 
-Called by ``make_artifacts.py``, which says how to run it.
+Called by ``make_artifacts.py``, which documents how to run it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def write_one(
     archive: bytes | None = None,
     **lines: str,
 ) -> None:
-    """Write one vector; ``lines`` are header lines with ``_`` for ``-``, an empty one is left out."""
+    """Write one vector; ``lines`` are header lines with ``_`` for ``-``; an empty one is left out."""
     headers = {**base, "now": LATER, **{key.replace("_", "-"): value for key, value in lines.items()}}
     sections = {"evidence": data.rstrip(b"\n")}
     if archive is not None:
@@ -67,26 +67,26 @@ def file_of(
     request_body: bytes | None = REQUEST_BODY,
     response_body: bytes | None = RESPONSE_BODY,
 ) -> EvidenceFile:
-    """The evidence of the scenario's exchange."""
+    """Create the evidence of the scenario's exchange."""
     return EvidenceFile(
         statement or statement_of().envelope, receipt or receipt_of(exchange()), request_body, response_body
     )
 
 
 def bent(**members: object) -> bytes:
-    """A right file with other members; ``...`` removes one."""
+    """Create a valid file with other members; ``...`` removes one."""
     found = {**loads_object(file_of().serialize()), **members}
     return dumps({name: value for name, value in found.items() if value is not ...})
 
 
 def archive_of(first: datetime, last: datetime | None) -> bytes:
-    """A bundle archive in which the root has a window."""
+    """Create a bundle archive in which the root has a window."""
     anchor = TrustAnchor(ROOT.certificate, first, last)
     return BundleArchive(BundleSet.of(X509Bundle(TrustDomain.parse(DOMAIN), (anchor,)))).serialize()
 
 
 def write_all() -> None:
-    """Write the folder."""
+    """Write all vectors of the folder."""
     _write_time()
     _write_rules()
     _write_files()

@@ -2,19 +2,19 @@
 Writes the vectors of statements, receipts and evidence: ``statement/``, ``receipt/`` and ``evidence/``.
 
 Run ``python -m tests.vectors.make_artifacts`` from the top of the checkout. It overwrites all files of these folders;
-the anchors are those that ``make_jws.py`` writes. Keys come from seeds, signatures differ from run to run. Most
-vectors have the profile ``classical``, which keeps the files small: what they show does not depend on it.
+the anchors are those that ``make_jws.py`` writes. Keys are derived from seeds, signatures differ from run to run. Most
+vectors have the profile ``classical``, which keeps the files small: what they test does not depend on it.
 
 A statement vector has the sections ``envelope`` and ``peer`` (the certificates of the TLS peer), and may have the lines
 ``id`` (the header ``Svc-Workload-ID``), ``issuers``, ``self-issued``, ``expect-id``, ``stale-since`` and ``mode``
-(``unbound`` accepts a statement without a peer, ``evidence`` judges at ``iat``).
+(``unbound`` accepts a statement without a peer, ``evidence`` verifies at ``iat``).
 
 A receipt vector has the sections ``statement``, ``receipt``, ``seen`` (the exchange in the client's view),
-``request-body`` and ``response-body`` (the octets that the client sent and got); ``response-complete: false`` says
-that the response was cut.
+``request-body`` and ``response-body`` (the octets that the client sent and received); ``response-complete: false``
+means that the response was cut.
 
 An evidence vector has the section ``evidence`` and may have ``archive`` (roots with windows, instead of the lines
-``spiffe`` and ``pq``) and the lines ``time`` (what the result says of it) and ``require-trusted-time``.
+``spiffe`` and ``pq``) and the lines ``time`` (the expected basis of the time) and ``require-trusted-time``.
 """
 
 from __future__ import annotations

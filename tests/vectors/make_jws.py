@@ -58,7 +58,7 @@ from tests.vectors.scenario import (
 
 
 def main() -> None:
-    """Write everything: the chains are made anew in each run, so the anchors and all three groups belong together."""
+    """Write everything; the chains are new in each run, so the anchors and all three groups belong together."""
     write_anchors()
     for group in (good, json_and_shape, headers, sets, certificates, payloads, issuers, chains, signatures):
         group()
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def good() -> None:
-    """What must be accepted."""
+    """Valid envelopes, which must be accepted."""
     one("jws/good-hybrid", "An SVID and a post-quantum leaf sign together.", "ok", forge([A, B], PAYLOAD), HYBRID)
     for alg in ("ES384", "Ed25519"):
         key = make_key(alg, f"workload {alg}")
@@ -136,7 +136,7 @@ def _base64_vectors(document: dict[str, Any]) -> None:
 
 
 def headers() -> None:
-    """The protected and unprotected headers."""
+    """Protected and unprotected headers."""
     one(
         "jws/wrong-type",
         "A statement where a receipt is expected.",
@@ -223,7 +223,7 @@ def _p521_leaf() -> x509.Certificate:
 
 
 def sets() -> None:
-    """Nothing is added, removed or mixed."""
+    """Sets of signatures to which one was added, removed or mixed in."""
     reason = "set_mismatch"
     disordered = forge([A, B], PAYLOAD, algorithms=["ML-DSA-65", "ES256"])
     one("jws/set-order", "The set is not in ASCII order.", reason, disordered, HYBRID)
@@ -243,7 +243,7 @@ def sets() -> None:
 
 
 def certificates() -> None:
-    """The certificates of the unprotected header."""
+    """Certificates in the unprotected header."""
     malformed = "malformed"
     other = ROOT.leaf(KEY)
     one(
@@ -313,7 +313,7 @@ def payloads() -> None:
 
 
 def issuers() -> None:
-    """Who signed."""
+    """The signer's identity."""
     reason = "issuer_mismatch"
     neighbour = Signer.from_chain(NEIGHBOUR_KEY, NEIGHBOUR_SVID)
     comment = "A neighbour with a valid SVID signs in the name of another workload."

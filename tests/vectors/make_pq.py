@@ -1,7 +1,7 @@
 """
 Writes the vectors of the post-quantum leaf: ``pq/``.
 
-Called by ``make_jws.py``, which says how to run it.
+Called by ``make_jws.py``, which documents how to run it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.vectors.scenario import (
 
 
 def bindings() -> None:
-    """What ties the post-quantum leaf to the SVID, and to its time."""
+    """The binding of the post-quantum leaf to the SVID and to its time."""
     reason = "chain_binding_mismatch"
     other = make_key("ES256", "workload, next rotation")
     rotated = Signer.from_chain(PQ_KEY, PQ.pq_leaf(PQ_KEY, ROOT.leaf(other)[0]))
@@ -134,7 +134,7 @@ def _proof_signatures(payload: bytes, raw: Signer) -> None:
 
 
 def proof(name: str, comment: str, expect: str, document: dict[str, Any]) -> None:
-    """Write a vector of a proof of possession; the SVID that the issuer has verified stands beside it."""
+    """Write a vector of a proof of possession, together with the SVID that the issuer has verified."""
     pem = b"".join(certificate.public_bytes(Encoding.PEM) for certificate in SVID)
     headers_ = {
         "kind": "pq-proof",

@@ -1,7 +1,7 @@
 """
 Writes the vectors of the profiles: ``profile/``.
 
-Called by ``make_jws.py``, which says how to run it.
+Called by ``make_jws.py``, which documents how to run it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _cnsa2_pair(root: Root) -> dict[str, Any]:
 
 
 def profile_edges() -> None:
-    """What each profile leaves out."""
+    """Limits of each profile."""
     alone, bound = forge([A], PAYLOAD), forge([B], PAYLOAD)
     incomplete = "hybrid_incomplete"
     one("profile/hybrid-ecdsa-alone", "One valid signature never satisfies hybrid.", incomplete, alone, HYBRID)

@@ -40,12 +40,12 @@ HOUR: Final = timedelta(hours=1)
 
 
 def seed(name: str) -> bytes:
-    """32 octets that belong to a name."""
+    """Return 32 octets that are derived from a name."""
     return hashlib.sha256(f"svc test vectors: {name}".encode()).digest()
 
 
 def make_key(algorithm: str, name: str) -> Any:
-    """The key of an algorithm that belongs to a name."""
+    """Return the key of an algorithm, derived from a name."""
     match algorithm:
         case "ES256" | "ES384":
             curve = ec.SECP256R1() if algorithm == "ES256" else ec.SECP384R1()
@@ -89,11 +89,11 @@ class Root:
         )
 
     def pem(self) -> str:
-        """The certificate for a bundle file."""
+        """Return the certificate for a bundle file."""
         return self.certificate.public_bytes(Encoding.PEM).decode("ascii")
 
     def leaf(self, key: Any, spiffe_id: str = WORKLOAD, **knobs: Any) -> tuple[x509.Certificate, ...]:
-        """An SVID chain for a key; ``knobs`` as in :class:`svc.testing.certificates.CertificateTemplate`."""
+        """Create an SVID chain for a key; ``knobs`` as in :class:`svc.testing.certificates.CertificateTemplate`."""
         shape: dict[str, Any] = {
             "subject": "workload",
             "uris": (spiffe_id,),
@@ -108,7 +108,7 @@ class Root:
     def pq_leaf(
         self, key: Any, svid: x509.Certificate, spiffe_id: str = WORKLOAD, *, bound: bool = True, **knobs: Any
     ) -> tuple[x509.Certificate, ...]:
-        """A chain B leaf that is bound to an SVID."""
+        """Create a chain B leaf that is bound to an SVID."""
         extension = binding_extension(spki_sha256(svid))
         knobs.setdefault("extensions", ((extension, False),) if bound else ())
         return self.leaf(key, spiffe_id, eku=None, **knobs)
@@ -128,18 +128,18 @@ def forge(
     algorithms: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """
-    Sign as the format says, but for what the arguments bend.
+    Sign as the format specifies, except for what the arguments change.
 
     Args:
-        signers: who signs.
-        payload: what stands in the envelope.
+        signers: the signing keys with their chains.
+        payload: the content of the envelope.
         typ: the type.
         protected: members set in every protected header.
         protected_of: members set in the protected header of one algorithm.
         without: members left out of every protected header.
         header: members added to every unprotected header.
         x5c: certificates instead of the signer's own.
-        other_payload: what is signed, where it is not the payload.
+        other_payload: the octets to sign instead of the payload.
         algorithms: ``svc-set`` instead of the right one.
     """
     ordered = sorted(signers, key=lambda signer: signer.alg)

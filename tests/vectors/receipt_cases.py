@@ -1,7 +1,7 @@
 """
 Writes the vectors of the request receipt: ``receipt/``.
 
-Called by ``make_artifacts.py``, which says how to run it.
+Called by ``make_artifacts.py``, which documents how to run it.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ def write_one(
 
 
 def agreed(name: str, comment: str, what: RecordedExchange, **more: Any) -> None:
-    """A vector in which server and client saw the same."""
+    """Write a vector in which server and client saw the same."""
     write_one(name, comment, "ok", receipt_of(what), seen=what, **more)
 
 
 def own(**claims: object) -> Envelope:
-    """A right receipt with other claims, signed by the server."""
+    """Create a valid receipt with other claims, signed by the server."""
     return changed(receipt_of(exchange()), naming.TYPE_RECEIPT, signers_of(SERVER), **claims)
 
 
 def write_signers() -> None:
-    """Whose word counts."""
+    """Whose signature is accepted."""
     agreed("good", "An exchange that both saw alike.", exchange())
     statement = statement_of(hybrid=True)
     signed = receipt_of(exchange(), statement=statement, signers=signers_of(SERVER, hybrid=True))
@@ -99,7 +99,7 @@ def write_signers() -> None:
 
 
 def write_times() -> None:
-    """When it was issued, and under which statement."""
+    """Time of issue, and the statement it refers to."""
     comment = "The statement was no longer valid when the receipt was issued."
     old = changed(
         statement_of().envelope, naming.TYPE_STATEMENT, signers_of(SERVER), nbf=IAT - 900, iat=IAT - 900, exp=IAT - 1
@@ -120,7 +120,7 @@ def write_times() -> None:
 
 
 def write_connection() -> None:
-    """What it says of the connection."""
+    """The facts about the connection."""
     comment = "An unsigned record that somebody signed."
     write_one("level-log", comment, "level_mismatch", own(svc__level="logRequest"))
     write_one("nonce-other", "The nonce of another request.", "nonce_mismatch", own(svc__nonce="A" * 22))
@@ -133,7 +133,7 @@ def write_connection() -> None:
 
 
 def write_redactions() -> None:
-    """Values that do not stand in clear."""
+    """Redacted values."""
     secret = exchange(request_headers=(*exchange().request_headers, (b"Authorization", b"Bearer s3cret")))
     agreed("redacted-authorization", "A redacted header, proved by its salt.", secret)
     receipt = receipt_of(secret)
@@ -165,7 +165,7 @@ def write_redactions() -> None:
 
 
 def write_octets() -> None:
-    """Which octets stand in a receipt, and which do not."""
+    """Which octets a receipt contains, and which not."""
     latin1 = exchange(path="/caf\xe9", request_headers=((b"X-Name", b"caf\xe9"),))
     agreed("latin1", "Octets beyond ASCII are the characters U+0080-00FF.", latin1)
     utf8 = exchange(path="/caf\xe9", request_headers=((b"X-Name", "café".encode()),))
@@ -231,7 +231,7 @@ def write_bodies() -> None:
 
 
 def write_ends() -> None:
-    """Early answers, trailers and how an exchange ends."""
+    """Early responses, trailers and how an exchange ends."""
     early = exchange(status=413, request_body=BodySummary.of(REQUEST_BODY[:4], complete=False))
     agreed("early-413", "The server answered after 4 octets of the request body.", early)
     lied = exchange(status=413, request_body=BodySummary.of(b"none", complete=False))
@@ -272,7 +272,7 @@ def write_ends() -> None:
 
 
 def write_all() -> None:
-    """Write the folder."""
+    """Write all vectors of the folder."""
     write_signers()
     write_times()
     write_connection()

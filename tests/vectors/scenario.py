@@ -1,5 +1,5 @@
 """
-Who is who in the vectors of the signature envelope, and what all their generators share.
+The identities in the vectors of the signature envelope, and what all their generators share.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ROOT_384: Final = Root("prod-p384", "ES384", digest="sha384")
 ROOT_PQ_SVID: Final = Root("prod-mldsa-svid", "ML-DSA-65")
 PQ: Final = Root("prod-pq", "ML-DSA-65")
 PQ_87: Final = Root("prod-pq-87", "ML-DSA-87")
-STRANGER: Final = Root("stranger-p256")
-STRANGER_PQ: Final = Root("stranger-pq", "ML-DSA-65")
-ANCHORS: Final = (ROOT, ROOT_384, ROOT_PQ_SVID, PQ, PQ_87, STRANGER, STRANGER_PQ)
+FOREIGN: Final = Root("stranger-p256")
+FOREIGN_PQ: Final = Root("stranger-pq", "ML-DSA-65")
+ANCHORS: Final = (ROOT, ROOT_384, ROOT_PQ_SVID, PQ, PQ_87, FOREIGN, FOREIGN_PQ)
 
 KEY: Final = make_key("ES256", "workload")
 SVID: Final = ROOT.leaf(KEY)
@@ -56,24 +56,24 @@ PQ_SVID: Final = {**HYBRID, "spiffe": f"{DOMAIN}=prod-mldsa-svid"}
 def one(
     name: str, comment: str, expect: str, document: bytes | dict[str, Any], headers: Mapping[str, str] = CLASSICAL
 ) -> None:
-    """Write a vector of the kind that one classical signature suffices for."""
+    """Write a vector with one classical signature."""
     write_vector(name, comment, expect, document, headers)
 
 
 def claims_with(**changes: object) -> bytes:
-    """The payload with other members."""
+    """Return the payload with other members."""
     return dumps({**CLAIMS, **changes})
 
 
 def flip(text: str) -> str:
-    """base64url with one bit of the middle octet changed."""
+    """Return base64url text with one bit of the middle octet changed."""
     data = bytearray(b64u_decode(text))
     data[len(data) // 2] ^= 1
     return b64u_encode(bytes(data))
 
 
 def with_signature(document: dict[str, Any], index: int, signature: str) -> dict[str, Any]:
-    """The document with another signature."""
+    """Return the document with another signature."""
     document["signatures"][index]["signature"] = signature
     return document
 

@@ -1,7 +1,7 @@
 """
 Writes the vectors of the workload statement: ``statement/``.
 
-Called by ``make_artifacts.py``, which says how to run it.
+Called by ``make_artifacts.py``, which documents how to run it.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def write_one(
 
 
 def own(**claims: object) -> Envelope:
-    """The server's statement with other claims, signed by the server."""
+    """Create the server's statement with other claims, signed by the server."""
     return changed(statement_of().envelope, naming.TYPE_STATEMENT, signers_of(SERVER), **claims)
 
 
 def write_good() -> None:
-    """Statements that hold."""
+    """Valid statements."""
     plain = statement_of()
     comment = "A self-issued statement, fetched by its identifier."
     write_one("good", comment, "ok", plain.envelope, id=plain.id, expect_id=WORKLOAD)
@@ -99,7 +99,7 @@ def write_identifiers() -> None:
 
 
 def write_issuers() -> None:
-    """(3) to (5): who may say so."""
+    """(3) to (5): whose signature is accepted."""
     plain = statement_of().envelope
     reason = "issuer_not_authorised"
     comment = "A self-issued statement where central issuers are named."
@@ -122,12 +122,12 @@ def write_issuers() -> None:
     write_one("trust-domain-subject", comment, reason, subject, issuers=MANAGER)
     receipt = sign_envelope(plain.payload, naming.TYPE_RECEIPT, signers_of(SERVER))
     write_one("typed-as-receipt", "The payload of a statement under another type.", "wrong_type", receipt)
-    stranger = {"spiffe": "prod.example.org=stranger-p256"}
+    foreign = {"spiffe": "prod.example.org=stranger-p256"}
     comment = "The bundle does not know the root, and it is current."
-    write_one("root-unknown", comment, "chain_untrusted{classical}", plain, peer=None, base={**CLASSICAL, **stranger})
+    write_one("root-unknown", comment, "chain_untrusted{classical}", plain, peer=None, base={**CLASSICAL, **foreign})
     comment = "The bundle does not know the root, and it could not be refreshed."
     write_one(
-        "bundle-stale", comment, "bundle_stale", plain, peer=None, base={**CLASSICAL, **stranger}, stale_since=MOMENT
+        "bundle-stale", comment, "bundle_stale", plain, peer=None, base={**CLASSICAL, **foreign}, stale_since=MOMENT
     )
 
 
@@ -182,7 +182,7 @@ def write_bindings() -> None:
 
 
 def write_all() -> None:
-    """Write the folder."""
+    """Write all vectors of the folder."""
     write_good()
     write_identifiers()
     write_issuers()

@@ -17,7 +17,7 @@ class GroupTests(KeptCase):
     """What becomes durable together, and when callbacks are called."""
 
     def test_one_round_is_one_group(self) -> None:
-        """What one round records is one transaction; what is recorded while it is written is the next one."""
+        """Changes of one round are one transaction; changes recorded while it is written are the next one."""
         subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         subscriber.loses()
         self.kept.settle()
@@ -38,14 +38,14 @@ class GroupTests(KeptCase):
         self.assertEqual([each.packet_id for each in publisher.take()], [4, 5])
         self.assertEqual(self.kept.notes.commits[before:], [6, 4])
 
-    def test_at_once_where_nothing_waits(self) -> None:
-        """A callback is called at once when all is durable."""
+    def test_at_once_when_all_is_durable(self) -> None:
+        """A callback is called at once if everything is durable."""
         called: list[int] = []
         self.kept.journal.when_durable(lambda: called.append(1))
         self.assertEqual(called, [1])
 
     def test_order_of_calls(self) -> None:
-        """Callbacks are called in their order, those registered by others too; one that fails stops no other."""
+        """Callbacks are called in order, also those registered by callbacks; an exception stops no other."""
         journal, called = self.kept.journal, []
 
         def first() -> None:
@@ -67,8 +67,8 @@ class GroupTests(KeptCase):
         self.kept.commit()
         self.assertEqual(called, ["first", "second", "third", "next group", "asked by first"])
 
-    def test_asked_while_called(self) -> None:
-        """Where nothing is recorded meanwhile, a callback registered by another comes behind those that wait."""
+    def test_registered_by_a_callback(self) -> None:
+        """A callback registered by another one, without new changes, is called after those that wait."""
         journal, called = self.kept.journal, []
         journal.received("c", 1)
         journal.when_durable(lambda: journal.when_durable(lambda: called.append("later")))
@@ -77,7 +77,7 @@ class GroupTests(KeptCase):
         self.assertEqual(called, ["sooner", "later"])
 
     def test_close_writes_what_waits(self) -> None:
-        """The close makes durable the group that is written and the one that grows, whatever was reported."""
+        """The close makes the group being written and the pending group durable, whatever was reported."""
         self.persistent("s", "t").loses()
         publisher = self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
@@ -89,7 +89,7 @@ class GroupTests(KeptCase):
         self.kept.begin()
 
     def test_close_after_a_group_whose_end_was_not_reported(self) -> None:
-        """A message that is durable already and was acknowledged since is removed, so that the next start succeeds."""
+        """A durable message that was acknowledged since is removed, so that the next start succeeds."""
         subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
         self.kept.round()
@@ -100,8 +100,8 @@ class GroupTests(KeptCase):
         self.assertEqual((self.kept.rows("message"), self.kept.rows("delivery")), (0, 0))
         self.kept.begin()
 
-    def test_came_and_went(self) -> None:
-        """What was acknowledged before its group was written is not written."""
+    def test_acknowledged_before_it_was_written(self) -> None:
+        """A message that was acknowledged before its group was written is not written."""
         subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
         subscriber.answers(PUBACK, 1)
@@ -111,7 +111,7 @@ class GroupTests(KeptCase):
         self.assertEqual([each.packet_id for each in publisher.take()], [1])
 
     def test_condensed(self) -> None:
-        """A new delivery is written in its last state, another one is changed once."""
+        """A new delivery is written in its last state; an existing one is updated once."""
         row = (7, "c", 3, 1, 0, "", 0, 0)
         operations = [(Kind.DELIVERY_CHANGED, (5, 1, 9)), (Kind.DELIVERY, row), (Kind.DELIVERY_CHANGED, (7, 1, 4))]
         operations += [(Kind.DELIVERY_CHANGED, (5, 2, 9)), (Kind.RECEIVED, ("c", 1)), (Kind.RELEASED, ("c", 1))]
@@ -130,7 +130,7 @@ class EndTests(KeptCase):
     """A disk that hangs while the journal is closed."""
 
     def setUp(self) -> None:
-        """A publisher whose messages wait for a disconnected subscriber."""
+        """Create a publisher whose messages are queued for a disconnected subscriber."""
         super().setUp()
         self.persistent("s", "t").loses()
         self.publisher = self.persistent("p")
@@ -174,7 +174,7 @@ class EndTests(KeptCase):
         self.assertEqual(self.publisher.take(), [])
 
     def test_in_time(self) -> None:
-        """A close in time leaves nothing behind, whatever the thread was doing when it began."""
+        """A close in time leaves nothing behind, whatever the thread was doing when the close began."""
         self.published(1)
         self.kept.round()
         self.published(2)

@@ -1,4 +1,4 @@
-"""The file of the broker's database: its owner, and what can be wrong with it."""
+"""The file of the broker's database: its owner, and the errors of opening it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.broker.keeping import LASTING, Kept
 
 
 class OpeningTests(SynchronousTestCase):
-    """The file."""
+    """Opening the file."""
 
     def setUp(self) -> None:
-        """A database that holds something."""
+        """Create a database with content."""
         self.kept = Kept(self.mktemp())
         rig = self.kept.rig()
         peer = rig.connect("s", **LASTING)
@@ -28,20 +28,20 @@ class OpeningTests(SynchronousTestCase):
         self.kept.crash()
 
     def refused(self) -> DatabaseError:
-        """Return the error of the opening; nothing stays locked."""
+        """Return the error of the opening; assert that nothing stays locked."""
         with self.assertRaises(DatabaseError) as caught:
             self.kept.begin()
         return caught.exception
 
     def sql(self, *statements: str) -> None:
-        """Change it by SQL."""
+        """Change the database by SQL."""
         connection = sqlite3.connect(self.kept.path, isolation_level=None)
         for each in statements:
             connection.execute(each)
         connection.close()
 
     def test_modes(self) -> None:
-        """The file is accessible to its owner only, and so is the folder that was created for it."""
+        """The file and the folder that was created for it are accessible to the owner only."""
         self.assertEqual(os.stat(self.kept.path).st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(os.path.dirname(self.kept.path)).st_mode & 0o777, 0o700)
 
@@ -57,7 +57,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(len(list(self.kept.begin().sessions)), 1)
 
     def test_in_use_by_a_link(self) -> None:
-        """A second broker is refused by a symbolic link too: both would write rows of the same numbers."""
+        """A second broker through a symbolic link is refused too, since both would write rows with the same numbers."""
         self.kept.begin()
         other = Kept(self.mktemp())
         os.makedirs(os.path.dirname(other.path))
@@ -77,7 +77,7 @@ class OpeningTests(SynchronousTestCase):
         self.kept.begin()
 
     def test_of_another_program(self) -> None:
-        """A database of another program, the notary's too, is refused and not changed."""
+        """A database of another program, also of the notary, is refused and not changed."""
         for mark in (0, 0x73766E31):
             self.sql(f"PRAGMA application_id = {mark}")
             error = self.refused()
@@ -86,7 +86,7 @@ class OpeningTests(SynchronousTestCase):
             self.assertEqual(self.kept.notes.details[-1], str(error))
 
     def test_damaged(self) -> None:
-        """A damaged file is quarantined and the start fails once; the next start creates a new one and reports that."""
+        """A damaged file is quarantined and the start fails once; the next start creates a new file and reports it."""
         with open(self.kept.path, "r+b") as file:
             file.seek(4096)
             file.write(b"\xff" * 4096)
@@ -98,7 +98,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual([each[0] for each in self.kept.notes.damage], ["quarantined", "quarantined before"])
 
     def test_invalid_rows(self) -> None:
-        """Rows that contradict each other or are invalid are refused and not changed."""
+        """Invalid or contradictory rows are refused and not changed."""
         for damage, repair in (
             ("UPDATE delivery SET client_id = 'x'", "UPDATE delivery SET client_id = 's'"),
             ("UPDATE delivery SET message = 99", "UPDATE delivery SET message = 1"),
@@ -122,7 +122,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(len(list(self.kept.begin().sessions)), 1)
 
     def test_no_folder(self) -> None:
-        """A path where nothing can be created is one clear error."""
+        """A path where nothing can be created gives one error with the cause."""
         self.kept.path = "/proc/nowhere/broker.db"
         error = self.refused()
         self.assertEqual(error.reason, "mqtt_store_unavailable")

@@ -1,4 +1,4 @@
-"""What is recovered after a crash."""
+"""Recovery after a crash."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class RestoreTests(KeptCase):
         self.kept.settle()
         self.assertEqual({table: self.kept.rows(table) for table in TABLES}, dict.fromkeys(TABLES, 0))
 
-    def test_everything_of_a_message(self) -> None:
-        """A message is recovered with its properties, its age, its flags and the identifiers of subscriptions."""
+    def test_all_parts_of_a_message(self) -> None:
+        """A message is recovered with its properties, its age, its flags and the subscription identifiers."""
         subscription = Subscription("t/#", 2, retain_as_published=True)
         away = self.rig.connect("s", **LASTING)
         self.kept.settle()
@@ -85,7 +85,7 @@ class RestoreTests(KeptCase):
         self.assertEqual((kept.payload, kept.retain), (b"\x00payload", True))
 
     def test_stages(self) -> None:
-        """Each delivery is recovered in its stage: unsent, sent with its identifier, released."""
+        """Each delivery is recovered in its stage: unsent, sent with its packet identifier, or released."""
         away = self.persistent("s", "t", properties=Properties(session_expiry=3600, receive_maximum=2))
         publisher = self.persistent("p")
         for number in (1, 2, 3):
@@ -129,7 +129,7 @@ class RestoreTests(KeptCase):
         self.assertEqual((message.payload, message.properties.content_type), (b"gone", "x"))
 
     def test_expiry_goes_on(self) -> None:
-        """Time that passes while the broker is down counts towards the expiry."""
+        """Time while the broker is down counts towards the expiry."""
         self.persistent("s").loses()
         self.kept.settle()
         self.rig.clock.now += 3599
@@ -140,7 +140,7 @@ class RestoreTests(KeptCase):
         self.assertEqual(self.kept.rows("session"), 0)
 
     def test_will_once(self) -> None:
-        """A will that was published is not published again by a crash after it, nor lost by one before it."""
+        """A published will is not published again after a crash, and an unpublished one is not lost."""
         self.persistent("w", "will")
         self.persistent("c", will=Will("will", b"gone", 1)).loses()
         self.again()
@@ -152,7 +152,7 @@ class RestoreTests(KeptCase):
         self.assertEqual(self.rig.hub.sessions["w"].waiting, 1)
 
     def test_end_of_a_session(self) -> None:
-        """A session that ends is deleted with what it sent and received."""
+        """A session that ends is deleted with its sent and received messages."""
         self.persistent("p").publishes("t", b"m", 2, 5)
         self.persistent("s", "t").loses()
         self.persistent("p", clean_start=True).publishes("t", b"m", 1, 6)
@@ -164,7 +164,7 @@ class RestoreTests(KeptCase):
         self.assertEqual(counts, [1, 0, 0, 0, 0, 0])
 
     def test_retained_once_more(self) -> None:
-        """The last retained message of a topic is recovered, and the ones before it are deleted."""
+        """The last retained message of a topic is recovered; earlier ones are deleted."""
         publisher = self.persistent("p")
         for payload in (b"1", b"2", b"3"):
             publisher.publishes("t", payload, 1, retain=True)
@@ -178,7 +178,7 @@ class RestoreTests(KeptCase):
         self.assertEqual((self.kept.rows("message"), len(self.again().hub.retained)), (0, 0))
 
     def test_numbers_go_on(self) -> None:
-        """What is recorded after a start overwrites no recovered row."""
+        """Changes recorded after a start overwrite no recovered row."""
         self.persistent("s", "t").loses()
         self.persistent("p").publishes("t", b"1", 1)
         self.kept.settle()
@@ -189,7 +189,7 @@ class RestoreTests(KeptCase):
         self.assertEqual(self.rig.hub.sessions["s"].waiting, 2)
 
     def test_what_the_start_records(self) -> None:
-        """Connections that a crash ended are recorded while the core is made, and durable with the first group."""
+        """The end of connections by a crash is recorded while the core is created, and durable with the first group."""
         self.persistent("s")
         self.rig.clock.now += 5
         rig = self.again()

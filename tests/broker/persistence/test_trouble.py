@@ -1,4 +1,4 @@
-"""A database that refuses, is slow, full or damaged while it is in use."""
+"""A database that fails, is slow, full or damaged while it is in use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
 
 
 class TroubleTests(KeptCase):
-    """A database that refuses."""
+    """A database whose commits fail."""
 
     def setUp(self) -> None:
-        """A disconnected subscriber, and a publisher."""
+        """Create a disconnected subscriber and a publisher."""
         super().setUp()
         self.persistent("s", "t").loses()
         self.publisher = self.persistent("p")
@@ -28,15 +28,15 @@ class TroubleTests(KeptCase):
         """Let commits fail."""
         Quick.error, Quick.after = broken(code), after
 
-    def mends(self) -> None:
-        """Let commits succeed, and make the next attempt."""
+    def recovers(self) -> None:
+        """Let commits succeed, and run the next attempt."""
         Quick.error = None
         self.kept.reactor.advance(1)
         self.kept.thread.run()
         self.kept.reactor.deliver()
 
     def test_nothing_is_acknowledged(self) -> None:
-        """While commits fail nothing is acknowledged; when they succeed again everything is, without a new start."""
+        """While commits fail nothing is acknowledged; after recovery everything is, without a restart."""
         for code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             self.kept.notes.troubles.clear()
             self.kept.notes.errors.clear()
@@ -50,14 +50,14 @@ class TroubleTests(KeptCase):
             quota = Acknowledgement(PUBACK, 2, ReasonCode.QUOTA_EXCEEDED)
             self.assertEqual(self.publisher.publishes("t", b"m", 1, 2), [quota])
             self.assertGreaterEqual(len(self.kept.notes.errors), 3)
-            self.mends()
+            self.recovers()
             self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 1)])
             self.assertEqual(self.kept.notes.troubles, ["mqtt_store_unavailable", None])
             self.assertTrue(self.kept.journal.accepting)
         self.assertEqual(self.again().hub.sessions["s"].waiting, 4)
 
     def test_crash_while_it_fails(self) -> None:
-        """What was not acknowledged may be lost in a crash; what was is recovered."""
+        """Unacknowledged messages may be lost in a crash; acknowledged ones are recovered."""
         self.publisher.publishes("t", b"safe", 1, 1)
         self.kept.settle()
         self.fails()
@@ -68,20 +68,20 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.again().hub.sessions["s"].waiting, 1)
 
     def test_committed_but_reported_failed(self) -> None:
-        """A group that is durable although the commit failed is written again without harm."""
+        """A group that is durable although its commit failed is written again without harm."""
         self.fails(sqlite3.SQLITE_IOERR, after=True)
         self.publisher.publishes("t", b"m", 2, 1, retain=True)
         self.lasting_session_ends()
         self.kept.commit()
         self.assertEqual(self.publisher.take(), [])
-        self.mends()
+        self.recovers()
         self.assertEqual(self.publisher.take(), [Acknowledgement(PUBREC, 1)])
         counts = {table: self.kept.rows(table) for table in TABLES}
         expected = {"session": 2, "subscription": 1, "message": 1, "delivery": 1, "received": 1, "retained": 1}
         self.assertEqual(counts, expected)
 
     def lasting_session_ends(self) -> None:
-        """A session and its subscription come and go within the group."""
+        """A session and its subscription are created and deleted within the group."""
         journal = self.kept.journal
         peer = self.rig.hub.sessions["s"]
         journal.session(replace(peer.record(), client_id="brief"))
@@ -89,7 +89,7 @@ class TroubleTests(KeptCase):
         journal.session_ended("brief")
 
     def test_what_waits_is_bounded(self) -> None:
-        """At the limit of waiting operations nothing new is accepted, until half of them are durable."""
+        """At the limit of pending operations no new ones are accepted until half of them are durable."""
         self.kept.crash()
         self.kept.more["limits"] = GroupLimits(operations=8)
         self.rig = self.kept.rig(self.rig.clock.now)
@@ -113,7 +113,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.kept.notes.troubles, [None, "mqtt_store_busy", None])
 
     def test_octets_that_wait_are_bounded(self) -> None:
-        """Octets of messages wait up to their limit."""
+        """Pending octets of messages are limited."""
         self.kept.crash()
         size = Message("t", bytes(1000)).size
         limit = 2 * (size + 2 * ROW)
@@ -145,7 +145,7 @@ class TroubleTests(KeptCase):
             self.assertTrue(least < octets < least * 3, waiting)
 
     def test_late(self) -> None:
-        """A disk that does not respond for ten seconds is reported, and again when it does."""
+        """A disk that does not respond for ten seconds is reported, and reported again when it responds."""
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.round()
         self.kept.reactor.advance(9.9)
@@ -180,7 +180,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 2)])
 
     def test_damage(self) -> None:
-        """A database that is found damaged accepts nothing; the next start checks all of it."""
+        """A database that is found damaged accepts nothing; the next start checks it completely."""
         self.fails(sqlite3.SQLITE_CORRUPT)
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
@@ -196,7 +196,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.again().hub.sessions["s"].waiting, 0)
 
     def test_defect_in_the_thread(self) -> None:
-        """An unexpected exception does not end the thread and is handled as a refusal."""
+        """An unexpected exception does not end the thread and is handled like a failed commit."""
         Quick.error = sqlite3.OperationalError()
         self.kept.journal.received(object(), 1)  # type: ignore[arg-type]
         Quick.error = None
@@ -205,7 +205,7 @@ class TroubleTests(KeptCase):
         self.assertEqual(self.kept.notes.troubles, ["mqtt_store_unavailable"])
 
     def test_close_while_it_fails(self) -> None:
-        """The close does not wait for a disk that refuses, writes nothing that needs what is missing and reports it."""
+        """The close does not wait for a failing disk, writes no group that depends on a missing one, and reports it."""
         self.fails()
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
@@ -217,7 +217,7 @@ class TroubleTests(KeptCase):
         self.kept.begin()
 
     def test_close_after_recovery(self) -> None:
-        """What was refused before is written by the close, in order."""
+        """Groups that failed before are written by the close, in order."""
         self.fails()
         self.publisher.publishes("t", b"m", 1, 1)
         self.kept.commit()
@@ -230,7 +230,7 @@ class TroubleTests(KeptCase):
 
 
 class ReserveTests(KeptCase):
-    """Space that is kept back for a full disk."""
+    """The reserve for a full disk."""
 
     more = {"reserve_size": 1 << 20}
 
@@ -239,7 +239,7 @@ class ReserveTests(KeptCase):
         return os.stat(f"{self.kept.path}.reserve").st_blocks
 
     def test_released(self) -> None:
-        """On a full disk the current group becomes durable, nothing new is accepted until there is room again."""
+        """On a full disk the current group becomes durable, and nothing new is accepted until there is room again."""
         self.persistent("s", "t").loses()
         publisher = self.persistent("p")
         publisher.publishes("t", b"m", 1, 1)

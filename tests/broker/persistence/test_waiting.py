@@ -1,4 +1,4 @@
-"""The opening of the broker's database in its thread, its cancellation and its time limit."""
+"""The broker's database is opened in a thread: cancellation and time limit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def all_of(_journal: SqliteJournal, recovered: RecoveredState) -> list[str]:
 
 
 class OpeningCase(SynchronousTestCase):
-    """A database with one session."""
+    """Base class: a database with one session."""
 
     def setUp(self) -> None:
-        """Create and close it."""
+        """Create and close the database."""
         self.kept = Kept(self.mktemp())
         self.kept.rig().connect("s", **LASTING)
         self.kept.settle()
@@ -32,25 +32,25 @@ class OpeningCase(SynchronousTestCase):
         self.kept.notes.errors.clear()
 
     def opening(self, make: Any = all_of) -> Deferred[Any]:
-        """Begin to open it."""
+        """Begin to open the database."""
         return self.kept.opening(make)
 
     def work(self) -> None:
-        """Let the thread work once, and make its calls on the reactor."""
+        """Run the thread once, and deliver its calls on the reactor."""
         self.kept.thread.run()
         self.kept.reactor.deliver()
 
     def assert_closed(self) -> None:
-        """Nothing is locked, no timer is left, and the content is unchanged."""
+        """Assert that nothing is locked, no timer is left, and the content is unchanged."""
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
         self.assertEqual([each.record.client_id for each in self.kept.begin().sessions], ["s"])
 
 
 class ThreadTests(OpeningCase):
-    """The work of the two threads."""
+    """What runs on the two threads."""
 
     def test_handed_over(self) -> None:
-        """The thread reads and makes; once the reactor has the result, the journal accepts changes."""
+        """The thread reads and creates; once the reactor has the result, the journal accepts changes."""
         made: list[SqliteJournal] = []
         opened = self.opening(lambda journal, recovered: made.append(journal) or all_of(journal, recovered))
         opening = self.kept.thread
@@ -65,8 +65,8 @@ class ThreadTests(OpeningCase):
         self.assertTrue(opening.stopped)
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
 
-    def test_what_cannot_be_made(self) -> None:
-        """What ``make`` raises is the failure, and nothing stays locked."""
+    def test_make_fails(self) -> None:
+        """An exception of ``make`` fails the opening, and nothing stays locked."""
 
         def make(_journal: SqliteJournal, _remains: RecoveredState) -> None:
             raise KeyError("a defect")
@@ -78,10 +78,10 @@ class ThreadTests(OpeningCase):
 
 
 class CancellationTests(OpeningCase):
-    """The opening is cancelled: the process stops."""
+    """The opening is cancelled because the process stops."""
 
     def assert_cancelled(self, opened: Deferred[Any]) -> None:
-        """It fails when the thread has closed the database, and not before."""
+        """Assert that the opening fails when the thread has closed the database, and not before."""
         self.assertNoResult(opened)
         self.work()
         self.work()
@@ -90,7 +90,7 @@ class CancellationTests(OpeningCase):
         self.assert_closed()
 
     def test_before_it_is_read(self) -> None:
-        """The thread reads nothing more."""
+        """A cancellation before the read: the thread reads nothing more."""
         made: list[object] = []
         opened = self.opening(lambda _journal, recovered: made.append(recovered))
         opened.cancel()
@@ -98,7 +98,7 @@ class CancellationTests(OpeningCase):
         self.assertEqual(made, [])
 
     def test_while_it_is_made(self) -> None:
-        """Iteration over the sessions is stopped."""
+        """A cancellation during the iteration over the sessions stops it."""
         walked: list[object] = []
 
         def make(_journal: SqliteJournal, recovered: RecoveredState) -> None:
@@ -111,7 +111,7 @@ class CancellationTests(OpeningCase):
         self.assertEqual(walked, [])
 
     def test_before_it_is_handed_over(self) -> None:
-        """What was opened just before is closed again, in the thread."""
+        """A database that was just opened is closed again, in the thread."""
         opened = self.opening()
         self.kept.thread.run()
         opened.cancel()
@@ -119,7 +119,7 @@ class CancellationTests(OpeningCase):
         self.assert_cancelled(opened)
 
     def test_disk_that_hangs(self) -> None:
-        """A thread that hangs is waited for as long as for a commit."""
+        """A thread that hangs is awaited as long as a commit."""
         opened = self.opening()
         self.kept.reactor.advance(55)
         opened.cancel()
@@ -133,7 +133,7 @@ class CancellationTests(OpeningCase):
         self.assert_closed()
 
 
-class SilenceTests(OpeningCase):
+class HangingDiskTests(OpeningCase):
     """A disk that does not respond."""
 
     def test_given_up(self) -> None:
@@ -151,7 +151,7 @@ class SilenceTests(OpeningCase):
         self.assert_closed()
 
     def test_slow(self) -> None:
-        """A disk that responds is waited for, however long it takes."""
+        """A slow disk that responds is awaited, however long it takes."""
         seconds: Iterator[float] = iter((50.0, 40.0))
 
         class Slow(Quick):
