@@ -1,7 +1,7 @@
 """
 What the tests of metrics share: series and claims to move them, and one proxy whose listeners can do everything.
 
-A test says with :func:`moves` which series its event moves, and by how much; the page of the real process is read
+A test states with :func:`moves` which series its event moves, and by how much; the page of the real process is read
 before and after it. What the tests of all modules claim together is compared with the page in ``test_metrics_events``.
 """
 

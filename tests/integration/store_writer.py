@@ -1,8 +1,8 @@
 """
-A process that stores records and says which are acknowledged; run with ``python -m``.
+A process that stores records and reports which are acknowledged; run with ``python -m``.
 
 ``endless PATH ROUND`` writes until it is killed. ``limited PATH`` writes until the system lets its files grow no
-further, then lifts that limit and writes on; its result is one object of JSON. ``ending PATH`` stores ``r1``, says so,
+further, then lifts that limit and writes on; its result is one JSON object. ``ending PATH`` stores ``r1``, reports it,
 puts ``r2`` as soon as it reads a line, and ends as the proxy does.
 """
 
@@ -106,25 +106,25 @@ async def ending(path: str) -> None:
     os.write(1, b"r1 stored\n")
     sys.stdin.readline()
     put = store.put_receipt(receipt("r2"))
-    put.addCallbacks(lambda _none: os.write(1, b"r2 stored\n"), lambda failure: _tell("r2", failure))
+    put.addCallbacks(lambda _none: os.write(1, b"r2 stored\n"), lambda failure: _report_failure("r2", failure))
 
     def close() -> Deferred[None]:
         return store.close().addErrback(failed)
 
     def failed(failure: Failure) -> None:
-        _tell("close", failure)
+        _report_failure("close", failure)
         stop_with_failure(reactor, LogWriter(2, lambda missing: b""))
 
     reactor.addSystemEventTrigger("before", "shutdown", close)  # type: ignore[attr-defined]
     reactor.stop()  # type: ignore[attr-defined]
 
 
-def _tell(name: str, failure: Failure) -> None:
+def _report_failure(name: str, failure: Failure) -> None:
     os.write(1, f"{name} {type(failure.value).__name__}\n".encode())
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the mode that the arguments select."""
     if sys.argv[1] == "endless":
         work = Endless(make_store(sys.argv[2], RecordingObserver()), sys.argv[3])
         for _number in range(20):

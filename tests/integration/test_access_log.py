@@ -1,4 +1,4 @@
-"""What a real process logs of exchanges: each once, whatever its client does; and access attempts as an audit chain."""
+"""Log records of exchanges by a real process, each once, and the audit chain of access attempts."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class AuditTests(_Case):
     settings: Mapping[str, Any] = {"auditLog": "all", "policy": {"default": "deny", "allow": [ID]}}
 
     def audited(self, name: str) -> list[dict[str, Any]]:
-        """Audit records of an event."""
+        """Return the audit records of an event."""
         records = self.proxy.records(name)
         self.assertEqual({"audit"}, {each["event"]["category"] for each in records} | {"audit"})
         return records
 
     def reload(self, **settings: Any) -> None:
-        """Take another configuration over."""
+        """Reload another configuration."""
         before = len(self.proxy.records("svc.config.reloaded"))
         self.proxy.config.update(settings)
         self.proxy.write_config()
@@ -57,7 +57,7 @@ class AuditTests(_Case):
         eventually(lambda: len(self.proxy.records("svc.config.reloaded")) > before, what="the end of the reload")
 
     def test_access_attempts(self) -> None:
-        """Recorded exchanges, refused connections and denied requests are one whole chain, across reloads."""
+        """Recorded exchanges, refused connections and denied requests form one complete chain, across reloads."""
         with RawConnection(self.proxy.port, self.credentials) as connection:
             sign = "Svc-Notarization-Level: signRequest\r\n"
             self.assertEqual(200, connection.request("/bytes/1?token=hunter2", fields=sign).status)
@@ -92,7 +92,7 @@ class AuditTests(_Case):
 
     @staticmethod
     def attempt(record: dict[str, Any]) -> tuple[Any, ...]:
-        """Who tried what, and what came of it."""
+        """Check that each record has the client, what it asked for, and the result."""
         attributes = record["attributes"]
         return record["user"], attributes["url.path"], attributes["http.response.status_code"]
 
@@ -107,12 +107,12 @@ class AccessLogTests(_Case):
     settings: Mapping[str, Any] = {"accessLog": "path"}
 
     def served(self, path: str) -> list[dict[str, Any]]:
-        """Records of exchanges with a path."""
+        """Return the records of exchanges with a path."""
         records = self.proxy.records("svc.proxy.request.served")
         return [each for each in records if each["attributes"].get("url.path") == path]
 
     def outcomes(self) -> dict[str, str]:
-        """What the database says of each record."""
+        """Return the outcome that the database has for each record."""
         path = Path(self.proxy.config["notary"]["path"])
         with closing(sqlite3.connect(path, timeout=60)) as database:
             return dict(database.execute("SELECT id, outcome FROM receipt"))
@@ -130,7 +130,7 @@ class AccessLogTests(_Case):
         return connection
 
     def test_clients_that_leave_in_the_commit(self) -> None:
-        """Each is one record of the log and one duration, complete as its receipt says, and names it."""
+        """Each exchange has one log record, which matches its receipt and names it, and one measured duration."""
         database = closing(sqlite3.connect(self.proxy.config["notary"]["path"], timeout=60, isolation_level=None))
         with database as locked:
             # While another process writes, no record becomes durable, and no response is released.
@@ -170,7 +170,7 @@ class AccessLogTests(_Case):
         self.assertNotIn("hunter2", self.proxy.log)
 
     def test_every_end(self) -> None:
-        """A client that leaves within a stream, an unreadable request, an upgrade and a look-up are records too."""
+        """An aborted stream, an unreadable request, an upgrade and a look-up are logged too."""
         with RawConnection(self.proxy.port, self.credentials) as leaving:
             leaving.send(b"GET /drip/900/1 HTTP/1.1\r\nHost: a\r\n\r\n")
             leaving.line()

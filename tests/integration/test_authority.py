@@ -89,7 +89,7 @@ class AuthorityCase(SynchronousTestCase):
         return [each.svid.spiffe_id for each in self.first(authority).svids]
 
     def status(self, call: Callable[[], Any]) -> grpc.StatusCode:
-        """Make a call that fails and give back its status."""
+        """Make a call that fails and return its status."""
         return self.assertRaises(grpc.RpcError, call).code()
 
     def until(self, condition: Callable[[], Any]) -> Any:
@@ -111,7 +111,7 @@ class WorkloadApiTests(AuthorityCase):
         self.assertEqual([each.name for each in update.bundles.trust_domains], ["example.org"])
 
     def test_bundles(self) -> None:
-        """Bundles come by their own calls, equal to the bundle file."""
+        """Bundles have calls of their own and are equal to the bundle file."""
         authority = self.running()
         bundles = self.client(authority).fetch_x509_bundles().bundles
         self.assertEqual([str(bundle.trust_domain) for bundle in bundles], ["example.org"])
@@ -164,7 +164,7 @@ class WorkloadApiTests(AuthorityCase):
         self.addCleanup(watch.cancel)
         self.until(lambda: len(seen) >= 6)
         gaps = [later[0] - earlier[0] for earlier, later in itertools.pairwise(seen)]
-        # On a busy machine single ones come late, and the next ones all the sooner.
+        # On a busy machine single rotations are late, and the next ones follow sooner.
         self.assertTrue(1.0 < statistics.median(gaps) < 2.6, gaps)
         self.assertEqual(len({serial for _, serial in seen}), len(seen))
         self.assertEqual(errors, [])
@@ -183,7 +183,7 @@ class WorkloadApiTests(AuthorityCase):
 
 
 class RefusalTests(AuthorityCase):
-    """Who gets nothing, and how that is said."""
+    """Callers that are refused, and how the refusal is reported."""
 
     def test_header(self) -> None:
         """A call without the security header, or with another value, is INVALID_ARGUMENT for every method."""
@@ -206,7 +206,7 @@ class RefusalTests(AuthorityCase):
                 self.assertEqual(self.status(lambda: call(**keys)), grpc.StatusCode.INVALID_ARGUMENT)  # noqa: B023
 
     def test_unknown_caller(self) -> None:
-        """A caller that no entry matches is denied every SVID and bundle, and the log says who it was."""
+        """A caller that no entry matches is denied every SVID and bundle, and the log has its attributes."""
         authority = self.running(entries=[entry("/a", uid=4711)])
         stub = self.stub(authority)
         calls: list[Callable[[], Any]] = [
@@ -312,7 +312,7 @@ class ProcessTests(AuthorityCase):
     """Starting, stopping, crashing."""
 
     def test_bad_config(self) -> None:
-        """Each defect is one line with key, value and what was expected; exit status 1; nothing else is said."""
+        """Each defect is one line with key, value and what was expected; exit status 1; no other output."""
         authority = self.built(settings={"socketMode": "0644", "unknown": 1, "openBundles": 3})
         for arguments in ((), ("--check-config",)):
             ended = self.ended(authority, *arguments)
@@ -347,8 +347,8 @@ class ProcessTests(AuthorityCase):
         """A good configuration is checked without anything being opened."""
         authority = self.built()
         ended = self.ended(authority, "--check-config", "--offline")
-        said = f"{authority.config_path} is valid\n"
-        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, said, ""))
+        message = f"{authority.config_path} is valid\n"
+        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, message, ""))
         self.assertFalse(authority.socket_path.exists())
 
     def test_missing_config(self) -> None:
@@ -361,7 +361,7 @@ class ProcessTests(AuthorityCase):
         self.assertIn("other.yaml", ended.stderr)
 
     def test_wrong_reactor(self) -> None:
-        """Under another reactor it ends with one line and says what to do."""
+        """Under another reactor it exits with one line and a hint."""
         authority = self.built()
         authority.write_config()
         command = [*twistd(), "--reactor=epoll", *authority.arguments()]
@@ -419,7 +419,7 @@ class ProcessTests(AuthorityCase):
         self.assertIn("writable by others", ended.stderr)
 
     def test_crash(self) -> None:
-        """After kill -9 the next instance replaces the stale socket and goes on with the sequence."""
+        """After kill -9 the next instance replaces the stale socket and continues the sequence."""
         authority = self.running()
         before = self.first(authority).bundles
         authority.kill()
@@ -451,7 +451,7 @@ class ProcessTests(AuthorityCase):
         self.assertNotIn("Traceback", authority.log)
 
     def test_log(self) -> None:
-        """Everything it writes is records, and no record holds a key or a token."""
+        """All output is log records, and no record contains a key or a token."""
         authority = self.running()
         token = self.client(authority).fetch_jwt_svid({"us"}).token
         self.client(authority).fetch_x509_svid()
@@ -596,7 +596,7 @@ class FederationTests(AuthorityCase):
         self.assertEqual([each.last_seen is None for each in archived.anchors], [False, True])
 
     def test_refused_file(self) -> None:
-        """A foreign bundle that others can write is not served, the log says so, and mending it is enough."""
+        """A foreign bundle that others can write is not served and is logged; correcting the mode is enough."""
         other = self.running("two.example")
         copy = other.folder / "copy.json"
         copy.write_bytes(other.bundle_path.read_bytes())
@@ -626,10 +626,10 @@ class FederationTests(AuthorityCase):
 
 
 class PqOnlyStartTests(AuthorityCase):
-    """The PQ issuer beside another implementation, as far as starting goes."""
+    """The start of the PQ issuer beside another implementation of the Workload API."""
 
     def test_waits_for_spire(self) -> None:
-        """While the other implementation is not there it serves nothing wrong and goes on waiting."""
+        """While the other implementation is not there, the issuer serves nothing and keeps waiting."""
         folder = RunningAuthority("example.org")
         self.addCleanup(folder.stop)
         folder.config = {

@@ -1,4 +1,4 @@
-"""The benchmark as people start it: everything is measured, and what it writes has the promised shape."""
+"""The benchmark as users start it: everything is measured, and the result has the documented form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MQTT_ROWS = [
     ("MQTT connections", "mosquitto"),
     ("MQTT idle client", "mosquitto"),
 ]
-#: What the project asks of a request through the proxy; the rest is in docs/benchmarks.md.
+#: The project's requirement for a request through the proxy; the rest is in docs/benchmarks.md.
 FLOORS = {
     ("HTTP inbound, workload", "haproxy"): 0.33,
     ("HTTP inbound, workload", "caddy"): 1.0,
@@ -79,11 +79,11 @@ class BenchTests(SynchronousTestCase):
         rows = document["rows"]
         self.assertEqual([(row["metric"], row["peer"]) for row in rows], ROWS + MQTT_ROWS)
         for row in rows:
-            self._judge(row, done.stdout)
+            self._assert_row(row, done.stdout)
         for name in ("haproxy", "mosquitto"):
             self.assertIn(name, document["surroundings"][name].lower())
 
-    def _judge(self, row: dict[str, object], shown: str) -> None:
+    def _assert_row(self, row: dict[str, object], shown: str) -> None:
         self.assertEqual(set(row), MEMBERS)
         ours, theirs, ratio, must = (row[name] for name in ("ours", "theirs", "ratio", "must"))
         for figure in (ours, theirs, ratio):

@@ -52,12 +52,12 @@ class Premiere:
         self._broken = [pool.submit(outcomes, port) for port in ports]
 
     def seen(self, scene: Scene, version: Version) -> tuple[Seen, Seen]:
-        """What clients saw of svc-broker and of Mosquitto."""
+        """Return what clients saw of svc-broker and of Mosquitto."""
         ours, theirs = (each.result() for each in self._seen[scene.name, version])
         return ours, theirs
 
     def broken(self) -> tuple[dict[tuple[int, str], Counter[str]], ...]:
-        """What became of packets that break the standard."""
+        """Return the result of packets that violate the standard."""
         return tuple(each.result() for each in self._broken)
 
 
@@ -65,7 +65,7 @@ PREMIERE = Shared(Premiere)
 
 
 def found(scene: Scene, version: Version) -> dict[str, tuple[str | None, str | None]]:
-    """Compare what clients saw; give each step that differs."""
+    """Compare what clients saw; return each step that differs."""
     ours, theirs = PREMIERE.get().seen(scene, version)
     return {
         step: (ours.get(step), theirs.get(step)) for step in {**ours, **theirs} if ours.get(step) != theirs.get(step)
@@ -99,10 +99,10 @@ for _scene in SCENES:
 
 
 class ListTests(SynchronousTestCase):
-    """The list of differences itself."""
+    """The list of differences."""
 
     def test_every_row_has_its_scene(self) -> None:
-        """A difference is of a scene that is played in its versions, and listed once."""
+        """Each difference belongs to a scene and a version that are run, and is listed once."""
         played = {(each.name, version) for each in SCENES for version in each.versions}
         rows = [(each.scene, each.step, version) for each in differences.SCENES for version in each.versions]
         self.assertEqual([row for row in rows if (row[0], row[2]) not in played], [])
@@ -114,13 +114,13 @@ class BrokenTests(SynchronousTestCase):
     """Every packet of the codec's tables that breaks a normative statement."""
 
     def test_every_one_ends_its_connection(self) -> None:
-        """svc-broker goes on after none of them."""
+        """svc-broker does not continue after any of them."""
         ours, _ = PREMIERE.get().broken()
         self.assertGreater(sum(counts.total() for counts in ours.values()), 2000)
         self.assertEqual([row for row, counts in ours.items() if counts["goes on"]], [])
 
     def test_differences(self) -> None:
-        """Both brokers end the connection in the same way, but for what is listed."""
+        """Both brokers end the connection in the same way, except for the listed differences."""
         ours, theirs = PREMIERE.get().broken()
         grouped: dict[tuple[int, str, str], list[str]] = {}
         for (version, number), counts in ours.items():
@@ -132,7 +132,7 @@ class BrokenTests(SynchronousTestCase):
 
 
 def described(counts: Counter[str]) -> str:
-    """Say which outcomes there were; how often, where there are several."""
+    """Format the outcomes, with their counts if there are several."""
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(f"{outcome} ×{number}" for outcome, number in sorted(counts.items()))

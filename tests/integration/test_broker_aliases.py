@@ -35,7 +35,7 @@ SITE = Shared(Site)
 
 
 def resolved(packets: list[Packet], known: dict[int, str]) -> list[tuple[str, bytes]]:
-    """Give topic and payload of each message, as a client does that obeys the standard."""
+    """Return topic and payload of each message, as a client does that follows the standard."""
     seen = []
     for each in packets:
         if isinstance(each, Publish):
@@ -51,7 +51,7 @@ class AliasCase(SynchronousTestCase):
     """Clients of one broker."""
 
     def setUp(self) -> None:
-        """A broker for the clients."""
+        """Start a broker for the clients."""
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
         self.port = SITE.get().broker.port
@@ -64,14 +64,14 @@ class AliasCase(SynchronousTestCase):
         return raw
 
     def subscriber(self, most: int | None) -> RawClient:
-        """Connect a client that wants everything of this test."""
+        """Connect a client that subscribes to everything of this test."""
         raw = self.client(f"s{most}", most)
         raw.send(Subscribe(1, [Subscription(f"{self.id()}/#", 2)]))
         raw.sync()
         return raw
 
     def publishes(self, publisher: RawClient, number: int, payload: bytes) -> tuple[str, bytes]:
-        """Publish a message with one quality of service after the other; give its topic and payload."""
+        """Publish a message with each quality of service; return topic and payload."""
         topic, qos = f"{self.id()}/{TOPICS[number % len(TOPICS)]}", number % 3
         publisher.send(Publish(topic, payload, qos, packet_id=1 if qos else 0))  # type: ignore[arg-type]
         if qos == 2:
@@ -81,7 +81,7 @@ class AliasCase(SynchronousTestCase):
 
 
 class RawTests(AliasCase):
-    """Clients that resolve what they are sent."""
+    """Clients that resolve topic aliases."""
 
     def test_the_same_in_fewer_octets(self) -> None:
         """With aliases a client receives the same messages in fewer octets."""
@@ -101,7 +101,7 @@ class RawTests(AliasCase):
         self.assertLess(aliased, plain * 0.6)
 
     def test_a_client_that_stops_reading(self) -> None:
-        """What is dropped and held back meanwhile leaves no alias behind that was not sent to the client."""
+        """Messages that are dropped or queued create no alias that was not sent to the client."""
         publisher, subscriber = self.client("p"), self.subscriber(MOST)
         broker = SITE.get().broker
         sent, number = [], 0
@@ -116,17 +116,17 @@ class RawTests(AliasCase):
         while new := subscriber.sync():
             seen += resolved(new, known)
             subscriber.acknowledge(new)
-        # QoS 0 overtakes what waits, and is dropped meanwhile; every topic is that which was sent with its payload.
+        # QoS 0 messages overtake queued ones, and may be dropped; every topic matches the payload that was sent.
         self.assertEqual(set(seen) - set(sent), set())
         self.assertEqual(len(seen), len(set(seen)))
         self.assertEqual([each for each in sent if each not in set(seen) and int(each[1][:6]) % 3], [])
 
 
 class PahoTests(AliasCase):
-    """A client that others wrote."""
+    """A third-party client."""
 
     def test_a_program_that_resolves(self) -> None:
-        """paho-mqtt leaves aliases to its program, which finds topic and alias as the standard has them."""
+        """paho-mqtt leaves aliases to its program, which finds topic and alias as the standard requires."""
         came: queue.Queue[paho.MQTTMessage] = queue.Queue()
         ready: queue.Queue[None] = queue.Queue()
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, "paho", protocol=paho.MQTTv5)
@@ -141,7 +141,7 @@ class PahoTests(AliasCase):
         self.stack.callback(client.disconnect)
         ready.get(timeout=60)
         publisher = self.client("p")
-        # With QoS 2 the library hands over what was released, in another order than that of the aliases.
+        # With QoS 2 the library delivers released messages, in another order than that of the aliases.
         sent = [self.publishes(publisher, number, b"%d" % number) for number in range(90) if number % 3 != 2]
         publisher.sync()
         known: dict[int, str] = {}

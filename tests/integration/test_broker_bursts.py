@@ -106,7 +106,7 @@ class Crowd:
                 each.client.publish(f"t/{version}-{qos}", b"%d" % number, qos)
 
     def finish(self) -> list[tuple[int, int]]:
-        """Wait until all is acknowledged and delivered; give how often each publisher connected, and what came."""
+        """Wait until all is acknowledged and delivered; return each publisher's connections and what was received."""
         whole = [MESSAGES] * len(self.kinds)
         eventually(lambda: [each.acknowledged for each in self.publishers] == whole, what="all acknowledgements")
         assert not any(each.refused for each in self.publishers), [each.refused[:1] for each in self.publishers]
@@ -131,7 +131,7 @@ class BurstTests(SynchronousTestCase):
         return broker.start()
 
     def test_buffered_while_offline(self) -> None:
-        """After kill -9 all are acknowledged over one connection, and each comes once."""
+        """After kill -9 all are acknowledged over one connection, and each is delivered once."""
         broker = self.broker()
         crowd = Crowd(self.stack, broker)
         broker.kill()
@@ -145,14 +145,14 @@ class BurstTests(SynchronousTestCase):
         folder = f"{short_folder(self.stack)}/"
         broker = RunningMosquitto(self.stack, {"persistence": "true", "persistence_location": folder}).start()
         crowd = Crowd(self.stack, broker, [each for each in KINDS if each[1] == 1])
-        # It writes its output at its end only.
+        # It writes its output only when it ends.
         broker.stop()
         crowd.publish_offline()
         broker.start()
         self.assertEqual(crowd.finish(), [(2, MESSAGES)] * 2)
 
     def test_killed_in_between(self) -> None:
-        """Killed again in the middle of the burst, nothing is lost, and what has QoS 2 comes exactly once."""
+        """After another kill during the burst nothing is lost, and QoS 2 messages are delivered exactly once."""
         broker = self.broker()
         crowd = Crowd(self.stack, broker)
         broker.kill()

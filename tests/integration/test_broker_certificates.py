@@ -127,7 +127,7 @@ class SlowTests(CertificateCase):
     connect = 3
 
     def ended_after(self, say: Callable[[socket.socket], None]) -> float:
-        """Send something each half second until the broker ends the connection; give the seconds that it took."""
+        """Send something each half second until the broker closes the connection; return the seconds that it took."""
         with socket.create_connection(("127.0.0.1", self.broker.port), timeout=0.5) as plain:
             began = time.monotonic()
             while time.monotonic() - began < 60:
@@ -169,7 +169,7 @@ class RenewalTests(CertificateCase):
         return self.broker.records(f"svc.broker.certificate.{kind}")
 
     def test_renewal(self) -> None:
-        """A pair that does not match is logged once and not used; the right one is, on SIGHUP; clients stay."""
+        """A pair that does not match is logged once and not used; a matching one is used on SIGHUP; clients stay."""
         stays, certificate = self.client()
         self.assertEqual(stays.connect("stays").code, 0)
         self.assertEqual(certificate, self.first.leaf.public_bytes(Encoding.DER))
@@ -203,7 +203,7 @@ class ProxiedTests(CertificateCase):
     listener = {"proxyProtocol": "v2"}
 
     def test_address(self) -> None:
-        """The header before TLS says where a client comes from."""
+        """The PROXY header before TLS gives the address of the client."""
         raw, _ = self.client(PROXIED)
         raw.octets(b"rubbish")
         raw.until_end()

@@ -142,7 +142,7 @@ class Paho:
         self.client.publish(topic, payload, qos, retain).wait_for_publish(10)
 
     def receives(self, count: int) -> list[tuple[bytes, int, bool]]:
-        """Wait for messages; give payload, QoS and retain flag."""
+        """Wait for messages; return payload, QoS and retain flag."""
         came = [self.messages.get(timeout=60) for _ in range(count)]
         return [(each.payload, each.qos, bool(each.retain)) for each in came]
 
@@ -152,7 +152,7 @@ class Paho:
         self.client.loop_stop()
 
     def breaks(self) -> None:
-        """Lose the connection without a word."""
+        """Lose the connection without a DISCONNECT."""
         sock = self.client.socket()
         self.client.loop_stop()
         assert sock is not None
@@ -192,7 +192,7 @@ class PahoTests(SynchronousTestCase):
                     )
 
     def test_session(self) -> None:
-        """What comes while a client is away waits for it; its will says that it went."""
+        """Messages for a disconnected client are queued; its will is published."""
         for callbacks in CALLBACKS:
             for version in VERSIONS:
                 topic = f"session/{callbacks.value}/{version}"
@@ -210,7 +210,7 @@ class PahoTests(SynchronousTestCase):
                 self.assertEqual(again.receives(2), [(b"1", 1, False), (b"2", 2, False)])
 
     def test_retained(self) -> None:
-        """A retained message comes with its flag, and is gone when it was cleared."""
+        """A retained message has its flag, and is gone when it was cleared."""
         for version in VERSIONS:
             topic = f"retained/{version}"
             client = self.client(CALLBACKS[1], version, "retained")
@@ -256,7 +256,7 @@ class MosquittoTests(SynchronousTestCase):
         self.plain = ["-h", "localhost", "-p", str(self.site.broker.port)]
 
     def publish(self, *arguments: str, at: list[str] | None = None) -> None:
-        """Publish; it must succeed and say nothing."""
+        """Publish; it must succeed without output."""
         done = run([self.publisher, *(at or self.plain), *arguments])
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
 
@@ -292,7 +292,7 @@ class MosquittoTests(SynchronousTestCase):
                 self.assertEqual(self.printed(watcher), f"{qos} 0 one\n{qos} 0 two\n{qos} 0 three\n".encode())
 
     def test_retained(self) -> None:
-        """A retained message is kept for who comes later, until it is cleared."""
+        """A retained message is kept for later subscribers until it is cleared."""
         topic = "mosquitto/retained"
         self.publish("-t", topic, "-m", "kept", "-r", "-q", "1")
         got = run([self.subscriber, *self.plain, "-t", topic, "-C", "1", "-W", "60", "-F", "%r %p"])

@@ -1,4 +1,4 @@
-"""The broker's process is killed, its disk fills up: nothing acknowledged is lost, nothing with QoS 2 comes twice."""
+"""The broker is killed, or its disk is full: no acknowledged message is lost, no QoS 2 message is duplicated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Case(SynchronousTestCase):
     """A broker with persistence."""
 
     def setUp(self) -> None:
-        """Make what is ended at the end."""
+        """Create the stack that ends everything."""
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
 
@@ -75,10 +75,10 @@ class KillTests(Case):
         acknowledged = 0
         for _kill in range(KILLS):
             before = self.acknowledged()
-            # Killed in the middle of things, wherever that is.
+            # Killed at an arbitrary moment.
             self.load(20 + self.random.randrange(60), self.random.random() * 0.03)
             self.running.kill()
-            self.swarm.hear_the_end()
+            self.swarm.drain()
             self.assertGreater(self.acknowledged(), before)
             acknowledged = self.acknowledged()
             self.running.launch()
@@ -87,7 +87,7 @@ class KillTests(Case):
         self.verify()
 
     def subscribe(self) -> None:
-        """Subscribe, and wait until it is granted."""
+        """Subscribe, and wait for the SUBACK."""
         self.assertTrue(self.swarm.go_on(60, lambda: all(each.connected for each in self.swarm.clients.values())))
         for name, (_version, qos) in SUBSCRIBERS.items():
             self.swarm.says(name, self.swarm[name].subscribe(Subscription("t/#", qos)))  # type: ignore[arg-type]
@@ -111,11 +111,11 @@ class KillTests(Case):
                 self.swarm.says(name, client.publish(f"t/{name}", payload, qos))  # type: ignore[arg-type]
 
     def acknowledged(self) -> int:
-        """Count the messages that were acknowledged to publishers."""
+        """Count the messages acknowledged to publishers."""
         return sum(len(self.swarm[name].acknowledged) for name in PUBLISHERS)
 
     def finish(self) -> None:
-        """Go on until nothing is on its way."""
+        """Continue until no message is in flight."""
         clients = self.swarm.clients.values()
         done = lambda: all(each.connected and not each.unfinished for each in clients)  # noqa: E731
         self.assertTrue(self.swarm.go_on(60, done), [each.unfinished for each in clients])
@@ -123,11 +123,11 @@ class KillTests(Case):
         self.swarm.go_on(
             60, lambda: all(set(self.sent) <= {payload for payload, _ in each.delivered} for each in names)
         )
-        # Whatever comes twice has come by now.
+        # By now all duplicates have arrived.
         self.swarm.go_on(1.0)
 
     def verify(self) -> None:
-        """Compare what was acknowledged with what arrived."""
+        """Compare the acknowledged messages with the received ones."""
         safe = {payload for name in PUBLISHERS for payload in self.swarm[name].acknowledged}
         self.assertEqual(safe, set(self.sent))
         for client in self.swarm.clients.values():
@@ -140,10 +140,10 @@ class KillTests(Case):
 
 
 class StartTests(Case):
-    """What a start finds."""
+    """What is recovered by a start."""
 
     def test_kept_over_an_orderly_end(self) -> None:
-        """Retained messages, sessions and what waits for them are there after SIGTERM; a fleeting session is not."""
+        """Retained messages, sessions and their queues survive SIGTERM; a session without expiry does not."""
         broker = self.broker().start()
         with ExitStack() as stack:
             subscriber, fleeting, publisher = (stack.enter_context(RawClient(broker.port)) for _ in range(3))
@@ -172,7 +172,7 @@ class StartTests(Case):
         client.receive()
 
     def test_second_broker(self) -> None:
-        """A second broker on the same database does not start, and says why."""
+        """A second broker on the same database does not start, and reports the reason."""
         folder = short_folder(self.stack)
         self.broker(folder).start()
         second = self.broker(folder).launch()
@@ -186,7 +186,7 @@ class FullDiskTests(Case):
     """A small disk in memory."""
 
     def test_full_and_back(self) -> None:
-        """On a full disk only what is safe is acknowledged, new messages are refused, and it recovers by itself."""
+        """On a full disk only durable messages are acknowledged, new ones are refused, and it recovers by itself."""
         disk = memory_disk(self.stack)
         broker = self.broker(disk).start()
         with RawClient(broker.port) as away:
@@ -237,7 +237,7 @@ class FullDiskTests(Case):
         self.assertEqual(got, [*safe, *more])
 
     def publish(self, client: RawClient, count: int) -> tuple[list[bytes], int]:
-        """Publish messages of 4 KiB one after the other; give those that were taken, and how many were not."""
+        """Publish messages of 4 KiB one after the other; return those that were accepted, and how many were not."""
         taken: list[bytes] = []
         refused = 0
         for number in range(1, count + 1):

@@ -29,7 +29,7 @@ OWN = "/ns/demo/sa/greeter"
 
 
 def reader(stack: ExitStack, port: int, topic_filter: str) -> queue.Queue[tuple[str, bytes]]:
-    """Subscribe as somebody of this machine; what comes is put into the queue."""
+    """Subscribe as a local client; messages are put into the queue."""
     found: queue.Queue[tuple[str, bytes]] = queue.Queue()
     granted: queue.Queue[Any] = queue.Queue()
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, "reader", protocol=paho.MQTTv5)
@@ -89,7 +89,7 @@ class EmbeddedTests(SynchronousTestCase):
         self.addCleanup(self.stack.close)
 
     def published(self, topic: str, version: int = paho.MQTTv5) -> Any:
-        """Publish by identity with QoS 1; give what the broker answered."""
+        """Publish by identity with QoS 1; return the broker's response."""
         codes: list[Any] = []
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, "device", protocol=version)
         client.tls_set_context(self.program.credentials.context())
@@ -105,21 +105,21 @@ class EmbeddedTests(SynchronousTestCase):
         return codes[0]
 
     def test_what_the_program_publishes(self) -> None:
-        """The time comes to a client of this machine, retained and every second."""
+        """The time is published to a local client, retained and every second."""
         port = str(self.program.local)
         found = run([find("mosquitto_sub"), "-p", port, "-t", "time", "-F", "%r %p", "-C", "2", "-W", "60"])
         moment = rb"\d{4}-\d\d-\d\dT[\d:.]+\+00:00\n"
         self.assertRegex(found.stdout, rb"\A1 " + moment + rb"0 " + moment + rb"\Z")
 
     def test_by_identity(self) -> None:
-        """Who has an SVID publishes what the rules allow, and this machine reads it; nothing else gets through."""
+        """A client with an SVID publishes what the rules allow, and a local client receives it; nothing else passes."""
         found = reader(self.stack, self.program.local, "devices/#")
         self.assertTrue(self.published("devices/7/secret").is_failure)
         self.assertFalse(self.published("devices/7/state").is_failure)
         self.assertEqual(found.get(timeout=60), ("devices/7/state", b"on"))
 
     def test_without_identity(self) -> None:
-        """This machine may not publish, nor subscribe to everything; without an SVID there is no TLS connection."""
+        """A local client may not publish, nor subscribe to everything; without an SVID there is no TLS connection."""
         port = str(self.program.local)
         ran = run([find("mosquitto_pub"), "-p", port, "-V", "5", "-q", "1", "-t", "time", "-m", "x"])
         self.assertIn(b"Not authorized", ran.stderr + ran.stdout)
@@ -144,7 +144,7 @@ class StartTests(SynchronousTestCase):
     """The process."""
 
     def test_three_commands(self) -> None:
-        """The shortest configuration of the page serves what the third command asks for, word for word."""
+        """The shortest configuration of the page returns exactly the output of its third command."""
         written = re.search(r"printf '(listeners: .*?)\\n' > broker\.yaml", PAGE)
         third = re.search(r"^\$ (mosquitto_pub -t .*)\n(.*)\n", PAGE, re.MULTILINE)
         assert written is not None and third is not None

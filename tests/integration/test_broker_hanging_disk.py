@@ -1,4 +1,4 @@
-"""The disk under the broker's database hangs: the pages answer, the process ends, nothing acknowledged is lost."""
+"""The disk under the broker's database hangs: pages still respond, the process ends, nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ task.react(lambda reactor: defer.Deferred.fromCoroutine(main(reactor)))
 
 
 class HangingBroker(RunningBroker):
-    """A broker on a disk that may hang."""
+    """A broker on a disk that can hang."""
 
     executed = True
 
@@ -66,7 +66,7 @@ class HangingCase(SynchronousTestCase):
     """One broker."""
 
     def setUp(self) -> None:
-        """It is not started yet."""
+        """Create a broker that is not started."""
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
 
@@ -75,7 +75,7 @@ class HangingCase(SynchronousTestCase):
         return HangingBroker(self.stack, **settings)
 
     def terminated(self, broker: RunningBroker) -> tuple[int, float]:
-        """End it as an operator does; give its status and how long that took."""
+        """End it as an operator does; return its status and the seconds that it took."""
         began = time.monotonic()
         broker.signal(signal.SIGTERM)
         status = broker.wait(BOUND * 2)
@@ -83,10 +83,10 @@ class HangingCase(SynchronousTestCase):
 
 
 class EndTests(HangingCase):
-    """The end."""
+    """The stop of the process."""
 
     def test_bounded(self) -> None:
-        """SIGTERM ends the process within the time of a commit, with status 1 and a word of what is not durable."""
+        """SIGTERM ends the process within the commit time limit, with status 1 and a report of what is not durable."""
         broker = self.broker()
         broker.start()
         publisher = self.stack.enter_context(RawClient(broker.port))
@@ -106,15 +106,15 @@ class EndTests(HangingCase):
         self.assertEqual(broker.page("/livez")[0], 200)
         self.assertEqual(broker.wait(BOUND * 2), 1)
         self.assertLess(time.monotonic() - began, BOUND)
-        self.judge_words(broker)
+        self.assert_failed_close_logged(broker)
         broker.disk.go_on()
         broker.start()
         with RawClient(broker.port) as back:
             self.assertTrue(back.connect("s", **LASTING).session_present)
             self.assertIn(b"safe", [each.payload for each in back.sync() if isinstance(each, Publish)])
 
-    def judge_words(self, broker: RunningBroker) -> None:
-        """What the log says of it, and what it does not say."""
+    def assert_failed_close_logged(self, broker: RunningBroker) -> None:
+        """The log reports the failed close and the pending operations, and contains no topic."""
         (left,) = broker.records("svc.broker.store.left_behind")
         self.assertGreaterEqual(left["attributes"]["operations"], 2)
         self.assertGreater(left["attributes"]["octets"], len(b"unsafe"))
@@ -138,16 +138,16 @@ class EndTests(HangingCase):
             self.assertEqual(process.stdout.readline(), "opened\n")
             disk.hang()
             began = time.monotonic()
-            said, _ = process.communicate("go on\n", timeout=BOUND * 2)
+            output, _ = process.communicate("go on\n", timeout=BOUND * 2)
             self.assertLess(time.monotonic() - began, BOUND)
-        self.assertEqual((said, process.returncode), ("JournalStuck\n", 0))
+        self.assertEqual((output, process.returncode), ("JournalStuck\n", 0))
 
 
 class StartTests(HangingCase):
-    """The start."""
+    """The start of the process."""
 
     def launched(self, **settings: Any) -> HangingBroker:
-        """Start one whose disk hangs from the beginning."""
+        """Start a broker whose disk hangs from the beginning."""
         broker = self.broker(**settings)
         broker.disk.hang()
         broker.launch()
@@ -158,7 +158,7 @@ class StartTests(HangingCase):
         return broker
 
     def test_given_up(self) -> None:
-        """A disk that gives nothing for ``startTimeout`` ends the start with status 1 and the reason."""
+        """A disk that does not respond within ``startTimeout`` ends the start with status 1 and the reason."""
         broker = self.launched(startTimeout="8s")
         self.assertEqual(broker.wait(BOUND * 2), 1)
         (failed,) = broker.records("svc.process.start_failed")
@@ -168,7 +168,7 @@ class StartTests(HangingCase):
         broker.start()
 
     def test_well_again(self) -> None:
-        """A disk that was only slow is no failure: the broker starts."""
+        """A slow disk is not a failure: the broker starts."""
         broker = self.launched()
         broker.disk.go_on()
         eventually(broker.is_ready, 60, "a broker that is ready")
@@ -176,7 +176,7 @@ class StartTests(HangingCase):
         self.assertEqual(self.terminated(broker)[0], 0)
 
     def test_ended_meanwhile(self) -> None:
-        """SIGTERM while the database is opened ends in order: the thread lets go of it, and the status is 0."""
+        """SIGTERM while the database is opened ends in order: the thread closes it, and the status is 0."""
         broker = self.launched()
         broker.signal(signal.SIGTERM)
         eventually(lambda: broker.readiness()["listeners"]["reason"] == "draining", 60, "an end that has begun")
@@ -188,7 +188,7 @@ class StartTests(HangingCase):
         broker.start()
 
     def test_ended_while_it_hangs(self) -> None:
-        """Where the disk goes on hanging, SIGTERM ends the process within the time of a commit, with status 1."""
+        """If the disk keeps hanging, SIGTERM ends the process within the time limit of a commit, with status 1."""
         broker = self.launched()
         status, seconds = self.terminated(broker)
         self.assertEqual(status, 1)

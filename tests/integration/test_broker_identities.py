@@ -1,4 +1,4 @@
-"""The broker behind SPIFFE mutual TLS with a real authority: who may do what, and who may not stay."""
+"""The broker behind SPIFFE mutual TLS with a real authority: authorization and reauthorization."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class Site:
         return Credentials.fetch(self.authority, self.folder / folder / name, self._paths[name])
 
     def open(self, name: str, version: Version = Version.V5, folder: str = "id") -> RawClient:
-        """Open a connection as somebody."""
+        """Open a connection with an identity."""
         context = self.credentials(name, folder).context()
         return self.stack.enter_context(RawClient(self.broker.port, version, tls=context.wrap_socket))
 
     def client(self, name: str, client_id: str = "", version: Version = Version.V5, **more: Any) -> RawClient:
-        """Connect a client as somebody."""
+        """Connect a client with an identity."""
         raw = self.open(name, version)
         answer = raw.connect(client_id or f"{name}-{version.name}", **more)
         assert answer.code == 0, answer
@@ -108,7 +108,7 @@ class AccessTests(SynchronousTestCase):
         self.site: Site = SITE.get()
 
     def test_publish(self) -> None:
-        """What no rule allows is answered with 0x87 and the connection goes on; QoS 0 is dropped; all is counted."""
+        """An operation without a rule gets 0x87 and the connection stays open; QoS 0 is dropped; all is counted."""
         before = self.site.broker.metric("svc_broker_denied_total", action="publish")
         watcher = self.site.client("control")
         watcher.send(Subscribe(1, [Subscription("devices/#", 0)]))
@@ -146,7 +146,7 @@ class AccessTests(SynchronousTestCase):
         eventually(reported, what="a record of it")
 
     def test_publish_311(self) -> None:
-        """MQTT 3.1.1 has no code for it: QoS 0 is dropped, above it the connection ends [MQTT-3.3.5-2]."""
+        """MQTT 3.1.1 has no code for it: QoS 0 is dropped; QoS 1 and 2 close the connection [MQTT-3.3.5-2]."""
         client = self.site.client("device", version=Version.V311)
         client.send(Publish("devices/7/secret", b"denied"), Publish("devices/7/state", b"", 1, packet_id=1))
         self.assertEqual(client.sync(), [Acknowledgement(PacketType.PUBACK, 1)])
@@ -154,7 +154,7 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual((client.sync(), client.ended), ([], True))
 
     def test_subscribe(self) -> None:
-        """Each filter is answered for itself; one that is wider than all rules is refused, shared or not."""
+        """Each filter is answered separately; one that is wider than all rules is refused, shared or not."""
         wanted = ("commands/7/#", "commands/#", "#", "devices/#", "devices/7/state", "$share/g/commands/x", "$SYS/#")
         allowed = (True, True, False, False, True, True, False)
         for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 0x80)):
@@ -163,7 +163,7 @@ class AccessTests(SynchronousTestCase):
             self.assertEqual(client.sync(), [Suback(9, [1 if each else code for each in allowed])])
 
     def test_nothing_leaks(self) -> None:
-        """A client whose subscription was refused receives nothing by it."""
+        """A client whose subscription was refused receives nothing through it."""
         device, control = self.site.client("device"), self.site.client("control")
         device.send(Subscribe(1, [Subscription("#", 0), Subscription("commands/7", 0)]))
         device.sync()
@@ -172,7 +172,7 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual([each.payload for each in device.sync() if isinstance(each, Publish)], [b"for you"])
 
     def test_no_rule(self) -> None:
-        """An identity that no rule names is refused in CONNACK, counted and logged by name, and has no session."""
+        """An identity without a rule is refused in CONNACK, counted and logged by name, and has no session."""
         before = self.site.broker.metric("svc_broker_refusals_total", reason="mqtt_no_rule")
         sessions = self.site.broker.metric("svc_broker_sessions")
         for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
@@ -191,15 +191,15 @@ class AccessTests(SynchronousTestCase):
         eventually(logged, what="a record of it")
 
     def test_will(self) -> None:
-        """A will that its client might not publish refuses the connection."""
+        """A will that its client may not publish refuses the connection."""
         for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
             raw = self.site.open("device", version)
             raw.send(Connect("w", version, will=Will("commands/7", b"gone")))
-            # Who is refused is gone at once, over TLS too.
+            # A client that is refused is closed at once, over TLS too.
             self.assertEqual((raw.until_end(AT_ONCE), raw.ended), ([Connack(False, code)], True))
 
     def test_session_of_another(self) -> None:
-        """A client identifier belongs to the identity that has its session; no other client gets or ends it."""
+        """A client identifier belongs to the identity that has its session; no other client can take or end it."""
         for version, code in ((Version.V5, int(REFUSED)), (Version.V311, 5)):
             name = f"mine-{version.name}"
             keep = {"clean_start": False}
@@ -254,7 +254,7 @@ class AccessTests(SynchronousTestCase):
 
 
 class StayingTests(SynchronousTestCase):
-    """Who may not stay, and what changes for those who come."""
+    """Connections that are closed by a change, and what applies to new ones."""
 
     def serial(self, port: int, credentials: Credentials) -> str:
         """Ask for the serial number of the broker's certificate."""
@@ -293,7 +293,7 @@ class StayingTests(SynchronousTestCase):
             site.client("device", "goes")
 
     def test_new_roots(self) -> None:
-        """An authority that begins anew has other roots: its old clients are closed, new ones come, sessions stay."""
+        """After an authority restarts with new roots old clients are closed, new ones connect, sessions are kept."""
         with ExitStack() as stack:
             site = Site(stack)
             properties = Properties(session_expiry=100)
@@ -312,12 +312,12 @@ class StayingTests(SynchronousTestCase):
                 RawClient(site.broker.port, tls=before.context().wrap_socket)
 
     def test_withdrawn(self) -> None:
-        """A broker whose own identity is withdrawn closes the clients that it was shown to, and is not ready."""
+        """If the broker's own identity is withdrawn, its clients are closed and it is not ready."""
         with ExitStack() as stack:
             site = Site(stack)
             client = site.client("device")
             config = site.authority.config["entries"]
-            # An authority without an entry for this user: everything else of it is as before.
+            # An authority without an entry for this user; everything else is as before.
             site.authority.config["entries"] = [{**each, "uid": os.geteuid() + 1} for each in config]
             site.authority.kill()
             site.authority.start()
@@ -327,10 +327,10 @@ class StayingTests(SynchronousTestCase):
 
 
 class StartTests(SynchronousTestCase):
-    """A start that cannot be."""
+    """Starts that fail."""
 
     def test_no_authority(self) -> None:
-        """Without a Workload API the start ends in time with the reason."""
+        """Without a Workload API the start fails at its time limit with the reason."""
         with ExitStack() as stack:
             folder: Path = short_folder(stack)
             broker = RunningBroker(
@@ -351,7 +351,7 @@ class RevokedTests(SynchronousTestCase):
     """Rules that change with a restart."""
 
     def test_sessions_at_the_start(self) -> None:
-        """A stored session whose clients no rule names any more is gone after the start, which says how many were."""
+        """A stored session whose clients no rule names any more is deleted at the start, which logs the number."""
         with ExitStack() as stack:
             folder = short_folder(stack)
             rule = {"who": "anonymous", "subscribe": ["t"]}

@@ -55,7 +55,7 @@ class ReloadTests(SynchronousTestCase):
             pass
 
     def reload(self, change: Callable[[dict[str, Any]], object] | str) -> dict[str, Any]:
-        """Change the file and reload; gives the record of what came of it."""
+        """Change the file and reload; return the record of the result."""
 
         def logged() -> list[dict[str, Any]]:
             return [each for each in self.broker.records() if each["event"]["name"].startswith("svc.config.")]
@@ -75,11 +75,11 @@ class ReloadTests(SynchronousTestCase):
         return lambda config: config["listeners"][0].update(acl=rules(*filters))
 
     def topics(self, client: RawClient) -> list[str]:
-        """What a client got by now."""
+        """Return what a client has received."""
         return [each.topic for each in client.sync() if isinstance(each, Publish)]
 
     def test_subscriptions(self) -> None:
-        """Subscriptions that are not allowed any more end, of clients that are connected and of those that are away."""
+        """Subscriptions that are no longer allowed end, of connected and of disconnected clients."""
         here, away, elsewhere = self.client("here"), self.client("away"), self.client("elsewhere", self.second)
         for each in (here, away, elsewhere):
             self.subscribes(each, "a/#", "b/#")
@@ -124,7 +124,7 @@ class ReloadTests(SynchronousTestCase):
         self.client("new")
 
     def test_bad_files(self) -> None:
-        """A file that is not good, or changes what needs a restart, changes nothing, not even rules; both are named."""
+        """A file that is invalid, or changes what needs a restart, changes nothing, not even rules; both are named."""
         client = self.client("c")
         self.subscribes(client, "b/#")
         good = json.loads(json.dumps(self.broker.config))

@@ -50,7 +50,7 @@ IDLE_OCTETS = 6 * 1024
 
 
 class SoakTests(SynchronousTestCase):
-    """Publishers and subscribers that come and go."""
+    """Publishers and subscribers that connect and disconnect."""
 
     def setUp(self) -> None:
         """Start a broker."""
@@ -60,7 +60,7 @@ class SoakTests(SynchronousTestCase):
         self._numbers = count()
 
     def test_nothing_is_left(self) -> None:
-        """Clients of all kinds come and go, in order and not: memory stays, and in the end nothing of them is there."""
+        """Clients connect and disconnect, in order and not: memory is stable, and no state is left at the end."""
         descriptors, retained = self.broker.descriptors(), self.broker.metric("svc_broker_retained_messages")
         for _ in range(WARM):
             self._round()
@@ -112,26 +112,26 @@ class SoakTests(SynchronousTestCase):
         return client
 
     def _say(self, client: RawClient, names: list[str], index: int) -> None:
-        """Publish to another client with each quality of service, and something retained that is taken away again."""
+        """Publish to another client with each quality of service, and set and clear a retained message."""
         to = f"to/{names[(index + 1) % CROWD]}/x"
         levels: tuple[QoS, ...] = (0, 1, 2)
         client.send(*(Publish(to, b"x" * 500, qos, packet_id=qos and qos + 10) for qos in levels))
         client.send(*(Publish(f"kept/{names[index]}", each, 0, retain=True) for each in (b"x", b"")))
 
     def _receive(self, client: RawClient, came: list[Packet], names: list[str], index: int) -> None:
-        """ReceiptVerifier what came; every other client leaves it unacknowledged."""
+        """Verify what was received; every other client leaves it unacknowledged."""
         messages = [each for each in came if isinstance(each, Publish) and each.topic == f"to/{names[index]}/x"]
         self.assertEqual([each.qos for each in messages], [0, 1, 2])
         if index % 2:
             client.acknowledge(came)
         if index < LASTING:
-            # What is not released would be the same message in the next round.
+            # A message that is not released would be the same one in the next round.
             client.send(Acknowledgement(PacketType.PUBREL, 12))
-        # The names of the next round are others: sessions that last must not gather subscriptions for ever.
+        # The names of the next round differ: persistent sessions must not gather subscriptions without bound.
         client.send(Unsubscribe(2, [f"to/{names[index]}/+"]))
 
     def _go(self, client: RawClient, index: int) -> None:
-        """Leave in order, without a word, in the middle of a packet, or with nonsense."""
+        """Disconnect in order, abruptly, in the middle of a packet, or with invalid octets."""
         if index % 4 == 0:
             client.send(Disconnect())
         elif index % 4 == 1:
@@ -140,7 +140,7 @@ class SoakTests(SynchronousTestCase):
             client.octets(b"\x00\x00")
 
     def _end_lasting(self) -> None:
-        """Take up the sessions that last once more, to end them."""
+        """Resume the persistent sessions once more, to end them."""
         for index in range(LASTING):
             with RawClient(self.broker.port, Version.V5) as client:
                 client.connect(f"lasting-{index}")
@@ -164,7 +164,7 @@ class IdleTests(SynchronousTestCase):
         self.addCleanup(self.broker.stop)
 
     def test_ten_thousand(self) -> None:
-        """Ten thousand idle clients take a bounded amount of memory, one more is not let in, and all of them can go."""
+        """Ten thousand idle clients use a bounded amount of memory; one more is refused, and all can disconnect."""
         before, descriptors = self.broker.memory()[0], self.broker.descriptors()
         with ExitStack() as stack:
             idle = [self._idle(stack, number) for number in range(MOST)]

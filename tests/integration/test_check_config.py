@@ -21,7 +21,7 @@ from tests.peers.waiting import free_port
 
 
 class CheckTests(SynchronousTestCase):
-    """A good configuration, and one whose things are not there."""
+    """A valid configuration, and one whose files, ports and peers are missing."""
 
     def setUp(self) -> None:
         """An authority that a proxy can ask."""
@@ -30,7 +30,7 @@ class CheckTests(SynchronousTestCase):
         self.authority = self.stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
 
     def check(self, daemon: RunningDaemon) -> tuple[int, list[str], list[str]]:
-        """Run it; gives the status and the lines of standard output and error."""
+        """Run it; return the status and the lines of standard output and error."""
         daemon.write_config()
         command = daemon.command("--check-config")
         ran = subprocess.run(
@@ -39,24 +39,24 @@ class CheckTests(SynchronousTestCase):
         return ran.returncode, ran.stdout.splitlines(), ran.stderr.splitlines()
 
     def assert_good(self, daemon: RunningDaemon, *things: str) -> None:
-        """Everything can be opened, and these are named in this order."""
+        """Assert that everything can be opened, and that these are named in this order."""
         status, out, errors = self.check(daemon)
         self.assertEqual((0, []), (status, errors))
         self.assertEqual([f"{daemon.config_path} is valid", *(f"ok  {each}" for each in things)], out)
 
     def assert_problems(self, daemon: RunningDaemon, *problems: tuple[str, str]) -> None:
-        """Each of these cannot be opened, and is reported in a sentence with these words and a hint."""
+        """Assert that each of these is reported in a sentence with these words and a hint."""
         status, out, errors = self.check(daemon)
         self.assertEqual(1, status)
         self.assertEqual([f"no  {what}" for what, _words in problems], [each for each in out if each[:2] == "no"])
         self.assertEqual(2 * len(problems), len(errors), errors)
-        for (_what, words), said, hint in zip(problems, errors[::2], errors[1::2], strict=True):
-            self.assertTrue(said.startswith("svc: "), said)
-            self.assertIn(words, said)
+        for (_what, words), sentence, hint in zip(problems, errors[::2], errors[1::2], strict=True):
+            self.assertTrue(sentence.startswith("svc: "), sentence)
+            self.assertIn(words, sentence)
             self.assertRegex(hint, r"^     \S")
 
     def test_proxy(self) -> None:
-        """Ports, database, sockets and issuer of a proxy; none of them is made or opened."""
+        """Ports, database, sockets and issuer of a proxy are checked; none of them is created or stays open."""
         proxy = RunningProxy(self.authority, "127.0.0.1:1")
         self.stack.callback(proxy.stop)
         database = Path(proxy.config["notary"]["path"])
@@ -89,7 +89,7 @@ class CheckTests(SynchronousTestCase):
             )
 
     def test_running_proxy(self) -> None:
-        """Beside the process itself its ports and its database are in use."""
+        """While the process runs its ports and its database are in use."""
         proxy = RunningProxy(self.authority, "127.0.0.1:1")
         self.stack.callback(proxy.stop)
         proxy.start()
@@ -102,7 +102,7 @@ class CheckTests(SynchronousTestCase):
         )
 
     def test_outbound_only(self) -> None:
-        """Nothing of a notary is tested where there is none."""
+        """Without a notary nothing of a notary is checked."""
         proxy = RunningProxy(self.authority, "127.0.0.1:1", notary={"pqIssuer": "unix:///no/such.sock"})
         self.stack.callback(proxy.stop)
         [web] = proxy.config["listeners"]
@@ -113,7 +113,7 @@ class CheckTests(SynchronousTestCase):
         self.assert_good(proxy, "adminAddr at :0", f"Workload API at {api}", "outbound listener web at [::1]:0")
 
     def test_broker(self) -> None:
-        """The same of a broker: database, Workload API, certificate."""
+        """The same for a broker: database, Workload API, certificate."""
         folder = self.authority.folder
         tls = {"name": "tls", "listen": f"127.0.0.1:{free_port()}", "acl": [{"who": "spiffe://example.org/*"}]}
         tls["tls"] = {"spiffe": True}
@@ -139,7 +139,7 @@ class CheckTests(SynchronousTestCase):
         )
 
     def test_authority(self) -> None:
-        """The same of an authority: its folder, its files, its sockets."""
+        """The same for an authority: its folder, its files, its sockets."""
         other = RunningAuthority(entries=[entry("/a")])
         self.stack.callback(other.stop)
         folder = other.socket_path.parent

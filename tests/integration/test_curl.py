@@ -72,7 +72,7 @@ class _Case(SynchronousTestCase):
         return ran
 
     def refused(self, reason: str, *arguments: str, status: int = 1, **settings: str) -> bytes:
-        """Run what must be refused for a reason and print nothing of the answer; returns what was said."""
+        """Run a command that must be refused with this reason, without output of the response; return its messages."""
         ran = self.curl(*arguments, status=status, **settings)
         self.assertEqual(b"", ran.stdout)
         self.assertIn(f"({reason})\n", ran.stderr.decode())
@@ -101,7 +101,7 @@ class LevelTests(_Case):
         self.assertEqual((b"", b""), (pinned.stdout, pinned.stderr))
 
     def test_headers(self) -> None:
-        """``-i`` shows the head as it came; ``-s`` takes only the body away."""
+        """``-i`` prints the head unchanged; ``-s`` removes only the body."""
         ran = self.curl("-i", "-s", "-n", "logRequest", f"{self.proxy.url}/bytes/10")
         lines = ran.stdout.decode().split("\r\n")
         self.assertEqual(("HTTP/1.1 200 OK", ["", ""]), (lines[0], lines[-2:]))
@@ -118,8 +118,8 @@ class LevelTests(_Case):
             f"{self.proxy.url}/echo?x=1",
         )
         self.assertEqual(b'{"amount": 5}', ran.stdout)
-        said = ran.stderr.decode()
-        [statement] = re.findall(r"Workload Identity Statement (\S{44})\n", said)
+        messages = ran.stderr.decode()
+        [statement] = re.findall(r"Workload Identity Statement (\S{44})\n", messages)
         for line in (
             f"  SPIFFE ID: {ID}\n",
             "  Signatures: ES256 valid, ML-DSA-65 valid\n",
@@ -131,8 +131,8 @@ class LevelTests(_Case):
             "      x-order: 7\n",
             "      authorization: [redacted",
         ):
-            self.assertIn(line, said)
-        self.assertNotIn("secret", said)
+            self.assertIn(line, messages)
+        self.assertNotIn("secret", messages)
         self.assertEqual(before + 1, self.proxy.metric("svc_proxy_notary_records_total", result="success"))
 
     def test_json(self) -> None:
@@ -173,7 +173,7 @@ class LevelTests(_Case):
         ran = self.curl(
             *("--log-devel", "-d", "secret-1", "-H", "Authorization: secret-2"), f"{self.proxy.url}/digest?a=secret-3"
         )
-        said = ran.stderr.decode()
+        messages = ran.stderr.decode()
         address = self.proxy.url.removeprefix("https://")
         for text in (
             "SPIFFE roots of example.org from unix://",
@@ -183,8 +183,8 @@ class LevelTests(_Case):
             f"sent to {address}: POST /digest?[left out] HTTP/1.1; fields: Host, User-Agent, Accept, Authorization, ",
             "certificate chain of the ML-DSA-65 signature of the statement, 2 of 2: root of example.org",
         ):
-            self.assertIn(text, said)
-        self.assertNotIn("secret", said)
+            self.assertIn(text, messages)
+        self.assertNotIn("secret", messages)
         refused = self.curl("--log-devel", f"https://127.0.0.1:{free_port()}/", status=1).stderr.decode()
         self.assertIn("(connection_refused)\n", refused)
         self.assertNotIn("Traceback", refused)
@@ -201,7 +201,7 @@ class LevelTests(_Case):
             self.assertIn("signatures", json.loads(self.curl(f"{path}{suffix}").stdout), suffix)
 
     def test_level_not_given(self) -> None:
-        """A listener that gives less than was asked for is refused."""
+        """A listener that applies a lower level than requested is refused."""
         self.refused("level_mismatch", "-n", "signRequest", f"{self.bare_url}/bytes/1")
         self.curl("-n", "logRequest", f"{self.bare_url}/bytes/1")
 
@@ -210,7 +210,7 @@ _VERDICT = ("ok", "detail_reason", "postQuantum", "bound")
 
 
 class EvidenceTests(_Case):
-    """What is saved can be verified without the service."""
+    """Saved artifacts can be verified without the service."""
 
     def test_saved_and_verified(self) -> None:
         """Evidence verifies offline against the archive and against the Workload API; without anchors it does not."""
@@ -262,10 +262,10 @@ class EvidenceTests(_Case):
 
 
 class RefusalTests(_Case):
-    """What is refused, with the reason and the exit status."""
+    """Refusals, with the reason and the exit status."""
 
     def test_faults(self) -> None:
-        """An injected fault gives exactly its reason, whatever the level; the answer is not shown."""
+        """An injected fault gives exactly its reason at every level; the response is not shown."""
         reasons = {"no-workload-statement": "statement_missing", "bad-workload-statement": "signature_invalid{ES256}"}
         self.at_once(
             *(
@@ -310,8 +310,8 @@ class RefusalTests(_Case):
         """Refused ports, wrong protocols and wrong sockets are distinguished."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
-            said = self.refused("connection_refused", f"https://127.0.0.1:{taken.getsockname()[1]}/")
-        self.assertIn(b"is the service running", said)
+            messages = self.refused("connection_refused", f"https://127.0.0.1:{taken.getsockname()[1]}/")
+        self.assertIn(b"is the service running", messages)
         self.refused("handshake_failed", self.plain_url.replace("http:", "https:"))
         self.refused("connection_closed", "--validate=false", self.proxy.url.replace("https:", "http:"))
         dead = self.folder / "dead.sock"
@@ -324,7 +324,7 @@ class RefusalTests(_Case):
             self.assertIn(b"(workload_api_unavailable)", ran.stderr)
 
     def test_max_time(self) -> None:
-        """A slow answer ends the exchange where the user said so."""
+        """A slow response ends the exchange at the user's time limit."""
         self.refused("max_time", "--max-time", "500ms", f"{self.proxy.url}/slow/5")
 
     def test_exit_codes(self) -> None:

@@ -33,7 +33,7 @@ from tests.peers.waiting import PATIENCE, Shared, eventually, free_port
 
 _TestT = TypeVar("_TestT", bound=Callable[..., None])
 SIGN = "Svc-Notarization-Level: signRequest\r\n"
-#: What happens in other tests: the event and a module that looks for it.
+#: Events that other tests cause: the event and the module that checks it.
 ELSEWHERE = {
     "svc.runtime.failure": "integration/test_twistd_logging.py",
     "svc.runtime.logs_dropped": "integration/test_log_writer.py",
@@ -57,7 +57,7 @@ ELSEWHERE = {
 
 
 def emits(*names: str) -> Callable[[_TestT], _TestT]:
-    """Name the events that a test makes happen; ``assert_told`` looks for them."""
+    """Name the events that a test makes happen; ``assert_logged`` looks for them."""
 
     def named(test: _TestT) -> _TestT:
         test.emits = {f"svc.{name}" for name in names}  # type: ignore[attr-defined]
@@ -275,7 +275,7 @@ class TrafficTests(_Case):
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
 
     def reload(self, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Change the file and reload; gives the record of what came of it. The old file is back after the test."""
+        """Change the file and reload; return the record of the result. The old file is restored after the test."""
         before = json.loads(json.dumps(self.proxy.config))
 
         def restore() -> None:
@@ -320,7 +320,7 @@ class TrafficTests(_Case):
         tight = self.ports["tight"]
 
         def change(config: dict[str, Any]) -> None:
-            # Many listeners that open without error give the other client the time to take the port.
+            # Many listeners that open without error give the other process the time to take the port.
             *others, strict = config["listeners"][1:]
             tight_settings = next(each for each in others if each["name"] == "tight")
             tight_settings["limits"]["connections"] = 2
@@ -382,7 +382,7 @@ class TrafficTests(_Case):
             connection = self.connect("canned")
             with contextlib.suppress(OSError):
                 connection.request("/")
-            # What comes within a second of the same client with the same reason is counted, not logged.
+            # Further denials of the same client with the same reason within a second are counted, not logged.
             time.sleep(0.05)
         self.plainly(SECRET.encode() + b"\r\n\r\n")
         time.sleep(1.2)
@@ -414,7 +414,7 @@ class PortTaker:
 
     def __init__(self, port: int) -> None:
         self._socket = socket.socket()
-        # What is left of earlier connections to the port is no hindrance.
+        # Remains of earlier connections to the port are no obstacle.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port, self._stop = port, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -492,7 +492,7 @@ class StartTests(_Case):
             self.assertEqual("127.0.0.1", begun["attributes"]["source.address"])
 
     def drain(self, proxy: RunningProxy, **fields: str) -> int:
-        """Ask for a drain; gives the status."""
+        """Request a drain; return the status."""
         url = f"http://127.0.0.1:{proxy.admin_port}/drain"
         try:
             with urllib.request.urlopen(urllib.request.Request(url, b"", fields), timeout=60) as answer:
@@ -503,7 +503,7 @@ class StartTests(_Case):
 
 
 class CredentialTests(_Case):
-    """What issuers do to a proxy."""
+    """Events of the proxy that issuers cause."""
 
     @emits(
         "pq.leaf.obtained",
@@ -514,7 +514,7 @@ class CredentialTests(_Case):
         "notary.identity.ended",
     )
     def test_issuers(self) -> None:
-        """The post-quantum issuer, the roots, the name and the whole identity come and go."""
+        """The post-quantum issuer, the roots, the name and the whole identity are withdrawn and restored."""
         with ExitStack() as stack:
             folder = short_folder(stack)
             python = other_python(folder / "python")
@@ -590,7 +590,7 @@ class AuthorityTests(_Case):
         "config.warning",
     )
     def test_events(self) -> None:
-        """It issues, refuses, rotates, federates, and refuses files that are none."""
+        """The authority issues, refuses, rotates, federates, and refuses invalid files."""
         with ExitStack() as stack:
             other = stack.enter_context(RunningAuthority("other.example", pq=False))
             folder = short_folder(stack)

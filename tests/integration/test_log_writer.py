@@ -82,7 +82,7 @@ class LogWriterTests(SynchronousTestCase):
         return process
 
     def serve(self, count: int) -> float:
-        """Ask so many times; gives the seconds that the slowest answer took."""
+        """Send so many requests; return the seconds of the slowest response."""
         slowest = 0.0
         with RawConnection(self.proxy.port, self.credentials) as connection:
             for _number in range(count):
@@ -92,7 +92,7 @@ class LogWriterTests(SynchronousTestCase):
         return slowest
 
     def records(self, data: bytes) -> list[dict[str, Any]]:
-        """ReceiptVerifier what was written; gives the records."""
+        """Verify what was written; return the records."""
         self.assertEqual([], log_defects(data))
         return [json.loads(line) for line in data.splitlines()]
 
@@ -113,7 +113,7 @@ class LogWriterTests(SynchronousTestCase):
         process = self.launch(stdout=writer, stderr=subprocess.DEVNULL)
         os.close(writer)
         count = 2600
-        # What waits for the reader waits for ever.
+        # Records that wait for the reader wait for ever.
         self.assertLess(self.serve(count), 20)
         self.assertTrue(self.proxy.is_ready())
         data = b""
@@ -161,7 +161,7 @@ class LogWriterTests(SynchronousTestCase):
         self.assertGreater(self.proxy.log_path.stat().st_size, before)
 
     def test_others_write(self) -> None:
-        """Whatever is printed, warned, logged or raised is a record; what is written past Python goes to stderr."""
+        """Everything printed, warned, logged or raised is a record; output written past Python goes to stderr."""
         python, _flag, _run, *rest = self.proxy.command()
         with self.proxy.log_path.open("wb") as log, self.proxy.error_path.open("wb") as errors:
             process = self.launch([python, "-c", CARELESS, *rest], stdout=log, stderr=errors)

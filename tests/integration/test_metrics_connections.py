@@ -1,4 +1,4 @@
-"""What connections of clients move: results, the gauge, octets, and every cause that ends one, over a real proxy."""
+"""Metrics of client connections: results, the gauge, octets, and every cause of a close, over a real proxy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ResultTests(EventCase):
 
     @moves(active("inbound"), active("outbound"), by=0)
     def test_open_connections(self) -> None:
-        """The gauge says how many connections are open, and is back at zero when they are gone."""
+        """The gauge has the number of open connections, and is zero again when they are closed."""
         for direction, listener in (("inbound", "web"), ("outbound", "out")):
             before = page(self.proxy)[active(direction)]
             connections = [self.connect(listener) for _number in range(3)]
@@ -78,7 +78,7 @@ class ResultTests(EventCase):
 
 
 class CauseTests(EventCase):
-    """What ends a connection."""
+    """Causes of the end of a connection."""
 
     @moves(closed("served"))
     def test_served(self) -> None:
@@ -97,7 +97,7 @@ class CauseTests(EventCase):
 
     @moves(closed("client"), by=2)
     def test_client(self) -> None:
-        """The client goes: in order, and by a reset in the middle of an answer."""
+        """The client closes: in order, and by a reset in the middle of a response."""
         with self.connect("web") as connection:
             connection.request("/bytes/1")
         running = self.connect("web")
@@ -126,7 +126,7 @@ class CauseTests(EventCase):
 
     @moves(closed("protocol"))
     def test_protocol(self) -> None:
-        """What the client says is no acceptable HTTP."""
+        """The client sends no valid HTTP."""
         with self.connect("web") as connection:
             connection.send(b"GET / HTTP/1.1\r\n\r\n")
             self.assertIn(b" 400 ", connection.rest())
@@ -157,7 +157,7 @@ class CauseTests(EventCase):
 
     @moves(closed("evicted_idle"))
     def test_evicted_idle(self) -> None:
-        """A listener is full of an idle client, and another one comes."""
+        """A listener is full with an idle client, and another client connects."""
         with self.connect("few") as idle:
             self.assertEqual(200, idle.request("/bytes/1").status)
             with self.connect("few") as connection:
@@ -245,7 +245,7 @@ class CauseTests(EventCase):
         return bool(attempt(self.found.ports["web"], self.found.partner.svid()))
 
     def assert_cut(self, connection: socket.socket) -> None:
-        """The other side drops it without a word."""
+        """The other side drops the connection without a TLS close."""
         with contextlib.suppress(ConnectionResetError):
             self.assertEqual(b"", connection.recv(100))
 
@@ -257,7 +257,7 @@ class OctetTests(EventCase):
     CHUNKED = b"POST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4;x=y\r\nabcd\r\n0\r\nT: u\r\n\r\n"
 
     def octets(self) -> tuple[float, float]:
-        """What is counted: received, sent."""
+        """Return the counted octets: received, sent."""
         names = ("bytes_received_total", "bytes_sent_total")
         found = page(self.proxy)
         received, sent = (found[series(name, protocol="http")] for name in names)
@@ -285,7 +285,7 @@ class OctetTests(EventCase):
 
     @moves(series("bytes_received_total", protocol="http"), series("bytes_sent_total", protocol="http"), by=None)
     def test_outbound(self) -> None:
-        """What the application wrote, and what the peer read behind its TLS."""
+        """Return what the application wrote, and what the peer read inside TLS."""
         peer = self.found.peer
         before, got = self.octets(), peer.received
         notary_fields = b"GET /x HTTP/1.1\r\nHost: a\r\nSvc-Notarization-Level: signRequest\r\n\r\n"

@@ -74,7 +74,7 @@ class CompletenessTests(SynchronousTestCase):
     def test_every_series_has_an_event(self) -> None:
         """The claims of all tests together are the page, no less and no more."""
         claimed, shown = claims(MODULES) | set(ELSEWHERE), set(page(SHARED.get().proxy))
-        self.assertEqual(set(), shown - claimed, "nobody says what moves these")
+        self.assertEqual(set(), shown - claimed, "no test names the event of these")
         self.assertEqual(set(), claimed - shown, "these are not on the page")
 
     def test_elsewhere_is_there(self) -> None:

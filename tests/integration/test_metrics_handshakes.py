@@ -1,4 +1,4 @@
-"""What handshakes move, on both sides: every reason, every group, results and decisions, over a real proxy."""
+"""Metrics of handshakes on both sides: every reason, every group, results and decisions, over a real proxy."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class PeerTests(EventCase):
     @moves(failure("client", "own_svid_refused"), result("outbound", "error"))
     @moves(result("outbound", "success"), by=0)
     def test_refuses_the_proxy(self) -> None:
-        """A peer that refuses the SVID of the proxy: the answer says so and does not mention a closed connection."""
+        """A peer refuses the SVID of the proxy: the response has that reason, not the one of a closed connection."""
         self.peer.mode = "refusing"
         with self.connect("out") as connection:
             answer = connection.request("/")
@@ -199,7 +199,7 @@ class PeerTests(EventCase):
     @moves(failure("client", "pq_required"), failure("client", "group_not_allowed"))
     @moves(result("outbound", "error"), by=2)
     def test_asked_for_another_group(self) -> None:
-        """A peer that asks for a group which nobody offered."""
+        """A peer requests a group that the client did not offer."""
         self.peer.mode = "retry"
         for listener in ("out", "outpq"):
             self.assertEqual(502, self.ask(listener))

@@ -73,7 +73,7 @@ class NotaryTests(EventCase):
                 self.assertEqual((200, name), (answer.status, answer.get("svc-notarization-level")))
 
     def test_svid(self) -> None:
-        """One series says when the proxy's own SVID ends; no peer has one."""
+        """One series has the expiry of the proxy's own SVID; there is none for peers."""
         attempt(self.found.ports["web"], self.found.partner.svid("/who-else"))
         [(labels, value)] = [
             (labels, value) for (name, labels), value in page(self.proxy).items() if name.endswith("_not_after_seconds")
@@ -106,7 +106,7 @@ class HeldBackTests(EventCase):
 
     @moves(*(held_back(whose) for whose in DENIALS), by=None)
     def test_floods(self) -> None:
-        """What happens several times within a second is logged once, the rest is counted by the kind of denial."""
+        """Repeated denials within a second are logged once, the others are counted by the kind of denial."""
         web, expired, foreign = (
             self.found.ports["web"],
             self.found.partner.wrong()["expired"],
@@ -175,7 +175,7 @@ class PageTests(EventCase):
             return answer.headers["Content-Type"], answer.read().decode()
 
     def test_formats(self) -> None:
-        """Prometheus text, or OpenMetrics where it is asked for; in neither says a series when it was created."""
+        """Prometheus text, or OpenMetrics if it is requested; neither has creation times of series."""
         for accept, kind, end in (
             ("*/*", "text/plain", ""),
             (

@@ -1,4 +1,4 @@
-"""What the notary database moves when its disk or its file is broken under a running proxy."""
+"""Metrics of the notary database when its disk or its file fails under a running proxy."""
 
 from __future__ import annotations
 
@@ -169,10 +169,10 @@ class WritingTests(StoreCase):
 
 
 class ReadingTests(StoreCase):
-    """What cannot be read."""
+    """Reads that fail."""
 
     def kept(self) -> str:
-        """Store a record; gives its nonce."""
+        """Store a record; return its nonce."""
         nonce = new_nonce(os.urandom(16))
         answer = self.connect().request("/bytes/1", fields=f"{SIGN}Svc-Notary-Nonce: {nonce}\r\n")
         self.assertEqual(200, answer.status)
@@ -237,7 +237,7 @@ class StartingTests(StoreCase):
             return 0.0
 
     def test_init(self) -> None:
-        """A disk without room for the reserve: it starts, takes no records, and says so."""
+        """On a disk without room for the reserve the proxy starts, accepts no records, and reports it."""
         proxy = self.broken()
         proxy.executed = True
         with small_files(1024 * 1024):
@@ -248,7 +248,7 @@ class StartingTests(StoreCase):
     test_init.claims = {db_error("init", "db")}  # type: ignore[attr-defined]
 
     def test_unusable(self) -> None:
-        """A file that is no database: it does not start, and the log says what was refused."""
+        """With a file that is not a database the proxy does not start, and logs the reason."""
         proxy = self.broken()
         Path(proxy.config["notary"]["path"]).write_bytes(b"this is no database\n" * 1000)
         self.assertEqual(1, proxy.launch().wait())

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server must be before a record is stored in it, and the settings of its sessions."""
+"""Requirements of a PostgreSQL server before a record is stored in it, and the settings of its sessions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SchemaTests(OpeningCase):
         self.assertEqual([(VERSION,)], self.server.admin("SELECT version FROM svc_notary.notary"))
 
     def test_second_start(self) -> None:
-        """What was stored is there after closing and opening again, for another store too."""
+        """Stored records are there after closing and reopening, and for another store."""
         put, signed = statement("s1"), receipt("r1", nonce="n1")
         first = self.store()
         first.init()
@@ -90,7 +90,7 @@ class SchemaTests(OpeningCase):
         self.assertEqual([("init", "db")], self.observer.errors)
 
     def test_newer_schema_while_it_runs(self) -> None:
-        """A replica that comes back to tables that were brought to a newer version writes nothing into them."""
+        """A replica that reconnects to tables of a newer version writes nothing into them."""
         store = self.opened()
         self.server.admin(f"UPDATE svc_notary.notary SET version = {VERSION + 1}")
         self.server.cut_connections()
@@ -188,7 +188,7 @@ class ServerTests(OpeningCase):
         self.assertEqual("store_unsafe", error.reason)
 
     def test_fsync_off_while_it_runs(self) -> None:
-        """A server that comes back so gets none either, until that is mended."""
+        """A server that restarts without fsync gets no records either, until that is corrected."""
         store = self.opened()
         self._set("fsync", "off")
         self.server.cut_connections()
@@ -207,7 +207,7 @@ class ServerTests(OpeningCase):
         self.assertRaises(ServerUnsupported, session.check_server, "db/n", (130014, "on", False, "on"), durable=True)
 
     def test_synchronous_commit(self) -> None:
-        """Whatever server and role say, a commit waits for the disk; a stronger promise stays."""
+        """Whatever server and role have set, a commit waits for the disk; a stronger setting is kept."""
         for default, wanted in (
             ("off", "on"),
             ("local", "on"),

@@ -1,4 +1,4 @@
-"""A PostgreSQL server goes away and comes back, in every way there is: nothing acknowledged is lost."""
+"""A PostgreSQL server is lost and returns, in every way: no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ class ConnectionTests(OutageCase):
         self.assertEqual([], self.observer.errors)
 
     def test_records_and_statements_while_it_is_away(self) -> None:
-        """What is put while the server is away is stored in its order when it is back; other refusals stay."""
+        """Records put while the server is unavailable are stored in order when it returns; other refusals stay."""
         self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
         self.server.cut_connections()
         puts = [self.store.put_receipt(receipt(f"r{number}", nonce=f"n{number % 3}")) for number in range(2, 6)]
-        said = self.store.put_statement(statement("s1"))
+        put = self.store.put_statement(statement("s1"))
         self.reactor.advance(RETRY_FIRST)
         for put in puts[:2]:
             self.successResultOf(put)
         for put in puts[2:]:
             self.failureResultOf(put, Replayed)
-        self.successResultOf(said)
+        self.successResultOf(put)
         self.assertEqual(["r1", "r2", "r3"], self.stored())
 
     def test_prune_while_it_is_away(self) -> None:
@@ -107,7 +107,7 @@ class ConnectionTests(OutageCase):
         return stack
 
     def test_attempts(self) -> None:
-        """Attempts come after longer and longer spans up to the limit, none at once; then the waiting are late."""
+        """Attempts follow after increasing delays up to the limit, none at once; then the waiting records are late."""
         with self.refused():
             self.server.cut_connections()
             put = self.store.put_receipt(receipt("r1"))
@@ -173,7 +173,7 @@ class ConnectionTests(OutageCase):
 
 
 class LosingSession(PostgresSession):
-    """Loses its connection around the statement that stores records, as the test says."""
+    """A connection that is lost around the statement that stores records, as the test has set."""
 
     lose: str | None = None
 
@@ -249,7 +249,7 @@ class ReplicaTests(OutageCase):
         self.other = self.make()
 
     def test_one_notary(self) -> None:
-        """What one stores the other finds; a nonce of one is a replay at the other."""
+        """A record stored by one is found by the other; a nonce used at one is a replay at the other."""
         put = receipt("r1", nonce="n1")
         self.successResultOf(self.store.put_receipt(put))
         self.assertEqual(put, self.successResultOf(self.other.get_by_request(CLIENT, "n1")))
@@ -275,7 +275,7 @@ class ReplicaTests(OutageCase):
         self.assertEqual([], left)
 
     def test_dead_replica(self) -> None:
-        """What a killed replica had in use is free at once."""
+        """Nonces reserved by a killed replica are free at once."""
         self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, "n1")))
         self.successResultOf(self.store.close())
         # The server detects it a moment later.
@@ -283,7 +283,7 @@ class ReplicaTests(OutageCase):
         self.assertTrue(self.successResultOf(self.other.reserve(CLIENT, "n1")))
 
     def test_replica_that_lost_its_connection(self) -> None:
-        """A replica that connects anew still holds what it had in use, and gives back what it could not before."""
+        """A replica that reconnects still has its reservations, and releases those that it could not before."""
         for nonce in ("n1", "n2"):
             self.assertTrue(self.successResultOf(self.store.reserve(CLIENT, nonce)))
         self.server.admin("ALTER ROLE svc NOLOGIN")
@@ -320,7 +320,7 @@ class ReplicaTests(OutageCase):
         self.assertEqual(put, self.successResultOf(self.other.get_receipt("new")))
 
     def test_one_prunes(self) -> None:
-        """While one replica prunes another does nothing, and says so."""
+        """While one replica prunes another does nothing, and reports it."""
         self.successResultOf(self.store.put_receipt(receipt("old", issued_at=NOW - 1)))
         with psycopg.connect(
             host=str(self.server.folder), port=self.server.port, user="postgres", dbname="notary"
@@ -354,7 +354,7 @@ class LoadTests(TestCase):
         return store
 
     async def until(self, ask: Callable[[], bool], seconds: float, what: str) -> float:
-        """Wait for something; gives how long it took."""
+        """Wait for a condition; return how long it took."""
         began = time.monotonic()
         while not ask():
             self.assertLess(time.monotonic() - began, seconds, what)

@@ -29,7 +29,7 @@ KILLS = rounds(6, 20)
 
 @dataclass
 class World:
-    """What all tests share."""
+    """Base class of these tests."""
 
     server: RunningPostgres
     authority: RunningAuthority
@@ -140,7 +140,7 @@ class NotaryTests(ReplicaCase):
         self.assertNotIn("secret-of-the-role", proxy.log + proxy.errors + json.dumps(shown))
 
     def test_killed_replica_keeps_no_nonce(self) -> None:
-        """What a replica had in use when it was killed is free at the other at once; nothing of it is pending."""
+        """Nonces reserved by a killed replica are free at the other at once; none of its exchanges is pending."""
         first, second = self.proxy().launch(), self.proxy().launch()
         for proxy in (first, second):
             eventually(proxy.is_ready, 60, "readiness")

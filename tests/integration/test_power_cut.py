@@ -1,4 +1,4 @@
-"""What the first start leaves when the power is cut after the first acknowledgement: every new name must be durable."""
+"""Files after a power cut that follows the first acknowledgement: every new directory entry must be durable."""
 
 from __future__ import annotations
 

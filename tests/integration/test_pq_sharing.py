@@ -25,7 +25,7 @@ from tests.peers.authority import RunningAuthority, entry
 from tests.peers.waiting import TOP, free_port
 
 NOBODY = 65534
-#: As another user: holds connections that say nothing, then asks for challenges and never uses one, until it is ended.
+#: As another user: holds idle connections, then requests challenges and never uses one, until it is stopped.
 GREEDY = f"""
 import os, socket, sys
 os.setgroups([])
@@ -75,7 +75,7 @@ class SharingTests(SourceCase):
         return authority.start()
 
     async def greedy(self, authority: RunningAuthority) -> tuple[subprocess.Popen[str], str]:
-        """Start a greedy caller; give back what it was answered when it had taken more than there is."""
+        """Start a greedy caller; return its responses once it has taken more than there is."""
         arguments = [str(authority.pq_socket_path), str(MAX_CONNECTIONS + 20), str(MAX_CHALLENGES + 100)]
         process = subprocess.Popen(
             [sys.executable, "-c", GREEDY, *arguments], stdout=subprocess.PIPE, text=True, cwd=TOP
@@ -91,7 +91,7 @@ class SharingTests(SourceCase):
         return fetch_pq_leaf(address, source.svid, source, reactor, now=utc_now, **keys)
 
     async def test_greedy_user(self) -> None:
-        """One that holds all connections and takes all challenges keeps nobody else from a leaf, on both paths."""
+        """A user that holds all connections and takes all challenges keeps no other user from a leaf, on both paths."""
         port = free_port()
         authority = self.issuer(entry("/greedy", uid=NOBODY), listen=f"127.0.0.1:{port}")
         source = self.source(authority.address)
@@ -117,7 +117,7 @@ class FederatedTests(SourceCase):
     """Identities of another trust domain, which the issuer's bundles verify."""
 
     async def test_federated(self) -> None:
-        """One is refused in the handshake, before it gets a challenge; the log says why, and so does its own side."""
+        """A client is refused in the handshake, before it gets a challenge; both sides log the reason."""
         port = free_port()
         one, two = RunningAuthority("one.example"), RunningAuthority("two.example")
         for own, other in ((one, two), (two, one)):

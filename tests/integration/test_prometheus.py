@@ -35,16 +35,16 @@ class ScrapeTests(SynchronousTestCase):
         self.assertEqual(b"", attempt(self.proxy.port, None))
 
     def test_lint(self) -> None:
-        """``promtool check metrics`` has nothing to say, in either format that is offered."""
+        """``promtool check metrics`` reports nothing, in both formats."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.proxy.metrics_port}/metrics", timeout=60) as answer:
             text = answer.read()
         ran = promtool("check", "metrics", data=text)
         self.assertEqual((0, b"", b""), (ran.returncode, ran.stdout, ran.stderr))
-        # It does say something where there is something to say.
+        # It does report an invalid name.
         self.assertTrue(promtool("check", "metrics", data=text + b"svc_proxy_more 1\n").stderr)
 
     def differing(self, prometheus: RunningPrometheus) -> dict[str, tuple[list[float], float]]:
-        """What Prometheus says otherwise than the page."""
+        """Return the values that Prometheus has and the page has not."""
         shown = {
             "up": 1.0,
             "svc_proxy_notary_writable": self.proxy.metric("svc_proxy_notary_writable"),
@@ -55,11 +55,11 @@ class ScrapeTests(SynchronousTestCase):
         return {query: (measured[query], value) for query, value in shown.items() if measured[query] != [value]}
 
     def test_scrape(self) -> None:
-        """Prometheus finds the proxy up, and answers with what the page says; its rules are loaded."""
+        """Prometheus reports the proxy as up and returns the values of the page; its rules are loaded."""
         with ExitStack() as stack:
             prometheus = RunningPrometheus(stack, self.proxy.metrics_port, RULES)
             # Not at each moment: on a busy machine a scrape may fail, and the next one brings all of it.
-            eventually(lambda: self.differing(prometheus) == {}, what="that it is up and says what the page says")
+            eventually(lambda: self.differing(prometheus) == {}, what="that it is up and has the values of the page")
             named = set(re.findall(r"alert: (\w+)", RULES.read_text()))
             self.assertEqual(named, prometheus.alerts())
 

@@ -107,12 +107,12 @@ class FilesTests(_Case):
             self.assertEqual(404, self.connect(listener).request("/no-such-page").status)
 
     def test_post(self) -> None:
-        """What the application refuses it refuses through the proxy: http.server has no POST, nginx no such file."""
+        """A POST that the application refuses has its status through the proxy: 501 of http.server, 405 of nginx."""
         self.assertEqual(501, self.connect("files").request("/page.txt", method="POST", body=b"x").status)
         self.assertEqual(405, self.connect("nginx").request("/page.txt", method="POST", body=b"x").status)
 
     def test_ranges(self) -> None:
-        """A part of a file comes as a part, with nothing of the rest."""
+        """A range request gives the range and nothing else."""
         found = self.connect("nginx").request("/page.txt", fields="Range: bytes=7-13\r\n")
         self.assertEqual((206, b"a page\n"), (found.status, found.body))
         self.assertEqual("bytes 7-13/7000", found.get("content-range"))
@@ -181,7 +181,7 @@ class BodiesTests(_Case):
                 self.assertLess(most - before, GROWTH)
 
     def test_both_ways(self) -> None:
-        """32 MiB go up and come back at once through an application that echoes while it reads."""
+        """32 MiB are uploaded and returned at the same time through an application that echoes while it reads."""
         part = self.folder / "part.bin"
         part.write_bytes(webapp.octets(32 * MIB))
         for options in ([], ["--header", "Transfer-Encoding: chunked"]):
@@ -256,7 +256,7 @@ class SocketTests(_Case):
         self.assertEqual(hashlib.sha256(sent).digest(), hashlib.sha256(got).digest())
 
     def test_end(self) -> None:
-        """When the client of a socket goes, the application's side goes too."""
+        """When the client of a WebSocket disconnects, the application's connection is closed too."""
         closed = self.proxy.metric("svc_proxy_connections_closed_total")
         connection = self.connect()
         connection.send(b"GET /socket HTTP/1.1\r\nHost: test\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
@@ -307,7 +307,7 @@ class ManyClientsTests(_Case):
         self.assertLessEqual(self.proxy.descriptors(), before)
 
     def test_churn(self) -> None:
-        """Three hundred connections that come and go leave no descriptor behind."""
+        """Three hundred connections that open and close leave no descriptor behind."""
 
         def client(_number: int) -> int:
             with RawConnection(self.ports["web"], self.credentials) as connection:

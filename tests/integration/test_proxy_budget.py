@@ -1,4 +1,4 @@
-"""What one client may make the notary keep: requests beyond it are refused before the application sees them."""
+"""Limits of the records that one client can cause: requests beyond them are refused and not forwarded."""
 
 from __future__ import annotations
 

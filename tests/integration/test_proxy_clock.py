@@ -114,8 +114,8 @@ class _Case(SynchronousTestCase):
         time.sleep(1.0)
         return self.cpu() - busy < 0.9 * (time.monotonic() - began)
 
-    def assert_step_told(self, seconds: int, turn: int) -> None:
-        """Both processes say by how much the clock was set, once for each time."""
+    def assert_step_logged(self, seconds: int, turn: int) -> None:
+        """Both processes log by how much the clock was set, once for each step."""
         for running in (self.authority, self.proxy):
             logged: Any = eventually(
                 lambda running=running: running.records("svc.runtime.clock_stepped")[turn:],
@@ -157,11 +157,11 @@ class LongLifeTests(_Case):
                 slow.send(f"GET /slow/1 HTTP/1.1\r\nHost: test\r\n{notary_fields}\r\n".encode())
                 time.sleep(0.3)
                 self.clock.set(offset)
-                # What runs over the step is answered, and its receipt does not end before it begins.
+                # A request that runs during the step is answered, and its receipt does not end before it begins.
                 self.assertEqual(b"at last\n", slow.read().body)
                 received, completed = self.receipt_times(slow, nonce)
                 self.assertLessEqual(received, completed)
-            self.assert_step_told(offset - before, turn)
+            self.assert_step_logged(offset - before, turn)
             eventually(self.is_served, 60, "that a new client is served")
             self.assertEqual([], asker.failures)
             # The processes do what they are asked for, and neither turns in vain.
@@ -204,7 +204,7 @@ class ShortLifeTests(_Case):
     life = "10m"
 
     def test_expired_and_renewed(self) -> None:
-        """What has run out is cut and refused; new credentials come at once, and again when the time is right."""
+        """Expired connections are cut and refused; new credentials arrive at once, and again at the correct time."""
         old = self.credentials()
         with RawConnection(self.proxy.port, old) as kept:
             kept.request("/bytes/10")
@@ -216,7 +216,7 @@ class ShortLifeTests(_Case):
             self.clock.set(offset)
             eventually(self.is_served, 60, f"service after a step to {offset}")
             eventually(self.proxy.is_ready, 60, f"readiness after a step to {offset}")
-            self.assert_step_told(offset - before, turn)
+            self.assert_step_logged(offset - before, turn)
         self.assert_sound()
 
     def _refused(self, old: Credentials) -> list[dict[str, Any]]:

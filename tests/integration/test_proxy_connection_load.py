@@ -20,7 +20,7 @@ from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import Shared, eventually, rounds
 
 WARM, MANY = 2_000, rounds(4_000, 10_000)
-#: What each of them may cost: less than anything that a connection owns.
+#: The most memory that each of them may use: less than anything that a connection owns.
 LEFT_OCTETS = 420
 #: Seconds in which a client is served that need not wait until silent ones are given up, which takes ten.
 AT_ONCE = 6.0
@@ -47,7 +47,7 @@ class _Case(SynchronousTestCase):
         return self.proxy.metric("svc_proxy_connections_closed_total", cause=cause)
 
     def seconds_of(self, source: str) -> float:
-        """Connect from an address, ask a question, and say how long that took."""
+        """Connect from an address, send a request, and return the seconds that it took."""
         context, began = self.credentials.context(), time.monotonic()
         plain = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=60, source_address=(source, 0))
         with context.wrap_socket(plain) as tls:
@@ -59,7 +59,7 @@ class _Case(SynchronousTestCase):
         return time.monotonic() - began
 
     def assert_nothing_left(self, descriptors: int) -> None:
-        """Everything that came is gone."""
+        """Assert that all connections are closed."""
         eventually(lambda: self.proxy.descriptors() <= descriptors, 60, f"{descriptors} open descriptors")
         eventually(lambda: not self.proxy.metric("svc_proxy_active_connections"), what="no connection")
 
@@ -68,7 +68,7 @@ class SilenceTests(_Case):
     """Connections that do not finish their handshake."""
 
     def test_silent_connections(self) -> None:
-        """Beside 2,000 that say nothing a client is served at once, from elsewhere and from their own address."""
+        """While 2,000 connections send nothing a client is served at once, from another and from their own address."""
         before = self.proxy.descriptors()
         with SilentConnections(self.proxy.port, 2000):
             for source in ("127.0.0.2", "127.0.0.1"):

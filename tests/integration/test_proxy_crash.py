@@ -125,7 +125,7 @@ def questions(number: int, kinds: Sequence[tuple[str, str, int, Callable[[int], 
 
 @dataclass
 class World:
-    """What all rounds share."""
+    """Base class of the rounds."""
 
     authority: RunningAuthority
     application: int
@@ -155,7 +155,7 @@ class KillTestCase(SynchronousTestCase):
         self.database = self.proxy.folder / "notary.db"
         self.tls = self.world.credentials.context()
         self.past: list[Asked] = []
-        self.unjudged: list[Asked] = []
+        self.unverified: list[Asked] = []
         self.kills = 0
 
     def start(self, step: ReleasePoint | None = None, after: int = 1) -> None:
@@ -180,9 +180,9 @@ class KillTestCase(SynchronousTestCase):
 
     def verify(self, connection: RawConnection) -> None:
         """Look for the receipts of the rounds before, on the proxy that runs now; their nonces are not good again."""
-        unjudged, self.unjudged = self.unjudged, []
+        unverified, self.unverified = self.unverified, []
         replayed = False
-        for asked in unjudged:
+        for asked in unverified:
             claims = self.world.verifier.receipt(connection, asked.nonce)
             if asked.level == "logRequest":
                 self.assertIsNone(claims)
@@ -195,11 +195,11 @@ class KillTestCase(SynchronousTestCase):
                 replayed = True
                 notary_fields = f"Svc-Notarization-Level: {asked.level}\r\nSvc-Notary-Nonce: {asked.nonce}\r\n"
                 self.assertEqual(409, connection.request("/bytes/1", fields=notary_fields).status)
-        self.past += unjudged
+        self.past += unverified
 
     def close_the_books(self, *, kills: int, least: int) -> None:
         """
-        ReceiptVerifier the last round, then the database as a whole; so often it was killed, so much was seen complete.
+        Verify the last round, then the whole database; assert the number of kills and of complete responses.
         """
         self.assertEqual(kills, self.kills)
         self.start()
@@ -233,7 +233,7 @@ class StepTests(KillTestCase):
                 self.verify(connection)
                 *before, last = itertools.islice(questions(number, kinds), after)
                 if lost is not None:
-                    # What left no record has not used up its nonce.
+                    # A request without a record has not used up its nonce.
                     (before or [last])[0].nonce = lost
                 for asked in before:
                     asked.run(connection)
@@ -246,7 +246,7 @@ class StepTests(KillTestCase):
                 self.assertFalse(last.complete, "the end of the response was released too early")
             last.recorded = recorded
             lost = None if recorded else last.nonce
-            self.unjudged += [*before, last] if recorded else before
+            self.unverified += [*before, last] if recorded else before
         self.close_the_books(kills=AT_EACH_STEP, least=AT_EACH_STEP // 2)
 
     def test_head_withheld(self) -> None:
@@ -306,7 +306,7 @@ class LoadTests(KillTestCase):
         for client in clients:
             client.join(60)
             self.assertIsNone(client.failure)
-            self.unjudged += client.asked
+            self.unverified += client.asked
 
     def test_at_a_step_under_load(self) -> None:
         """Killed at a step of one exchange while others are at other steps: what was seen complete is found."""
@@ -317,7 +317,7 @@ class LoadTests(KillTestCase):
         self.close_the_books(kills=TOGETHER, least=TOGETHER * 2)
 
     def test_at_any_moment(self) -> None:
-        """Killed at a moment that nobody chose: what was seen complete is found."""
+        """After kill -9 at a random moment the record of every complete response is found."""
         moments = random.Random(20261121)
         for number in range(AT_ANY_MOMENT):
             self.start()
@@ -343,6 +343,6 @@ class StartTests(KillTestCase):
         with self.connect() as connection:
             for asked in itertools.islice(questions(0, WITH_BODY), 3):
                 asked.run(connection)
-                self.unjudged.append(asked)
+                self.unverified.append(asked)
         self.kill()
         self.close_the_books(kills=WHILE_IT_STARTS + 1, least=2)

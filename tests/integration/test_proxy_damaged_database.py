@@ -54,7 +54,7 @@ class DamageTests(DamageTestCase):
     """Octets are destroyed."""
 
     def test_at_the_start(self) -> None:
-        """The start fails once and says both paths; the next one begins a new database; what was there still is."""
+        """The start fails once and reports both paths; the next one creates a new database; the old file is kept."""
         proxy = self.proxy
         self.end()
         self.overwrite(4096)
@@ -102,10 +102,10 @@ class DamageTests(DamageTestCase):
 
 
 class HangingTests(DamageTestCase):
-    """A commit that does not come to its end, since another process holds the lock of the database."""
+    """A commit that does not finish, since another process holds the lock of the database."""
 
     def test_commit_that_hangs(self) -> None:
-        """The exchange ends before its last octet within the time for commits; the store is back when the lock goes."""
+        """The exchange is cut within the commit timeout; the store recovers when the lock is released."""
         proxy = self.proxy
         broken: list[Exception] = []
 

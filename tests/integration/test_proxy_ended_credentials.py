@@ -19,7 +19,7 @@ from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import eventually
 
 CLOSED = "svc_proxy_upstream_connections_closed_total"
-#: From the end of a certificate to the last answer that came by it: two sweeps, and a machine that stalls.
+#: From the end of a certificate to the last response under it: two sweeps, and a machine that stalls.
 LATE = 5.0
 KEPT = {"limits": {"idleUpstream": 8}, "timeouts": {"idleUpstream": "10m"}}
 
@@ -40,7 +40,7 @@ class _Case(SynchronousTestCase):
         return self.stack.enter_context(RunningProxy(authority, "127.0.0.1:9", listeners=listeners))
 
     def last_served(self, connection: RawConnection, until: float) -> tuple[float, int]:
-        """Ask until something else than 200 is answered; says when the last 200 came, and what came then."""
+        """Send requests until the status is not 200; return the time of the last 200, and the response after it."""
         served = 0.0
         while time.time() < until:
             status = connection.request("/").status

@@ -1,4 +1,4 @@
-"""Credentials run out because nobody renews them: the proxy says so, stops in order, and comes back."""
+"""Credentials expire because they are not renewed: the proxy reports it, stops in order, and recovers."""
 
 from __future__ import annotations
 

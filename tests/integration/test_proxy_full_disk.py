@@ -18,7 +18,7 @@ from tests.peers.waiting import eventually
 
 
 class DiskTestCase(SynchronousTestCase):
-    """What these tests share; they need the right to mount."""
+    """Base class; these tests need the right to mount."""
 
     def setUp(self) -> None:
         """Nothing is mounted yet."""
@@ -179,7 +179,7 @@ class BrokenDiskTests(DiskTestCase):
             line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if line.split()[1] == str(disk)
         ]
         proxy = self.proxy(disk)
-        # What the kernel does when it finds the file system inconsistent.
+        # As the kernel does when it finds the file system inconsistent.
         Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
         eventually(lambda: not _writable(disk), 60, "a read-only disk")
         self.assert_refuses_in_time(proxy, "read-only file system")

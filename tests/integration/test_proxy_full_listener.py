@@ -67,7 +67,7 @@ class FullListenerTests(SynchronousTestCase):
         return self.proxy.metric("svc_proxy_connections_closed_total", cause=cause)
 
     def test_refused_identity(self) -> None:
-        """Connections of an identity that the policy refuses keep no other client out; the longest idle one goes."""
+        """Connections of a refused identity keep no other client out; the longest idle one is evicted."""
         before = self.closed("evicted_unpermitted")
         [honest] = self.open(self.found.a)
         refused = self.open(self.found.refused, FULL - 1, status=403)
@@ -102,7 +102,7 @@ class FullListenerTests(SynchronousTestCase):
         eventually(lambda: self.closed("evicted_idle") == before + 5)
 
     def test_running_exchanges(self) -> None:
-        """What runs is never cut for a new client: it is refused while nothing is idle, and served afterwards."""
+        """A running exchange is never cut for a new client, which is refused while no connection is idle."""
         before = self.closed("connection_limit")
         running = [RawConnection(self.found.full, self.found.a) for _number in range(FULL)]
         for each in running:

@@ -106,7 +106,7 @@ class _Case(SynchronousTestCase):
 
 
 class StrangerTests(_Case):
-    """Certificates of nobody."""
+    """Certificates of an unknown authority."""
 
     def test_honest_beside_expensive_ones(self) -> None:
         """Beside sixty handshakes with 80 KB of huge names each an honest one takes less than a second."""

@@ -96,7 +96,7 @@ class NeighbourTests(TestCase):
         return ran
 
     async def _refused(self, reason: str, status: int, *, level: str = "workload") -> None:
-        """It is refused for exactly this reason, and nothing of the answer is shown."""
+        """Assert that it is refused for exactly this reason, and nothing of the response is shown."""
         ran = await self._curl("--detailed-exit-codes", level=level)
         self.assertEqual((status, b""), (ran.returncode, ran.stdout), ran.stderr)
         self.assertIn(f"({reason})\n", ran.stderr.decode())

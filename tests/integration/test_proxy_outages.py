@@ -30,7 +30,7 @@ class OutageTests(SynchronousTestCase):
         self.authority.start()
 
     def failing(self, daemon: MonitoredDaemon, name: str) -> dict[str, Any]:
-        """Wait until a condition fails; gives it."""
+        """Wait until a condition fails; return it."""
         found: dict[str, Any] = eventually(
             lambda: (shown := daemon.readiness()[name]) and not shown["ok"] and shown, 60, f"{name} that fails"
         )
@@ -97,7 +97,7 @@ class OutboundOnlyTests(SynchronousTestCase):
     """A proxy that only calls others."""
 
     def test_start(self) -> None:
-        """It opens no database, needs no issuer and shows neither; everything else is as always."""
+        """An outbound-only proxy opens no database, needs no issuer and shows neither; everything else is as usual."""
         stack = ExitStack()
         self.addCleanup(stack.close)
         authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))

@@ -1,4 +1,4 @@
-"""What the proxy answers itself: for applications that fail, for limits, for the policy, and on its own path."""
+"""The proxy's own responses: for failing applications, for limits, for the policy, and on its own path."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ class ApplicationTests(_Case):
         eventually(lambda: reasons <= {each["detail_reason"] for each in self.failures()}, what="both in the log")
 
     def failures(self) -> list[dict[str, Any]]:
-        """What the log says of applications."""
+        """Return the log records about applications."""
         return self.proxy.records("svc.proxy.upstream.failed")
 
     def test_slow(self) -> None:
-        """One that does not answer in time is 504; what it says later is nobody's."""
+        """An application that does not respond in time gives 504; its late response is dropped."""
         connection = self.connect("tight")
         self.assert_problem(connection.request("/slow/4"), 504, "upstream_timeout")
         self.assertEqual(webapp.octets(7), connection.request("/bytes/7").body)
@@ -155,7 +155,7 @@ class ApplicationTests(_Case):
 
 
 class LimitTests(_Case):
-    """What a client may not do."""
+    """Requests that a client may not send."""
 
     def test_heads(self) -> None:
         """Too large a head and too many fields are 431, and the connection ends."""
@@ -188,7 +188,7 @@ class LimitTests(_Case):
         self.assertLess(time.monotonic() - began, 45)
 
     def test_no_http(self) -> None:
-        """What can be read in two ways is 400, never forwarded."""
+        """An ambiguous request gives 400 and is never forwarded."""
         before = self.proxy.metric("svc_proxy_notary_level_total", level="workload")
         for octets in (
             b"GET / HTTP/1.1\r\n\r\n",
@@ -206,7 +206,7 @@ class LimitTests(_Case):
 
 
 class PolicyTests(_Case):
-    """Who may come in."""
+    """Which clients are admitted."""
 
     def test_deny(self) -> None:
         """With nothing allowed a verified client gets 403, counted and logged; the notary still answers it."""

@@ -72,7 +72,7 @@ class ConfigurationTests(_Case):
         )
 
     def test_valid(self) -> None:
-        """A good file is said to be good; nothing is opened for that."""
+        """A valid file is reported as valid; nothing is opened for that."""
         proxy = self.proxy(settings={"spiffeSocketPath": "unix:///no/such.sock"})
         ran = self.check(proxy)
         self.assertEqual((0, f"{proxy.config_path} is valid\n", ""), (ran.returncode, ran.stdout, ran.stderr))
@@ -118,10 +118,10 @@ class ConfigurationTests(_Case):
 
 
 class StartTests(_Case):
-    """What keeps a proxy from starting."""
+    """Failures of the start."""
 
     def failed(self, proxy: RunningProxy, reason: str) -> dict[str, Any]:
-        """It ends with status 1 and says why in one record; returns that."""
+        """Assert that it ends with status 1 and one record of the reason; return the record."""
         proxy.launch()
         self.assertEqual(1, proxy.wait())
         records = self.assert_only_records(proxy)
@@ -148,7 +148,7 @@ class StartTests(_Case):
             self.assertIn(f"127.0.0.1:{port}", error["message"])
 
     def test_no_workload_api(self) -> None:
-        """Without a Workload API the proxy gives up after ``startTimeout`` and says what is missing."""
+        """Without a Workload API the proxy fails after ``startTimeout`` and reports what is missing."""
         proxy = self.proxy(settings={"spiffeSocketPath": "unix:///no/such.sock", "startTimeout": "2s"})
         began = time.monotonic()
         error = self.failed(proxy, "workload_api_unavailable")

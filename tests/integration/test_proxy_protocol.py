@@ -1,4 +1,4 @@
-"""Connections with broken PROXY protocol headers, at a proxy and at a broker: closed, counted, and nothing goes on."""
+"""Connections with broken PROXY protocol headers, at a proxy and at a broker: closed, counted, and not forwarded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def header(command: int = 0x21, family: int = 0x11, block: bytes = ADDRESSES, le
     return SIGNATURE + struct.pack("!BBH", command, family, len(block) if length is None else length) + block
 
 
-#: What is closed at once.
+#: Headers that are closed at once.
 BROKEN = {
     "version 1": b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 8883\r\n",
     "TLS without a header": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -47,7 +47,7 @@ BROKEN = {
     "one octet too long": header(length=4097),
     "the longest length": header(length=65535) + bytes(65535),
 }
-#: What may still become a header, until its time is over.
+#: Incomplete headers, which are closed at the time limit.
 UNFINISHED = {
     "nothing": b"",
     "half a signature": SIGNATURE[:6],
@@ -58,7 +58,7 @@ UNFINISHED = {
 
 
 class BrokenHeaders:
-    """What both daemons are asked; a subclass starts one and says how it counts."""
+    """Tests for both daemons; a subclass starts one and reads its counters."""
 
     daemon: MonitoredDaemon
     port: int
@@ -94,7 +94,7 @@ class ProxyTests(BrokenHeaders, SynchronousTestCase):
     """At the listener of a proxy."""
 
     def setUp(self) -> None:
-        """Start a proxy whose application is a socket that nobody may connect to."""
+        """Start a proxy whose application is a socket without permission to connect."""
         stack = ExitStack()
         self.addCleanup(stack.close)
         authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))

@@ -28,10 +28,10 @@ from tests.peers.waiting import PATIENCE, eventually, free_port, rounds
 SEED = int(os.environ.get("SVC_TEST_SEED", "20261121"))
 CLIENTS = 12
 SECONDS = rounds(4, 120)
-#: For how long a slow machine may go on until enough came of it.
+#: The time limit until a slow machine has run enough requests.
 MOST_SECONDS = 120.0
 ENOUGH_OWN, ENOUGH_PROXYS = 500, 25
-#: What the application does, and how often.
+#: The behaviours of the application, with their weights.
 MANNERS = {
     "normal": 40,
     "chunked": 12,
@@ -152,7 +152,7 @@ class Hunter:
                 except Ended:
                     self.bag.lost += len(burst) - position
                     return None
-                self._judge(planned, answer)
+                self._verify(planned, answer)
                 if answer.get("connection") == "close":
                     self._rest(connection, planned)
                     return None
@@ -190,7 +190,7 @@ class Hunter:
         head = f"{method} /{manner}/{lines} HTTP/1.1\r\nHost: hunt\r\n{fields}\r\n".encode()
         return Planned(name, manner, method, head + body, lines)
 
-    def _judge(self, planned: Planned, answer: Response) -> None:
+    def _verify(self, planned: Planned, answer: Response) -> None:
         name = answer.get("x-request-id")
         what = f"{planned.method} {planned.manner} {planned.name}"
         if name is None:
@@ -207,7 +207,7 @@ class Hunter:
 
 
 def _closed_in_the_pool(planned: Planned, answer: Response) -> bool:
-    """A kept connection that the application closes just now costs a request that must not be sent twice."""
+    """A kept connection that the application closes just now fails a request that must not be sent twice."""
     return planned.method in ("POST", "PUT") and json.loads(answer.body)["code"] == "upstream_closed"
 
 
@@ -277,7 +277,7 @@ class HuntTests(SynchronousTestCase):
         self.assertEqual((200, misbehaving_application.content("last", 3)), (answer.status, answer.body))
 
     def test_unasked_answer(self) -> None:
-        """What an application says on a connection that waits in the pool reaches nobody."""
+        """Octets that an application sends on a pooled connection reach no client."""
         with ExitStack() as stack:
             authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
             proxy = stack.enter_context(RunningProxy(authority, f"127.0.0.1:{misbehaving_application.start(stack)}"))

@@ -1,4 +1,4 @@
-"""Credentials change, and their givers come and go, while clients never stop asking."""
+"""Credentials change and their issuers restart, while clients send requests all the time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RotationCase(TestCase):
             await load.stop()
 
     async def asking(self, ask: Callable[[], Any], seconds: float, what: str) -> None:
-        """Ask in a thread, so that the load goes on, until the answer is true."""
+        """Evaluate in a thread, so that the load continues, until the result is true."""
         deadline = reactor.seconds() + seconds  # type: ignore[attr-defined]
         while not await deferToThread(ask):
             if reactor.seconds() > deadline:  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ class RotationCase(TestCase):
         return len(self.proxy.records("svc.notary.generation.issued"))
 
     def failures(self) -> list[str]:
-        """Everything that went wrong since the last call."""
+        """Return all failures since the last call."""
         found = [each for load in self.loads for each in load.failures]
         for load in self.loads:
             load.failures.clear()
@@ -223,7 +223,7 @@ class PqIssuerTests(RotationCase):
         return {name: each.get("reason", "") for name, each in self.proxy.readiness().items() if not each["ok"]}
 
     async def test_rotation_pq_issuer_down(self) -> None:
-        """rotation/pq-issuer-down: the old generation serves to its end, then nobody, then a new one."""
+        """rotation/pq-issuer-down: the old credentials are used until they expire, then none, then new ones."""
         await deferToThread(self.issuer.start)
         await self.begin(self.authority, self.pq_address)
         await self.assert_service(1)
@@ -246,7 +246,7 @@ class PqIssuerTests(RotationCase):
         await self.end()
 
     async def test_down_at_start(self) -> None:
-        """The proxy waits, says what for, opens no listener, and goes on when the issuer is there."""
+        """The proxy waits, reports the missing part, opens no listener, and continues when the issuer is there."""
         proxy = RunningProxy(self.authority, "127.0.0.1:1", notary={"pqIssuer": self.pq_address})
         self.proxy = proxy
         self.addCleanup(proxy.stop)

@@ -1,4 +1,4 @@
-"""Clients that ask for a large response and do not read it: what each costs in memory, and that it comes back."""
+"""Clients that request a large response and do not read it: the memory that each uses, and that it is freed."""
 
 from __future__ import annotations
 

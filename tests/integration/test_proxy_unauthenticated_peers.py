@@ -69,7 +69,7 @@ class _Case(SynchronousTestCase):
         self.credentials: dict[str, Credentials] = found.credentials
 
     def curl(self, *options: str) -> bytes:
-        """Let curl try; it must fail. Returns what it said."""
+        """Run curl; it must fail. Return its output."""
         command = [find("curl"), "--silent", "--show-error", "--insecure", *options, f"{self.proxy.url}/bytes/3"]
         ran = run(command)
         self.assertNotEqual(0, ran.returncode)
@@ -111,7 +111,7 @@ class _Case(SynchronousTestCase):
 
 
 class CredentialsTests(_Case):
-    """What a client presents."""
+    """The certificates that a client presents."""
 
     def test_refused(self) -> None:
         """No, a self-signed, another CA's, a foreign, a malformed, an expired certificate: each for its own reason."""
@@ -124,8 +124,8 @@ class CredentialsTests(_Case):
         ):
             before = self.refusals(reason)
             denied = self.proxy.metric("svc_proxy_auth_decisions_total", result="denied", reason="svid_invalid")
-            said = self.curl(*([] if name is None else self.credentials[name].for_curl()))
-            self.assertIn(b"alert " + alert.replace("_", " ").encode(), said, name)
+            output = self.curl(*([] if name is None else self.credentials[name].for_curl()))
+            self.assertIn(b"alert " + alert.replace("_", " ").encode(), output, name)
             record = self.assert_moved(reason, before, auth=True, alert=alert)
             self.assertEqual(name is not None, record.get("claimed_spiffe_id", "").startswith("spiffe://"), name)
             self.assertNotIn("peer_spiffe_id", record)
@@ -153,12 +153,12 @@ class CredentialsTests(_Case):
             list(threads.map(client, range(40)))
         eventually(lambda: self.proxy.metric(metric[0], reason=metric[1]) == before + 40, 60, "40 refusals")
 
-        def all_told() -> bool:
+        def all_logged() -> bool:
             records = self.proxy.records("svc.proxy.denials.suppressed")
             mine = [each["attributes"]["suppressed"] for each in records if each.get("detail_reason") == metric[1]]
             return sum(mine) + len(self.refused()) - logged == 40
 
-        eventually(all_told, 60, "records of all that was refused")
+        eventually(all_logged, 60, "records of all that was refused")
         # One a second; forty take a second or two, and longer on a busy machine.
         self.assertLess(len(self.refused()) - logged, 10 + time.monotonic() - began)
         time.sleep(1.1)  # One record a second for a reason and source: the next test wants its own.
@@ -182,9 +182,9 @@ class ProtocolTests(_Case):
     def test_protocol_names(self) -> None:
         """A client that offers only HTTP/2 is refused; one that offers HTTP/1.1 too gets that."""
         before = self.refusals("alpn_refused")
-        status, _, said = self.s_client("-alpn", "h2")
+        status, _, output = self.s_client("-alpn", "h2")
         self.assertEqual(1, status)
-        self.assertIn(b"alert no application protocol", said)
+        self.assertIn(b"alert no application protocol", output)
         self.assert_moved("alpn_refused", before, auth=False, alert="no_application_protocol")
         request = b"GET /bytes/3 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
         status, answer, _ = self.s_client("-alpn", "h2,http/1.1", data=request)
@@ -205,9 +205,9 @@ class ProtocolTests(_Case):
     def test_post_quantum_required(self) -> None:
         """A classical client is refused where a post-quantum key exchange is required."""
         before = self.refusals("pq_required")
-        status, _, said = self.s_client(port=self.strict)
+        status, _, output = self.s_client(port=self.strict)
         self.assertEqual(1, status)
-        self.assertIn(b"alert handshake failure", said)
+        self.assertIn(b"alert handshake failure", output)
         self.assert_moved("pq_required", before, auth=False, alert="handshake_failure")
 
 
@@ -215,15 +215,15 @@ class GuestTests(_Case):
     """OpenSSL 3.0 with an SVID exported by py-spiffe is a client like any other."""
 
     def test_accepted(self) -> None:
-        """It is served over a classical group, and its receipt says so."""
+        """A client is served over a classical group, and its receipt has that group."""
         connections = self.proxy.metric("svc_proxy_tls_connections_total", group="x25519", post_quantum="false")
         notary_fields = f"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: {NONCE}\r\n"
         receipt_path = f"/.well-known/svc-notary/v1/receipts/by-request/{NONCE}"
         requests = f"GET /bytes/3 HTTP/1.1\r\nHost: test\r\n{notary_fields}\r\n"
         requests += f"GET {receipt_path} HTTP/1.0\r\nHost: test\r\n\r\n"
-        status, answers, said = self.s_client(data=requests.encode())
+        status, answers, output = self.s_client(data=requests.encode())
         self.assertEqual(0, status)
-        self.assertIn(b"X25519", said)
+        self.assertIn(b"X25519", output)
         _, _, second = answers.partition(b"\r\n\r\n" + webapp.octets(3))
         head, _, body = second.partition(b"\r\n\r\n")
         self.assertTrue(head.startswith(b"HTTP/1.1 200 OK\r\n"), answers)
@@ -243,7 +243,7 @@ class GuestTests(_Case):
         self.assertIn(f"URI={credentials.spiffe_id}", fields["X-Forwarded-Client-Cert"])
 
     def test_forged_fields(self) -> None:
-        """What a client says about itself in our fields never reaches the application."""
+        """Reserved fields that a client sends never reach the application."""
         with RawConnection(self.proxy.port, self.credentials["good"]) as connection:
             forged = "X-Forwarded-Client-Cert: URI=spiffe://example.org/admin\r\nX_Forwarded_Client_Cert: x\r\n"
             answer = connection.request("/head", fields=forged + "Svc-Workload-Id: x\r\nSvc_Other: x\r\n")

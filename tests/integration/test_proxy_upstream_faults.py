@@ -90,7 +90,7 @@ class _Case(SynchronousTestCase):
         eventually(lambda: reason in self.logged(), what=f"{reason} in the log")
 
     def logged(self, *events: str) -> list[str]:
-        """What the log says of upstreams, or in other events."""
+        """Return the log records about upstreams, or of other events."""
         events = events or ("svc.proxy.upstream.failed", "svc.proxy.upstream.misbehaved")
         return [each["detail_reason"] for each in self.proxy.records() if each["event"]["name"] in events]
 
@@ -114,7 +114,7 @@ def at_once(call: Callable[[str, str], None], ways: Sequence[str], kinds: Sequen
 
 
 class StallTests(_Case):
-    """It says nothing any more."""
+    """The application stops sending."""
 
     def test_before_the_answer(self) -> None:
         """Nothing, or half a head, is 504 after ``timeouts.response``; the client's connection can be used again."""
@@ -161,7 +161,7 @@ class StallTests(_Case):
 
 
 class ResetTests(_Case):
-    """It goes without a word."""
+    """The application resets its connection."""
 
     def test_at_accept(self) -> None:
         """Before anything was read: 502, for a connection that was made, or for one that was not quite made."""
@@ -210,7 +210,7 @@ class ResetTests(_Case):
 
 
 class FloodTests(_Case):
-    """It never ends."""
+    """The response never ends."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -242,7 +242,7 @@ class FloodTests(_Case):
         self.assertEqual({"upstream_malformed"}, set(found))
 
     def test_more_than_announced(self) -> None:
-        """The client gets what the head said; the rest is nobody's, and the next answer is the right one."""
+        """The client gets the announced response; the excess is dropped, and the next response is the right one."""
         for way in WAYS:
             with self.connect(way) as connection:
                 for _turn in range(3):
@@ -250,7 +250,7 @@ class FloodTests(_Case):
                     self.assertEqual(b"normal", connection.request("/normal").body)
 
     def test_client_that_does_not_read(self) -> None:
-        """A body without end waits at its source while nobody reads it, and ends with the client."""
+        """An endless body is not read from its source while the client does not read, and ends with the client."""
         for way in WAYS:
             connection = self.connect(way)
             fields = SIGNED if way == "signed" else ""
@@ -261,7 +261,7 @@ class FloodTests(_Case):
             connection.close()
 
     def test_client_that_never_reads(self) -> None:
-        """One that stays and reads nothing is cut after ``timeouts.stream``; the log says that it was the client."""
+        """A client that reads nothing is cut after ``timeouts.stream``; the log names the client as the cause."""
         connection, before = self.connect("inbound"), self.logged()
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         connection.send(b"GET /endless_body HTTP/1.1\r\nHost: test\r\n\r\n")

@@ -62,7 +62,7 @@ class _Case(SynchronousTestCase):
         return Credentials.of(self.svid(path="/ns/shop/sa/web"), self.folder / name, roots).context()
 
     def presented(self, proxy: RunningProxy, context: ssl.SSLContext) -> int:
-        """Ask on a new connection; give the serial number of the SVID that answered."""
+        """Send a request on a new connection; return the serial number of the SVID that responded."""
         with RawConnection(proxy.port, context) as connection:
             self.assertEqual(200, connection.request("/bytes/10").status)
             tls: Any = connection.socket
@@ -70,11 +70,11 @@ class _Case(SynchronousTestCase):
         return int(x509.load_der_x509_certificate(der).serial_number)
 
 
-class LieTests(_Case):
-    """What it says is not so."""
+class InvalidUpdateTests(_Case):
+    """The Workload API sends invalid updates."""
 
     def invalid_updates(self) -> Iterator[tuple[str, str, bytes | Any]]:
-        """The event, a word of the detail, and the message."""
+        """Yield the event, a word of the detail, and the message."""
         now, rejected, stale = datetime.now(UTC), "svc.workload.update.rejected", "svc.workload.source.stale"
         message, authority = self.scripted.message, self.scripted.authority
         past = authority.svid(PATH, not_before=now - timedelta(hours=2), not_after=now - timedelta(hours=1))
@@ -99,8 +99,8 @@ class LieTests(_Case):
         yield stale, "", b"\xff\xff\xff this is no message"
         yield stale, "RESOURCE_EXHAUSTED", message(self.svid(), bundle=b"\x30" * (5 * 1024 * 1024))
 
-    def tell_the_truth(self, proxy: RunningProxy, svid: X509Svid) -> None:
-        """Say something good, where the last word was not."""
+    def send_valid_update(self, proxy: RunningProxy, svid: X509Svid) -> None:
+        """Send a valid update if the last one was invalid, and wait until it is used."""
         failures = ("svc.workload.source.stale", "svc.workload.update.rejected")
         logged = [each["event"]["name"] for each in proxy.records()]
         last = max((position for position, name in enumerate(logged) if name in failures), default=-1)
@@ -109,10 +109,10 @@ class LieTests(_Case):
             eventually(
                 lambda: "svc.workload.source.connected" in [each["event"]["name"] for each in proxy.records()[last:]],
                 60,
-                "that the truth is taken",
+                "the valid update",
             )
 
-    def test_every_lie(self) -> None:
+    def test_every_invalid_update(self) -> None:
         """
         Old and new connections are served with the last good SVID, each invalid update is logged, and the next valid
         one is used.
@@ -125,7 +125,7 @@ class LieTests(_Case):
         not_after = proxy.metric("svc_proxy_svid_not_after_seconds")
         for event, word, lie in self.invalid_updates():
             # An outage is logged where there was none before.
-            self.tell_the_truth(proxy, first)
+            self.send_valid_update(proxy, first)
             before = len(proxy.records(event))
             self.scripted.say(lie)
             eventually(lambda event=event, before=before: len(proxy.records(event)) > before, 60, f"{event} {word}")
@@ -142,10 +142,10 @@ class LieTests(_Case):
 
 
 class FlappingTests(_Case):
-    """It changes its mind a hundred times a second."""
+    """The Workload API changes the SVID a hundred times a second."""
 
     def test_flapping(self) -> None:
-        """Every request is served, little is made of it, and the last word counts."""
+        """Every request is served, few credential sets are made, and the last SVID is used."""
         one, two = self.svid(), self.svid(life=timedelta(hours=2))
         proxy = self.start_proxy(one)
         context, messages = self.client(), [self.scripted.message(each).SerializeToString() for each in (two, one)]
@@ -165,7 +165,7 @@ class FlappingTests(_Case):
 
 
 class HungTests(_Case):
-    """It answers once and never again, and is replaced under the same name."""
+    """The Workload API responds once and never again, and is replaced at the same path."""
 
     def test_hung_and_replaced(self) -> None:
         """A stream that stays open and silent is given up in time, and the new socket is found behind the path."""

@@ -22,7 +22,7 @@ from tests.peers.daemon import environment
 from tests.peers.programs import svc
 from tests.peers.waiting import TOP, answers, end_process, free_port
 
-#: What differs from run to run, and its placeholder.
+#: Output that differs from run to run, and its placeholder.
 _VARYING = (
     (r"[A-Za-z0-9+/]{43}=", "ID"),
     (r"(?m)^quickstart +[0-9.]+ s", "quickstart TIME"),
@@ -45,9 +45,9 @@ def blocks(page: str, kind: str) -> list[str]:
 
 
 def transcript(block: str) -> list[tuple[str, str]]:
-    """The commands of a block, each with what is said to be printed."""
+    """Return the commands of a block, each with its documented output."""
     parts = [text.partition("\n") for text in re.split(r"(?m)^\$ ", block)[1:]]
-    return [(line, said) for line, _end, said in parts]
+    return [(line, output) for line, _end, output in parts]
 
 
 #: Runs the quickstart with the default action of its signals: a shell ignores SIGINT for a command in the background.
@@ -62,11 +62,11 @@ class QuickstartTests(SynchronousTestCase):
     """Whole runs."""
 
     def run_it(self, *arguments: str, status: int = 0) -> CompletedProcess[str]:
-        """Run it; what it leaves for its logs goes with the test."""
+        """Run it; its log files are removed with the test."""
         return self._ended([str(TOP / "bin" / "quickstart"), *arguments], status)
 
     def run_module(self, *arguments: str, status: int = 0) -> CompletedProcess[str]:
-        """Run it with a folder of its own for what it remembers, so that nobody else's run is stopped."""
+        """Run it with a state folder of its own, so that no other run is stopped."""
         return self._ended([sys.executable, "-m", "svc.quickstart", *arguments], status, SVC_CHECKOUT=str(self.folder))
 
     def _ended(self, command: list[str], status: int, **settings: str) -> CompletedProcess[str]:
@@ -142,9 +142,9 @@ class QuickstartTests(SynchronousTestCase):
         shutil.copy(Path(folder_path) / "bundle-archive.json", self.programs())
         receipt = ""
         for block in (look_closer, verify, older):
-            lines = [(line, said) for line, said in transcript(block) if not line.startswith("bin/quickstart")]
+            lines = [(line, output) for line, output in transcript(block) if not line.startswith("bin/quickstart")]
             shown = self.shell([line for line, _said in lines], folder_path, receipt)
-            expected = [(line, uniform(said)) for line, said in lines]
+            expected = [(line, uniform(output)) for line, output in lines]
             self.assertEqual(expected, [(line, uniform(text)) for line, text in shown])
             [receipt, *_others] = [*re.findall(r"(?m)^receipt (\S+): verified", str(shown[-1][1])), receipt]
 
@@ -180,7 +180,7 @@ class QuickstartTests(SynchronousTestCase):
         return list(zip(lines, ran.stdout.split("\x1e"), strict=False))
 
     def interrupted(self, number: int, after: str, *arguments: str) -> str:
-        """Send a signal as soon as a line of the run has a word; what was said until the end."""
+        """Send a signal as soon as the output has a line with this word; return the output until the end."""
         process = subprocess.Popen(
             [sys.executable, "-c", _INTERRUPTIBLE, "--port", str(self.port), *arguments],
             stdin=subprocess.DEVNULL,
@@ -191,16 +191,16 @@ class QuickstartTests(SynchronousTestCase):
         )
         self.addCleanup(end_process, process)
         assert process.stderr is not None
-        said = ""
-        while after not in said:
+        output = ""
+        while after not in output:
             line = process.stderr.readline()
-            self.assertNotEqual("", line, said)
-            said += line
+            self.assertNotEqual("", line, output)
+            output += line
         process.send_signal(number)
-        said += process.communicate(timeout=120)[1]
-        self.assertEqual(1, process.returncode, said)
-        self.assertTrue(said.endswith("quickstart: interrupted\n"), said)
-        return said
+        output += process.communicate(timeout=120)[1]
+        self.assertEqual(1, process.returncode, output)
+        self.assertTrue(output.endswith("quickstart: interrupted\n"), output)
+        return output
 
     def test_interrupted(self) -> None:
         """Ctrl-C, kill and the end of the terminal leave neither a process nor a file."""
@@ -215,8 +215,8 @@ class QuickstartTests(SynchronousTestCase):
 
     def test_interrupted_with_keep(self) -> None:
         """With --keep an interrupt ends the processes, and the folder stays and is named."""
-        said = self.interrupted(signal.SIGTERM, "identities:", "--keep")
-        [folder_path] = re.findall(r"are kept in (/\S+)", said)
+        output = self.interrupted(signal.SIGTERM, "identities:", "--keep")
+        [folder_path] = re.findall(r"are kept in (/\S+)", output)
         self.assertTrue((Path(folder_path) / "authority.log").exists())
         self.assertFalse(answers(self.port))
         shutil.rmtree(folder_path)
@@ -237,7 +237,7 @@ class QuickstartTests(SynchronousTestCase):
         self.assert_nothing_left()
 
     def test_keep_and_stop(self) -> None:
-        """With --keep it goes on running for more requests, and --stop ends exactly that."""
+        """With --keep it keeps running for more requests, and --stop ends exactly that run."""
         self.addCleanup(self.run_module, "--stop")
         ran = self.run_module("--keep", "--port", str(self.port))
         self.assert_reports(ran)
@@ -264,16 +264,16 @@ class QuickstartTests(SynchronousTestCase):
     def test_errors(self) -> None:
         """A taken port, an absent application and nonsense are a line and a hint each, and nothing is left running."""
         with socket.create_server(("127.0.0.1", self.port)):
-            said = self.run_it("--port", str(self.port), status=1).stderr.splitlines()
-        self.assertEqual(f"quickstart: the port {self.port} on 127.0.0.1 is taken", said[0])
-        self.assertEqual((2, True), (len(said), "--port" in said[1]))
+            output = self.run_it("--port", str(self.port), status=1).stderr.splitlines()
+        self.assertEqual(f"quickstart: the port {self.port} on 127.0.0.1 is taken", output[0])
+        self.assertEqual((2, True), (len(output), "--port" in output[1]))
         nobody = f"127.0.0.1:{free_port()}"
-        said = self.run_module("--upstream", nobody, "--port", str(self.port), status=1).stderr.splitlines()
-        self.assertEqual(f"quickstart: nothing answers at {nobody}", said[0])
-        self.assertEqual(2, len(said))
+        output = self.run_module("--upstream", nobody, "--port", str(self.port), status=1).stderr.splitlines()
+        self.assertEqual(f"quickstart: nothing answers at {nobody}", output[0])
+        self.assertEqual(2, len(output))
         self.assertIn("expected 1 to 65535", self.run_module("--port", "0", status=2).stderr)
-        said = self.run_module(
+        output = self.run_module(
             *("--spire-socket", "/no/such.sock", "--port", str(self.port)), status=1
         ).stderr.splitlines()
-        self.assertTrue(any("/no/such.sock" in line for line in said), said)
+        self.assertTrue(any("/no/such.sock" in line for line in output), output)
         self.assertFalse(os.path.exists(self.folder / ".quickstart"))

@@ -132,13 +132,13 @@ class PoolTests(SynchronousTestCase):
         self.assertIn("case_hangs.py", found.output)
 
     def test_output(self) -> None:
-        """What a module prints is kept apart for it."""
+        """The output of a module is kept separately."""
         source = "class Tests(SynchronousTestCase):\n    def test_it(self):\n        print('{}', flush=True)"
         found = self.run_modules(case_one=source.format("first"), case_two=source.format("second"))
         self.assertEqual(("first\n", "second\n"), (found["case_one"].output, found["case_two"].output))
 
     def test_several_processes(self) -> None:
-        """Several processes share the modules, and each gives out ports of its own."""
+        """Several processes share the modules, and each allocates ports of its own."""
         source = """
         from tests.peers.waiting import free_port
         class Tests(SynchronousTestCase):

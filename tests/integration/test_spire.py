@@ -184,7 +184,7 @@ class SourceTests(SourceCase):
                 identifier = spire.add(entry(path))
                 await self.until(lambda: source.state.phase == "connected")
                 self.assertEqual(path, source.svid.spiffe_id.path)
-            # Only what the Workload API said ended it: neither was the agent away.
+            # The identity ended by a message of the Workload API only: neither was the agent away.
             self.assertEqual(2, phases.count("withdrawn"))
 
     async def test_archive_comes_first(self) -> None:
@@ -296,7 +296,7 @@ class MainJobTests(SynchronousTestCase):
 
 
 class LoadTests(RotationCase):
-    """A proxy that is asked all the time, while SPIRE's processes come and go."""
+    """A proxy that gets requests all the time, while SPIRE's processes restart."""
 
     async def test_agent_and_server_are_killed(self) -> None:
         """
@@ -362,7 +362,7 @@ class RotationTests(SynchronousTestCase):
             serials.add(ask(Credentials.fetch(spire, folder)))
             time.sleep(0.05)
         self.assertGreaterEqual(len(serials), 3)
-        # What was accepted with the first SVID goes on with it until 80 % of its life.
+        # A connection accepted with the first SVID keeps it until 80 % of its lifetime.
         self.assertEqual(200, early.request("/bytes/10").status)
 
         credentials = Credentials.fetch(spire, folder)
@@ -404,7 +404,7 @@ def leads_to(name: str, port: int, peer: str = IDENTITY, upstream: int = 1) -> d
 
 
 def plain(port: int) -> tuple[int, bytes]:
-    """Ask an outbound listener as an application does; gives status and content."""
+    """Send a request to an outbound listener as an application does; return status and content."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/bytes/10", timeout=60) as answer:
             return answer.status, answer.read()
@@ -433,7 +433,7 @@ class Download:
             self._whole = False
 
     def broke_off(self) -> bool:
-        """Wait for its end; returns whether it came too early."""
+        """Wait for its end; return whether it was too early."""
         self._thread.join(60)
         return self._whole is False
 
@@ -622,13 +622,13 @@ class QuickstartTests(SynchronousTestCase):
         self.assertEqual(files, sorted(spire.folder.iterdir()))
 
     def test_no_identity(self) -> None:
-        """Where SPIRE has no entry for the user, or there is no socket, it says so in one line and a hint."""
+        """If SPIRE has no entry for the user, or there is no socket, it reports that in one line and a hint."""
         with RunningSpire(entries=[]) as spire:
             for socket in (spire.socket_path, spire.folder / "other.sock"):
                 ran = self.quickstart(socket)
                 lines = ran.stderr.decode().splitlines()
                 self.assertEqual((1, b""), (ran.returncode, ran.stdout))
-                # It says that before it starts anything: these two lines are all.
+                # It reports that before it starts anything: these two lines are all.
                 self.assertEqual(2, len(lines), lines)
                 self.assertIn("gives this user no identity", lines[0])
                 self.assertIn("make a registration entry for uid", lines[1])

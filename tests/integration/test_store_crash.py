@@ -31,7 +31,7 @@ class CrashTests(SynchronousTestCase):
             self._check(path, acknowledged)
 
     def test_end_of_a_database_that_hangs(self) -> None:
-        """While somebody holds its lock a process ends within the time for commits, with status 1; nothing is lost."""
+        """While another process holds the lock, it ends within the commit timeout, with status 1; nothing is lost."""
         # SQLite itself waits for five seconds. A busy machine is asked again, one that waits so long waits each time.
         self.assertTrue(any(self._seconds_to_the_end() < 3.5 for _attempt in range(4)))
 
@@ -45,9 +45,9 @@ class CrashTests(SynchronousTestCase):
             with closing(sqlite3.connect(path, isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
                 began = time.monotonic()
-                said, _ = process.communicate("end\n", timeout=120)
+                output, _ = process.communicate("end\n", timeout=120)
                 seconds = time.monotonic() - began
-        self.assertEqual(("r2 StoreLate\nclose StoreStuck\n", 1), (said, process.returncode))
+        self.assertEqual(("r2 StoreLate\nclose StoreStuck\n", 1), (output, process.returncode))
         self._check(path, ["r1"])
         return seconds
 

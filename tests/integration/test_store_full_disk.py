@@ -30,7 +30,7 @@ class FileSizeLimitTests(SynchronousTestCase):
         self.assertGreater(result["acknowledged"], 10)
         self.assertEqual("notary_unavailable", result["reason"])
         self.assertFalse(result["writableAtTheLimit"])
-        # Emptying the log can give room for a while, so the store may come and go; at the end it is back, then closed.
+        # Emptying the log can free space, so the store may be writable in between; it is at the end, then closed.
         self.assertEqual([True, False], result["writable"][:2])
         self.assertEqual([True, False], result["writable"][-2:])
         self.assertEqual([], result["missing"])
@@ -78,7 +78,7 @@ class FullDiskTests(SynchronousTestCase):
         return not failures
 
     def test_reserve_carries_what_runs(self) -> None:
-        """On a full disk records in flight are stored in the reserve, and the store says at once that it is full."""
+        """On a full disk records in flight are stored in the reserve, and the store reports at once that it is full."""
         self._fill()
         stored = 0
         while self.store.writable:

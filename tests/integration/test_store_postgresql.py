@@ -32,7 +32,7 @@ class PostgresContractTests(ContractMixin, SynchronousTestCase):
 
 
 class PostgresAgreementTests(AgreementMixin, SynchronousTestCase):
-    """The store on a server and the double behave alike."""
+    """The store on a server and the double return the same results."""
 
     def make_store(self) -> Any:
         server = SERVER.get()

@@ -37,7 +37,7 @@ class ToolsTests(SynchronousTestCase):
         self.assertEqual((2, "usage: bin/tools [--check] NAME..."), self._first(self.tools()))
 
     def test_there(self) -> None:
-        """What is there is found where XDG keeps caches, by its version."""
+        """An installed tool is found in the XDG cache folder, by its version."""
         with ExitStack() as stack:
             cache = short_folder(stack)
             folder = cache / "svc-tools" / "spire-1.13.0"

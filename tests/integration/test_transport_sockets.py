@@ -57,7 +57,7 @@ def source(path: str, authority: TestAuthority = AUTHORITY) -> MemorySource:
 
 
 class SocketsMixin:
-    """What holds with fast and with stock transports."""
+    """Tests for fast and for stock transports."""
 
     environment = ""
     server_class: type[Any] = StockServer
@@ -235,7 +235,7 @@ class SocketsMixin:
         await client.ended
 
     async def test_openssl_client_without_a_certificate(self) -> None:
-        """It is refused with certificate_required and counted."""
+        """A client without a certificate is refused with certificate_required and counted."""
         port = await self.listen()
         client = await self.openssl_client(port, None)
         await client.ended

@@ -57,7 +57,7 @@ class TwistdLoggingTests(SynchronousTestCase):
     """A whole run of twistd."""
 
     def test_only_records(self) -> None:
-        """Every line from the first to the last is a valid record; nothing is said beside them."""
+        """Every line from the first to the last is a valid record; there is no other output."""
         folder = Path(self.mktemp())
         folder.mkdir()
         (folder / "app.py").write_text(_APPLICATION)

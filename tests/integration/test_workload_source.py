@@ -102,7 +102,7 @@ class AuthorityTests(SourceCase):
     """The source at our authority."""
 
     async def test_first_update(self) -> None:
-        """It is ready soon, with the SVID, the bundle and a state that says so."""
+        """The source is ready soon, with the SVID, the bundle and the matching state."""
         authority = self.running(entries=[entry("/a"), entry("/b", hint="external")])
         source = self.source(authority.address, trust_domain=DOMAIN)
         await source.when_ready()
@@ -130,7 +130,7 @@ class AuthorityTests(SourceCase):
         self.assertEqual(source.state.failures, 0)
 
     async def test_crash_and_restart(self) -> None:
-        """Over kill -9 the last good values stay; after the restart the new ones come by themselves."""
+        """During kill -9 the last good values are kept; after the restart new ones arrive without further action."""
         authority = self.running()
         source = self.source(authority.address)
         await source.when_ready()
@@ -278,7 +278,7 @@ class UnavailableTests(SourceCase):
         await self.error(self.running().pq_address, NoWorkloadApi)
 
     async def test_silent(self) -> None:
-        """A server that accepts and says nothing; stopping is bounded all the same."""
+        """A server accepts and sends nothing; stopping is bounded nevertheless."""
         path = self.folder() / "a.sock"
         with socket.socket(socket.AF_UNIX) as hung:
             hung.bind(str(path))

@@ -107,8 +107,8 @@ class ReconnectingClients:
             self._receive(min(AGAIN, end - now))
         return True
 
-    def hear_the_end(self) -> None:
-        """Read what a broker that has ended still had said, until every connection has ended."""
+    def drain(self) -> None:
+        """Read what a broker that has ended had still sent, until every connection is closed."""
         while self._wires:
             self._receive(1.0)
 

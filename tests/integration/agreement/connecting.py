@@ -22,7 +22,7 @@ def clean_start(play: Play) -> None:
 
 @scene()
 def session_present(play: Play) -> None:
-    """A session that lasts is there again, with its subscriptions and what came meanwhile."""
+    """A persistent session is resumed, with its subscriptions and the messages queued meanwhile."""
     first = play.lasting(step="first")
     first.subscribe("t")
     first.sees("subscribed")
@@ -77,7 +77,7 @@ def takeover_with_clean_start(play: Play) -> None:
 
 @scene()
 def takeover_and_will(play: Play) -> None:
-    """The will of a connection that is taken over is published, unless it waits for a session that goes on."""
+    """The will of a connection that is taken over is published, unless it is delayed and the session continues."""
     watcher = play.client("w")
     watcher.subscribe("will")
     watcher.sees("subscribed")
@@ -88,7 +88,7 @@ def takeover_and_will(play: Play) -> None:
 
 @scene(Version.V5)
 def takeover_and_delayed_will(play: Play) -> None:
-    """A will with a delay is not published where its session goes on in time."""
+    """A will with a delay is not published if its session continues in time."""
     watcher = play.client("w")
     watcher.subscribe("will")
     watcher.sees("subscribed")
@@ -120,8 +120,8 @@ def empty_client_id(play: Play) -> None:
 
 
 @scene()
-def sizes_told(play: Play) -> None:
-    """What CONNACK says of the broker's limits."""
+def reported_limits(play: Play) -> None:
+    """The limits that CONNACK reports."""
     for keep_alive in (0, 60, 65535):
         answer = play.opened().connect(play.identifier(f"c{keep_alive}"), keep_alive=keep_alive)
         play.seen[f"keep alive {keep_alive}"] = sizes(answer)
@@ -143,7 +143,7 @@ def names_without_authentication(play: Play) -> None:
 
 @scene(Version.V5)
 def password_alone(play: Play) -> None:
-    """MQTT 5.0 lets a password come without a user name."""
+    """MQTT 5.0 allows a password without a user name."""
     play.client(step="password", password=b"p")
 
 
@@ -226,7 +226,7 @@ def will_retained(play: Play) -> None:
 
 @scene(Version.V5)
 def will_properties(play: Play) -> None:
-    """The properties of a will come with its message, but for the delay."""
+    """The properties of a will are sent with its message, except for the delay."""
     properties = Properties(
         payload_format=1,
         content_type="text/plain",
@@ -270,15 +270,15 @@ def session_expiry_at_the_end(play: Play) -> None:
 
 
 @scene(Version.V5)
-def session_expiry_told(play: Play) -> None:
-    """A broker that keeps sessions for less than was asked says so."""
+def reported_session_expiry(play: Play) -> None:
+    """A broker that keeps sessions for less than was requested reports it in CONNACK."""
     for seconds in (0, 1, 3600, 0xFFFFFFFE, 0xFFFFFFFF):
         play.lasting(f"c{seconds}", seconds=seconds, step=f"{seconds} s")
 
 
 @scene()
 def octets_behind_disconnect(play: Play) -> None:
-    """What follows DISCONNECT is not taken."""
+    """Packets after DISCONNECT are ignored."""
     watcher = play.client("w")
     watcher.subscribe("t")
     watcher.sees("subscribed")

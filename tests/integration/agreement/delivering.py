@@ -21,7 +21,7 @@ def pair(play: Play, qos: int = 2) -> tuple[Client, Client]:
 
 @scene()
 def lower_of_both(play: Play) -> None:
-    """A message comes with the lower QoS of message and subscription."""
+    """A message is delivered with the lower QoS of message and subscription."""
     publisher = play.client("p")
     for granted in (0, 1, 2):
         subscriber = play.client(f"s{granted}")
@@ -49,7 +49,7 @@ def exactly_once_step_by_step(play: Play) -> None:
 
 @scene()
 def before_its_release(play: Play) -> None:
-    """When a message with QoS 2 goes on to its receivers: with PUBLISH or with PUBREL, both is allowed."""
+    """When a message with QoS 2 is forwarded to its receivers: with PUBLISH or with PUBREL, both is allowed."""
     publisher, subscriber = pair(play)
     publisher.publish("t", b"m", 2, 9)
     publisher.raw.sync()
@@ -61,7 +61,7 @@ def before_its_release(play: Play) -> None:
 
 @scene()
 def exactly_once_sent_again(play: Play) -> None:
-    """A QoS 2 message that comes twice before its release is delivered once."""
+    """A QoS 2 message that is sent twice before its release is delivered once."""
     publisher, subscriber = pair(play)
     publisher.publish("t", b"m", 2, 9)
     publisher.publish("t", b"m", 2, 9, dup=True)
@@ -93,7 +93,7 @@ def release_over_reconnect(play: Play) -> None:
 
 @scene()
 def dup_is_not_passed_on(play: Play) -> None:
-    """DUP of the publisher says nothing to the subscriber [MQTT-3.3.1-3]."""
+    """DUP of the publisher is not forwarded to the subscriber [MQTT-3.3.1-3]."""
     publisher, subscriber = pair(play)
     publisher.publish("t", b"m", 1, 9, dup=True)
     publisher.sees("acknowledged")
@@ -102,7 +102,7 @@ def dup_is_not_passed_on(play: Play) -> None:
 
 @scene()
 def sent_again_after_reconnect(play: Play) -> None:
-    """What was not acknowledged comes again with DUP and its identifier, in order; PUBREL where PUBREC had come."""
+    """Unacknowledged messages are resent with DUP and their identifiers, in order; PUBREL is resent after PUBREC."""
     publisher, subscriber = pair(play)
     for number, qos in enumerate((1, 2, 2, 1), 1):
         publisher.publishes("t", b"%d" % number, qos, packet_id=number)
@@ -123,7 +123,7 @@ def sent_again_after_reconnect(play: Play) -> None:
 
 @scene()
 def order(play: Play) -> None:
-    """Messages of one publisher and QoS come in their order."""
+    """Messages of one publisher and QoS are delivered in order."""
     publisher, subscriber = pair(play)
     for qos in (0, 1, 2):
         for number in range(15):
@@ -194,8 +194,8 @@ def refused_by_the_receiver(play: Play) -> None:
 
 
 @scene()
-def nobody_listens(play: Play) -> None:
-    """MQTT 5.0 may say that there is no matching subscription."""
+def no_subscriber(play: Play) -> None:
+    """MQTT 5.0 may report that there is no matching subscription."""
     client = play.client()
     for qos in (1, 2):
         play.note(f"QoS {qos}", client.publishes("nobody", b"m", qos))
@@ -203,7 +203,7 @@ def nobody_listens(play: Play) -> None:
 
 @scene(Version.V5)
 def receive_maximum_of_the_client(play: Play) -> None:
-    """No more messages are in progress than the client said; QoS 0 is not held back."""
+    """No more messages are in progress than the client's Receive Maximum; QoS 0 is not held back."""
     properties = Properties(receive_maximum=2, session_expiry=100)
     subscriber = play.client("s", clean_start=False, properties=properties)
     subscriber.subscribe("t")
@@ -226,7 +226,7 @@ def receive_maximum_of_the_client(play: Play) -> None:
 
 @scene(Version.V5)
 def smaller_receive_maximum_after_reconnect(play: Play) -> None:
-    """What is sent again keeps the Receive Maximum of the new connection too."""
+    """Resent messages observe the Receive Maximum of the new connection too."""
     publisher, subscriber = pair(play)
     for number in range(5):
         publisher.publishes("t", b"%d" % number, 1 + number % 2)
@@ -259,7 +259,7 @@ def receive_maximum_of_the_broker(play: Play) -> None:
 
 @scene()
 def many_unacknowledged(play: Play) -> None:
-    """How many messages a client gets that acknowledges none and has not said how many it takes."""
+    """How many messages a client gets that acknowledges none and has sent no Receive Maximum."""
     publisher, subscriber = pair(play, 1)
     for _ in range(30):
         publisher.publishes("t", b"m", 1)

@@ -1,4 +1,4 @@
-"""Scenes: what MQTT 5.0 says about messages."""
+"""Scenes: properties of messages in MQTT 5.0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V5 = Version.V5
 
 @scene(V5)
 def forwarded_unaltered(play: Play) -> None:
-    """What describes a message reaches its receivers unaltered, user properties in order."""
+    """Properties that describe a message are forwarded unaltered, user properties in order."""
     client, publisher = play.client(), play.client("p")
     client.subscribe("t")
     client.sees("subscribed")
@@ -114,7 +114,7 @@ def aliases_of_the_broker(play: Play) -> None:
 
 @scene(V5)
 def aliases_of_the_broker_do_not_last(play: Play) -> None:
-    """What is sent again on another connection can be understood there."""
+    """Messages that are resent on another connection have resolvable topics there."""
     terms = Properties(topic_alias_maximum=10, session_expiry=100)
     client, publisher = play.client(properties=terms, clean_start=False), play.client("p")
     client.subscribe("#")
@@ -142,7 +142,7 @@ def resolved(packets: list[Packet]) -> list[Packet]:
 
 @scene(V5)
 def largest_packet_of_the_client(play: Play) -> None:
-    """What is larger than a client accepts is not sent to it and does not block what follows."""
+    """Messages larger than a client accepts are not sent to it and do not block later ones."""
     size = 40 + len(play.topic("t"))
     client = play.client(properties=Properties(maximum_packet_size=size, session_expiry=100), clean_start=False)
     client.subscribe("t")
@@ -170,7 +170,7 @@ def largest_packet_of_the_broker(play: Play) -> None:
 
 @scene(V5)
 def not_the_format_that_it_says(play: Play) -> None:
-    """A payload that is said to be text and is not."""
+    """A payload that is declared as text and is not UTF-8."""
     client, publisher = play.client(), play.client("p")
     client.subscribe("t")
     client.sees("subscribed")
@@ -189,7 +189,7 @@ def no_explanations(play: Play) -> None:
 
 @scene(V5)
 def without_an_end(play: Play) -> None:
-    """An expiry interval comes along with its message."""
+    """An expiry interval is forwarded with its message."""
     client, publisher = play.client(), play.client("p")
     client.subscribe("t")
     client.sees("subscribed")

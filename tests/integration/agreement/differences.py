@@ -108,7 +108,7 @@ SCENES = (
     Difference("enhanced_authentication", "re-authentication", "DISCONNECT 0x82; closed", "closed", REASON),
     *(
         Difference(
-            "session_expiry_told",
+            "reported_session_expiry",
             f"{seconds} s",
             "CONNACK 0x00 session_expiry=604800",
             "CONNACK 0x00",
@@ -118,7 +118,7 @@ SCENES = (
     ),
     *(
         Difference(
-            "sizes_told",
+            "reported_limits",
             f"keep alive {asked}",
             "server_keep_alive=1200, receive_maximum=20, topic_alias_maximum=10, maximum_packet_size=1048576",
             f"server_keep_alive={announced}, receive_maximum=20, topic_alias_maximum=10, maximum_packet_size=1048576",
@@ -150,7 +150,7 @@ SCENES = (
     Difference("pubrec_for_qos_1", "PUBREC", "DISCONNECT 0x82; closed", "closed", REASON),
     Difference("pubcomp_before_pubrec", "PUBCOMP", "DISCONNECT 0x82; closed", "closed", REASON),
     Difference(
-        "nobody_listens",
+        "no_subscriber",
         "QoS 2",
         "PUBREC id 1 0x10; PUBCOMP id 1",
         "PUBREC id 1; PUBCOMP id 1",
