@@ -77,26 +77,27 @@ DatabaseText = Annotated[str, AfterValidator(_database), text_format("URL", "^po
 
 
 class NotarySettings(Settings):
-    """Where records go, how long they stay, and what signs them."""
+    """Where records are stored, how long they are kept, and how they are signed."""
 
     path: str = "/var/lib/svc/notary.db"
     """The database. Folder and file are made with modes 0700 and 0600 where they are absent."""
     database: DatabaseText | None = None
     """Instead of a file, a database that replicas share, see
     [operations](operations.md#replicas-that-share-one-notary): `postgresql://user@host:5432/name?sslmode=verify-full&sslrootcert=/path`,
-    or `?host=/folder` of a socket. Without a password, which a passfile, a service or a client certificate stands in
-    for; a server on another machine must be verified. *Together*: not beside `path`."""
+    or `?host=/folder` of a socket. Without a password: use a passfile, a service or a client
+    certificate; a server on another machine must be verified. *Together*: not beside `path`."""
     retention: Duration = 90 * 86400.0
     """How long records are kept; pruned every ten minutes, while the clock runs evenly."""
     profile: Literal["hybrid", "pq", "classical", "cnsa2"] = "hybrid"
-    """Which signatures are made, see [profiles](receipts.md#profiles). `classical` is warned of at each start."""
+    """Which signatures are made, see [profiles](receipts.md#profiles). `classical` logs a warning at each start."""
     pqIssuer: PqIssuerText | None = None
-    """Who issues the post-quantum leaf. *Together*: required unless `profile: classical`."""
+    """The address of the post-quantum issuer. *Together*: required unless `profile: classical`."""
     pqIssuerID: MatcherText | None = None
-    """Who the issuer must be. *Together*: required where `pqIssuer` is `host:port` (mutual TLS with the SVID)."""
+    """The SPIFFE ID of the issuer, or a pattern of it. *Together*: required where `pqIssuer` is `host:port` (mutual TLS
+    with the SVID)."""
     pqBundle: str | None = None
     """The post-quantum roots that a new leaf must chain to; else `SVC_PQ_BUNDLE`, else `pq-bundle.json` beside the
-    Workload API socket where it is there. A file that is named must exist; file and folder must be writable by root and
+    Workload API socket if it exists. A file that is named must exist; file and folder must be writable by root and
     the own user only."""
     redactHeaders: Items[str] = ()
     """Headers and trailers that receipts hold as salted digests only, beside `authorization`,
@@ -104,15 +105,15 @@ class NotarySettings(Settings):
     redactQuery: bool = False
     """The same for the query."""
     readers: Items[MatcherText] = ()
-    """Identities that may read everybody's receipts by id, without the salts."""
+    """Identities that may read the receipts of all clients by id, without the salts."""
     receiptsPerSecond: int = Field(default=200, ge=1, le=100_000)
     """Records of one client identity, signed receipts and those of `logRequest` alike, in the long run; beyond it 429
     `notary_rate` with `Retry-After`."""
     receiptsBurst: int = Field(default=400, ge=1, le=1_000_000)
     """The same at once."""
     recordOctetsPerSecond: Annotated[Size, Field(ge=1024, le=2**30)] = 512 * 1024
-    """What the records of one client identity take in the database, in the long run; beyond it 429 `notary_rate` with
-    `Retry-After`. See [sizing](operations.md#sizing)."""
+    """Octets that the records of one client identity may add to the database, in the long run; beyond it 429
+    `notary_rate` with `Retry-After`. See [sizing](operations.md#sizing)."""
     recordOctetsBurst: Annotated[Size, Field(ge=2**20, le=2**40)] = 2**30
     """The same at once. A request under way counts with the largest record that the limits of its listener allow."""
     queue: int = Field(default=1024, ge=1, le=65536)
@@ -150,7 +151,7 @@ class ContainerSettings(Settings):
 
 
 class WorkloadSettings(Settings):
-    """What the statement says of the workload: a downward-API folder, or explicit values."""
+    """The workload facts in the statement: from a downward-API folder, or explicit values."""
 
     podInfo: str | None = None
     """A downward-API folder with the files `namespace`, `serviceAccount`, `podName`, `podUID`, `node` (text), `labels`,
@@ -161,7 +162,7 @@ class WorkloadSettings(Settings):
     serviceAccount: str | None = None
     """Service account of the pod."""
     podName: str | None = None
-    """Name of the pod; the host name stands in."""
+    """Name of the pod; by default the host name."""
     podUID: str | None = None
     """Identifier of the pod."""
     node: str | None = None
@@ -169,13 +170,13 @@ class WorkloadSettings(Settings):
     containers: Items[ContainerSettings] = ()
     """The containers of the pod."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels by name; only those on the allow-list leave, the names of the others stand under `truncated`."""
+    """Labels by name; only those on the allow-list are published, the names of the others are listed in `truncated`."""
     annotations: dict[str, str] = Field(default_factory=dict)
     """The same for annotations."""
     allowLabels: Items[str] = ()
     """The allow-list, beside `svc.internal/compartment`, `mls.svc.internal/level`, `mls.svc.internal/compartment`."""
     allowAnnotations: Items[str] = ()
-    """The same for annotations; both lists count for both."""
+    """The same for annotations; both lists apply to labels and annotations."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -190,7 +191,7 @@ class WorkloadSettings(Settings):
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """The names of labels and annotations that may leave."""
+        """The names of labels and annotations that may be published."""
         return (*DEFAULT_ALLOWED, *self.allowLabels, *self.allowAnnotations)
 
     def facts(self, host_name: str) -> WorkloadFacts:
@@ -214,27 +215,27 @@ class WorkloadSettings(Settings):
 
 
 class PolicySettings(Settings):
-    """Who is admitted where no rule speaks."""
+    """Which identities may send requests to inbound listeners."""
 
     default: Literal["allow", "deny"] = "deny"
-    """Who may send requests to inbound listeners: nobody, or every verified identity of `trustDomain`, which the log
-    warns of. Identities of federated trust domains are not admitted by either, see `allow`."""
+    """The identities admitted without an entry in `allow`: none, or every verified identity of `trustDomain`, which is
+    logged as a warning. Identities of federated trust domains are admitted only by `allow`."""
     allow: Annotated[Items[MatcherText], Field(max_length=1024)] = ()
-    """Who may do so besides, of this trust domain or of federated ones. A trust domain that the Workload API gives no
-    bundle for is refused in the handshake, whatever stands here."""
+    """Further identities that are admitted, of this trust domain or of federated ones. Peers of a trust domain without
+    a bundle from the Workload API are refused in the handshake, whatever is listed here."""
 
 
 class LimitSettings(Settings):
-    """What one listener's connections and messages may use."""
+    """Limits for the connections and messages of one listener."""
 
     connections: int = Field(default=4096, ge=1, le=1_000_000)
     """Open connections of clients. When all are taken, each new one closes one that was never permitted a request, else
-    one that has said nothing or whose handshake has stalled, else an idle one of the identity that holds most, always
-    the longest idle; where all are in use the new one is closed."""
+    one that has sent nothing or whose handshake has stalled, else an idle one of the identity that holds most, always
+    the longest idle; if all are in use the new one is closed."""
     handshakes: int = Field(default=256, ge=1, le=65536)
     """TLS handshakes at the same time, each from the first octet of its client on."""
     waiting: int = Field(default=1024, ge=1, le=65536)
-    """Connections whose clients have said nothing yet. When so many wait, the one that waits longest is closed, of the
+    """Connections whose clients have sent nothing yet. When so many wait, the one that waits longest is closed, of the
     address that holds most."""
     head: Annotated[Size, Field(ge=MIN_HEAD, le=2**20)] = 32 * 1024
     """Start line, headers and trailers of a message. *Together*: unless `maxNotarization` is `none` or `workload`, the
@@ -249,7 +250,7 @@ class LimitSettings(Settings):
 
 
 class TimeoutSettings(Settings):
-    """How long one listener waits for what."""
+    """Time limits of one listener."""
 
     handshake: Wait = 10.0
     """A complete TLS handshake, and the PROXY header before it."""
@@ -264,7 +265,7 @@ class TimeoutSettings(Settings):
     response: Wait = 60.0
     """The head of the response after the whole request; then 504."""
     stream: Wait = 300.0
-    """The next octet while a body streams; then 408, 504 or a broken response, by the side that stands still."""
+    """The next octet while a body streams; then 408, 504 or a broken response, by the side that stalls."""
     exchange: Wait = 3600.0
     """A whole exchange, or the next octet after an upgrade."""
 
@@ -280,12 +281,12 @@ class ListenerSettings(Settings):
     """Inbound: mutual TLS from clients, plain to the application. Outbound: plain from this machine, mutual TLS to the
     peer."""
     listen: Address
-    """Where: `:8443` and `[::]:8443` take IPv6 and IPv4 (`:8443` IPv4 alone on a host without IPv6),
+    """The address to listen on: `:8443` and `[::]:8443` take IPv6 and IPv4 (`:8443` IPv4 alone on a host without IPv6),
     `0.0.0.0:8443` IPv4 alone. *Together*: addresses differ; a loopback address for outbound."""
     upstream: Upstream
     """The application, or for outbound the peer's proxy (`host:port` only; a DNS name is sent as SNI)."""
     peer: MatcherText | None = None
-    """Who the upstream must be. *Together*: outbound only, and required there."""
+    """The SPIFFE ID of the upstream, or a pattern of it. *Together*: outbound only, and required there."""
     keyExchange: Literal["default", "require"] = "default"
     """`default` prefers hybrid groups (X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024) and accepts X25519, P-256
     and P-384; `require` accepts hybrid groups only."""
@@ -293,13 +294,14 @@ class ListenerSettings(Settings):
     """Every connection begins with a PROXY protocol version 2 header, whose client address is used in logs and nowhere
     else. *Together*: inbound only."""
     notarization: LevelName = "none"
-    """What every request gets at least. *Together*: inbound only."""
+    """The level that every request gets at least. *Together*: inbound only."""
     maxNotarization: LevelName = "signRequest"
-    """What clients may ask for with `Svc-Notarization-Level`. *Together*: at least `notarization`; inbound only."""
+    """The highest level that clients may request with `Svc-Notarization-Level`. *Together*: at least `notarization`;
+    inbound only."""
     limits: LimitSettings = LimitSettings()
-    """What connections and messages may use."""
+    """Limits for connections and messages."""
     timeouts: TimeoutSettings = TimeoutSettings()
-    """How long is waited for what."""
+    """Time limits."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -379,13 +381,13 @@ class ProxySettings(Settings):
     personal data."""
     auditLog: Literal["off", "denials", "all"] = "denials"
     """Which access attempts are [audit records](telemetry.md#audit-records): none; connections and requests that were
-    refused for who their peer is, with the path of the request; or also every exchange with a record."""
+    refused by the identity of their peer, with the path of the request; or also every exchange with a record."""
     notary: NotarySettings = Field(default_factory=lambda: NotarySettings(pqIssuer="unix:///run/svc/pq.sock"))
-    """Where records go and what signs them. With outbound listeners alone nothing of it is opened or asked."""
+    """Where records are stored and how they are signed. With outbound listeners alone nothing of it is used."""
     workload: WorkloadSettings = WorkloadSettings()
-    """What the statement says besides the identity."""
+    """The workload facts in the statement, beside the identity."""
     policy: PolicySettings = PolicySettings()
-    """Who is admitted."""
+    """Which clients of inbound listeners are admitted."""
     listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
     """At least one."""
 

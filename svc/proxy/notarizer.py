@@ -2,7 +2,7 @@
 The notary of the running proxy: admits exchanges that need a record, signs receipts beside the reactor, and makes them
 durable before their response is released.
 
-Owns nonces in flight, the limit of waiting signatures, and the signing thread. Knows neither HTTP connections nor SQL.
+Owns nonces in flight, the limit of waiting signatures, and the signing thread. Uses neither HTTP connections nor SQL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 From reports of listeners, connections, credentials and the store to metrics and log records.
 
-Owns which event is logged with which fields, and how often. Nothing below knows the log.
+Owns which event is logged with which fields, and how often. No lower module uses the log.
 """
 
 from __future__ import annotations

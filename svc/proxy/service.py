@@ -1,7 +1,7 @@
 """
 The running proxy: the order of start, reload and end.
 
-Starts notary database, credential source, first credential set, listeners; ready comes last. Ends in the reverse order:
+Starts notary database, credential source, first credential set, listeners; readiness is last. Stops in reverse order:
 listeners close, exchanges finish within the drain time, records become durable, the database closes.
 """
 
@@ -255,7 +255,7 @@ class ProxyService(Service):
         except SvcError as error:
             log_reload_refused(self.log, error)
             return False
-        except Exception:  # noqa: BLE001 (the configuration in force stays, and the log says why)
+        except Exception:  # noqa: BLE001 (the configuration in force stays, and the reason is logged)
             log_reload(self.log, Event.CONFIG_REJECTED, failure=Failure())
             return False
         self.settings, before = settings, self.settings

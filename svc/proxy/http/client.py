@@ -484,7 +484,7 @@ class ClientConnection:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no request is in progress."""
         return self._exchange is None and self._tunnel is None and not self._queue
 
     def sweep(self, now: float, wall: datetime) -> None:

@@ -289,7 +289,7 @@ class Exchange:
             self.stage = _on_request_complete[stage]
 
     def client_lost(self, outcome: ExchangeOutcome = ExchangeOutcome.CLIENT_ABORTED) -> None:
-        """End because the client's connection is gone or about to be dropped; the record says how."""
+        """End because the client's connection is lost or about to be dropped; the record has the outcome."""
         stage = self.stage
         if stage is _FINISHED:
             return
@@ -410,7 +410,7 @@ class Exchange:
             self.upstream_request.stream_response()
 
     def upstream_lost(self, events: list[Event]) -> None:
-        """The connection ended; the events say whether that ended the response too."""
+        """Handle the end of the connection; ``events`` are those that it caused, such as the end of the response."""
         request = self.upstream_request
         if request is None:
             return
@@ -482,7 +482,7 @@ class Exchange:
 
     def _released(self, _result: None) -> None:
         if self.stage is _FINISHED:
-            # The client left meanwhile; the log reports of the exchange what its record says.
+            # The client left meanwhile; the log reports the outcome that the record has.
             self._report()
             return
         released = self._context.released

@@ -47,7 +47,7 @@ class NotaryEndpoint:
     """
     Answers for one listener.
 
-    ``readers`` may read the receipts of all clients; ``receipts`` says whether this listener makes any; ``retention``
+    ``readers`` may read the receipts of all clients; ``receipts`` is whether this listener makes any; ``retention``
     is in seconds; ``limits`` are those that the root document contains.
     """
 

@@ -30,7 +30,7 @@ class ExchangeSummary:
         level: the notarization level in force.
         recorded: whether a record was promised.
         receipt_id: the identifier of the record, None where there is none.
-        outcome: how the exchange ended, as the record says.
+        outcome: how the exchange ended, as in the record.
     """
 
     listener: str
@@ -50,7 +50,7 @@ class ExchangeSummary:
 
 
 class Reporter(Protocol):
-    """Receives what operators should see; implemented beside the log, which connections do not know."""
+    """Receives reports for operators; implemented by the logging module, which connections do not import."""
 
     #: Whether complete exchanges without a record are reported too; read before a summary of them is made.
     every_exchange: bool

@@ -2,8 +2,8 @@
 The upstream side of exchanges: requests on their way, connections, and the pool that keeps idle ones.
 
 Owns when a connection may be used again. It goes back to the pool only when its response was read to the end, the
-request was sent to the end before that, nothing followed, and both sides want to keep it. Knows no notarization levels
-and answers no client.
+request was sent to the end before that, nothing followed, and both sides want to keep it. It does not
+handle notarization levels and sends no responses to clients.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class UpstreamConnection:
 
     @property
     def answer_begun(self) -> bool:
-        """Whether an octet of the current answer has come."""
+        """Whether an octet of the current response has arrived."""
         return self._parser is not None and self._parser.started
 
     def write(self, data: bytes) -> None:
