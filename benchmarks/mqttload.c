@@ -4,16 +4,16 @@
  *   mqttload --port N [--mode flow|connects|idle] [--qos 0|1|2] [--clients N] [--window N] [--payload OCTETS]
  *            [--warm SECONDS] [--seconds SECONDS] [--watch PID]...
  *
- * flow      one client publishes to N subscribers; WINDOW messages are on their way at a time: the next one is sent when
- *           the oldest is acknowledged to its publisher and is with all subscribers
+ * flow      one client publishes to N subscribers; WINDOW messages are in flight at a time: the next one is sent when
+ *           the oldest is acknowledged to its publisher and received by all subscribers
  * connects  N clients connect, await CONNACK, disconnect in order, and begin again
- * idle      N clients connect; says {"ready": N}, and holds them until its standard input ends
+ * idle      N clients connect; prints {"ready": N}, and holds them until its standard input ends
  *
  * What happens while warming up is not counted. CPU time is read from the clocks of the watched processes at both ends of
  * the counted time, so that it belongs to exactly what is counted: deliveries, or connections. The result is one line of
  * JSON.
  *
- * Every octet that comes back is judged: topic, payload, quality of service and flags of each message, that each
+ * Every received octet is verified: topic, payload, quality of service and flags of each message, that each
  * subscriber gets all of them once and in order, and that each acknowledgement is the next one due. Anything else ends
  * the program with status 1.
  */
@@ -37,7 +37,7 @@ enum { CONNACK = 0x20, PUBLISH = 0x30, PUBACK = 0x40, PUBREC = 0x50, PUBREL = 0x
 static const char TOPIC[] = "site/line/sensor";
 
 enum mode { FLOW, CONNECTS, IDLE };
-enum state { CLOSED, CONNECTING, GREETING, SUBSCRIBING, READY };
+enum state { CLOSED, CONNECTING, AWAITING_CONNACK, SUBSCRIBING, READY };
 
 struct client {
     enum state state;
@@ -47,7 +47,7 @@ struct client {
     uint64_t next_release;  /* QoS 2: the one whose PUBREL, or for the publisher whose PUBREC, must come next */
     size_t unsent, room;
     unsigned char *out;
-    size_t held;            /* octets of a packet that is not whole */
+    size_t held;            /* octets of an incomplete packet */
     unsigned char *part;
 };
 
@@ -66,13 +66,13 @@ static int ready, changes;
 static bool counting, started;
 static uint64_t counted, published, acknowledged, delivered;
 
-static void astray(const char *what)
+static void violation(const char *what)
 {
     fprintf(stderr, "load: the broker %s\n", what);
     exit(1);
 }
 
-/* ---- what is sent: gathered, and written once for all events of a round --------------------------------------- */
+/* ---- sending: packets are collected and written once for all events of a round ------------------------------- */
 
 static void put(struct client *c, const void *octets, size_t size)
 {
@@ -97,7 +97,7 @@ static void send_all(void)
         c->written = false;
         if (c->state == CLOSED)
             continue;
-        /* The window keeps what is on its way far below the socket's buffer. */
+        /* The window keeps the octets in flight far below the socket's buffer. */
         if (write(c->descriptor, c->out, c->unsent) != (ssize_t)c->unsent)
             fail("write");
         c->unsent = 0;
@@ -211,7 +211,7 @@ static void connected(struct client *c)
         fail("connect");
     }
     epoll_ctl(events, EPOLL_CTL_MOD, c->descriptor, &event);
-    c->state = GREETING;
+    c->state = AWAITING_CONNACK;
     put_connect(c);
 }
 
@@ -221,10 +221,10 @@ static void is_ready(struct client *c)
     ready++;
 }
 
-static void greeted(struct client *c, const unsigned char *body, size_t size)
+static void connack_received(struct client *c, const unsigned char *body, size_t size)
 {
     if (size != 2 || body[0] != 0 || body[1] != 0)
-        astray("did not accept a connection");
+        violation("did not accept a connection");
     if (options.mode == FLOW && !c->publishes) {
         c->state = SUBSCRIBING;
         put_subscribe(c);
@@ -234,8 +234,8 @@ static void greeted(struct client *c, const unsigned char *body, size_t size)
         is_ready(c);
         return;
     }
-    static const unsigned char goodbye[] = { 0xE0, 0 };
-    if (write(c->descriptor, goodbye, sizeof goodbye) != (ssize_t)sizeof goodbye)
+    static const unsigned char disconnect[] = { 0xE0, 0 };
+    if (write(c->descriptor, disconnect, sizeof disconnect) != (ssize_t)sizeof disconnect)
         fail("write");
     close(c->descriptor);
     c->state = CLOSED;
@@ -243,31 +243,31 @@ static void greeted(struct client *c, const unsigned char *body, size_t size)
     open_client(c);
 }
 
-static void took(struct client *c)
+static void count_delivery(struct client *c)
 {
     c->next++;
     delivered++;
     counted += counting;
 }
 
-static void message_came(struct client *c, unsigned char first, const unsigned char *body, size_t size)
+static void publish_received(struct client *c, unsigned char first, const unsigned char *body, size_t size)
 {
     size_t topic = sizeof TOPIC - 1, head = 2 + topic + (options.qos ? 2 : 0);
     if (c->publishes || first != (PUBLISH | options.qos << 1) || size != head + (size_t)options.payload || body[0] != 0
         || body[1] != topic || memcmp(body + 2, TOPIC, topic) != 0)
-        astray("delivered another message");
+        violation("delivered another message");
     const unsigned char *payload = body + head;
     uint64_t message;
     memcpy(&message, payload, 8);
     uint64_t awaited = options.qos == 2 ? c->next_release : c->next;
     if (message != awaited)
-        astray("lost, doubled or reordered a message");
+        violation("lost, doubled or reordered a message");
     for (int i = 8; i < options.payload; i++)
         if (payload[i] != fill(message, i))
-            astray("altered a payload");
+            violation("altered a payload");
     uint64_t identifier = options.qos ? (uint64_t)body[2 + topic] << 8 | body[3 + topic] : 0;
     if (options.qos && identifier == 0)
-        astray("used the packet identifier 0");
+        violation("used the packet identifier 0");
     if (options.qos == 2) {
         c->next_release++;
         put_answer(c, PUBREC, identifier);
@@ -275,11 +275,11 @@ static void message_came(struct client *c, unsigned char first, const unsigned c
     }
     if (options.qos == 1)
         put_answer(c, PUBACK, identifier);
-    took(c);
+    count_delivery(c);
 }
 
 /* Acknowledgements to the publisher come in the order of its messages [MQTT-4.6.0-2, MQTT-4.6.0-3]. */
-static void publisher_was_answered(struct client *c, unsigned char first, uint64_t identifier)
+static void publisher_acknowledged(struct client *c, unsigned char first, uint64_t identifier)
 {
     if (options.qos == 2 && first == PUBREC && identifier == identifier_of(c->next_release)) {
         c->next_release++;
@@ -287,37 +287,37 @@ static void publisher_was_answered(struct client *c, unsigned char first, uint64
         return;
     }
     if (first != (options.qos == 2 ? PUBCOMP : PUBACK) || identifier != identifier_of(c->next))
-        astray("sent an acknowledgement that was not due");
+        violation("sent an acknowledgement that was not due");
     c->next++;
     acknowledged++;
 }
 
-static void packet_came(struct client *c, unsigned char first, const unsigned char *body, size_t size)
+static void packet_received(struct client *c, unsigned char first, const unsigned char *body, size_t size)
 {
-    if (c->state == GREETING && first == CONNACK) {
-        greeted(c, body, size);
+    if (c->state == AWAITING_CONNACK && first == CONNACK) {
+        connack_received(c, body, size);
     } else if (c->state == SUBSCRIBING && first == SUBACK) {
         if (size != 3 || body[2] != options.qos)
-            astray("did not grant a subscription");
+            violation("did not grant a subscription");
         is_ready(c);
     } else if (c->state == READY && options.mode == FLOW && (first & 0xF0) == PUBLISH) {
-        message_came(c, first, body, size);
+        publish_received(c, first, body, size);
     } else if (c->state == READY && options.mode == FLOW && size == 2) {
         uint64_t identifier = (uint64_t)body[0] << 8 | body[1];
         if (c->publishes) {
-            publisher_was_answered(c, first, identifier);
+            publisher_acknowledged(c, first, identifier);
         } else if (options.qos == 2 && first == PUBREL && c->next < c->next_release) {
             put_answer(c, PUBCOMP, identifier);
-            took(c);
+            count_delivery(c);
         } else {
-            astray("sent a subscriber what was not due");
+            violation("sent a subscriber what was not due");
         }
     } else {
-        astray("sent a packet that was not due");
+        violation("sent a packet that was not due");
     }
 }
 
-/* Takes all whole packets; gives the number of octets that are left. */
+/* Handles all complete packets; returns the number of octets left. */
 static size_t take(struct client *c, const unsigned char *data, size_t size)
 {
     size_t at = 0;
@@ -325,7 +325,7 @@ static size_t take(struct client *c, const unsigned char *data, size_t size)
         size_t length = 0, index = 1;
         for (;; index++) {
             if (index > 4)
-                astray("sent a length of more than four octets");
+                violation("sent a length of more than four octets");
             if (at + index >= size)
                 return size - at;
             length |= (size_t)(data[at + index] & 127) << (7 * (index - 1));
@@ -334,7 +334,7 @@ static size_t take(struct client *c, const unsigned char *data, size_t size)
         }
         if (at + index + 1 + length > size)
             return size - at;
-        packet_came(c, data[at], data + at + index + 1, length);
+        packet_received(c, data[at], data + at + index + 1, length);
         at += index + 1 + length;
     }
     return 0;
@@ -348,10 +348,10 @@ static void readable(struct client *c)
     if (got < 0 && errno == EAGAIN)
         return;
     if (got <= 0)
-        astray("closed a connection");
+        violation("closed a connection");
     size_t size = c->held + (size_t)got, left = take(c, buffer, size);
     if (left > PAYLOAD_LIMIT + 64)
-        astray("sent a packet that is too long");
+        violation("sent a packet that is too long");
     c->held = left;
     if (left) {
         c->part = realloc(c->part, PAYLOAD_LIMIT + 64);
@@ -396,7 +396,7 @@ static void open_all(int number)
             open_client(&clients[opened++]);
         wait_for_events(0.05);
         if (seconds_now() > latest)
-            astray("was too slow to take all connections");
+            violation("was too slow to take all connections");
     }
 }
 
