@@ -13,14 +13,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, get_args
 
 from twisted.logger import LogEvent, LogLevel, formatEvent
 from twisted.python.failure import Failure
 
 from svc.errors import printable
 from svc.strictjson import b64u_encode
-from svc.telemetry.events import EVENTS, Category, Event, Severity
+from svc.telemetry.events import EVENTS, Category, Event, EventOutcome, Severity
 
 SCHEMA: Final = "svc.log/1"
 MAX_RECORD: Final = 16 * 1024
@@ -35,9 +35,9 @@ KEY_EVENT: Final = "svc_event"
 KEY_FIELDS: Final = "svc_fields"
 KEY_ATTRIBUTES: Final = "svc_attributes"
 KEY_SENTENCE: Final = "svc_sentence"
-FORMAT: Final = "{svc_sentence}"
-#: The format of our events for other observers; records are built from the event itself.
 KEY_SEVERITY: Final = "svc_severity"
+#: The format of our events for other observers; records are built from the event itself.
+FORMAT: Final = "{svc_sentence}"
 
 Value = str | int | float | bool | None
 Record = dict[str, object]
@@ -54,6 +54,8 @@ _TEXT_FIELDS: Final = (
     "trace_id",
     "span_id",
 )
+#: A tuple, whose test for a member accepts what has no hash.
+_OUTCOMES: Final[tuple[str, ...]] = get_args(EventOutcome)
 _STACK: Final = "exception.stacktrace"
 _RUNTIME: Final = (Event.RUNTIME_MESSAGE, Event.RUNTIME_FAILURE)
 #: Formats that Twisted logs for each connection of a client, at level info.
@@ -171,7 +173,7 @@ class RecordBuilder:
             "event": {
                 "name": kind.event_name,
                 "category": kind.category.value,
-                "outcome": fields.get("outcome") or kind.outcome,
+                "outcome": given if (given := fields.get("outcome")) in _OUTCOMES else kind.outcome,
                 "id": ulid(seconds, self._random(10)),
             },
             "message": cut.text(
@@ -227,7 +229,8 @@ class RecordBuilder:
                 break
             if value is not None:
                 shown = cut.text(name, MAX_NAME)
-                attributes[shown] = _attribute(shown, value, cut)
+                # By the whole name: the part that makes a value secret may be cut off.
+                attributes[shown] = _attribute(name if isinstance(name, str) else shown, value, cut)
         if not ours:
             attributes["logger"] = cut.text(event.get("log_namespace") or event.get("log_system") or "-", 128)
         failure = _failure(event)
@@ -284,7 +287,7 @@ def scalar_text(value: object) -> str:
 
 
 def _scalar(value: object) -> bool | int | float | str | None:
-    """A bool or number that readers of JSON can represent; None for other objects."""
+    """A bool or number that readers of JSON can represent, other numbers as text; None for other objects."""
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):
@@ -378,13 +381,16 @@ def _dump(record: Record) -> bytes:
 
 
 def _shrunk(record: Record, limit: int) -> Record:
-    shrunk: Record = {}
-    for name, value in record.items():
-        if isinstance(value, str):
-            shrunk[name] = value if len(value) <= limit else value[:limit] + "…"
-        elif name == "attributes" and isinstance(value, dict):
-            shrunk[name] = _shrunk(value, limit)
-        else:
-            shrunk[name] = value
+    shrunk = {name: _shortened(name, value, limit) for name, value in record.items()}
+    attributes = record.get("attributes")
+    if isinstance(attributes, dict):
+        shrunk["attributes"] = {name: _shortened(name, value, limit) for name, value in attributes.items()}
     shrunk["truncated"] = True
     return shrunk
+
+
+def _shortened(name: str, value: object, limit: int) -> object:
+    if not isinstance(value, str) or len(value) <= limit:
+        return value
+    # The end of a stack is where the exception was raised.
+    return "…" + value[-limit:] if name == _STACK else value[:limit] + "…"

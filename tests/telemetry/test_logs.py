@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ from svc.telemetry.logs import (
     emit,
     log_observer,
 )
-from svc.telemetry.records import MAX_ATTRIBUTES, MAX_RECORD, Origin, RecordBuilder, encode, ulid
+from svc.telemetry.records import MAX_ATTRIBUTES, MAX_NAME, MAX_RECORD, Origin, RecordBuilder, encode, ulid
 from tests.telemetry.schema import defects
 
 TIME = 1_795_220_732.101223
@@ -270,6 +270,26 @@ class LimitTests(LogCase):
         )
         self.assertNotIn(b"hunter2", self.stream.getvalue())
         self.assertEqual("<bytes>", self.record()["attributes"]["raw"])
+
+    def test_secret_behind_a_long_name(self) -> None:
+        """The whole name of an attribute decides, also where the record cuts it."""
+        emit(self.log, Event.AUTH_DENIED, attributes={"a" * MAX_NAME + ".password": "hunter2"})
+        self.assertNotIn(b"hunter2", self.stream.getvalue())
+
+    def test_unknown_outcome(self) -> None:
+        """A text that is no outcome is replaced by the event's own, and no number of an audit record is left out."""
+        for outcome in ("\ud800", "later", object()):
+            emit(self.log, Event.ACCESS_DENIED, outcome=cast(Any, outcome))
+        records = self.records()
+        self.assertEqual([Event.ACCESS_DENIED.outcome] * 3, [each["event"]["outcome"] for each in records])
+        self.assertEqual([1, 2, 3], [each["audit"]["seq"] for each in records])
+
+    def test_long_stack(self) -> None:
+        """Of a stack that is too long the end is kept, where the exception was raised."""
+        record = {"attributes": {"exception.stacktrace": "begin" + "." * MAX_RECORD + "end", "other": 1}}
+        shrunk = json.loads(encode(cast(Any, record)))
+        self.assertTrue(shrunk["attributes"]["exception.stacktrace"].endswith("...end"))
+        self.assertEqual(({"exception.stacktrace", "other"}, True), (set(shrunk["attributes"]), shrunk["truncated"]))
 
     @given(st.text(), st.text(), st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.floats())))
     def test_any_text_is_one_line(self, message: str, detail: str, attributes: dict[str, Any]) -> None:
