@@ -1,35 +1,30 @@
 """
 Where the facts of the workload statement come from: the configuration, or a downward-API folder.
 
-Owns the reading of the folder, bounded; their contents are checked in :mod:`svc.notary.facts`.
+Owns the reading of its files, of up to a size each and all of one version; :mod:`svc.notary.facts` checks them.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 from pathlib import Path
 from typing import Final
 
 from svc.errors import SvcError
-from svc.notary.facts import WorkloadFacts
+from svc.notary.facts import FACT_FILES, WorkloadFacts
 from svc.proxy.config import WorkloadSettings
 
-#: Annotations of a pod may take 256 KiB together.
+#: Octets; the limit of characters is in :mod:`svc.notary.facts`.
 _MAX_FILE: Final = 512 * 1024
-_NAMES: Final = (
-    "namespace",
-    "serviceAccount",
-    "podName",
-    "podUID",
-    "node",
-    "containers",
-    "labels",
-    "annotations",
-)
+#: Kubernetes replaces this link when a file changes: all files of one reading must be behind one target.
+_VERSION_LINK: Final = "..data"
+_MAX_READINGS: Final = 5
 
 
 class PodInfoUnreadable(SvcError):
-    """the folder workload.podInfo {path} cannot be read: {what}"""
+    """{path} (workload.podInfo) cannot be read: {what}"""
 
     reason = "pod_info_unreadable"
     hint = "mount the downward API there, or give the facts in the configuration"
@@ -44,10 +39,32 @@ def read_facts(settings: WorkloadSettings) -> WorkloadFacts:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    if not folder.is_dir():
+    for _reading in range(_MAX_READINGS):
+        version = _version(folder)
+        found = _read(folder)
+        if version == _version(folder):
+            return found
+    raise PodInfoUnreadable(path=folder, what="it changes during each reading")
+
+
+def _version(folder: Path) -> str | None:
+    try:
+        return os.readlink(folder / _VERSION_LINK)
+    except OSError:
+        return None
+
+
+def _read(folder: Path) -> dict[str, str]:
+    try:
+        present = stat.S_ISDIR(folder.stat().st_mode)
+    except FileNotFoundError:
+        present = False
+    except OSError as error:
+        raise PodInfoUnreadable(path=folder, what=error.strerror or str(error)) from error
+    if not present:
         raise PodInfoUnreadable(path=folder, what="there is no such folder")
     found: dict[str, str] = {}
-    for name in _NAMES:
+    for name in FACT_FILES:
         path = folder / name
         try:
             with path.open("rb") as file:
@@ -61,5 +78,5 @@ def _files(folder: Path) -> dict[str, str]:
         try:
             found[name] = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise PodInfoUnreadable(path=path, what="it is no UTF-8") from error
+            raise PodInfoUnreadable(path=path, what=f"invalid UTF-8 at octet {error.start}") from error
     return found

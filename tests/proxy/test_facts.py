@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 from pathlib import Path
+from typing import NoReturn
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -57,7 +59,7 @@ class ExplicitTests(SynchronousTestCase):
         error = self.assertRaises(ConfigInvalid, settings_of, '{containers: [{name: "", image: reg/api:1}]}')
         [problem] = error.problems
         self.assertEqual(problem.key, "workload")
-        self.assertTrue(problem.expected.startswith("facts that a statement can tell: "), problem.expected)
+        self.assertTrue(problem.expected.startswith("facts that a statement can contain: "), problem.expected)
 
 
 class FolderTests(SynchronousTestCase):
@@ -115,6 +117,49 @@ class FolderTests(SynchronousTestCase):
         self.folder.rmdir()
         self.refused("", "there is no such folder")
 
+    def test_folder_without_permission(self) -> None:
+        """A folder whose status cannot be read is reported with the error text of the system."""
+        self.patch(Path, "stat", lambda _path: self.deny())
+        self.refused("", os.strerror(errno.EACCES))
+
+    def deny(self) -> NoReturn:
+        """Raise what the system call raises."""
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    def replace_version(self, name: str) -> None:
+        """Write a version of the facts as the kubelet does: files in a new folder, behind one link."""
+        version = self.folder / f"..{name}"
+        version.mkdir()
+        (version / "namespace").write_text(name)
+        (version / "node").write_text(name)
+        link = self.folder / "..new"
+        link.symlink_to(version.name)
+        link.rename(self.folder / "..data")
+
+    def test_one_version(self) -> None:
+        """Where the kubelet replaces the files during a reading, all are read again."""
+        self.replace_version("old")
+        for name in ("namespace", "node"):
+            (self.folder / name).symlink_to(f"..data/{name}")
+        read = module._read
+
+        def replaced_meanwhile(folder: Path) -> dict[str, str]:
+            found = read(folder)
+            if not (folder / "..new-version").exists():
+                self.replace_version("new-version")
+            return found
+
+        self.patch(module, "_read", replaced_meanwhile)
+        facts = read_facts(self.settings)
+        self.assertEqual((facts.namespace, facts.node), ("new-version", "new-version"))
+
+    def test_always_changing(self) -> None:
+        """A folder that changes during each reading is refused, after five."""
+        versions = iter(range(100))
+        self.patch(module, "_version", lambda _folder: str(next(versions)))
+        self.refused("", "it changes during each reading")
+        self.assertEqual(10, next(versions))
+
     def test_size(self) -> None:
         """A file of the largest size is read; a larger one is refused."""
         limit = module._MAX_FILE
@@ -130,7 +175,7 @@ class FolderTests(SynchronousTestCase):
     def test_no_text(self) -> None:
         """A file that is not UTF-8 is refused by name."""
         (self.folder / "node").write_bytes(b"n\xff")
-        self.refused("node", "it is no UTF-8")
+        self.refused("node", "invalid UTF-8 at octet 1")
 
     def test_unreadable(self) -> None:
         """A file that cannot be read is reported with the error text of the system."""
