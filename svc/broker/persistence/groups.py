@@ -1,8 +1,8 @@
 """
 Makes recorded operations durable in groups; the reactor's side of the thread that writes.
 
-What one round of the reactor records is passed on as one group, while the thread writes it the next group grows, and a
-callback is called when all is durable that was recorded before it was registered. A group that the database refuses is
+What one round of the reactor records is one group. While the thread writes it, the next group grows. A callback is
+called when all that was recorded before it was registered is durable. A group that the database refuses is
 kept and tried again, so that nothing is lost that was acknowledged, and nothing acknowledged that could be lost. What
 operations mean is not considered here.
 """
@@ -119,6 +119,8 @@ class Groups:
         self._degraded = False
         self._damaged = False
         self._detail = ""
+        # Operations and octets of the growing group that the task of :meth:`close` contains.
+        self._at_close = (0, 0)
         self._round: IDelayedCall | None = None
         self._retry: IDelayedCall | None = None
         self._watch: IDelayedCall | None = None
@@ -178,12 +180,13 @@ class Groups:
         for call in (self._round, self._retry, self._watch):
             if call is not None and call.active():
                 call.cancel()
-        # The current group may be written twice: that changes nothing, while what follows could not do without it.
+        # The current group may be written twice, which changes nothing; what follows depends on it, so it comes first.
         groups = [each for each in (self._current, self._growing) if each is not None]
         operations = [operation for group in groups for operation in group.operations]
         if operations:
             weight = sum(each.weight for each in groups)
             thread.submit(Task(operations, weight, self._degraded, repeated=self._current is not None))
+        self._at_close = (len(self._growing.operations), self._growing.weight)
         closed = self._closing.begin()
         thread.stop()
         return closed
@@ -241,7 +244,9 @@ class Groups:
         if stored:
             self._current = None
             if not self._working:
-                self._growing = _Group()
+                operations, weight = self._at_close
+                del self._growing.operations[:operations]
+                self._growing.weight -= weight
         self._working = False
 
     def _call(self) -> None:
@@ -316,12 +321,12 @@ class Groups:
                 result = TaskResult(False, True, writer.damaged, (type(error).__name__,))
             self._reactor.callFromThread(self._task_done, result)
             if writer.checkpoint_if_due():
-                self._reactor.callFromThread(self._checkpoint_refused, writer.damaged)
+                self._reactor.callFromThread(self._checkpoint_refused, writer.damaged, writer.trouble)
 
-    def _checkpoint_refused(self, damaged: bool) -> None:
+    def _checkpoint_refused(self, damaged: bool, trouble: str) -> None:
         if self._thread is None:
             return
-        self._degraded, self._detail = True, "the log could not be copied into the database"
+        self._degraded, self._detail = True, f"the log could not be copied into the database: {trouble}"
         self._observer.db_error("put", self._detail)
         self._report_damage(damaged)
         self._update_accepting()

@@ -88,6 +88,22 @@ class GroupTests(KeptCase):
         self.assertEqual(self.kept.reactor.getDelayedCalls(), [])
         self.kept.begin()
 
+    def test_recorded_after_the_close_began(self) -> None:
+        """What is recorded while the database closes is reported as left behind, and never counts as durable."""
+        publisher = self.persistent("p")
+        self.persistent("s", "t").loses()
+        publisher.publishes("t", b"1", 1, 1)
+        durable: list[None] = []
+        closed = self.kept.journal.close()
+        groups = self.kept.journal._groups
+        groups.record(Kind.DELIVERY_CHANGED, (7, 1, 4), 10)
+        groups.when_durable(lambda: durable.append(None))
+        self.kept.thread.run()
+        self.kept.reactor.deliver()
+        self.successResultOf(closed)
+        self.assertEqual((self.kept.rows("message"), durable), (1, []))
+        self.assertEqual([(1, ROW + 10)], self.kept.notes.left)
+
     def test_close_after_a_group_whose_end_was_not_reported(self) -> None:
         """A durable message that was acknowledged since is removed, so that the next start succeeds."""
         subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
