@@ -186,7 +186,7 @@ class WorkloadSettings(Settings):
         try:
             self.facts("localhost")
         except FactsInvalid as error:
-            raise ValueError(f"facts that a statement can tell: {error}") from error
+            raise ValueError(f"facts that a statement can contain: {error}") from error
         return self
 
     @property
@@ -402,11 +402,11 @@ class ProxySettings(Settings):
         addresses: set[str] = set()
         for listener in self.listeners:
             if listener.name in names:
-                raise ValueError(f"listeners with distinct names; {listener.name} stands twice")
+                raise ValueError(f"listeners with distinct names; {listener.name} appears twice")
             names.add(listener.name)
             address = str(listener.listen)
             if listener.listen.port and address in addresses:
-                raise ValueError(f"listeners with distinct addresses; {address} stands twice")
+                raise ValueError(f"listeners with distinct addresses; {address} appears twice")
             addresses.add(address)
         return self
 

@@ -24,7 +24,7 @@ _BY_ERRNO: Final = {
     errno.EACCES: _PERMISSION,
     errno.EPERM: _PERMISSION,
     errno.ENOENT: "no such file or folder",
-    errno.ENOTDIR: "no such file or folder",
+    errno.ENOTDIR: "a file is in the place of a folder",
 }
 _BY_CODE: Final = {
     sqlite3.SQLITE_FULL: _FULL,

@@ -351,7 +351,7 @@ class EndTests(ConnectionCase):
         wire.protocol.connectionLost()
         self.assertEqual((len(self.clock.getDelayedCalls()), self.broker.open_connections), (before, 0))
 
-    def test_deaf(self) -> None:
+    def test_client_that_does_not_read(self) -> None:
         """A client that does not take the last packets is aborted."""
         wire = self.client()
         wire.octets(b"\x00")

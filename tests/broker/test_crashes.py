@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
             link.sends(link.client.publish(topic, payload, qos, retain=keep))
 
     @rule(name=st.sampled_from(sorted([*PUBLISHERS, *SUBSCRIBERS])), most=st.integers(1, 4))
-    def hear_some(self, name: str, most: int) -> None:
+    def receive_some(self, name: str, most: int) -> None:
         """A client reads some of what is on its way."""
         self.links[name].receive(most)
 
@@ -222,7 +222,7 @@ class Machine(RuleBasedStateMachine):
                 },
             ),
             self.hear_all: (8, dict),
-            self.hear_some: (8, lambda: {"name": chosen.choice(everybody), "most": chosen.randint(1, 4)}),
+            self.receive_some: (8, lambda: {"name": chosen.choice(everybody), "most": chosen.randint(1, 4)}),
             self.commit: (16, lambda: {"steps": chosen.randint(1, 3)}),
             self.lose: (2, lambda: {"name": chosen.choice(everybody)}),
             self.connect: (4, lambda: {"name": chosen.choice(everybody), "will": chosen.random() < 0.3}),
@@ -254,12 +254,12 @@ class Machine(RuleBasedStateMachine):
         # What was refused when it came again may have been taken before.
         again = {payload for link in self.publishers.values() for payload in link.client.sent_again}
         for name, link in self.subscribers.items():
-            self._judge_subscriber(name, link, acknowledged, refused - again)
-        self._judge_retained(acknowledged)
+            self._verify_subscriber(name, link, acknowledged, refused - again)
+        self._verify_retained(acknowledged)
         assert self.kept.rows("delivery") == self.kept.rows("received") == 0
         assert self.kept.rows("message") == self.kept.rows("retained") == len(self.rig.hub.retained)
 
-    def _judge_subscriber(self, name: str, link: Link, acknowledged: set[bytes], refused: set[bytes]) -> None:
+    def _verify_subscriber(self, name: str, link: Link, acknowledged: set[bytes], refused: set[bytes]) -> None:
         highest = SUBSCRIBERS[name][1]
         counted = Counter(payload for payload, _qos in link.client.delivered if payload != b"gone")
         for payload in acknowledged:
@@ -273,7 +273,7 @@ class Machine(RuleBasedStateMachine):
             if min(qos, highest) == 2 and payload not in {each for kept in self.kept_last.values() for each in kept}:
                 assert times == 1, (name, payload, "twice")
 
-    def _judge_retained(self, acknowledged: set[bytes]) -> None:
+    def _verify_retained(self, acknowledged: set[bytes]) -> None:
         for topic, sent in self.kept_last.items():
             known = [number for number, payload in enumerate(sent) if payload in acknowledged]
             if not known:

@@ -330,13 +330,13 @@ class ListenerTests(RuleTestCase):
     def test_distinct_names(self) -> None:
         """Two listeners with the same name are refused, since logs could not distinguish them."""
         text = whole(listener(), listener(listen='"0.0.0.0:8444"'))
-        self.refused(text, ("configuration", "a mapping", "listeners with distinct names; web stands twice"))
+        self.refused(text, ("configuration", "a mapping", "listeners with distinct names; web appears twice"))
 
     def test_distinct_addresses(self) -> None:
         """Two listeners with the same address are refused; port 0 is a different port each time."""
         text = whole(listener(), listener(name="other"))
         self.refused(
-            text, ("configuration", "a mapping", "listeners with distinct addresses; 0.0.0.0:8443 stands twice")
+            text, ("configuration", "a mapping", "listeners with distinct addresses; 0.0.0.0:8443 appears twice")
         )
         two = read(whole(listener(listen='"127.0.0.1:0"'), listener(name="other", listen='"127.0.0.1:0"')))
         self.assertEqual(len(two.listeners), 2)
