@@ -81,7 +81,7 @@ class CheckTests(SynchronousTestCase):
         with socket.create_server(("127.0.0.1", proxy.port)):
             self.assert_problems(
                 proxy,
-                (f"notary database {bad}", "no such file or folder"),
+                (f"notary database {bad}", "a file is in the place of a folder"),
                 (f"post-quantum issuer at {gone}", "No such file or directory"),
                 (f"Workload API at {gone}", "No such file or directory"),
                 ("facts of the workload in /no/such/folder", "/no/such/folder"),
