@@ -101,13 +101,14 @@ class Quickstart:
             self._reports.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(self._folder / _REPORTS.name, self._reports)
             self._report(f"the whole reports: {self._reports}")
+            # Inside, so that an interrupt just before it ends the processes too.
+            self._end(remove=True)
         except KeyboardInterrupt:
             self._end(remove=not keep)
             raise
         except BaseException:
             self._end(remove=False)
             raise
-        self._end(remove=True)
         self._report("stopped; --keep leaves everything running")
 
     def _end(self, *, remove: bool) -> None:
