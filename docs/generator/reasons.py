@@ -39,7 +39,7 @@ ADVICE: dict[str, str] = {
     "handshake_limit": "raise `limits.handshakes`; many at once may be an attack, or a restart of all clients",
     "head_too_large": "send fewer or shorter fields, or raise `limits.head`",
     "host_invalid": "correct the client: exactly one Host (RFC 9112, section 3.2)",
-    "interrupted": "somebody pressed Ctrl-C",
+    "interrupted": "Ctrl-C or a signal ended the command",
     "jwt_svid_invalid": "fetch a new token; check its audience and the clocks",
     "level_invalid": "correct the client's `Svc-Notarization-Level`",
     "malformed_message": "correct the sender: RFC 9112",

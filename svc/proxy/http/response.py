@@ -3,7 +3,7 @@ A response on its way to the client: its head, framed for the client's version (
 end is withheld where a record must be durable first.
 
 Pure: events in, octets out. Withheld are the last octet of a body of known length, the last chunk, or the head where no
-body follows. Where the end of the connection ends the body, that end is withheld by whoever closes.
+body follows. Where the end of the connection ends the body, the owner of the connection withholds that end.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Tunnel:
     def start(self, from_client: bytes) -> None:
         """Join the two."""
         from_upstream = self._upstream.tunnel(self)
-        # First, since the client's transport may ask for a pause as soon as it knows its producer.
+        # First, since the client's transport may ask for a pause as soon as a producer is registered.
         self._upstream.resumeProducing()
         self._client.registerProducer(self._upstream, True)
         if from_upstream:
