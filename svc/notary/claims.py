@@ -177,9 +177,13 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def seconds(moment: datetime) -> int:
     """Write an aware time as a NumericDate, rounded down."""
-    return int(moment.replace(microsecond=0).timestamp())
+    since = moment - _EPOCH
+    return since.days * 86_400 + since.seconds
 
 
 def utc_seconds(moment: datetime) -> str:

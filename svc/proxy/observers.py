@@ -86,10 +86,9 @@ class Reports(ConnectionLog):
         #: What is denied for who the peer is, apart: what is left out there is audited.
         self._denials = DenialLimiter(clock, self._denials_suppressed)
         #: See :class:`svc.proxy.http.reporter.Reporter`.
-        self.every_exchange = False
+        self.every_exchange = self.recorded_exchanges = False
         self._paths = False
         self._audits_denials = True
-        self._audits_records = False
 
     def configure(self, settings: ProxySettings) -> None:
         """Log what a configuration asks for, from now on."""
@@ -100,7 +99,7 @@ class Reports(ConnectionLog):
             # What is counted so far is reported under the setting that was in force.
             self._denials.close()
             self._audits_denials = audits_denials
-        self._audits_records = settings.auditLog == "all"
+        self.recorded_exchanges = settings.auditLog == "all"
 
     def close(self) -> None:
         """Log how many records were left out, and stop the timers."""
@@ -172,7 +171,7 @@ class Reports(ConnectionLog):
                 peer_spiffe_id=summary.peer or None,
                 attributes=_attributes(summary, path=self._paths),
             )
-        if self._audits_records and summary.recorded:
+        if self.recorded_exchanges and summary.recorded:
             emit(
                 self.log,
                 Event.ACCESS_RECORDED,

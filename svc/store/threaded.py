@@ -236,15 +236,12 @@ class ThreadedStore(ABC):
     # Late commits.
 
     def _update_late_timer(self) -> None:
-        """Keep one timer, for the record that waits longest."""
+        """Keep one timer, for a record that waits; it is not cancelled when that is answered, which costs more."""
         while self._deadlines and self._deadlines[0][1].answered:
             self._deadlines.popleft()
         if self._deadlines and self._late_timer is None:
             delay = max(0.0, self._deadlines[0][0] - self._reactor.seconds())
             self._late_timer = self._reactor.callLater(delay, self._fail_late)
-        elif not self._deadlines and self._late_timer is not None:
-            self._late_timer.cancel()
-            self._late_timer = None
 
     def _fail_late(self) -> None:
         """Fail the records whose time is over; no new exchange should wait for what the writer waits for."""
@@ -314,7 +311,12 @@ class ThreadedStore(ABC):
 
     def _thread_ended(self) -> None:
         self._threads -= 1
-        if self._threads == 0 and self._closing.waiting:
+        if self._threads > 0:
+            return
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        if self._closing.waiting:
             self._set_writable(False, "")
             self._closing.finish()
 

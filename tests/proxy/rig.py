@@ -140,7 +140,7 @@ class RecordingReporter:
         self.requests: list[tuple[str, bytes | None]] = []
         self.failures: list[str] = []
         self.details: list[tuple[str, str]] = []
-        self.every_exchange = True
+        self.every_exchange = self.recorded_exchanges = True
         self.summaries: list[ExchangeSummary] = []
         self.evictions: list[tuple[str, str]] = []
 

@@ -236,12 +236,15 @@ class ConfigurationLogTests(AssemblyTestCase):
     """Log records about the configuration in force, and the switch of the access log."""
 
     def test_access_log(self) -> None:
-        """Each configuration that takes effect turns the access log of all listeners on or off."""
+        """Each configuration that takes effect turns the access log and the audit of records on or off."""
         assembly = self.assemble(self.settings())
         reporter = assembly._listener(self.settings(), self.settings().listeners[0]).context.reporter
         for value in ("off", "on", "path", "off"):
             assembly._configure_reports(self.settings(accessLog=value))
             self.assertEqual(reporter.every_exchange, value != "off")
+        for audited, recorded in (("off", False), ("denials", False), ("all", True)):
+            assembly._configure_reports(self.settings(auditLog=audited))
+            self.assertEqual(recorded, reporter.recorded_exchanges)
 
     def logged_events(self, settings: ProxySettings) -> list[Event]:
         """Return the events that are logged for a configuration."""

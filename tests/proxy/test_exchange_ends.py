@@ -333,11 +333,16 @@ class EndTests(SynchronousTestCase):
 
     def test_measured_without_access_log(self) -> None:
         """Without an access log durations are measured as before, but no summary of complete exchanges is built."""
-        scene = Scene(Level.NONE, True)
-        scene.rig.reporter.every_exchange = False
-        for _ in range(3):
+        for level in (Level.NONE, Level.LOG_REQUEST):
+            scene = Scene(level, True)
+            reporter = scene.rig.reporter
+            reporter.every_exchange = reporter.recorded_exchanges = False
+            for _ in range(3):
+                complete(scene)
+            self.assertEqual((scene.samples(), reporter.summaries), (3, []))
+            reporter.recorded_exchanges = True
             complete(scene)
-        self.assertEqual((scene.samples(), scene.rig.reporter.summaries), (3, []))
+            self.assertEqual(int(level.recorded), len(reporter.summaries))
 
     def test_duration_of_a_client_that_left(self) -> None:
         """The duration ends when the client disconnects, not when the record is durable."""

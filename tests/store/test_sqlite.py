@@ -18,6 +18,7 @@ from svc.errors import SvcError
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.errors import DatabaseCorrupt
+from svc.sqlite.threads import COMMIT_SECONDS
 from svc.sqlite.writer import CHECKPOINT_BYTES
 from svc.store.backend import PRUNE_SLICE
 from svc.store.errors import StoreBusy, StoreError, StoreUnavailable
@@ -271,6 +272,7 @@ class DiskErrorTests(StoreCase):
         self.assertTrue(store.writable)
         self.assertGreaterEqual(self.reserved(), RESERVE)
         self.assertEqual([True, False, True], self.observer.writable)
+        self.reactor.advance(COMMIT_SECONDS)
         self.assertEqual([], self.reactor.getDelayedCalls())
 
     def test_refused_twice(self) -> None:

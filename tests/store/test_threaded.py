@@ -174,13 +174,23 @@ class LatenessTests(ThreadedCase):
         self.threads[0].run()
         self.successResultOf(again)
 
-    def test_no_timer_without_a_record(self) -> None:
-        """Without waiting records no timer runs."""
+    def test_one_timer_for_all_records(self) -> None:
+        """One timer runs for all records; it ends where none waits, and with the store."""
         store = self.opened(HeldThread)
-        put = store.put_receipt(receipt("r1"))
-        self.assertEqual(1, len(self.reactor.getDelayedCalls()))
-        self.threads[0].run()
-        self.successResultOf(put)
+        self.assertEqual([], self.reactor.getDelayedCalls())
+        for name in ("r1", "r2"):
+            put = store.put_receipt(receipt(name))
+            self.assertEqual(1, len(self.reactor.getDelayedCalls()))
+            self.threads[0].run()
+            self.successResultOf(put)
+        self.reactor.advance(10.0)
+        self.assertEqual([], self.reactor.getDelayedCalls())
+        self.assertTrue(store.writable)
+        store.put_receipt(receipt("r3"))
+        closed = store.close()
+        for thread in self.threads:
+            thread.run()
+        self.successResultOf(closed)
         self.assertEqual([], self.reactor.getDelayedCalls())
 
 

@@ -511,7 +511,8 @@ class Exchange:
             # Reported when both connections have ended.
             client.exchange_finished(self, request.take_connection())
             return
-        if self._reservation is not None or self._context.reporter.every_exchange:
+        reporter = self._context.reporter
+        if reporter.every_exchange or (self._reservation is not None and reporter.recorded_exchanges):
             self._report()
         client.exchange_finished(self, None)
 

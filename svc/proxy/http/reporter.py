@@ -52,8 +52,9 @@ class ExchangeSummary:
 class Reporter(Protocol):
     """Receives reports for operators; implemented by the logging module, which connections do not import."""
 
-    #: Whether complete exchanges without a record are reported too; read before a summary of them is made.
+    #: Whether all complete exchanges are reported, and those with a record; read before a summary is made of them.
     every_exchange: bool
+    recorded_exchanges: bool
 
     def denied(
         self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
