@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from pathlib import Path
 from typing import Annotated, Any
 
 from hypothesis import given
@@ -15,10 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from docs.generator.configuration import FILES, models
 from svc import strictyaml
+from svc.data import FOLDER
 from svc.settings import format_duration, format_size, parse_duration, parse_size
 from tests.test_docs import PAGES, file_of, yaml_blocks
 
-SCHEMAS = Path(__file__).parent.parent / "docs" / "schemas"
+SCHEMAS = FOLDER / "schemas"
 PROXY: dict[str, Any] = {
     "trustDomain": "prod.example.org",
     "notary": {"profile": "classical", "retention": "90d", "readers": ["spiffe://prod.example.org/ns/audit/*"]},

@@ -14,7 +14,7 @@ from docs.generator import reasons
 from docs.generator.configuration import FILES
 from docs.generator.contents import stale
 from docs.generator.pages import COMMAND, PageBroken, filled
-from svc.cli import verify
+from svc.cli import files, verify
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.notary import errors
@@ -129,7 +129,7 @@ class CommandLineTests(SynchronousTestCase):
         page = (DOCS / "cli.md").read_text()
         flags = {
             name
-            for command in (curl.command, verify.command)
+            for command in (curl.command, files.command, verify.command)
             for parameter in (*command.params, *GLOBAL_FLAGS)
             for name in parameter.opts
             if name.startswith("-")

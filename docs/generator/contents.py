@@ -7,6 +7,7 @@ from pathlib import Path
 from docs.generator import configuration, diagrams, interface, limits
 from docs.generator.pages import DOCS, TOP, Maker, PageBroken, filled, part_names
 from docs.generator.reasons import reasons
+from svc.data import FOLDER
 
 
 def makers() -> dict[str, Maker]:
@@ -46,7 +47,7 @@ def files() -> dict[Path, Maker]:
         What makes each.
     """
     return {
-        DOCS / "schemas" / f"{name}.config.json": lambda name=name: configuration.schema(name)  # type: ignore[misc]
+        FOLDER / "schemas" / f"{name}.config.json": lambda name=name: configuration.schema(name)  # type: ignore[misc]
         for name in configuration.FILES
     }
 

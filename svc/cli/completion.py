@@ -1,5 +1,5 @@
 """
-Completion for shells: the scripts of ``svc completion`` and the answers of ``svc __complete``.
+Completion for shells: ``svc completion``, with its scripts in ``svc/data/completion``, and ``svc __complete``.
 
 ``__complete`` gets the words up to the cursor, the last of them unfinished, and prints one candidate a line as
 ``value<TAB>description`` and at the end ``:<directive>``, where 0 lets the shell complete file names and 4 does not:
@@ -13,84 +13,15 @@ from typing import Final
 
 import click
 
-from svc.cli.errors import UsageRefused
 from svc.cli.flags import Arguments, Flag, OneOf
 from svc.cli.globals import SvcCommand, global_options
 from svc.cli.pflag import PflagGroup
+from svc.data import FOLDER
 
 _FILES: Final = 0
 _NO_FILES: Final = 4
-SHELLS: Final = ("bash", "fish", "zsh")
-
-_BASH: Final = r"""# bash completion for svc
-__svc_complete() {
-    local IFS=$'\n' line words=("${COMP_WORDS[@]:1:COMP_CWORD}") directive=4
-    COMPREPLY=()
-    # bash splits at "=" and ":"; the words are put together again.
-    local joined=() word
-    for word in "${words[@]}"; do
-        if [[ ${#joined[@]} -gt 0 && ( $word == [=:]* || ${joined[${#joined[@]}-1]} == *[=:] ) ]]; then
-            joined[${#joined[@]}-1]+=$word
-        else
-            joined+=("$word")
-        fi
-    done
-    [[ ${#joined[@]} -gt 0 ]] || joined=("")
-    local typed=${joined[${#joined[@]}-1]} current=${COMP_WORDS[COMP_CWORD]}
-    for line in $("${COMP_WORDS[0]}" __complete "${joined[@]}" 2>/dev/null); do
-        case $line in
-            :*) directive=${line#:} ;;
-            *) line=${line%%$'\t'*}; [[ $line == "$typed"* ]] && COMPREPLY+=("$line") ;;
-        esac
-    done
-    # What is before the last split is not part of the word that bash replaces.
-    local prefix=${typed%"${current#[=:]}"} i
-    for i in "${!COMPREPLY[@]}"; do COMPREPLY[i]=${COMPREPLY[i]#"$prefix"}; done
-    if [[ ${#COMPREPLY[@]} -eq 0 && $directive -eq 0 ]]; then
-        COMPREPLY=($(compgen -f -- "${current#[=:]}"))
-        compopt -o filenames 2>/dev/null
-    fi
-}
-complete -F __svc_complete svc
-"""
-_ZSH: Final = r"""#compdef svc
-# zsh completion for svc
-_svc() {
-    local -a lines values shown
-    local line directive=4
-    lines=("${(@f)$("${words[1]}" __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
-    for line in "${lines[@]}"; do
-        if [[ $line == :* ]]; then
-            directive=${line#:}
-        elif [[ -n $line ]]; then
-            values+=("${line%%$'\t'*}")
-            shown+=("${line/$'\t'/  -- }")
-        fi
-    done
-    (( ${#values} )) && compadd -l -d shown -a values
-    (( directive == 0 )) && _files
-    return 0
-}
-if [[ $funcstack[1] == _svc ]]; then _svc "$@"; else compdef _svc svc; fi
-"""
-_FISH: Final = r"""# fish completion for svc
-function __svc_complete
-    set -l words (commandline -opc) (commandline -ct)
-    set -l directive 4
-    for line in ($words[1] __complete $words[2..-1] 2>/dev/null)
-        if string match -q -r '^:' -- $line
-            set directive (string sub -s 2 -- $line)
-        else
-            echo $line
-        end
-    end
-    if test "$directive" = 0
-        __fish_complete_path (commandline -ct)
-    end
-end
-complete -c svc -f -a '(__svc_complete)'
-"""
-_SCRIPTS: Final = {"bash": _BASH, "fish": _FISH, "zsh": _ZSH}
+#: Name of a shell: the file of its script.
+_SCRIPTS: Final = {"bash": "svc.bash", "fish": "svc.fish", "zsh": "_svc"}
 
 
 def candidates(root: click.Context, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:
@@ -173,11 +104,11 @@ def _arguments(
     if isinstance(command, PflagGroup):
         names = [] if _unknown_command(ctx, rest) else [n for n in command.list_commands(ctx) if n.startswith(typed)]
         return [(name, command.short_text(name)) for name in names], _NO_FILES
-    if command.name == "completion" and not rest:
-        return [(shell, "") for shell in SHELLS if shell.startswith(typed)], _NO_FILES
     argument = next((param for param in command.params if isinstance(param, Arguments)), None)
-    files = argument is not None and argument.metavar == "FILE" and not rest
-    return [], _FILES if files else _NO_FILES
+    if argument is None or rest:
+        return [], _NO_FILES
+    choices = [(choice, "") for choice in argument.choices if choice.startswith(typed)]
+    return choices, _FILES if argument.metavar == "FILE" else _NO_FILES
 
 
 def _unknown_command(ctx: click.Context, rest: Sequence[str]) -> bool:
@@ -194,10 +125,7 @@ def _complete(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 def _script(ctx: click.Context, words: tuple[str, ...]) -> None:
     global_options(ctx)
-    script = _SCRIPTS.get(words[0])
-    if script is None:
-        raise UsageRefused(f'there is no completion for "{words[0]}"', f"expected: one of {', '.join(SHELLS)}")
-    ctx.obj.console.write_text(script)
+    ctx.obj.console.write((FOLDER / "completion" / _SCRIPTS[words[0]]).read_bytes())
 
 
 class _UnparsedCommand(SvcCommand):
@@ -211,7 +139,7 @@ class _UnparsedCommand(SvcCommand):
 
 command = SvcCommand(
     "completion",
-    params=[Arguments("words", "bash|zsh|fish", minimum=1, maximum=1, noun="shell")],
+    params=[Arguments("words", "bash|zsh|fish", minimum=1, maximum=1, noun="shell", choices=tuple(_SCRIPTS))],
     callback=click.pass_context(_script),
     help="""
     Print a script that lets a shell complete the words of svc.

@@ -101,17 +101,32 @@ def value_flag(
 
 
 class Arguments(click.Argument):
-    """The positional arguments of a command; click's own message for a wrong count is replaced."""
+    """The positional arguments of a command; click's own messages for a wrong count or word are replaced."""
 
-    def __init__(self, name: str, metavar: str, *, minimum: int, maximum: int | None, noun: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        metavar: str,
+        *,
+        minimum: int,
+        maximum: int | None,
+        noun: str,
+        choices: tuple[str, ...] = (),
+    ) -> None:
         super().__init__([name], nargs=-1, metavar=metavar, callback=self._counted)
         self.minimum = minimum
         self.maximum = maximum
         self.noun = noun
+        #: The words that are accepted; empty for any.
+        self.choices = choices
 
     def _counted(self, ctx: click.Context, _param: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
         count, maximum = len(words), self.maximum
         if self.minimum <= count and (maximum is None or count <= maximum):
+            for word in words:
+                if self.choices and word not in self.choices:
+                    problem = f'{ctx.command.name} takes no {self.noun} "{word}"'
+                    raise UsageRefused(problem, f"expected: one of {', '.join(self.choices)}")
             return words
         given = "none was given" if count == 0 else "1 was given" if count == 1 else f"{count} were given"
         wanted = f"exactly one {self.noun}" if self.minimum == maximum == 1 else f"no {self.noun}"

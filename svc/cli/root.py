@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
         "send one HTTP request and verify who answered and the signed receipt",
         True,
     ),
+    "files": ("svc.cli.files:command", "print where the files for other programs are", True),
     "help": ("svc.cli.root:help_command", "help about any command", True),
     "verify": ("svc.cli.verify:command", "verify saved evidence offline", True),
     "version": ("svc.cli.root:version_command", "print the version", True),

@@ -1,5 +1,5 @@
 """
-Log records of schema ``svc.log/1`` (``docs/schemas/svc.log.1.json``).
+Log records of schema ``svc.log/1`` (``svc/data/schemas/svc.log.1.json``).
 
 Converts a log event of Twisted into one record, and a record into one line. Owns the members, their limits and the
 escaping.

@@ -23,7 +23,7 @@ class CandidateTests(SynchronousTestCase):
 
     def test_commands(self) -> None:
         """Commands are completed from their first letters; the hidden one never is."""
-        self.assertEqual(offered(""), (["completion", "curl", "help", "verify", "version"], 4))
+        self.assertEqual(offered(""), (["completion", "curl", "files", "help", "verify", "version"], 4))
         self.assertEqual(offered("cu"), (["curl"], 4))
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))
         self.assertEqual(offered("help", "v"), (["verify", "version"], 4))
@@ -58,6 +58,11 @@ class CandidateTests(SynchronousTestCase):
         self.assertEqual(offered("completion", ""), (["bash", "fish", "zsh"], 4))
         self.assertEqual(offered("completion", "bash", ""), ([], 4))
 
+    def test_kinds_of_files(self) -> None:
+        """The kinds of svc files are offered once."""
+        self.assertEqual(offered("files", "s"), (["schemas"], 4))
+        self.assertEqual(offered("files", "schemas", ""), ([], 4))
+
     @given(st.lists(st.text("-=abcuvrl ", max_size=5), max_size=5))
     def test_any_words(self, words: list[str]) -> None:
         """Any words are accepted; every candidate begins with what was typed."""
@@ -72,7 +77,7 @@ class ScriptTests(SynchronousTestCase):
         """Another shell is refused with those that work."""
         ran = run_svc("completion", "tcsh")
         self.assertEqual(ran.status, 1)
-        self.assertEqual(ran.stderr, 'svc: there is no completion for "tcsh"\n     expected: one of bash, fish, zsh\n')
+        self.assertEqual(ran.stderr, 'svc: completion takes no shell "tcsh"\n     expected: one of bash, fish, zsh\n')
 
     def test_scripts_ask_the_program(self) -> None:
         """Each script calls svc __complete."""

@@ -30,8 +30,8 @@ class ImportTests(SynchronousTestCase):
         return ran.stderr.splitlines()
 
     def test_light_commands(self) -> None:
-        """Help, version and completion import none of the slow modules."""
-        for words in (["--help"], ["help", "curl"], ["curl", "--help"], ["version"], ["completion", "bash"]):
+        """Help, version, completion and files import none of the slow modules."""
+        for words in (["--help"], ["help", "curl"], ["curl", "--help"], ["version"], ["completion", "bash"], ["files"]):
             self.assertEqual(self.loaded(*words), ["[]"], words)
         self.assertEqual(self.loaded("__complete", "curl", "--"), ["[]"])
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import errno
 import io
 import json
-from pathlib import Path
 
 from jsonschema import Draft202012Validator
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.errors import OutputFailed, UsageRefused
 from svc.cli.output import Console
+from svc.data import FOLDER
 from tests.refusals import assert_refused
 
-VALIDATOR = Draft202012Validator(
-    json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "svc.log.1.json").read_text())
-)
+VALIDATOR = Draft202012Validator(json.loads((FOLDER / "schemas" / "svc.log.1.json").read_text()))
 
 
 class Terminal(io.BytesIO):

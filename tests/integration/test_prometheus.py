@@ -1,4 +1,4 @@
-"""The real Prometheus and its ``promtool`` over a proxy that is in use, and the rules of docs/examples/alerts.yaml."""
+"""The real Prometheus and its ``promtool`` over a proxy that is in use, and the rules of svc/data/alerts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from contextlib import ExitStack
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.data import FOLDER
 from tests.integration.metrics_rig import SHARED, page
 from tests.peers.independent_clients import RawConnection
 from tests.peers.partner import attempt
 from tests.peers.programs import find
 from tests.peers.prometheus import RunningPrometheus, promtool
 from tests.peers.proxy import RunningProxy
-from tests.peers.waiting import TOP, eventually
+from tests.peers.waiting import eventually
 
-RULES = TOP / "docs" / "examples" / "alerts.yaml"
+RULES = FOLDER / "alerts" / "alerts.yaml"
 SUCCESS = 'svc_proxy_connections_total{direction="inbound",result="success"}'
 
 

@@ -42,7 +42,9 @@ _ALWAYS = (
 )
 #: Which tests read which files that are not modules; a file that matches no line affects every test.
 _FILES = {
-    "docs/*": ("tests.test_*", "tests.broker.test_documentation", "tests.integration.test_prometheus"),
+    "docs/*": ("tests.test_*", "tests.broker.test_documentation"),
+    "svc/data/alerts/*": ("tests.integration.test_prometheus",),
+    "svc/data/*": ("tests.test_*", "tests.cli.*", "tests.telemetry.*"),
     "*.md": ("tests.test_*",),
     "tests/vectors/*": ("tests.notary.*", "tests.identity.*", "tests.cli.*", "tests.testing.*"),
     "tests/cli/transcripts/*": ("tests.cli.*",),

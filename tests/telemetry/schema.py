@@ -7,7 +7,9 @@ from pathlib import Path
 
 from jsonschema import Draft202012Validator
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "svc.log.1.json").read_text())
+from svc.data import FOLDER
+
+SCHEMA = json.loads((FOLDER / "schemas" / "svc.log.1.json").read_text())
 _VALIDATOR = Draft202012Validator(SCHEMA)
 MAX_RECORD = 16 * 1024
 

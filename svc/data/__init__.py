@@ -1,0 +1,12 @@
+"""
+Files for other programs, installed with ``svc``: schemas, alert rules and completion scripts.
+
+Each is here only; the documentation links to it, and ``svc files`` prints where it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent
