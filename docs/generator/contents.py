@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.generator import configuration, diagrams, interface, limits
+from docs.generator import configuration, diagrams, interface, limits, manpages
 from docs.generator.pages import DOCS, TOP, Maker, PageBroken, filled, part_names
 from docs.generator.reasons import reasons
 from svc.data import FOLDER
@@ -46,10 +46,15 @@ def files() -> dict[Path, Maker]:
     Returns:
         What makes each.
     """
-    return {
+    schemas: dict[Path, Maker] = {
         FOLDER / "schemas" / f"{name}.config.json": lambda name=name: configuration.schema(name)  # type: ignore[misc]
         for name in configuration.FILES
     }
+    pages: dict[Path, Maker] = {
+        FOLDER / "man" / "man1" / f"{'-'.join(path)}.1": lambda path=path: manpages.page(path)  # type: ignore[misc]
+        for path in manpages.paths()
+    }
+    return schemas | pages
 
 
 def wanted() -> dict[Path, str]:

@@ -18,6 +18,7 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         "completion for bash, zsh (_svc) and fish",
         "install -D -m 644 {path}/svc.bash /usr/local/share/bash-completion/completions/svc",
     ),
+    "man": ("man pages of svc and its commands", "man -M {path} svc-curl, or: cp -r {path}/man1 /usr/local/share/man/"),
     "schemas": (
         "JSON Schemas of the configuration files and of log records",
         "first line of a file, for editors: # yaml-language-server: $schema={path}/proxy.config.json",

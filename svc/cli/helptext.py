@@ -1,9 +1,13 @@
-"""The layout of help texts, as in kubectl; every word comes from the command and its flags."""
+"""
+The layout of help texts, as in kubectl; every word comes from the command and its flags.
+
+The man pages have the same parts (``docs.generator.manpages``).
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -16,13 +20,13 @@ _GAP = 3
 def render_help(ctx: click.Context, width: int) -> str:
     """The help text of a command, in lines of up to ``width`` columns."""
     command = ctx.command
-    parts = [_described(command, width), _usage(ctx)]
+    described = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in paragraphs(command))
+    parts = [described, f"Usage:\n  {usage(ctx)}"]
     if isinstance(command, PflagGroup):
         rows = [(name, command.short_text(name)) for name in command.list_commands(ctx)]
         parts.append(_block("Available Commands", _columns(rows, width)))
-    flags = [param for param in command.get_params(ctx) if isinstance(param, Flag)]
-    parts.append(_block("Flags", _columns(_flag_rows(flag for flag in flags if not flag.shared), width)))
-    parts.append(_block("Global Flags", _columns(_flag_rows(flag for flag in flags if flag.shared), width)))
+    parts.append(_block("Flags", _columns(flag_rows(ctx, shared=False), width)))
+    parts.append(_block("Global Flags", _columns(flag_rows(ctx, shared=True), width)))
     if isinstance(command, click.Group):
         parts.append('Use "svc help [command]" for more information about a command.')
     elif command.epilog:
@@ -30,26 +34,34 @@ def render_help(ctx: click.Context, width: int) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _described(command: click.Command, width: int) -> str:
-    paragraphs = (command.help or "").strip().split("\n\n")
-    return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), width) for paragraph in paragraphs)
+def paragraphs(command: click.Command) -> list[str]:
+    """What the help says about a command, each paragraph on one line."""
+    return [" ".join(paragraph.split()) for paragraph in (command.help or "").strip().split("\n\n")]
 
 
-def _usage(ctx: click.Context) -> str:
+def usage(ctx: click.Context) -> str:
+    """The words of a command: its name, where the flags are, its arguments."""
     if isinstance(ctx.command, click.Group):
-        return f"Usage:\n  {ctx.command_path} [flags] <command>"
+        return f"{ctx.command_path} [flags] <command>"
     words = " ".join(
         param.metavar for param in ctx.command.params if isinstance(param, click.Argument) and param.metavar
     )
-    return f"Usage:\n  {ctx.command_path} [flags] {words}".rstrip()
+    return f"{ctx.command_path} [flags] {words}".rstrip()
 
 
 def _block(title: str, lines: Sequence[str]) -> str:
     return "\n".join([f"{title}:", *lines]) if lines else ""
 
 
-def _flag_rows(flags: Iterable[Flag]) -> list[tuple[str, str]]:
-    shown = [flag for flag in flags if not flag.hidden]
+def flag_rows(ctx: click.Context, *, shared: bool) -> list[tuple[str, str]]:
+    """
+    The names and the texts of the flags that a command shows.
+
+    Args:
+        shared: the flags of every command, or those of this one.
+    """
+    flags = [param for param in ctx.command.get_params(ctx) if isinstance(param, Flag)]
+    shown = [flag for flag in flags if flag.shared is shared and not flag.hidden]
     return [(_flag_names(flag), _flag_text(flag)) for flag in sorted(shown, key=lambda flag: flag.long_name)]
 
 

@@ -1,5 +1,5 @@
 """
-Files for other programs, installed with ``svc``: schemas, alert rules and completion scripts.
+Files for other programs, installed with ``svc``: schemas, alert rules, completion scripts and man pages.
 
 Each is here only; the documentation links to it, and ``svc files`` prints where it is.
 """

@@ -56,4 +56,4 @@ class FilesTests(SynchronousTestCase):
         table = self.table()
         wanted = {k: {"path": p, "description": d, "use": u} for k, (p, d, u) in table.items()}
         self.assertEqual(json.loads(run_svc("files", "-o", "json").stdout), wanted)
-        self.assertEqual(json.loads(run_svc("files", "alerts", "-o", "json").stdout), {"alerts": wanted["alerts"]})
+        self.assertEqual(json.loads(run_svc("files", "man", "-o", "json").stdout), {"man": wanted["man"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import re
 import shutil
 import sys
 import zipfile
@@ -17,7 +18,7 @@ from svc.cli.files import KINDS
 from svc.data import FOLDER
 from tests.peers.daemon import environment
 from tests.peers.folders import short_folder
-from tests.peers.programs import run
+from tests.peers.programs import find, run
 from tests.peers.waiting import Shared
 
 #: What a wheel is made of.
@@ -92,3 +93,18 @@ class WheelTests(SynchronousTestCase):
             for file in filter(Path.is_file, (FOLDER / kind).rglob("*")):
                 self.assertEqual(file.read_bytes(), (path / file.relative_to(FOLDER / kind)).read_bytes())
         self.assertIn("# bash completion", self.wheel.svc("completion", "bash"))
+
+    def test_man_pages(self) -> None:
+        """groff reads each man page without a warning, and prints its flags and examples as they are typed."""
+        groff = find("groff")
+        for page in Path(self.wheel.svc("files", "man").strip(), "man1").iterdir():
+            ran = run([groff, "-man", "-ww", "-Tutf8", "-P-cbou", "-rHY=0", "-rLL=1000n", page])
+            self.assertEqual((ran.returncode, ran.stderr), (0, b""), page.name)
+            shown = {" ".join(line.split()) for line in ran.stdout.decode().splitlines()}
+            words = page.stem.split("-")
+            text = self.wheel.svc("help", *words[1:])
+            lines = re.findall(r"^ +((?:-\w, )?--\S+(?: \S+)?)   ", text, re.MULTILINE)
+            lines += re.findall(r"^  (svc .*)$", text.partition("Examples:\n")[2], re.MULTILINE)
+            self.assertGreater(len(lines), 5)
+            for line in lines:
+                self.assertIn(line, shown, page.name)

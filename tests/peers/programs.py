@@ -20,6 +20,7 @@ _PACKAGES = {
     "nginx": "nginx-light",
     "curl": "curl",
     "openssl": "openssl",
+    "groff": "groff-base",
     "promtool": "prometheus",
     "mosquitto_pub": "mosquitto-clients",
     "mosquitto_sub": "mosquitto-clients",
