@@ -9,6 +9,8 @@ from docs.generator.pages import DOCS, TOP, Maker, PageBroken, filled, part_name
 from docs.generator.reasons import reasons
 from svc.data import FOLDER
 
+UNITS = TOP / "svc" / "data" / "units"
+
 
 def makers() -> dict[str, Maker]:
     """
@@ -36,7 +38,14 @@ def makers() -> dict[str, Maker]:
     for package in interface.PACKAGES:
         found[f"names of {package}"] = lambda package=package: interface.names(package)  # type: ignore[misc]
     found["reasons"] = reasons
+    for name in ("svc-authority", "svc-broker", "svc-proxy"):
+        found[f"unit {name}.service"] = lambda name=name: unit(f"{name}.service")  # type: ignore[misc]
     return found
+
+
+def unit(name: str) -> str:
+    """Quote a systemd unit of the package."""
+    return f"```ini\n{(UNITS / name).read_text()}```\n"
 
 
 def files() -> dict[Path, Maker]:
