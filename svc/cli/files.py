@@ -23,6 +23,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         "JSON Schemas of the configuration files and of log records",
         "first line of a file, for editors: # yaml-language-server: $schema={path}/proxy.config.json",
     ),
+    "units": (
+        "systemd units of the daemons, where they are installed in /opt/svc/.venv",
+        "install -m 644 {path}/*.service /etc/systemd/system/",
+    ),
 }
 
 
@@ -61,7 +65,8 @@ command = SvcCommand(
     epilog="""
 Examples:
   svc files
-  ls $(svc files schemas)
+  install -m 644 $(svc files units)/*.service /etc/systemd/system/
+  man -M $(svc files man) svc-curl
   svc files -o json
 """,
     add_help_option=False,

@@ -1,7 +1,7 @@
 """
-Files for other programs, installed with ``svc``: schemas, alert rules, completion scripts and man pages.
+Files for other programs, installed with ``svc``: systemd units, schemas, alert rules, completion scripts and man pages.
 
-Each is here only; the documentation links to it, and ``svc files`` prints where it is.
+Each is here only; the documentation links to it or quotes it, and ``svc files`` prints where it is.
 """
 
 from __future__ import annotations
