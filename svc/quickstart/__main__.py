@@ -28,6 +28,7 @@ from svc.quickstart.processes import (
     answers_tcp,
     answers_unix,
     free_port,
+    port_taken,
     raise_interrupts,
     run,
     uninterrupted,
@@ -86,7 +87,7 @@ class Quickstart:
         self._spiffe_id = f"spiffe://{TRUST_DOMAIN}{IDENTITY}"
         #: The socket of the SPIRE agent that is used, if any.
         self._spire: Path | None = None
-        self._admin = 0
+        self._port = self._admin = 0
 
     def run(self) -> None:
         keep = self._options.keep
@@ -126,8 +127,9 @@ class Quickstart:
 
     def _demonstrate(self) -> None:
         options = self._options
-        if answers_tcp(options.port):
-            raise QuickstartError("port_taken", port=options.port)
+        self._port = options.port or free_port()
+        if port_taken(self._port):
+            raise QuickstartError("port_taken", port=self._port)
         if options.spire_socket is not None:
             # Before anything is started: without an identity nothing else can work.
             self._spire = Path(options.spire_socket.removeprefix("unix://")).absolute()
@@ -182,7 +184,6 @@ class Quickstart:
         return f"unix://{socket}"
 
     def _proxy(self, upstream: str, socket: str) -> None:
-        options = self._options
         self._admin = free_port()
         config = self._write(
             "proxy.yaml",
@@ -203,7 +204,7 @@ class Quickstart:
                         "name": "web",
                         "protocol": "http",
                         "direction": "inbound",
-                        "listen": f"127.0.0.1:{options.port}",
+                        "listen": f"127.0.0.1:{self._port}",
                         "upstream": upstream,
                         "notarization": "workload",
                     }
@@ -212,7 +213,7 @@ class Quickstart:
         )
         proxy = self._start("proxy", [*_twistd(), "svc-proxy", "--config", str(config)])
         proxy.wait_until(self._ready, 30.0)
-        self._report(f"proxy: svc-proxy terminates SPIFFE mTLS at 127.0.0.1:{options.port}")
+        self._report(f"proxy: svc-proxy terminates SPIFFE mTLS at 127.0.0.1:{self._port}")
 
     def _ready(self) -> bool:
         try:
@@ -226,7 +227,7 @@ class Quickstart:
         command += ["--spiffe-socket-path", socket, "--expect-id", self._spiffe_id]
         if self._spire is not None:
             command += ["--pq-bundle", str(self._pq_bundle)]
-        command += [f"https://127.0.0.1:{self._options.port}/"]
+        command += [f"https://127.0.0.1:{self._port}/"]
         self._report(f"request: bin/{' '.join(command)}\n")
         path = self._folder / _REPORTS.name
         # It may hold parts of headers and bodies.
@@ -291,7 +292,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--upstream", metavar="HOST:PORT", help="your own application instead of the built-in one")
     parser.add_argument("--spire-socket", metavar="PATH", help="the SPIRE agent at this socket gives the identities")
-    parser.add_argument("--port", type=int, default=8443, help="where the proxy listens on 127.0.0.1 (default: 8443)")
+    parser.add_argument(
+        "--port", type=int, default=8443, help="where the proxy listens on 127.0.0.1; 0: any free port (default: 8443)"
+    )
     parser.add_argument("--keep", action="store_true", help="leave everything running, and keep the folder")
     parser.add_argument("--stop", action="store_true", help="end what earlier runs with --keep left, and exit")
     options = parser.parse_args(arguments)
@@ -302,8 +305,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--upstream {options.upstream}: expected {error}")
         if not address.host or not address.port:
             parser.error(f"--upstream {options.upstream}: expected a host and a port above 0")
-    if not 1 <= options.port <= 65535:
-        parser.error(f"--port {options.port}: expected 1 to 65535")
+    if not 0 <= options.port <= 65535:
+        parser.error(f"--port {options.port}: expected 0 to 65535")
     return options
 
 

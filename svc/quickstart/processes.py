@@ -7,6 +7,7 @@ Owns their logs, and the file with what is still running for ``--stop``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -32,8 +33,8 @@ class QuickstartError(SvcError):
 
     reasons = {
         "port_taken": Reason(
-            "the port {port} on 127.0.0.1 is taken",
-            "give another one with --port, or stop what runs: bin/quickstart --stop",
+            "127.0.0.1:{port} is taken: --port PORT uses another one, --port 0 any free one",
+            "an earlier run with --keep is ended by bin/quickstart --stop",
         ),
         "upstream_absent": Reason(
             "nothing answers at {upstream}",
@@ -147,6 +148,18 @@ class Running:
             if isinstance(record, dict) and record.get("severity") in ("ERROR", "FATAL"):
                 return str(record.get("detail") or record.get("message"))[:300]
         return lines[-1][:300] if lines else "it wrote nothing"
+
+
+def port_taken(port: int) -> bool:
+    """Whether another socket has a loopback port, so that no listener can get it."""
+    with socket.socket() as probe:
+        # As listeners do: connections of a listener that has ended do not matter.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 def answers_tcp(port: int) -> bool:

@@ -17,6 +17,7 @@ from subprocess import CompletedProcess
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.quickstart.processes import port_taken
 from tests.peers import webapp
 from tests.peers.daemon import environment
 from tests.peers.programs import svc
@@ -265,15 +266,47 @@ class QuickstartTests(SynchronousTestCase):
         """A taken port, an absent application and nonsense are a line and a hint each, and nothing is left running."""
         with socket.create_server(("127.0.0.1", self.port)):
             output = self.run_it("--port", str(self.port), status=1).stderr.splitlines()
-        self.assertEqual(f"quickstart: the port {self.port} on 127.0.0.1 is taken", output[0])
-        self.assertEqual((2, True), (len(output), "--port" in output[1]))
+        taken = f"quickstart: 127.0.0.1:{self.port} is taken: --port PORT uses another one, --port 0 any free one"
+        hint = "            an earlier run with --keep is ended by bin/quickstart --stop"
+        self.assertEqual([taken, hint], output)
         nobody = f"127.0.0.1:{free_port()}"
         output = self.run_module("--upstream", nobody, "--port", str(self.port), status=1).stderr.splitlines()
         self.assertEqual(f"quickstart: nothing answers at {nobody}", output[0])
         self.assertEqual(2, len(output))
-        self.assertIn("expected 1 to 65535", self.run_module("--port", "0", status=2).stderr)
+        self.assertIn("expected 0 to 65535", self.run_module("--port", "65536", status=2).stderr)
         output = self.run_module(
             *("--spire-socket", "/no/such.sock", "--port", str(self.port)), status=1
         ).stderr.splitlines()
         self.assertTrue(any("/no/such.sock" in line for line in output), output)
         self.assertFalse(os.path.exists(self.folder / ".quickstart"))
+
+
+class PortTests(SynchronousTestCase):
+    """Which ports of this machine count as taken."""
+
+    def test_listened_at(self) -> None:
+        """A port with a listener is taken, at this address or at every one; after its end it is free."""
+        for address in ("127.0.0.1", "0.0.0.0"):
+            with socket.create_server((address, 0)) as server:
+                port = server.getsockname()[1]
+                self.assertTrue(port_taken(port), address)
+            self.assertFalse(port_taken(port), address)
+
+    def test_reserved(self) -> None:
+        """A port that a socket has and that accepts no connections yet is taken too."""
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            self.assertTrue(port_taken(other.getsockname()[1]))
+
+    def test_connections_of_an_ended_listener(self) -> None:
+        """What the kernel remembers of closed connections does not make a port taken."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                server.accept()[0].close()
+                self.assertEqual(b"", client.recv(1))
+        self.assertFalse(port_taken(port))
+
+    def test_free(self) -> None:
+        """A port that the quickstart chose is free."""
+        self.assertFalse(port_taken(free_port()))

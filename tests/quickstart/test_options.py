@@ -49,10 +49,11 @@ class OptionsTests(SynchronousTestCase):
             self.assertEqual(output, f"bin/quickstart: error: --upstream {text}: expected a host and a port above 0")
 
     def test_port(self) -> None:
-        """A port is a number that can be listened at."""
-        for text in ("0", "65536", "-1"):
+        """A port is a number that can be listened at; 0 stands for a free one."""
+        for text in ("65536", "-1"):
             output = self.refused(f"--port={text}")
-            self.assertEqual(output, f"bin/quickstart: error: --port {text}: expected 1 to 65535")
+            self.assertEqual(output, f"bin/quickstart: error: --port {text}: expected 0 to 65535")
+        self.assertEqual((_options(["--port=0"]).port, _options(["--port=65535"]).port), (0, 65535))
         self.assertIn("invalid int value", self.refused("--port", "https"))
 
     def test_unknown(self) -> None:
