@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import tempfile
@@ -78,6 +79,7 @@ class Quickstart:
         self._options = options
         self._state = State(checkout / _STATE)
         self._reports = checkout / _REPORTS
+        self._bin = checkout / "bin"
         # Created by run(), which removes it on every path.
         self._folder = Path(tempfile.gettempdir()).absolute() / f"svc-quickstart-{secrets.token_hex(4)}"
         self._pq_bundle = self._folder / "pq-bundle.json"
@@ -87,7 +89,9 @@ class Quickstart:
         self._spiffe_id = f"spiffe://{TRUST_DOMAIN}{IDENTITY}"
         #: The socket of the SPIRE agent that is used, if any.
         self._spire: Path | None = None
-        self._port = self._admin = 0
+        self._port = self._admin = self._metrics = 0
+        #: The end of each svc curl: the socket, whom to expect, the address.
+        self._target: list[str] = []
 
     def run(self) -> None:
         keep = self._options.keep
@@ -96,8 +100,7 @@ class Quickstart:
             self._demonstrate()
             if keep:
                 self._state.keep(self._folder, self._processes)
-                self._report(f"everything keeps running; configuration, logs and reports: {self._folder}")
-                self._report("end it with: bin/quickstart --stop (the folder stays until you remove it)")
+                self._report_kept()
                 return
             self._reports.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(self._folder / _REPORTS.name, self._reports)
@@ -111,6 +114,20 @@ class Quickstart:
             self._end(remove=False)
             raise
         self._report("stopped; --keep leaves everything running")
+
+    def _report_kept(self) -> None:
+        """Print where everything is, and three commands that work in any folder."""
+        readiness = f"http://127.0.0.1:{self._admin}/readyz"
+        self._report(f"everything keeps running; configuration, logs and reports: {self._folder}")
+        self._report(f"metrics: http://127.0.0.1:{self._metrics}/metrics")
+        self._report(f"readiness: {readiness}")
+        self._report("next, to paste (the folder stays until you remove it):")
+        for command in (
+            [str(self._bin / "svc"), "curl", "-n", "signRequest", "--print-receipt", *self._target],
+            ["curl", readiness],
+            [str(self._bin / "quickstart"), "--stop"],
+        ):
+            print(f"  {shlex.join(command)}", file=sys.stderr, flush=True)
 
     def _end(self, *, remove: bool) -> None:
         """Stop the processes; remove the folder, or name it if it is not empty."""
@@ -184,13 +201,13 @@ class Quickstart:
         return f"unix://{socket}"
 
     def _proxy(self, upstream: str, socket: str) -> None:
-        self._admin = free_port()
+        self._admin, self._metrics = free_port(), free_port()
         config = self._write(
             "proxy.yaml",
             {
                 "trustDomain": self._trust_domain,
                 "spiffeSocketPath": socket,
-                "metricsAddr": f"127.0.0.1:{free_port()}",
+                "metricsAddr": f"127.0.0.1:{self._metrics}",
                 "adminAddr": f"127.0.0.1:{self._admin}",
                 "notary": {
                     "path": str(self._folder / "notary.db"),
@@ -223,11 +240,11 @@ class Quickstart:
             return False
 
     def _request(self, socket: str) -> None:
-        command = ["svc", "curl", "-n", "signRequest", "--print-workload", "--print-receipt", "-i"]
-        command += ["--spiffe-socket-path", socket, "--expect-id", self._spiffe_id]
+        self._target = ["--spiffe-socket-path", socket, "--expect-id", self._spiffe_id]
         if self._spire is not None:
-            command += ["--pq-bundle", str(self._pq_bundle)]
-        command += [f"https://127.0.0.1:{self._port}/"]
+            self._target += ["--pq-bundle", str(self._pq_bundle)]
+        self._target += [f"https://127.0.0.1:{self._port}/"]
+        command = ["svc", "curl", "-n", "signRequest", "--print-workload", "--print-receipt", "-i", *self._target]
         self._report(f"request: bin/{' '.join(command)}\n")
         path = self._folder / _REPORTS.name
         # It may hold parts of headers and bodies.

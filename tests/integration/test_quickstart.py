@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.quickstart.processes import port_taken
 from tests.peers import webapp
 from tests.peers.daemon import environment
-from tests.peers.programs import svc
+from tests.peers.programs import find, svc
 from tests.peers.waiting import TOP, answers, end_process, free_port
 
 #: Output that differs from run to run, and its placeholder.
@@ -128,7 +128,11 @@ class QuickstartTests(SynchronousTestCase):
         ran = self.run_it("--port", str(self.port))
         [shown] = [block for block in blocks("README.md", "text") if "svc-authority" in block]
         answer, rest = ran.stdout, ran.stderr.partition("\n\n")
-        lines = iter(uniform(f"{rest[0]}\n{answer}{rest[2]}").splitlines())
+        self.assert_shown(shown, f"{rest[0]}\n{answer}{rest[2]}")
+
+    def assert_shown(self, shown: str, output: str) -> None:
+        """The output has the lines of a page in their order; an ellipsis stands for any text, or for any lines."""
+        lines = iter(uniform(output).splitlines())
         for line in uniform(shown).splitlines():
             if line != "…":
                 pattern = ".*".join(re.escape(part) for part in line.split("…"))
@@ -137,10 +141,12 @@ class QuickstartTests(SynchronousTestCase):
     def test_commands_of_pages(self) -> None:
         """The commands of README.md ("Look closer") and docs/receipts.md print the output shown below them."""
         self.addCleanup(self.run_module, "--stop")
-        folder_path = re.findall(r"reports: (/\S+)", self.run_module("--keep", "--port", str(self.port)).stderr)[0]
+        kept = self.run_module("--keep", "--port", str(self.port)).stderr
+        folder_path = re.findall(r"reports: (/\S+)", kept)[0]
         [look_closer] = [block for block in blocks("README.md", "console") if "--keep" in block]
+        self.assert_shown(dict(transcript(look_closer))["bin/quickstart --keep"], kept)
         older, verify = blocks("docs/receipts.md", "console")
-        shutil.copy(Path(folder_path) / "bundle-archive.json", self.programs())
+        shutil.copy(Path(folder_path) / "bundle-archive.json", self.programs(self.folder / "work"))
         receipt = ""
         for block in (look_closer, verify, older):
             lines = [(line, output) for line, output in transcript(block) if not line.startswith("bin/quickstart")]
@@ -149,13 +155,13 @@ class QuickstartTests(SynchronousTestCase):
             self.assertEqual(expected, [(line, uniform(text)) for line, text in shown])
             [receipt, *_others] = [*re.findall(r"(?m)^receipt (\S+): verified", str(shown[-1][1])), receipt]
 
-    def programs(self) -> Path:
-        """Make a folder in which ``svc`` and ``bin/svc`` are the command line of this checkout."""
-        folder = self.folder / "work"
+    def programs(self, folder: Path) -> Path:
+        """Make a folder whose ``bin/svc`` and ``bin/quickstart`` are those of this checkout, with its own state."""
         (folder / "bin").mkdir(parents=True)
-        path = folder / "bin" / "svc"
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m svc.cli.main "$@"\n')
-        path.chmod(0o755)
+        for name, module in (("svc", "svc.cli.main"), ("quickstart", "svc.quickstart")):
+            path = folder / "bin" / name
+            path.write_text(f'#!/bin/sh\nSVC_CHECKOUT="{folder}" exec "{sys.executable}" -m {module} "$@"\n')
+            path.chmod(0o755)
         return folder
 
     def shell(self, lines: list[str], folder_path: str, receipt: str) -> list[tuple[str, str]]:
@@ -243,7 +249,7 @@ class QuickstartTests(SynchronousTestCase):
         ran = self.run_module("--keep", "--port", str(self.port))
         self.assert_reports(ran)
         self.assertIn("--stop", ran.stderr)
-        [socket_path] = re.findall(r"--spiffe-socket-path (\S+)", ran.stderr)
+        [socket_path] = set(re.findall(r"--spiffe-socket-path (\S+)", ran.stderr))
         [folder_path] = re.findall(r"reports: (/\S+)", ran.stderr)
         self.assertIn("Raw Claims (JSON):\n", (Path(folder_path) / "reports.txt").read_text())
         again = svc("curl", "--spiffe-socket-path", socket_path, f"https://127.0.0.1:{self.port}/")
@@ -253,6 +259,34 @@ class QuickstartTests(SynchronousTestCase):
             self.assertIn(name, stopped.stderr)
         self.assertFalse(answers(self.port))
         self.assertIn("nothing was running", self.run_module("--stop").stderr)
+
+    def test_next_commands(self) -> None:
+        """With --port 0 and --keep the last lines are three commands, which work when pasted, and the URLs open."""
+        find("curl")
+        self.programs(self.folder)
+        self.addCleanup(self.run_module, "--stop")
+        output = self.run_module("--keep", "--port", "0").stderr
+        _before, _next, commands = output.partition("to paste (the folder stays until you remove it):\n")
+        ran = [
+            subprocess.run(
+                ["bash", "-c", line],
+                cwd="/",
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=True,
+                env=environment(),
+            )
+            for line in [*(f"curl -sf {url}" for url in re.findall(r"http://\S+", _before)), *commands.splitlines()]
+        ]
+        self.assertEqual(5, len(ran))
+        metrics, ready, receipt, ready_again, stopped = ran
+        self.assertTrue(metrics.stdout.startswith("# HELP svc_proxy_"), metrics.stdout[:200])
+        self.assertTrue(json.loads(ready.stdout)["ready"])
+        self.assertTrue(json.loads(ready_again.stdout)["ready"])
+        self.assertIn("This page came through a verified connection.", receipt.stdout)
+        self.assertIn("Signed Request Receipt ", receipt.stderr)
+        self.assertEqual("quickstart: stopped proxy, authority, application\n", stopped.stderr)
 
     def test_own_application(self) -> None:
         """The user's own application replaces the built-in one."""
