@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers.machine import Machine
-from tests.peers.waiting import TOP, eventually
+from tests.peers.pages import Command, File, page, steps
+from tests.peers.waiting import eventually
 
-PAGE = (TOP / "docs" / "first-two-services.md").read_text()
-ONE, _, TWO = PAGE.partition("## Two machines")
-
-
-def files(page: str) -> list[tuple[str, str, str]]:
-    """The path of each file that a page shows, what the page says of it, and its text."""
-    return re.findall(r"^```yaml\n# (/[^\s:]+):?([^\n]*)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-
-
-def commands(page: str) -> list[tuple[str, str, str]]:
-    """The prompt of each command, the command and the output that the page shows."""
-    blocks = "".join(re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    return re.findall(r"^((?:one|two)?[#$]) (.*)\n((?:(?!(?:one|two)?[#$] ).*\n)*)", blocks, re.MULTILINE)
-
-
-def pattern(shown: str) -> str:
-    """What the output must match: a line with nothing but an ellipsis stands for any lines, one within for any text."""
-    lines = ["(?:.*\n)*" if line == "…\n" else re.escape(line).replace("…", ".*") for line in shown.splitlines(True)]
-    return "".join(lines)
+ONE, _, TWO = page("first-two-services.md").partition("## Two machines")
 
 
 class FirstTwoServicesTests(SynchronousTestCase):
@@ -40,42 +25,40 @@ class FirstTwoServicesTests(SynchronousTestCase):
         self.stack = stack
         self.machines = {"one": stack.enter_context(Machine())}
 
-    def run_commands(self, page: str) -> None:
-        """Run the commands of a page; root's shell is kept, and ``$`` stands for an ordinary user."""
-        for prompt, command, shown in commands(page):
-            name = prompt[:-1] or "one"
-            if command.startswith("scp "):
-                self.copy(name, command)
-                continue
-            machine = self.machines[name]
-            status, output = machine.run(f"runuser -u nobody -- {command}" if prompt.endswith("$") else command)
-            logs = machine.run("tail -n 5 /var/log/svc-*.log")[1] if status else ""
-            self.assertEqual(0, status, f"{command}\n{output}\n{logs}")
-            self.assertRegex(output, rf"\A{pattern(shown)}\Z", command)
-
-    def copy(self, name: str, command: str) -> None:
-        """Copy as scp does, once the authority that systemd has started in the background has written the file."""
-        *sources, target = [each.rpartition(":") for each in command.split()[1:]]
-        hosts = {"": name, "root@api.example.org": "one"}
-        for host, _colon, path in sources:
-            source = self.machines[hosts[host]].path(path)
-            eventually(source.exists, what=str(source))
-            self.machines[hosts[target[0]]].write(f"{target[2]}{source.name}", source.read_text())
-
     def test_the_page(self) -> None:
         """Two users of one machine, then two machines."""
         one = self.machines["one"]
-        for path, _where, text in files(ONE):
-            one.write(path, text)
-        self.run_commands(ONE)
-
+        for step in steps(ONE):
+            self.follow(step)
         two = self.machines["two"] = self.stack.enter_context(Machine())
         one.connect(two)
         two.run("echo 10.0.0.1 api.example.org >> /etc/hosts")
-        for path, where, text in files(TWO):
-            machine = self.machines["one" if " on one" in where else "two"]
-            before = machine.path(path).read_text() if where.startswith(" on one") else ""
-            if "in place of its policy" in where:
-                before, text = re.sub(r"(?m)^policy:.*\n", text, before), ""
-            machine.write(path, before + text)
-        self.run_commands(TWO)
+        for step in steps(TWO):
+            self.follow(step)
+
+    def follow(self, step: File | Command) -> None:
+        """Do what the page says, on the machine that it names."""
+        if isinstance(step, File):
+            self.write(step)
+        elif step.text.startswith("scp "):
+            self.copy(step)
+        else:
+            self.machines[step.machine or "one"].follow(step)
+
+    def write(self, file: File) -> None:
+        """Write a file, or change it as its first line says."""
+        machine = self.machines["two" if file.remark == "on two" else "one"]
+        text = file.text
+        if file.remark.endswith("in place of its policy"):
+            text = re.sub(r"(?m)^policy:.*\n", text, machine.read(file.path) or "")
+        elif file.remark.endswith("at its end"):
+            text = (machine.read(file.path) or "") + text
+        machine.write(file.path, text)
+
+    def copy(self, command: Command) -> None:
+        """Copy as scp does, once the authority that was started in the background has written the file."""
+        *sources, target = [each.rpartition(":") for each in command.text.split()[1:]]
+        hosts = {"": command.machine, "root@api.example.org": "one"}
+        for host, _colon, path in sources:
+            text = eventually(partial(self.machines[hosts[host]].read, path), what=path)
+            self.machines[hosts[target[0]]].write(f"{target[2]}{Path(path).name}", text or "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import ssl
 import subprocess
 import threading
@@ -41,9 +40,10 @@ from tests.integration.test_proxy_rotation import RotationCase
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority
 from tests.peers.authority import entry as authority_entry
-from tests.peers.daemon import FOREGROUND, twistd
 from tests.peers.folders import short_folder
 from tests.peers.independent_clients import Credentials, RawConnection
+from tests.peers.machine import Machine
+from tests.peers.pages import File, page, steps
 from tests.peers.programs import run, svc
 from tests.peers.proxy import RunningProxy
 from tests.peers.spire import RunningSpire, entry, programs
@@ -579,23 +579,16 @@ class FederationTests(SourceCase):
 class DocumentationTests(SynchronousTestCase):
     """``docs/spire.md``."""
 
-    def test_configurations(self) -> None:
-        """Each file that it shows is accepted by the program that it is for."""
-        shown = re.findall(r"```(?:hcl|yaml)\n# (\S+)\n(.*?)```", (TOP / "docs" / "spire.md").read_text(), re.DOTALL)
+    def test_the_page(self) -> None:
+        """Its files and commands, in their order, on a machine of their own, lead to the output that it shows."""
         folder = programs()
-        commands = {
-            "server.conf": [folder / "spire-server", "validate", "-config"],
-            "agent.conf": [folder / "spire-agent", "validate", "-config"],
-            "authority.yaml": [*twistd(), *FOREGROUND, "svc-authority", "--check-config", "--offline", "--config"],
-            "proxy.yaml": [*twistd(), *FOREGROUND, "svc-proxy", "--check-config", "--offline", "--config"],
-        }
-        self.assertEqual(list(commands), [name for name, _text in shown])
-        with ExitStack() as stack:
-            for name, text in shown:
-                path = short_folder(stack) / name
-                path.write_text(text)
-                ran = run([*commands[name], path])
-                self.assertEqual(0, ran.returncode, (name, ran.stdout, ran.stderr))
+        with Machine() as machine:
+            machine.run(f"ln -s {folder}/spire-server {folder}/spire-agent /usr/local/bin/")
+            for step in steps(page("spire.md")):
+                if isinstance(step, File):
+                    machine.write(step.path, step.text)
+                else:
+                    machine.follow(step)
 
 
 class QuickstartTests(SynchronousTestCase):

@@ -4,7 +4,7 @@ A machine of its own for what needs root, users and fixed paths: namespaces over
 ::
 
     with Machine() as machine:
-        machine.write("/etc/svc/authority.yaml", text)
+        machine.write("/etc/hosts", "10.0.0.2 other\n")
         status, output = machine.run("useradd --system svc-api && id svc-api")
 
 Nothing that it writes reaches the disk: files, users, processes, mounts and network end with it. The checkout is at
@@ -13,7 +13,9 @@ Nothing that it writes reaches the disk: files, users, processes, mounts and net
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -25,6 +27,7 @@ from typing import Self
 from twisted.trial.unittest import SkipTest
 
 from tests.peers.folders import make_folder, remove_folder
+from tests.peers.pages import Command
 from tests.peers.waiting import PATIENCE, TOP
 
 _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
@@ -135,7 +138,7 @@ class Machine:
 
     def __enter__(self) -> Self:
         packages = [path for path in sys.path if path.endswith("site-packages")]
-        folders = [str(Path(each).resolve()) for each in (sys.base_prefix, TOP, *packages)]
+        folders = [str(Path(each).resolve()) for each in (sys.base_prefix, str(TOP), *packages)]
         inner = [each for each in folders if not each.startswith("/usr")]
         self._shell = subprocess.Popen(
             ["unshare", *_NAMESPACES, "bash", "-c", _BOOT, "bash", str(self._folder), *dict.fromkeys(inner)],
@@ -164,16 +167,17 @@ class Machine:
         assert self._shell is not None
         return int(Path(f"/proc/{self._shell.pid}/task/{self._shell.pid}/children").read_text())
 
-    def path(self, name: str) -> Path:
-        """Where a file of the machine is found from outside."""
-        return Path(f"/proc/{self.pid}/root{name}")
+    def read(self, name: str) -> str | None:
+        """Read a file; None where there is none."""
+        status, text = self.run(f"cat {name}")
+        return None if status else text
 
     def write(self, name: str, text: str, mode: int = 0o644) -> None:
-        """Write a file, and make its folder."""
-        path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(mode)
+        """Write a file into a folder that is there."""
+        # By its own shell: from outside, symbolic links of the machine would lead to files of this one.
+        encoded = base64.b64encode(text.encode()).decode()
+        status, output = self.run(f"rm -f {name}; base64 -d <<< '{encoded}' > {name} && chmod {mode:o} {name}")
+        assert status == 0, output
 
     def run(self, command: str, seconds: float = PATIENCE) -> tuple[int, str]:
         """Run a command in the shell of root, which keeps its variables; gives status and both streams."""
@@ -184,6 +188,18 @@ class Machine:
         if output is None or status is None:
             raise AssertionError(f"no end of {command!r} within {seconds:g} s: {self._read.decode(errors='replace')}")
         return int(status), output.decode(errors="replace")
+
+    def follow(self, command: Command) -> None:
+        """
+        Run a command of a page, behind ``$`` as an ordinary user.
+
+        Raises:
+            AssertionError: it failed, or its output is not as shown; with the output and the ends of the logs.
+        """
+        status, output = self.run(f"runuser -u nobody -- {command.text}" if command.prompt == "$" else command.text)
+        if status != 0 or not re.match(command.pattern, output):
+            logs = self.run("tail -n 20 /var/log/svc-*.log /var/log/spire-*.log")[1]
+            raise AssertionError(f"{command.text}\nstatus {status}, output:\n{output}\nlogs:\n{logs}")
 
     def connect(self, other: Machine) -> None:
         """Lay a cable to another machine; the addresses are 10.0.0.1 and 10.0.0.2."""
@@ -196,13 +212,13 @@ class Machine:
     def _install(self, packages: list[str]) -> None:
         python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
         path = os.pathsep.join([str(TOP), *packages])
+        site = f"/opt/svc/.venv/lib/{python.name}/site-packages"
+        status, output = self.run(f"mkdir -p /opt/svc/.venv/bin {site} && ln -s {TOP}/svc {site}/svc")
+        assert status == 0, output
         for name, arguments in _PROGRAMS.items():
             run = f'PYTHONPATH={path} PYTHONUNBUFFERED=1 exec {python} {arguments} "$@"'
             self.write(name, f"#!/bin/sh\n{run}\n", 0o755)
         self.write("/usr/local/lib/systemctl.py", _SYSTEMCTL)
-        site = f"/opt/svc/.venv/lib/{python.name}/site-packages"
-        status, output = self.run(f"mkdir -p {site} /etc/systemd/system && ln -s {TOP}/svc {site}/svc")
-        assert status == 0, output
 
     def _until(self, mark: bytes, seconds: float) -> bytes | None:
         assert self._shell is not None and self._shell.stdout is not None
