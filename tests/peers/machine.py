@@ -55,10 +55,15 @@ for folder; do
 done
 ip link set lo up
 cd "$root"
+# Nothing of the real root stays within reach, as it would behind chroot.
+mkdir .old
+pivot_root . .old
+umount -l /.old
+rmdir /.old
 echo booted
 exec chroot . /usr/bin/env -i "PATH=$PATH" HOME=/root LANG=C.UTF-8 bash
 """
-#: What the units need of systemd: folders, users, capabilities, the check before the start, templates.
+#: What the units need of systemd: folders, the rest read-only, users, capabilities, the first check, templates.
 _SYSTEMCTL = """
 import configparser, os, re, signal, subprocess, sys, time
 
@@ -70,13 +75,18 @@ def start(name):
         unit.read_string(file.read().replace("%i", found[2]).replace("$MAINPID", "0"))
     service = unit["Service"]
     user = service.get("User", "root")
+    steps = []
     for kind, parent in (("Runtime", "/run"), ("State", "/var/lib")):
         if folder := service.get(f"{kind}Directory"):
             path = f"{parent}/{folder}"
             os.makedirs(path, exist_ok=True)
             os.chmod(path, int(service.get(f"{kind}DirectoryMode", "0755"), 8))
             subprocess.run(["chown", f"{user}:", path], check=True)
-    as_user = ["setpriv", "--no-new-privs", "--reuid", user, "--regid", user, "--init-groups"]
+            steps.append(f"mount --bind {path} {path}")
+    assert service["ProtectSystem"] == "strict"
+    steps += ["mount -o remount,bind,ro /", "mount -o remount,bind,ro /run", 'exec "$@"']
+    as_user = ["unshare", "--mount", "sh", "-c", " && ".join(steps), "sh"]
+    as_user += ["setpriv", "--no-new-privs", "--reuid", user, "--regid", user, "--init-groups"]
     if bounds := service.get("CapabilityBoundingSet"):
         kept = "".join("," + each.replace("CAP_", "+").lower() for each in bounds.split())
         as_user += ["--inh-caps=-all", f"--bounding-set=-all{kept}"]

@@ -44,10 +44,16 @@ def page(name: str) -> str:
 
 
 def steps(text: str) -> list[File | Command]:
-    """What a reader does, in the order of the page: the files to write, and the commands."""
+    """
+    What a reader does, in the order of the page: the files to write, and the commands.
+
+    Raises:
+        AssertionError: a block of commands begins without a prompt.
+    """
     found: list[File | Command] = []
     for kind, block in re.findall(r"^```(yaml|hcl|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         if kind == "console":
+            assert re.match(_PROMPT, block), block
             found += [Command(prompt[:-2], prompt[-2], *rest) for prompt, *rest in _COMMAND.findall(block)]
         elif first := re.match(r"# (/[^\s:]+):? ?(.*)\n", block):
             found.append(File(first[1], first[2], block[first.end() :]))
