@@ -17,6 +17,7 @@ HEADER_RECEIPT_LOCATION: Final = "Svc-Receipt-Location"
 HEADER_LEVEL: Final = "Svc-Notarization-Level"
 HEADER_NONCE: Final = "Svc-Notary-Nonce"
 HEADER_FORWARDED_CLIENT: Final = "X-Forwarded-Client-Cert"
+HEADER_FORWARDED_PROTO: Final = "X-Forwarded-Proto"
 
 # Notary endpoints.
 NOTARY_PATH: Final = "/.well-known/svc-notary"

@@ -36,6 +36,20 @@ _FORWARDED: Final = HEADER_FORWARDED_CLIENT.lower().encode("ascii")
 _PREFIX: Final = HEADER_PREFIX.encode("ascii")
 #: What ``Connection`` may never name: dropping these would change how the application reads the message.
 _UNNAMEABLE: Final = FRAMING | {_FORWARDED}
+#: Forwarding fields: by these proxies describe the connection of their client to an application. ``Forwarded`` is RFC
+#: 7239, ``Client-Cert`` RFC 9440; frameworks and libraries read the others, with whatever follows ``X-Forwarded``.
+_FORWARDING_PREFIXES: Final = (b"forwarded", b"x-forwarded")
+_FORWARDING: Final = frozenset(
+    {
+        b"client-cert",
+        b"client-cert-chain",
+        b"client-ip",
+        b"true-client-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-real-ip",
+    }
+)
 #: Fields that are forwarded and that the proxy interprets too.
 _INTERPRETED: Final = frozenset({b"host", b"content-length", b"max-forwards"})
 #: Options of ``Connection`` that need no check.
@@ -85,6 +99,20 @@ def is_reserved(lower_name: bytes) -> bool:
     return name.startswith(_PREFIX) or name == _FORWARDED
 
 
+def is_forwarding(lower_name: bytes) -> bool:
+    """
+    Return whether a proxy describes its client by a field: ``forwarded``, ``x-forwarded-*``, ``x-real-ip`` and others.
+
+    Args:
+        lower_name: the name in lower case.
+
+    Returns:
+        True also with ``_``, ``.`` and the like in place of ``-``; True for ``x-forwarded-client-cert``.
+    """
+    name = lower_name.translate(_TO_HYPHEN)
+    return name.startswith(_FORWARDING_PREFIXES) or name in _FORWARDING
+
+
 #: The name in lower case; whether the field is never forwarded; whether the proxy interprets it.
 FieldClass = tuple[bytes, bool, bool]
 
@@ -95,9 +123,14 @@ class _FieldClasses(dict[bytes, FieldClass]):
     _MAX_ENTRIES: Final = 4096
     _MAX_NAME: Final = 64
 
+    def __init__(self, *, drop_forwarding: bool) -> None:
+        super().__init__()
+        self._drop_forwarding = drop_forwarding
+
     def __missing__(self, name: bytes) -> FieldClass:
         lower = name.lower()
         dropped = lower in HOP_BY_HOP or lower in LOOKALIKES or is_reserved(lower)
+        dropped = dropped or (self._drop_forwarding and is_forwarding(lower))
         found = (lower, dropped, dropped or lower in _INTERPRETED)
         if len(name) <= self._MAX_NAME and len(self) < self._MAX_ENTRIES:
             self[name] = found
@@ -105,7 +138,9 @@ class _FieldClasses(dict[bytes, FieldClass]):
 
 
 #: The class of any name; a mapping, because every field of every message is looked up.
-FIELD_CLASSES: Final = _FieldClasses()
+FIELD_CLASSES: Final = _FieldClasses(drop_forwarding=False)
+#: The same where forwarding fields are not forwarded: in requests of clients that are no proxy of the application.
+CLIENT_FIELD_CLASSES: Final = _FieldClasses(drop_forwarding=True)
 
 
 def classify(name: bytes) -> tuple[bytes, bool]:
@@ -129,35 +164,42 @@ def connection_options(values: Sequence[bytes]) -> frozenset[bytes]:
     return options
 
 
-def end_to_end_fields(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
+def end_to_end_fields(
+    fields: Iterable[Field], named: frozenset[bytes], *, drop_forwarding: bool = False
+) -> list[Field]:
     """
     Select the fields of a head that are forwarded.
 
     Args:
         fields: as received.
         named: the options of the message's ``Connection`` fields.
+        drop_forwarding: whether forwarding fields are not among them, see :func:`is_forwarding`.
 
     Returns:
         The fields in the same order and spelling, duplicates included.
     """
-    classes = FIELD_CLASSES
+    classes = CLIENT_FIELD_CLASSES if drop_forwarding else FIELD_CLASSES
     if named <= _HOP_BY_HOP_OPTIONS:
         return [field for field in fields if not classes[field[0]][1]]
     return [field for field in fields if not (found := classes[field[0]])[1] and found[0] not in named]
 
 
-def end_to_end_trailers(fields: Iterable[Field], named: frozenset[bytes]) -> list[Field]:
+def end_to_end_trailers(
+    fields: Iterable[Field], named: frozenset[bytes], *, drop_forwarding: bool = False
+) -> list[Field]:
     """
     Select the trailer fields that are forwarded.
 
     Args:
         fields: as received.
         named: the options of the head's ``Connection`` fields.
+        drop_forwarding: as in :func:`end_to_end_fields`.
 
     Returns:
         The fields without those that frame, route or describe the content (RFC 9110 section 6.5.1).
     """
-    return [field for field in end_to_end_fields(fields, named) if FIELD_CLASSES[field[0]][0] not in FRAMING]
+    kept = end_to_end_fields(fields, named, drop_forwarding=drop_forwarding)
+    return [field for field in kept if FIELD_CLASSES[field[0]][0] not in FRAMING]
 
 
 def encode_fields(fields: Iterable[Field]) -> bytes:

@@ -26,6 +26,7 @@ MIB = 1024 * 1024
 BIG = 100 * MIB
 #: MiB that a body of any size may add to the proxy.
 GROWTH = 48.0
+ID = "spiffe://example.org/ns/shop/sa/api"
 
 
 def _make(stack: ExitStack) -> Any:
@@ -41,7 +42,7 @@ def _make(stack: ExitStack) -> Any:
     nginx.put("page.txt", b"a page\n" * 1000)
     (nginx.www / "big.bin").hardlink_to(www / "big.bin")
     files = webapp.start_file_server(stack, www)
-    ports = {"nginx": free_port(), "files": free_port()}
+    ports = {name: free_port() for name in ("nginx", "files")}
     inbound = {"protocol": "http", "direction": "inbound", "notarization": "workload"}
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
     proxy = RunningProxy(
@@ -265,6 +266,38 @@ class SocketTests(_Case):
         eventually(
             lambda: self.proxy.metric("svc_proxy_connections_closed_total") > closed, 60, "the end of the socket"
         )
+
+
+#: What a client could write to have an application believe something else of it.
+CLAIMS = (
+    "X-Forwarded-Proto: http",
+    "x_forwarded_proto: http",
+    "X-Forwarded-For: 203.0.113.9",
+    "X.Forwarded.Host: evil.example",
+    "Forwarded: for=203.0.113.9;host=evil.example",
+    "X_Real_IP: 203.0.113.9",
+    "Client-Cert: :evil:",
+)
+
+
+class WhoAsksTests(_Case):
+    """What an application learns of the connection of its client."""
+
+    def fields(self, connection: RawConnection, fields: str) -> list[list[str]]:
+        """Return the fields that the application gets."""
+        found: list[list[str]] = json.loads(connection.request("/head", fields=fields).body)["fields"]
+        return found
+
+    def test_claims_of_clients(self) -> None:
+        """What clients write of themselves does not arrive; who they are and ``https`` do, after their fields."""
+        found = self.fields(self.connect(), "".join(f"{line}\r\n" for line in CLAIMS) + "X-Other: 1\r\n")
+        self.assertEqual(
+            ["Host", "X-Other", "X-Forwarded-Client-Cert", "X-Forwarded-Proto"], [name for name, _ in found]
+        )
+        own, digest, client = found[2][1].split(";")
+        self.assertEqual((f"By={ID}", f"URI={self.credentials.spiffe_id}"), (own, client))
+        self.assertRegex(digest, r"\AHash=[0-9a-f]{64}\Z")
+        self.assertEqual("https", found[3][1])
 
 
 class ManyClientsTests(_Case):

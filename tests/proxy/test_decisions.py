@@ -207,7 +207,8 @@ class VerifiedCallerTests(SynchronousTestCase):
         digest = evidence_of(CALLER).svid.certificate_sha256.hex()
         self.assertEqual(
             line.decode(),
-            f"X-Forwarded-Client-Cert: By={OWN.spiffe_id};Hash={digest};URI={CALLER.spiffe_id}\r\n",
+            f"X-Forwarded-Client-Cert: By={OWN.spiffe_id};Hash={digest};URI={CALLER.spiffe_id}\r\n"
+            "X-Forwarded-Proto: https\r\n",
         )
 
     def connections(self) -> tuple[float, float]:

@@ -89,6 +89,29 @@ class ForwardingTests(SynchronousTestCase):
             self.wire.take(), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nU: 3\r\n\r\n"
         )
 
+    def test_fields_that_describe_the_client(self) -> None:
+        """What a client claims of itself is not forwarded, in no spelling and no trailer; what the proxy says is."""
+        forged = b"".join(
+            b"%b: evil\r\n" % name
+            for name in (
+                *(b"X-Forwarded-Proto", b"x_forwarded_proto", b"X-FORWARDED-FOR", b"X.Forwarded.Host", b"Forwarded"),
+                *(b"X_Real_IP", b"Client_Cert", b"X-Forwarded_Client-Cert", b"True-Client-IP"),
+            )
+        )
+        for connection in (b"", b"Connection: x-forwarded-proto, forwarded\r\n", b"Connection: keep-alive\r\n"):
+            self.client.dataReceived(b"GET / HTTP/1.1\r\nHost: api\r\n%b%bA: b\r\n\r\n" % (forged, connection))
+            sent = self.rig.upstream()[1].take()
+            self.assertNotIn(b"evil", sent)
+            self.assertTrue(
+                sent.startswith(b"GET / HTTP/1.1\r\nHost: api\r\nA: b\r\nX-Forwarded-Client-Cert: By="), sent
+            )
+            self.assertTrue(sent.endswith(b"/sa/fe\r\nX-Forwarded-Proto: https\r\n\r\n"), sent)
+            self.rig.respond(OK)
+        self.client.dataReceived(
+            b"POST / HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT: 1\r\n%b\r\n" % forged
+        )
+        self.assertTrue(self.rig.upstream()[1].take().endswith(b"\r\n\r\n0\r\nT: 1\r\n\r\n"))
+
     def test_max_forwards(self) -> None:
         """Max-Forwards of TRACE and OPTIONS is decremented; at zero the proxy answers itself."""
         for method in (b"OPTIONS", b"TRACE"):
@@ -594,6 +617,14 @@ class OutboundTests(SynchronousTestCase):
         self.assertNotIn(b"X-Forwarded-Client-Cert", sent)
         rig.respond(b"HTTP/1.1 200 OK\r\nSvc-Workload-ID: x\r\nSvc-Receipt-Location: /y\r\nContent-Length: 0\r\n\r\n")
         self.assertEqual(wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    def test_fields_of_the_application(self) -> None:
+        """What the own application says of its clients is forwarded, except the field that names verified ones."""
+        rig = Rig(inbound=False)
+        client, _wire = rig.client()
+        own = b"X-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Real-IP: a\r\n"
+        client.dataReceived(b"GET / HTTP/1.1\r\nHost: pay\r\n%bX-Forwarded-Client-Cert: URI=a\r\n\r\n" % own)
+        self.assertEqual(rig.upstream()[1].take(), b"GET / HTTP/1.1\r\nHost: pay\r\n%b\r\n" % own)
 
     def test_reserved_path_is_not_served(self) -> None:
         """An outbound listener does not serve the reserved path itself."""

@@ -86,6 +86,20 @@ class LevelTests(NotarizationTestCase):
         assert isinstance(request, dict)
         self.assertIn(["max-forwards", "0"], request["headers"])
 
+    def test_fields_that_are_not_forwarded(self) -> None:
+        """A receipt has the request as sent: with what the proxy removed, without what it added."""
+        rig = Rig()
+        client, _wire = rig.client()
+        claims = b"X-Forwarded-For: 192.0.2.1\r\nForwarded: for=a\r\n\r\n"
+        client.dataReceived(get("signRequest", NONCE, rest=claims))
+        self.assertNotIn(b"192.0.2.1", rig.upstream()[1].take())
+        rig.respond(OK)
+        self.rig = rig
+        request = self.receipt()["request"]
+        assert isinstance(request, dict)
+        self.assertEqual(request["headers"], [["x-forwarded-for", "192.0.2.1"], ["forwarded", "for=a"]])
+        self.assertEqual(request["authority"], "api")
+
     def test_invalid_headers(self) -> None:
         """An unknown level, ``none``, and a malformed nonce give 400 with the reason."""
         for request, reason in (

@@ -51,6 +51,8 @@ NAMES = st.sampled_from(
         b"Expect",
         b"Content_Length",
         b"X-Forwarded-Client-Cert",
+        b"X-Forwarded-For",
+        b"x_real_ip",
     ]
 ) | st.binary(max_size=3)
 VALUES = st.sampled_from(
@@ -141,6 +143,11 @@ def shown(events: list[Event]) -> list[str]:
     return [repr(each) for each in events]
 
 
+def forwarded(events: list[Event]) -> list[bytes]:
+    """Return the lines of each head that are forwarded."""
+    return [each.end_to_end_lines for each in events if isinstance(each, Head)]
+
+
 class AgreementTests(SynchronousTestCase):
     """The fast path compared with llhttp."""
 
@@ -151,25 +158,26 @@ class AgreementTests(SynchronousTestCase):
                 self.assertEqual(each.cached_lines, encode_fields(each.end_to_end))
 
     @settings(max_examples=rounds(150, 6000), deadline=None)
-    @given(cut_requests(), st.booleans())
-    @example([COMMON, b"\r\n" + COMMON, COMMON], False)
-    @example([b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\n", COMMON, COMMON], False)
-    @example([b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n\r\n\r\n", COMMON, UNCOMMON], False)
-    @example([COMMON + b"\r", COMMON, UNCOMMON, COMMON], False)
-    @example([COMMON + b"\n", COMMON], False)
-    @example([b"GET  / HTTP/1.1\r\nHost: h\r\n\r\n", COMMON], False)
-    @example([b"OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 1\r\n\r\n", COMMON], False)
-    @example([COMMON + b"\r", b"\n" + UNCOMMON, COMMON], False)
-    @example([b"GET /", COMMON, COMMON], False)
-    @example([UNCOMMON + b"GET /", COMMON, COMMON], False)
-    @example([b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", COMMON], False)
-    def test_requests(self, reads: list[bytes], small: bool) -> None:
+    @given(cut_requests(), st.booleans(), st.booleans())
+    @example([COMMON, b"\r\n" + COMMON, COMMON], False, True)
+    @example([b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\n", COMMON, COMMON], False, True)
+    @example([b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n\r\n\r\n", COMMON, UNCOMMON], False, True)
+    @example([COMMON + b"\r", COMMON, UNCOMMON, COMMON], False, True)
+    @example([COMMON + b"\n", COMMON], False, True)
+    @example([b"GET  / HTTP/1.1\r\nHost: h\r\n\r\n", COMMON], False, True)
+    @example([b"OPTIONS / HTTP/1.1\r\nHost: h\r\nMax-Forwards: 1\r\n\r\n", COMMON], False, True)
+    @example([COMMON + b"\r", b"\n" + UNCOMMON, COMMON], False, True)
+    @example([b"GET /", COMMON, COMMON], False, True)
+    @example([UNCOMMON + b"GET /", COMMON, COMMON], False, True)
+    @example([b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", COMMON], False, True)
+    def test_requests(self, reads: list[bytes], small: bool, drop: bool) -> None:
         """Any requests in any order give the same events, the limits included."""
         limits = MessageLimits(head=90, fields=3) if small else MessageLimits()
-        fast, slow = RequestParser(limits), SlowRequests(limits)
+        fast, slow = RequestParser(limits, drop_forwarding=drop), SlowRequests(limits, drop_forwarding=drop)
         for data in reads:
-            events = fast.feed(data)
-            self.assertEqual(shown(events), shown(slow.feed(data)))
+            events, expected = fast.feed(data), slow.feed(data)
+            self.assertEqual(shown(events), shown(expected))
+            self.assertEqual(forwarded(events), forwarded(expected))
             self.assertEqual((fast.closed, fast.in_head), (slow.closed, slow.in_head))
             self.same_lines(events)
 
@@ -218,6 +226,12 @@ class FastPathTests(SynchronousTestCase):
             assert isinstance(head, RequestHead)
             self.assertEqual((head.host, head.options), (b"h:8443", frozenset({b"keep-alive"})))
             self.assertEqual(head.cached_lines, b"Host: h:8443\r\nUser-Agent: x\r\n")
+        for drop, kept in ((True, b""), (False, b"X-Forwarded-For: a\r\n")):
+            head = RequestParser(drop_forwarding=drop)._read_fast(
+                b"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: a\r\n\r\n"
+            )
+            assert isinstance(head, RequestHead)
+            self.assertEqual(head.cached_lines, b"Host: h\r\n" + kept)
         answer = ResponseParser(b"GET")._read_fast(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
         assert answer is not None and isinstance(answer[0], ResponseHead)
         self.assertEqual(answer[1], b"hi")

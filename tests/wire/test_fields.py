@@ -23,16 +23,24 @@ from svc.wire.fields import (
     encode_fields,
     end_to_end_fields,
     end_to_end_trailers,
+    is_forwarding,
     is_reserved,
     is_token,
 )
 from tests.refusals import assert_refused
 
 OURS = (HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID)
+#: Names by which proxies describe their client; applications read the last ones too.
+FORWARDING = (
+    *("Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Ssl"),
+    *("X-Forwarded-Prefix", "X-Forwarded-User", "X-Forwarded-Anything", "X-Forwarded", "Forwarded-For", "X-Real-IP"),
+    *("Client-IP", "X-Client-IP", "True-Client-IP", "X-Cluster-Client-IP", "Client-Cert", "Client-Cert-Chain"),
+)
 TOKEN = st.text("!#$%&'*+-.^_`|~0123456789abcXYZ", min_size=1, max_size=20).map(str.encode)
 FIELDS = st.lists(
     st.tuples(
-        TOKEN | st.sampled_from([*HOP_BY_HOP, *FRAMING, *(name.encode() for name in OURS)]), st.binary(max_size=9)
+        TOKEN | st.sampled_from([*HOP_BY_HOP, *FRAMING, *(name.encode() for name in (*OURS, *FORWARDING))]),
+        st.binary(max_size=9),
     )
 )
 
@@ -98,6 +106,33 @@ class ReservedTests(SynchronousTestCase):
         self.assertEqual(classify(long), (long.lower(), True))
         self.assertLessEqual(len(FIELD_CLASSES), 4096)
         self.assertLessEqual(max(map(len, FIELD_CLASSES)), 64)
+
+
+class ForwardingTests(SynchronousTestCase):
+    """Fields by which proxies describe their client."""
+
+    def test_all_spellings(self) -> None:
+        """Case, and any sign that gateways make the same variable of, do not hide a forwarding field."""
+        for name in FORWARDING:
+            for sign in "-!#$%&'*+.^_`|~":
+                for spelling in {*spellings(name), name.replace("-", sign).encode()}:
+                    self.assertTrue(is_forwarding(spelling.lower()), spelling)
+                    self.assertEqual(end_to_end_fields([(spelling, b"x")], frozenset(), drop_forwarding=True), [])
+                    self.assertEqual(end_to_end_trailers([(spelling, b"x")], frozenset(), drop_forwarding=True), [])
+
+    def test_kept_by_default(self) -> None:
+        """Without the option they are fields like any other, except the one that is reserved."""
+        for name in FORWARDING:
+            field = (name.encode(), b"x")
+            self.assertEqual(end_to_end_fields([field], frozenset()), [field])
+            self.assertEqual(end_to_end_fields([field], frozenset({field[0].lower()})), [])
+        self.assertEqual(end_to_end_fields([(HEADER_FORWARDED_CLIENT.encode(), b"x")], frozenset()), [])
+
+    def test_others(self) -> None:
+        """Names that are merely similar are forwarded in any case."""
+        for name in (b"Forward", b"X-Forward-For", b"Real-IP", b"Client", b"Client-Certificate", b"X-Client", b"Via"):
+            self.assertFalse(is_forwarding(name.lower()), name)
+            self.assertEqual(end_to_end_fields([(name, b"x")], frozenset(), drop_forwarding=True), [(name, b"x")])
 
 
 class ConnectionTests(SynchronousTestCase):
@@ -169,21 +204,26 @@ class EndToEndTests(SynchronousTestCase):
         trailers += [(b"Content-Length", b"5"), (b"Content-Encoding", b"gzip"), (b"Content_Length", b"5")]
         self.assertEqual(end_to_end_trailers(trailers, frozenset({b"x-a"})), [(b"X-Digest", b"1")])
 
-    @given(FIELDS, st.frozensets(TOKEN.map(bytes.lower)))
-    def test_any_fields(self, fields: list[tuple[bytes, bytes]], named: frozenset[bytes]) -> None:
+    @given(FIELDS, st.frozensets(TOKEN.map(bytes.lower)), st.booleans())
+    def test_any_fields(self, fields: list[tuple[bytes, bytes]], named: frozenset[bytes], drop: bool) -> None:
         """The result is a subset of the fields in their order, without any forbidden field."""
-        kept = end_to_end_fields(fields, named)
+        kept = end_to_end_fields(fields, named, drop_forwarding=drop)
         rest = iter(fields)
         self.assertTrue(all(field in rest for field in kept))
         for name, _ in kept:
             lower = name.lower()
             self.assertFalse(lower in named or lower in HOP_BY_HOP or is_reserved(lower), name)
+            self.assertFalse(drop and is_forwarding(lower), name)
         dropped = [name.lower() for name, _ in fields if (name.lower() not in [k.lower() for k, _ in kept])]
         for lower in dropped:
             self.assertTrue(
-                lower in named | HOP_BY_HOP | {b"content_length", b"transfer_encoding"} or is_reserved(lower), lower
+                lower in named | HOP_BY_HOP | {b"content_length", b"transfer_encoding"}
+                or is_reserved(lower)
+                or (drop and is_forwarding(lower)),
+                lower,
             )
-        self.assertFalse({name.lower() for name, _ in end_to_end_trailers(fields, named)} & FRAMING)
+        trailers = end_to_end_trailers(fields, named, drop_forwarding=drop)
+        self.assertEqual(trailers, [field for field in kept if field[0].lower() not in FRAMING])
 
     def test_encode_fields(self) -> None:
         """Fields are written with a colon, one space and CRLF."""

@@ -12,7 +12,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from svc.identity import BundleSet, SpiffeID
-from svc.naming import HEADER_FORWARDED_CLIENT, HEADER_LEVEL, HEADER_NONCE, HEADER_RECEIPT_LOCATION, HEADER_WORKLOAD_ID
+from svc.naming import (
+    HEADER_FORWARDED_CLIENT,
+    HEADER_FORWARDED_PROTO,
+    HEADER_LEVEL,
+    HEADER_NONCE,
+    HEADER_RECEIPT_LOCATION,
+    HEADER_WORKLOAD_ID,
+)
 from svc.notary.access import receipt_location
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import Peer, TlsFacts
@@ -36,6 +43,8 @@ _LEVEL_KEY: Final = _LEVEL.lower()
 _NONCE_KEY: Final = _NONCE.lower()
 _WORKLOAD_ID: Final = HEADER_WORKLOAD_ID.encode("ascii")
 _RECEIPT_LOCATION: Final = HEADER_RECEIPT_LOCATION.encode("ascii")
+_CERTIFICATE_LINE: Final = f"{HEADER_FORWARDED_CLIENT}: By=%b;Hash=%b;URI=%b\r\n".encode("ascii")
+_PROTO_LINE: Final = f"{HEADER_FORWARDED_PROTO}: https\r\n".encode("ascii")
 # Looking up a member of an enum costs three times what comparing it does.
 _NO_LEVEL: Final = Level.NONE
 _WORKLOAD: Final = Level.WORKLOAD
@@ -83,13 +92,9 @@ class VerifiedCaller:
         self.tls: TlsFacts | None = TlsFacts(
             evidence.tls_version, evidence.group, evidence.cipher, evidence.post_quantum
         )
+        own, digest = str(evidence.own_svid.spiffe_id).encode("ascii"), svid.certificate_sha256.hex().encode("ascii")
         #: What the proxy adds to every request for the application.
-        self.forwarded_lines = b"%b: By=%b;Hash=%b;URI=%b\r\n" % (
-            HEADER_FORWARDED_CLIENT.encode("ascii"),
-            str(evidence.own_svid.spiffe_id).encode("ascii"),
-            svid.certificate_sha256.hex().encode("ascii"),
-            self.text.encode("ascii"),
-        )
+        self.forwarded_lines = _CERTIFICATE_LINE % (own, digest, self.text.encode("ascii")) + _PROTO_LINE
         #: What a response at the level ``workload`` contains.
         self.workload_lines = self._lines(_WORKLOAD)
         #: The permit of all requests, where the policy does not look at requests and has been asked.

@@ -108,7 +108,8 @@ class ClientConnection:
         self.random = random
         self._endpoint = endpoint
         self._registry = registry
-        self._parser = RequestParser(context.message_limits)
+        # Clients of an inbound listener are no proxies of its application; behind an outbound one is the application.
+        self._parser = RequestParser(context.message_limits, drop_forwarding=context.inbound)
         self._queue: deque[Event] = deque()
         self._pumping = False
         self._paused = 0

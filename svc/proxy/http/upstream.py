@@ -106,7 +106,9 @@ class UpstreamRequest:
 
     def last_chunk(self, trailers: list[Field]) -> None:
         """End a chunked body; :meth:`flush` sends it."""
-        self._pending.append(b"0\r\n%b\r\n" % encode_fields(end_to_end_trailers(trailers, self._head.options)))
+        head = self._head
+        kept = end_to_end_trailers(trailers, head.options, drop_forwarding=head.drop_forwarding)
+        self._pending.append(b"0\r\n%b\r\n" % encode_fields(kept))
 
     def flush(self) -> None:
         """Send the octets that the last read of the client gave; without a connection the client is paused."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import FIELD_CLASSES, Field, encode_fields
+from svc.wire.fields import CLIENT_FIELD_CLASSES, FIELD_CLASSES, Field, encode_fields, is_forwarding
 from svc.wire.http1.framing import parse_length
 
 # Every repetition is possessive: a mismatch is found in one pass, whatever a peer sends.
@@ -44,8 +44,9 @@ class FieldLines:
     length: int | None
 
 
-def parse_lines(octets: bytes, limit: int) -> FieldLines | None:
+def parse_lines(octets: bytes, limit: int, *, drop_forwarding: bool = False) -> FieldLines | None:
     """Parse up to ``limit`` field lines, without the empty line; None where llhttp must read them."""
+    classes = CLIENT_FIELD_CLASSES if drop_forwarding else FIELD_CLASSES
     if _LINES.match(octets) is None:
         return None
     fields: list[Field] = _FIELD.findall(octets)
@@ -54,8 +55,9 @@ def parse_lines(octets: bytes, limit: int) -> FieldLines | None:
     host: bytes | None = None
     length: int | None = None
     options = _NO_OPTIONS
+    all_end_to_end = True
     for name, value in fields:
-        lower, _, interpreted = FIELD_CLASSES[name]
+        lower, _, interpreted = classes[name]
         if not interpreted:
             continue
         if lower == b"host" and host is None:
@@ -67,9 +69,12 @@ def parse_lines(octets: bytes, limit: int) -> FieldLines | None:
                 return None
         elif lower == b"connection" and not options and value.lower() == b"keep-alive":
             options = _KEEP_ALIVE
+            all_end_to_end = False
+        elif is_forwarding(lower):
+            all_end_to_end = False
         else:
             return None
-    if not options:
+    if all_end_to_end:
         return FieldLines(octets, fields, octets, True, options, host, length)
-    lines = encode_fields([field for field in fields if not FIELD_CLASSES[field[0]][1]])
+    lines = encode_fields([field for field in fields if not classes[field[0]][1]])
     return FieldLines(octets, fields, lines, False, options, host, length)

@@ -49,6 +49,7 @@ class Head:
         upgrade: whether a request asks for another protocol that the proxy can forward, or a response grants it (101).
         all_end_to_end: whether all fields are forwarded; False also where that was not determined.
         cached_lines: the lines of the forwarded fields; None where they are to be written from ``fields``.
+        drop_forwarding: whether forwarding fields are not forwarded (:func:`svc.wire.fields.is_forwarding`).
     """
 
     version: str
@@ -60,11 +61,14 @@ class Head:
     upgrade: bool
     all_end_to_end: bool = field(default=False, kw_only=True)
     cached_lines: bytes | None = field(default=None, kw_only=True, compare=False, repr=False)
+    drop_forwarding: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     @property
     def end_to_end(self) -> list[Field]:
         """The fields that are forwarded, in order."""
-        return self.fields if self.all_end_to_end else end_to_end_fields(self.fields, self.options)
+        if self.all_end_to_end:
+            return self.fields
+        return end_to_end_fields(self.fields, self.options, drop_forwarding=self.drop_forwarding)
 
     @property
     def end_to_end_lines(self) -> bytes:

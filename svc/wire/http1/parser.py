@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 import httptools
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import FIELD_CLASSES, Field
+from svc.wire.fields import CLIENT_FIELD_CLASSES, FIELD_CLASSES, Field
 from svc.wire.http1.framing import InterpretedField
 from svc.wire.http1.messages import VERSIONS, Event, MessageLimits, MessageRefused
 
@@ -26,8 +26,9 @@ class Parser:
     into reads; only its size is checked earlier.
     """
 
-    def __init__(self, limits: MessageLimits) -> None:
+    def __init__(self, limits: MessageLimits, *, drop_forwarding: bool = False) -> None:
         self._limits = limits
+        self._classes = CLIENT_FIELD_CLASSES if drop_forwarding else FIELD_CLASSES
         self._head_limit = limits.head
         self._fields_limit = limits.fields
         self._events: list[Event] = []
@@ -53,7 +54,7 @@ class Parser:
             # a tab after the transfer coding for a part of the coding: it stays, and the coding is refused.
             value = value.rstrip(b" ") if name.lower() == b"transfer-encoding" else value.rstrip()
         self._collecting.append((name, value))
-        found = FIELD_CLASSES[name]
+        found = self._classes[name]
         if found[2]:
             self._interpreted.append((found, name, value))
 

@@ -81,10 +81,12 @@ class RequestParser(Parser):
 
     Args:
         limits: what one request may use.
+        drop_forwarding: whether forwarding fields are not forwarded, see :func:`svc.wire.fields.is_forwarding`.
     """
 
-    def __init__(self, limits: MessageLimits | None = None) -> None:
-        super().__init__(limits or MessageLimits())
+    def __init__(self, limits: MessageLimits | None = None, *, drop_forwarding: bool = False) -> None:
+        super().__init__(limits or MessageLimits(), drop_forwarding=drop_forwarding)
+        self._drop_forwarding = drop_forwarding
         self._parser = httptools.HttpRequestParser(self)
         self._target = b""
         self._last_head: RequestHead | None = None
@@ -133,7 +135,7 @@ class RequestParser(Parser):
         method, target, octets = parts
         lines = self._last_lines
         if lines is None or lines.octets != octets:
-            lines = parse_lines(octets, self._fields_limit)
+            lines = parse_lines(octets, self._fields_limit, drop_forwarding=self._drop_forwarding)
             if lines is None or lines.host is None or lines.length is not None or not _is_valid_host(lines.host):
                 return None
             self._last_lines = lines
@@ -143,6 +145,7 @@ class RequestParser(Parser):
         )
         head.all_end_to_end = lines.all_end_to_end
         head.cached_lines = lines.end_to_end_lines
+        head.drop_forwarding = self._drop_forwarding
         return head
 
     def resume(self) -> list[Event]:
@@ -203,6 +206,7 @@ class RequestParser(Parser):
                 self._interpreted,
                 keep_alive=parser.should_keep_alive(),
                 llhttp_stops=parser.should_upgrade(),
+                drop_forwarding=self._drop_forwarding,
             )
         except RemoteProtocolError as error:
             self._refuse(error)
@@ -276,6 +280,7 @@ def _request_head(
     *,
     keep_alive: bool,
     llhttp_stops: bool,
+    drop_forwarding: bool,
 ) -> RequestHead:
     if version not in VERSIONS:
         raise RemoteProtocolError("version_refused", version=version)
@@ -298,6 +303,7 @@ def _request_head(
     head = RequestHead(
         version, fields, options, keep_alive, length, chunked, upgrade, method, target, host, reserved or {}
     )
+    head.drop_forwarding = drop_forwarding
     if all_end_to_end:
         head.all_end_to_end = True
     if method in _WITH_MAX_FORWARDS:
