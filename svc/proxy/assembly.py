@@ -311,6 +311,7 @@ class Assembly:
             seconds=self._reactor.seconds,
             wall=utc_now,
             unix_time=time.time,
+            forwarded=settings.forwarded != "off",
             released=self._on_release_point,
         )
         endpoint = self._server_endpoint(settings, observer, context.evictions)

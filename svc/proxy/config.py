@@ -291,8 +291,12 @@ class ListenerSettings(Settings):
     """`default` prefers hybrid groups (X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024) and accepts X25519, P-256
     and P-384; `require` accepts hybrid groups only."""
     proxyProtocol: Literal["off", "v2"] = "off"
-    """Every connection begins with a PROXY protocol version 2 header, whose client address is used in logs and nowhere
-    else. *Together*: inbound only."""
+    """Every connection begins with a PROXY protocol version 2 header, whose client address is used in logs and in
+    `Forwarded`, and nowhere else. *Together*: inbound only."""
+    forwarded: Literal["off", "rfc7239"] = "off"
+    """`rfc7239` adds the field `Forwarded` to requests: the client's address and port, the name of this listener, Host
+    and `https`. What clients send under this name is removed in any
+    case. *Together*: inbound only."""
     notarization: LevelName = "none"
     """The level that every request gets at least. *Together*: inbound only."""
     maxNotarization: LevelName = "signRequest"
@@ -314,6 +318,8 @@ class ListenerSettings(Settings):
                 raise ValueError("a loopback address to listen on, since an outbound listener takes plain connections")
             if self.proxyProtocol != "off":
                 raise ValueError("no proxyProtocol here: an outbound listener takes connections of this machine only")
+            if self.forwarded != "off":
+                raise ValueError("no forwarded here: it belongs to inbound listeners, which have remote clients")
             if self.model_fields_set & {"notarization", "maxNotarization"}:
                 raise ValueError("no notarization here: the peer of an outbound listener notarizes")
         elif self.peer is not None:

@@ -2,7 +2,8 @@
 Codecs without I/O: bytes in, events out.
 
 ``http1`` reads HTTP/1.1 with llhttp and further checks, ``fields`` selects the header fields that are forwarded,
-``mqtt`` reads and writes MQTT 3.1.1 and 5.0, ``proxyprotocol`` reads PROXY headers.
+``forwarded`` writes the Forwarded field, ``mqtt`` reads and writes MQTT 3.1.1 and 5.0, ``proxyprotocol`` reads PROXY
+headers.
 """
 
 from __future__ import annotations

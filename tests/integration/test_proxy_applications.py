@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import socket
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,7 +44,7 @@ def _make(stack: ExitStack) -> Any:
     nginx.put("page.txt", b"a page\n" * 1000)
     (nginx.www / "big.bin").hardlink_to(www / "big.bin")
     files = webapp.start_file_server(stack, www)
-    ports = {name: free_port() for name in ("nginx", "files")}
+    ports = {name: free_port() for name in ("nginx", "files", "told")}
     inbound = {"protocol": "http", "direction": "inbound", "notarization": "workload"}
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
     proxy = RunningProxy(
@@ -56,6 +58,14 @@ def _make(stack: ExitStack) -> Any:
                 "upstream": f"127.0.0.1:{nginx.port}",
             },
             {**inbound, "name": "files", "listen": f"127.0.0.1:{ports['files']}", "upstream": f"127.0.0.1:{files}"},
+            {
+                **inbound,
+                "name": "told",
+                "listen": f"127.0.0.1:{ports['told']}",
+                "upstream": f"127.0.0.1:{application}",
+                "forwarded": "rfc7239",
+                "proxyProtocol": "v2",
+            },
         ],
     )
     stack.enter_context(proxy)
@@ -298,6 +308,23 @@ class WhoAsksTests(_Case):
         self.assertEqual((f"By={ID}", f"URI={self.credentials.spiffe_id}"), (own, client))
         self.assertRegex(digest, r"\AHash=[0-9a-f]{64}\Z")
         self.assertEqual("https", found[3][1])
+
+    def test_forwarded(self) -> None:
+        """``Forwarded`` has the address of the PROXY header, listener, Host and https, and replaces the client's."""
+        for family, packed, shown in (
+            (0x11, socket.inet_aton("192.0.2.7"), "192.0.2.7"),
+            (0x21, socket.inet_pton(socket.AF_INET6, "2001:db8::7"), "[2001:db8::7]"),
+        ):
+            block = packed + packed + struct.pack("!HH", 4711, 8443)
+            header = b"\r\n\r\n\x00\r\nQUIT\n" + struct.pack("!BBH", 0x21, family, len(block)) + block
+            connection = RawConnection(self.ports["told"], self.credentials, before=header)
+            self.addCleanup(connection.close)
+            for host, quoted in (("api.example", "api.example"), ("api.example:8443", '"api.example:8443"')):
+                request = f"GET /head HTTP/1.1\r\nHost: {host}\r\nForwarded: for=evil\r\n\r\n"
+                connection.send(request.encode())
+                found = json.loads(connection.read().body)["fields"]
+                wanted = f'for="{shown}:4711";by=_told;host={quoted};proto=https'
+                self.assertEqual([wanted], [value for name, value in found if name.lower() == "forwarded"])
 
 
 class ManyClientsTests(_Case):

@@ -166,6 +166,7 @@ class RawConnection:
         credentials: for mutual TLS; None connects plainly.
         seconds: how long anything may take.
         host: an address of this machine.
+        before: octets in front of everything, such as a PROXY header.
     """
 
     def __init__(
@@ -174,9 +175,11 @@ class RawConnection:
         credentials: Credentials | ssl.SSLContext | None = None,
         seconds: float = 60.0,
         host: str = "127.0.0.1",
+        before: bytes = b"",
     ) -> None:
         self._plain = socket.create_connection((host, port), timeout=seconds)
         self._plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._plain.sendall(before)
         self.socket: socket.socket = self._plain
         self._buffer = b""
         if credentials is not None:

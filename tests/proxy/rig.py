@@ -217,6 +217,7 @@ class Rig:
         octets: Allowance = Allowance(2**30, 2**40),  # noqa: B008 (frozen)
         redaction: Redaction | None = None,
         released: ReleaseObserver = unobserved,
+        forwarded: bool = False,
     ) -> None:
         self.clock = Clock()
         self.endpoint = FakeEndpoint()
@@ -269,6 +270,7 @@ class Rig:
             seconds=self.clock.seconds,
             wall=self.wall,
             unix_time=lambda: self.wall().timestamp(),
+            forwarded=forwarded,
             released=released,
         )
         self.notary = NotaryEndpoint(

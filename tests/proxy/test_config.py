@@ -399,6 +399,14 @@ class ListenerTests(RuleTestCase):
         expected = "no peer here: it belongs to outbound listeners, the policy admits inbound peers"
         self.wrong(listener(peer='"spiffe://prod.example/a"'), expected)
 
+    def test_forwarded(self) -> None:
+        """``forwarded`` belongs to inbound listeners and is off by default."""
+        self.assertEqual(read(whole()).listeners[0].forwarded, "off")
+        self.assertEqual(read(whole(listener(forwarded="rfc7239"))).listeners[0].forwarded, "rfc7239")
+        self.refused(whole(listener(forwarded="true")), ("listeners[0].forwarded", "true", "'off' or 'rfc7239'"))
+        expected = "no forwarded here: it belongs to inbound listeners, which have remote clients"
+        self.wrong(listener(OUTBOUND, forwarded="rfc7239"), expected)
+
     def test_maximum_below_demand(self) -> None:
         """The maximum level must be at least the required level, for every pair of levels."""
         levels = ("none", "workload", "logRequest", "signRequest")

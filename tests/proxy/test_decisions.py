@@ -22,6 +22,7 @@ from svc.proxy.reload import RELOADABLE, RestartNeeded, plan_reload
 from svc.settings import parse
 from svc.strictjson import b64u_encode
 from svc.telemetry.metrics import ProxyMetrics
+from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead, RequestParser
 from tests.proxy.parts import settings_of
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, evidence_of
@@ -210,6 +211,22 @@ class VerifiedCallerTests(SynchronousTestCase):
             f"X-Forwarded-Client-Cert: By={OWN.spiffe_id};Hash={digest};URI={CALLER.spiffe_id}\r\n"
             "X-Forwarded-Proto: https\r\n",
         )
+
+    def test_forwarded_lines_of_a_connection(self) -> None:
+        """The lines are made once for a connection; with ``Forwarded`` once for each Host."""
+        caller = self.caller()
+        self.assertIs(caller.request_lines(head_of(), os.urandom), caller.forwarded_lines)
+        hop = ForwardedHop(b"[2001:db8::7]:4711", b"_web", b"https")
+        policy = AllowTrustDomain(OWN.spiffe_id.trust_domain)
+        with_hop = VerifiedCaller(evidence_of(CALLER), GENERATION, policy, self.metrics, hop)
+        self.assertEqual(with_hop.forwarded_lines, b"")
+        lines = with_hop.request_lines(head_of(), os.urandom)
+        added = b'Forwarded: for="[2001:db8::7]:4711";by=_web;host=%b;proto=https\r\n'
+        self.assertEqual(lines, caller.forwarded_lines + added % b"api")
+        self.assertIs(with_hop.request_lines(head_of(), os.urandom), lines)
+        [other, *_rest] = RequestParser().feed(b"GET / HTTP/1.1\r\nHost: b:1\r\n\r\n")
+        assert isinstance(other, RequestHead)
+        self.assertEqual(with_hop.request_lines(other, os.urandom), caller.forwarded_lines + added % b'"b:1"')
 
     def connections(self) -> tuple[float, float]:
         """Return how many connections were accepted and refused."""

@@ -112,6 +112,19 @@ class ForwardingTests(SynchronousTestCase):
         )
         self.assertTrue(self.rig.upstream()[1].take().endswith(b"\r\n\r\n0\r\nT: 1\r\n\r\n"))
 
+    def test_forwarded(self) -> None:
+        """Where asked for, ``Forwarded`` replaces the client's; an upgrade gets it too."""
+        rig = Rig(forwarded=True)
+        client, _wire = rig.client()
+        upgrade = b"Upgrade: websocket\r\nConnection: upgrade\r\n"
+        client.dataReceived(b"GET / HTTP/1.1\r\nHost: api:81\r\nForwarded: for=evil\r\n%b\r\n" % upgrade)
+        sent = rig.upstream()[1].take()
+        self.assertNotIn(b"evil", sent)
+        peer = _wire.getPeer()
+        expected = f'Forwarded: for="{peer.host}:{peer.port}";by=_web;host="api:81";proto=https\r\n'
+        self.assertIn(b"\r\nX-Forwarded-Proto: https\r\n" + expected.encode(), sent)
+        self.assertEqual(sent.lower().count(b"forwarded:"), 1)
+
     def test_max_forwards(self) -> None:
         """Max-Forwards of TRACE and OPTIONS is decremented; at zero the proxy answers itself."""
         for method in (b"OPTIONS", b"TRACE"):

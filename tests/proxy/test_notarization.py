@@ -88,7 +88,7 @@ class LevelTests(NotarizationTestCase):
 
     def test_fields_that_are_not_forwarded(self) -> None:
         """A receipt has the request as sent: with what the proxy removed, without what it added."""
-        rig = Rig()
+        rig = Rig(forwarded=True)
         client, _wire = rig.client()
         claims = b"X-Forwarded-For: 192.0.2.1\r\nForwarded: for=a\r\n\r\n"
         client.dataReceived(get("signRequest", NONCE, rest=claims))

@@ -29,6 +29,7 @@ from svc.policy import AccessRequest, Denied, Permit, Policy
 from svc.proxy.errors import IdentityGone, LevelInvalid, RequestRefused
 from svc.strictjson import b64u_encode
 from svc.transport.evidence import PeerEvidence
+from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
@@ -76,10 +77,19 @@ def given_nonce(head: RequestHead) -> str | None:
 
 
 class VerifiedCaller:
-    """The verified client of an inbound connection; ``credentials`` are None where they cannot serve the notary."""
+    """
+    The verified client of an inbound connection.
+
+    ``credentials`` are None where they cannot serve the notary, ``hop`` where requests get no ``Forwarded`` field.
+    """
 
     def __init__(
-        self, evidence: PeerEvidence, credentials: CredentialSet | None, policy: Policy, metrics: ListenerMetrics
+        self,
+        evidence: PeerEvidence,
+        credentials: CredentialSet | None,
+        policy: Policy,
+        metrics: ListenerMetrics,
+        hop: ForwardedHop | None = None,
     ) -> None:
         svid = evidence.svid
         self.evidence = evidence
@@ -93,8 +103,12 @@ class VerifiedCaller:
             evidence.tls_version, evidence.group, evidence.cipher, evidence.post_quantum
         )
         own, digest = str(evidence.own_svid.spiffe_id).encode("ascii"), svid.certificate_sha256.hex().encode("ascii")
-        #: What the proxy adds to every request for the application.
-        self.forwarded_lines = _CERTIFICATE_LINE % (own, digest, self.text.encode("ascii")) + _PROTO_LINE
+        self._constant_lines = _CERTIFICATE_LINE % (own, digest, self.text.encode("ascii")) + _PROTO_LINE
+        #: What the proxy adds to every request for the application; empty where that depends on the request.
+        self.forwarded_lines = self._constant_lines if hop is None else b""
+        self._hop = hop
+        # The lines of the last request, since most requests of a connection have the same Host.
+        self._host = self._host_lines = b""
         #: What a response at the level ``workload`` contains.
         self.workload_lines = self._lines(_WORKLOAD)
         #: The permit of all requests, where the policy does not look at requests and has been asked.
@@ -183,7 +197,13 @@ class VerifiedCaller:
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
         """Return the header lines that the proxy adds to a request for the application."""
-        return self.forwarded_lines
+        hop = self._hop
+        if hop is None:
+            return self._constant_lines
+        if head.host != self._host:
+            self._host = head.host
+            self._host_lines = b"%bForwarded: %b\r\n" % (self._constant_lines, hop.value(head.host))
+        return self._host_lines
 
     def response_lines(self, level: Level, reservation: Reservation | None, *, own: bool) -> bytes:
         """

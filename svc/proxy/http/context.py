@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svc.notary.level import Level, effective_level
 from svc.notary.record_bound import RecordBound
@@ -24,6 +24,7 @@ from svc.telemetry.labels import HTTP_METHODS
 from svc.telemetry.metrics import ListenerMetrics, NotaryMetrics
 from svc.telemetry.unlocked import UnlockedCount, UnlockedDurations
 from svc.transport.evidence import peer_evidence
+from svc.wire.forwarded import ForwardedHop, node, obfuscated
 from svc.wire.http1 import MessageLimits
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class ListenerContext:
     #: The wall clock: aware UTC, and in seconds since 1970 where each request reads it.
     wall: Callable[[], datetime]
     unix_time: Callable[[], float]
+    #: Inbound: whether requests get a ``Forwarded`` field.
+    forwarded: bool = False
     #: Called when a recorded exchange passes a point of its release.
     released: ReleaseObserver = unobserved
     #: The monotonic time of the last sweep: exact enough for idle times, without a system call for each read.
@@ -90,9 +93,14 @@ class ListenerContext:
         self.other_durations = self.metrics.request_duration(b"")
         self.tick = self.seconds()
 
-    def caller(self, transport: object) -> Caller:
+    def caller(self, transport: Any) -> Caller:
         """Return who is at the other end of a new connection; the direction of the listener decides it here alone."""
         if self.policy is None:
             return PlainCaller(lambda: self.rotation.identity)
         evidence = peer_evidence(transport)
-        return VerifiedCaller(evidence, self.rotation.of_evidence(evidence), self.policy, self.metrics)
+        hop: ForwardedHop | None = None
+        if self.forwarded:
+            peer = transport.getPeer()
+            client = node(getattr(peer, "host", None), getattr(peer, "port", None))
+            hop = ForwardedHop(client, obfuscated(self.name), b"https")
+        return VerifiedCaller(evidence, self.rotation.of_evidence(evidence), self.policy, self.metrics, hop)
