@@ -312,6 +312,7 @@ class Assembly:
             wall=utc_now,
             unix_time=time.time,
             forwarded=settings.forwarded != "off",
+            host=None if settings.host is None else settings.host.encode("ascii"),
             released=self._on_release_point,
         )
         endpoint = self._server_endpoint(settings, observer, context.evictions)

@@ -62,6 +62,20 @@ def _database(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    with_port = ":" in value.rpartition("]")[2]
+    try:
+        address = HostPort.parse(value if with_port else f"{value}:80")
+    except ValueError:
+        address = HostPort("", 0)
+    if not address.host or not address.port:
+        raise ValueError(
+            "a host name or an IP address (IPv6 in brackets), with a port or without, such as pay.bank.example or"
+            " pay.bank.example:8443; no scheme, no path"
+        )
+    return value
+
+
 def _not_empty(value: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, ...]:
     if not value:
         raise ValueError("at least one listener")
@@ -72,6 +86,11 @@ PqIssuerText = Annotated[
     str,
     AfterValidator(_pq_issuer),
     text_format("socket or `host:port`", f"{SOCKET_PATTERN}|{ADDRESS_PATTERN}"),
+]
+HostText = Annotated[
+    str,
+    AfterValidator(_host),
+    text_format("host, or `host:port`", r"^(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[1-9][0-9]{0,4})?$"),
 ]
 DatabaseText = Annotated[str, AfterValidator(_database), text_format("URL", "^postgresql://.+$")]
 
@@ -297,6 +316,10 @@ class ListenerSettings(Settings):
     """`rfc7239` adds the field `Forwarded` to requests: the client's address and port, the name of this listener, Host
     and `https`. What clients send under this name is removed in any
     case. *Together*: inbound only."""
+    host: HostText | None = None
+    """What replaces the Host of each request, and the authority of a target in absolute form, so that the peer's
+    application finds its virtual host; by default Host stays as the local application sent it. *Together*: outbound
+    only."""
     notarization: LevelName = "none"
     """The level that every request gets at least. *Together*: inbound only."""
     maxNotarization: LevelName = "signRequest"
@@ -324,6 +347,8 @@ class ListenerSettings(Settings):
                 raise ValueError("no notarization here: the peer of an outbound listener notarizes")
         elif self.peer is not None:
             raise ValueError("no peer here: it belongs to outbound listeners, the policy admits inbound peers")
+        elif self.host is not None:
+            raise ValueError("no host here: it belongs to outbound listeners, inbound ones keep the Host of the client")
         if _RANKS[self.notarization] > _RANKS[self.maxNotarization]:
             raise ValueError(f"a maxNotarization of at least {self.notarization}")
         return self

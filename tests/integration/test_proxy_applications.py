@@ -6,9 +6,10 @@ import gzip
 import hashlib
 import json
 import socket
+import sqlite3
 import struct
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,9 +45,15 @@ def _make(stack: ExitStack) -> Any:
     nginx.put("page.txt", b"a page\n" * 1000)
     (nginx.www / "big.bin").hardlink_to(www / "big.bin")
     files = webapp.start_file_server(stack, www)
-    ports = {name: free_port() for name in ("nginx", "files", "told")}
+    ports = {name: free_port() for name in ("nginx", "files", "told", "bank", "unnamed")}
     inbound = {"protocol": "http", "direction": "inbound", "notarization": "workload"}
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
+    outbound = {
+        "protocol": "http",
+        "direction": "outbound",
+        "peer": ID,
+        "upstream": f"127.0.0.1:{ports['nginx']}",
+    }
     proxy = RunningProxy(
         authority,
         f"127.0.0.1:{application}",
@@ -66,6 +73,8 @@ def _make(stack: ExitStack) -> Any:
                 "forwarded": "rfc7239",
                 "proxyProtocol": "v2",
             },
+            {**outbound, "name": "bank", "listen": f"127.0.0.1:{ports['bank']}", "host": "pay.bank.example:8443"},
+            {**outbound, "name": "unnamed", "listen": f"127.0.0.1:{ports['unnamed']}"},
         ],
     )
     stack.enter_context(proxy)
@@ -325,6 +334,40 @@ class WhoAsksTests(_Case):
                 found = json.loads(connection.read().body)["fields"]
                 wanted = f'for="{shown}:4711";by=_told;host={quoted};proto=https'
                 self.assertEqual([wanted], [value for name, value in found if name.lower() == "forwarded"])
+
+
+class VirtualHostTests(_Case):
+    """An outbound listener, the peer's proxy, and an nginx with two virtual hosts behind that."""
+
+    def get(self, listener: str, target: str, host: str = "127.0.0.1:18443") -> bytes:
+        """Ask as a local application does: plain, and for a receipt."""
+        connection = RawConnection(self.ports[listener])
+        self.addCleanup(connection.close)
+        level = "Svc-Notarization-Level: signRequest\r\n"
+        connection.send(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n{level}\r\n".encode())
+        answer = connection.read()
+        self.assertEqual(200, answer.status)
+        return answer.body
+
+    def newest(self) -> dict[str, Any]:
+        """Return the request as the newest receipt describes it."""
+        with closing(sqlite3.connect(self.proxy.config["notary"]["path"], timeout=60)) as database:
+            (payload,) = database.execute("SELECT payload FROM receipt ORDER BY seq DESC LIMIT 1").fetchone()
+        request: dict[str, Any] = json.loads(payload)["svc"]["request"]
+        return request
+
+    def test_host(self) -> None:
+        """With ``host`` the peer's application serves that virtual host, and the receipt has that authority."""
+        for target, uri in (("/a?b", "/a?b"), ("http://127.0.0.1:18443/a?b", "/a?b")):
+            self.assertEqual(f"pay.bank.example:8443 {uri}\n".encode(), self.get("bank", target))
+            self.assertEqual("pay.bank.example:8443", self.newest()["authority"])
+
+    def test_default(self) -> None:
+        """Without it Host is what the local application sent: its own virtual host, or none, as it likes."""
+        self.assertEqual(b"a page\n" * 1000, self.get("unnamed", "/page.txt"))
+        self.assertEqual("127.0.0.1:18443", self.newest()["authority"])
+        self.assertEqual(b"pay.bank.example /a\n", self.get("unnamed", "/a", "pay.bank.example"))
+        self.assertEqual("pay.bank.example", self.newest()["authority"])
 
 
 class ManyClientsTests(_Case):

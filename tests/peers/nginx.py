@@ -1,4 +1,4 @@
-"""A real nginx with files, compression and an upload area, and optionally before another application."""
+"""A real nginx with files, compression, an upload area and a virtual host, optionally before another application."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ http {{
             proxy_request_buffering off;
             proxy_buffering off;
         }}
+    }}
+    server {{
+        listen 127.0.0.1:{port};
+        server_name pay.bank.example;
+        location / {{ return 200 "$http_host $request_uri\n"; }}
     }}
 }}
 """

@@ -218,6 +218,7 @@ class Rig:
         redaction: Redaction | None = None,
         released: ReleaseObserver = unobserved,
         forwarded: bool = False,
+        host: bytes | None = None,
     ) -> None:
         self.clock = Clock()
         self.endpoint = FakeEndpoint()
@@ -271,6 +272,7 @@ class Rig:
             wall=self.wall,
             unix_time=lambda: self.wall().timestamp(),
             forwarded=forwarded,
+            host=host,
             released=released,
         )
         self.notary = NotaryEndpoint(

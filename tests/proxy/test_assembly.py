@@ -203,6 +203,15 @@ class ListenerTests(AssemblyTestCase):
         self.assertEqual((listener.context.inbound, listener.context.policy, listener._notary), (False, None, None))
         self.assertEqual(listener.context.maximum, Level.SIGN_REQUEST)
 
+    def test_fields_of_requests(self) -> None:
+        """``forwarded`` and ``host`` reach the connections; without them nothing changes."""
+        web, pay = self.listener("web").context, self.listener("pay").context
+        self.assertEqual((web.forwarded, web.host, pay.forwarded, pay.host), (False, None, False, None))
+        keys = "{forwarded: rfc7239, ", '{host: "pay.bank:8443", '
+        settings = self.settings(*(each.replace("{", key, 1) for each, key in zip((WEB, PAY), keys, strict=True)))
+        web, pay = self.listener("web", settings).context, self.listener("pay", settings).context
+        self.assertEqual((web.forwarded, web.host, pay.forwarded, pay.host), (True, None, False, b"pay.bank:8443"))
+
     def test_policy(self) -> None:
         """``default: allow`` admits the own trust domain and no other."""
         policy = self.listener("web", self.settings(policy="{default: allow}")).context.policy

@@ -10,6 +10,7 @@ from svc.notary.receipt import Redaction
 from svc.notary.record_bound import RecordBound, largest_limit
 from svc.proxy.config import ProxySettings
 from svc.settings import ConfigInvalid, HostPort, parse
+from svc.wire.http1 import RequestHead, RequestParser
 
 INBOUND = {
     "name": "web",
@@ -406,6 +407,47 @@ class ListenerTests(RuleTestCase):
         self.refused(whole(listener(forwarded="true")), ("listeners[0].forwarded", "true", "'off' or 'rfc7239'"))
         expected = "no forwarded here: it belongs to inbound listeners, which have remote clients"
         self.wrong(listener(OUTBOUND, forwarded="rfc7239"), expected)
+
+    def test_host(self) -> None:
+        """``host`` is what a Host field may be: every valid value is accepted by the parser of the peer's proxy."""
+        self.assertIsNone(read(whole(listener(OUTBOUND))).listeners[0].host)
+        for value in (
+            *("pay.bank.example", "pay.bank.example:8443", "pay_1.bank.", "192.0.2.1", "192.0.2.1:80", "a" * 63),
+            *("[2001:db8::1]", "[2001:db8::1]:65535", "[::ffff:192.0.2.1]:1"),
+        ):
+            self.assertEqual(read(whole(listener(OUTBOUND, host=f'"{value}"'))).listeners[0].host, value)
+            [head, _end] = RequestParser().feed(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % value.encode())
+            self.assertIsInstance(head, RequestHead)
+
+    def test_host_invalid(self) -> None:
+        """Anything else of an address is refused: a scheme, a path, IPv6 without brackets, a port without a host."""
+        expected = (
+            "a host name or an IP address (IPv6 in brackets), with a port or without, such as pay.bank.example or"
+            " pay.bank.example:8443; no scheme, no path"
+        )
+        for value in (
+            *("", "https://pay.bank.example", "pay.bank.example/", "pay bank", "a@b", "2001:db8::1", "[2001:db8::g]"),
+            *(
+                "pay:",
+                ":80",
+                "pay:0",
+                "pay:65536",
+                "pay:080",
+                "[::1]x",
+                "127.1",
+                "a..b",
+                "a,b",
+                "pay\tx",
+                "päy",
+                "[]:1",
+            ),
+        ):
+            self.refused(whole(listener(OUTBOUND, host=f'"{value}"')), ("listeners[0].host", repr(value), expected))
+
+    def test_inbound_has_no_host(self) -> None:
+        """An inbound listener refuses ``host``."""
+        expected = "no host here: it belongs to outbound listeners, inbound ones keep the Host of the client"
+        self.wrong(listener(host="api.example"), expected)
 
     def test_maximum_below_demand(self) -> None:
         """The maximum level must be at least the required level, for every pair of levels."""

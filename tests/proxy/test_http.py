@@ -639,6 +639,27 @@ class OutboundTests(SynchronousTestCase):
         client.dataReceived(b"GET / HTTP/1.1\r\nHost: pay\r\n%bX-Forwarded-Client-Cert: URI=a\r\n\r\n" % own)
         self.assertEqual(rig.upstream()[1].take(), b"GET / HTTP/1.1\r\nHost: pay\r\n%b\r\n" % own)
 
+    def test_host(self) -> None:
+        """Host stays as the application sent it, unless the listener has one; the peer's proxy reads that one."""
+        for host, expected in ((None, b"127.0.0.1:18443"), (b"pay.bank:8443", b"pay.bank:8443")):
+            rig = Rig(inbound=False, host=host)
+            client, _wire = rig.client()
+            ask = b"Svc-Notarization-Level: workload\r\n"
+            for target in (b"/a", b"http://127.0.0.1:18443/a"):
+                client.dataReceived(b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:18443\r\n%b\r\n" % (target, ask))
+                sent = rig.upstream()[1].take()
+                rig.respond(OK)
+                there = Rig()
+                other, _other_wire = there.client()
+                other.dataReceived(sent)
+                arrived = there.upstream()[1].take()
+                self.assertTrue(
+                    arrived.startswith(
+                        b"GET %b HTTP/1.1\r\nHost: %b\r\nX-" % (target.replace(b"127.0.0.1:18443", expected), expected)
+                    ),
+                    arrived,
+                )
+
     def test_reserved_path_is_not_served(self) -> None:
         """An outbound listener does not serve the reserved path itself."""
         rig = Rig(inbound=False)

@@ -320,6 +320,36 @@ class RequestHeadTests(SynchronousTestCase):
         named = [each for each in again.fields if each[0].lower() not in (b"content-length", b"transfer-encoding")]
         self.assertEqual(named, [(b"Host", b"api:81"), *fields, *added])
 
+    @given(FIELDS, st.sampled_from([b"Host", b"HOST", b"hOst"]), st.sampled_from([b"pay.example", b"[::1]:8443"]))
+    def test_other_host(self, fields: list[Field], spelling: bytes, host: bytes) -> None:
+        """Another Host takes the place of the one that was sent; everything else stays."""
+        lines = b"".join(b"%b: %b\r\n" % each for each in fields)
+        octets = b"GET /a?host=api HTTP/1.1\r\nA: 1\r\n%b: api:81\r\n%bhost-x: host: api\r\n\r\n" % (spelling, lines)
+        again = requested(request_head(requested(octets), LINES, host))
+        self.assertEqual((again.target, again.host), (b"/a?host=api", host))
+        added = [(b"host-x", b"host: api"), (b"X-Forwarded-Client-Cert", b"URI=a")]
+        self.assertEqual(again.fields, [(b"A", b"1"), (spelling, host), *fields, *added])
+
+    def test_other_authority(self) -> None:
+        """A target in absolute form gets the other authority too, or the peer would refuse it; ``*`` stays."""
+        for target, expected in (
+            (b"http://API:81/a?b=http://api:81/", b"http://pay.example/a?b=http://api:81/"),
+            (b"HTTPS://api:81", b"HTTPS://pay.example"),
+            (b"https://api:81?x", b"https://pay.example?x"),
+            (b"*", b"*"),
+            (b"/http://api:81/", b"/http://api:81/"),
+        ):
+            method = b"OPTIONS" if target == b"*" else b"GET"
+            head = requested(b"%b %b HTTP/1.1\r\nHost: api:81\r\n\r\n" % (method, target))
+            again = requested(request_head(head, b"", b"pay.example"))
+            self.assertEqual((again.target, again.host), (expected, b"pay.example"))
+
+    def test_other_host_beside_max_forwards(self) -> None:
+        """A decremented Max-Forwards stays decremented."""
+        head = requested(b"OPTIONS / HTTP/1.1\r\nMax-Forwards: 3\r\nHost: api\r\nConnection: x\r\nX: 1\r\n\r\n")
+        expected = b"OPTIONS / HTTP/1.1\r\nMax-Forwards: 2\r\nHost: pay\r\n\r\n"
+        self.assertEqual(request_head(head, b"", b"pay"), expected)
+
     def sent(self, lines: bytes) -> bytes:
         """Return the forwarded fields."""
         head = requested(b"GET / HTTP/1.1\r\nHost: api\r\n%b\r\n" % lines)

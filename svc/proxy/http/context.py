@@ -58,6 +58,8 @@ class ListenerContext:
     unix_time: Callable[[], float]
     #: Inbound: whether requests get a ``Forwarded`` field.
     forwarded: bool = False
+    #: Outbound: what replaces Host, None where it stays.
+    host: bytes | None = None
     #: Called when a recorded exchange passes a point of its release.
     released: ReleaseObserver = unobserved
     #: The monotonic time of the last sweep: exact enough for idle times, without a system call for each read.

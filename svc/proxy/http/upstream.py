@@ -8,6 +8,7 @@ handle notarization levels and sends no responses to clients.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -43,19 +44,38 @@ _SWEEPS: Final = 5.0
 _LINGER: Final = 10.0
 
 
-def request_head(head: RequestHead, added: bytes) -> bytes:
+#: The line of Host in lines as they are written: one space after the colon, nothing after the value.
+_HOST_LINE: Final = re.compile(rb"^host: ([^\r]*)", re.IGNORECASE | re.MULTILINE)
+
+
+def request_head(head: RequestHead, added: bytes, host: bytes | None = None) -> bytes:
     """
     Write the head of a request for the next hop, with its empty line.
 
-    Target, Host and the order of fields stay; ``added`` are the lines that the proxy adds, each with CRLF.
+    Target, Host and the order of fields stay; ``added`` are the lines that the proxy adds, each with CRLF. Where
+    ``host`` is given it replaces the value of Host and the authority of a target in absolute form.
     """
+    target, lines = head.target, head.end_to_end_lines
+    if host is not None:
+        target, lines = _for_host(head, lines, host)
     if head.chunked:
         added += b"Transfer-Encoding: chunked\r\n"
     if head.upgrade:
         added += b"Connection: upgrade\r\n" + encode_fields([(b"Upgrade", value) for value in head.values(b"upgrade")])
     elif b"te" in head.options and any(_names_trailers(value) for value in head.values(b"te")):
         added += b"TE: trailers\r\nConnection: te\r\n"
-    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, head.target, head.end_to_end_lines, added)
+    return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (head.method, target, lines, added)
+
+
+def _for_host(head: RequestHead, lines: bytes, host: bytes) -> tuple[bytes, bytes]:
+    """Return target and field lines with another Host; the authority of an absolute target is that of the old one."""
+    target, line = head.target, _HOST_LINE.search(lines)
+    if line is not None:
+        lines = b"%b%b%b" % (lines[: line.start(1)], host, lines[line.end(1) :])
+    if not target.startswith(b"/") and b"://" in target:
+        start = target.index(b"://") + 3
+        target = b"%b%b%b" % (target[:start], host, target[start + len(head.host) :])
+    return target, lines
 
 
 def _names_trailers(value: bytes) -> bool:
@@ -95,7 +115,7 @@ class UpstreamRequest:
         client, head = self._client, self._head
         caller = client.caller
         added = caller.forwarded_lines or caller.request_lines(head, client.random)
-        self._pending.insert(0, request_head(head, added))
+        self._pending.insert(0, request_head(head, added, client.context.host))
         attempt = client.context.pool.acquire(self._permit, self, fresh=fresh)
         if attempt is not None and not attempt.called:
             self._attempt = attempt

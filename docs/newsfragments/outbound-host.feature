@@ -1,0 +1,1 @@
+`host` at an outbound listener replaces Host, for peers with virtual hosts.
