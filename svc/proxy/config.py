@@ -314,7 +314,7 @@ class ListenerSettings(Settings):
     `Forwarded`, and nowhere else. *Together*: inbound only."""
     forwarded: Literal["off", "rfc7239"] = "off"
     """`rfc7239` adds the field `Forwarded` to requests: the client's address and port, the name of this listener, Host
-    and `https`. What clients send under this name is removed in any
+    and `https`, see [applications](applications.md#forwarded). What clients send under this name is removed in any
     case. *Together*: inbound only."""
     host: HostText | None = None
     """What replaces the Host of each request, and the authority of a target in absolute form, so that the peer's

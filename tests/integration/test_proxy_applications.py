@@ -45,7 +45,7 @@ def _make(stack: ExitStack) -> Any:
     nginx.put("page.txt", b"a page\n" * 1000)
     (nginx.www / "big.bin").hardlink_to(www / "big.bin")
     files = webapp.start_file_server(stack, www)
-    ports = {name: free_port() for name in ("nginx", "files", "told", "bank", "unnamed")}
+    ports = {name: free_port() for name in ("nginx", "files", "socket", "told", "bank", "unnamed")}
     inbound = {"protocol": "http", "direction": "inbound", "notarization": "workload"}
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
     outbound = {
@@ -65,6 +65,12 @@ def _make(stack: ExitStack) -> Any:
                 "upstream": f"127.0.0.1:{nginx.port}",
             },
             {**inbound, "name": "files", "listen": f"127.0.0.1:{ports['files']}", "upstream": f"127.0.0.1:{files}"},
+            {
+                **inbound,
+                "name": "socket",
+                "listen": f"127.0.0.1:{ports['socket']}",
+                "upstream": f"unix://{nginx.socket}",
+            },
             {
                 **inbound,
                 "name": "told",
@@ -125,6 +131,12 @@ class FilesTests(_Case):
             since = f"If-Modified-Since: {page.get('last-modified')}\r\n"
             self.assertEqual(304, connection.request("/page.txt", fields=since).status)
             self.assertEqual(404, self.connect(listener).request("/no-such-page").status)
+
+    def test_unix_socket(self) -> None:
+        """An application that listens on a Unix socket is served alike."""
+        connection = self.connect("socket")
+        for _turn in range(2):
+            self.assertEqual(b"a page\n" * 1000, connection.request("/page.txt").body)
 
     def test_post(self) -> None:
         """A POST that the application refuses has its status through the proxy: 501 of http.server, 405 of nginx."""

@@ -28,6 +28,7 @@ http {{
     client_max_body_size 0;
     server {{
         listen 127.0.0.1:{port} backlog=1024;
+        listen unix:{folder}/nginx.sock;
         root {folder}/www;
         gzip on;
         gzip_proxied any;
@@ -59,6 +60,7 @@ class RunningNginx:
 
     Attributes:
         port: where it listens.
+        socket: where it listens too.
         www: the folder that it serves.
     """
 
@@ -69,7 +71,7 @@ class RunningNginx:
         folder.chmod(0o755)
         self.www = folder / "www"
         self.www.mkdir()
-        self.port = free_port()
+        self.port, self.socket = free_port(), folder / "nginx.sock"
         config = folder / "nginx.conf"
         config.write_text(_CONFIG.format(folder=folder, port=self.port, application=application))
         serve(stack, [program, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")], self.port)

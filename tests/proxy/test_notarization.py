@@ -433,6 +433,19 @@ class ReleaseTests(NotarizationTestCase):
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nA: b\r\n\r\n", b"0\r\nA: b\r\n\r\n"
         )
 
+    def test_event_stream(self) -> None:
+        """Each piece of a stream reaches the client as it comes; only the last chunk waits for the record."""
+        self.client.dataReceived(get("signRequest", NONCE))
+        self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self.assertTrue(self.wire.take().endswith(b"\r\n\r\n"))
+        for _ in range(3):
+            self.rig.respond(b"9\r\ndata: 1\n\n\r\n")
+            self.assertEqual(self.wire.take(), b"9\r\ndata: 1\n\n\r\n")
+        self.rig.respond(b"0\r\n\r\n")
+        self.assertEqual(self.wire.take(), b"")
+        self.rig.store.release()
+        self.assertEqual(self.wire.take(), b"0\r\n\r\n")
+
     def test_head_without_body(self) -> None:
         """A response without a body waits as a whole."""
         self.client.dataReceived(get("signRequest", NONCE, method=b"HEAD"))
