@@ -42,6 +42,12 @@ class ServiceUnreachable(CheckFailed):
     hint = "start the process that serves it, and run this check as the user of this service; or change {key}"
 
 
+class ServiceDenied(ServiceUnreachable):
+    """{what} cannot be reached: the file system does not let this user connect"""
+
+    hint = "add the user of this service to the group of the socket (socketGroup of svc-authority); or change {key}"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """
@@ -79,6 +85,8 @@ def check_service(what: str, key: str, address: str) -> Check:
                     client.connect(parsed.path)
             else:
                 socket.create_connection((parsed.host, parsed.port), CONNECT_SECONDS).close()
+        except PermissionError as error:
+            raise ServiceDenied(what=named, key=key) from error
         except OSError as error:
             raise ServiceUnreachable(what=named, why=error.strerror or str(error), key=key) from error
 

@@ -157,7 +157,8 @@ class PqIssuerError(WorkloadError):
     reason = "pq_issuer_error"
     reasons = {
         "pq_issuer_unavailable": Reason(
-            "the PQ issuer at {address} cannot be reached: {what}", "start svc-authority, or name another pqIssuer"
+            "the PQ issuer at {address} cannot be reached: {what}",
+            "start svc-authority, let this user connect (pqIssuer.socketMode, socketGroup), or name another pqIssuer",
         ),
         "pq_issuer_timeout": Reason("the PQ issuer at {address} did not answer within {seconds} s"),
         "pq_issuer_refused": Reason("the PQ issuer at {address} refused with status {status}: {code}"),

@@ -30,11 +30,25 @@ class FirstTwoServicesTests(SynchronousTestCase):
         one = self.machines["one"]
         for step in steps(ONE):
             self.follow(step)
+        self.assert_group_is_named(one)
         two = self.machines["two"] = self.stack.enter_context(Machine())
         one.connect(two)
         two.run("echo 10.0.0.1 api.example.org >> /etc/hosts")
         for step in steps(TWO):
             self.follow(step)
+
+    def assert_group_is_named(self, machine: Machine) -> None:
+        """Who is in no group that may connect is told so by the check of the configuration, for both sockets."""
+        machine.run("useradd --system stranger")
+        check = "/opt/svc/.venv/bin/twistd svc-proxy --config /etc/svc/proxy-api.yaml --check-config"
+        status, output = machine.run(f"runuser -u stranger -- {check}")
+        self.assertEqual(1, status)
+        for what, key in (("Workload API", "spiffeSocketPath"), ("post-quantum issuer", "notary.pqIssuer")):
+            self.assertRegex(
+                output,
+                rf"svc: {what} at \S+ cannot be reached: the file system does not let this user connect\n"
+                rf" +add the user of this service to the group of the socket .*; or change {key}\n",
+            )
 
     def follow(self, step: File | Command) -> None:
         """Do what the page says, on the machine that it names."""
