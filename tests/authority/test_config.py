@@ -56,11 +56,13 @@ class GoodTests(ConfigCase):
         """The configuration of the documentation is valid."""
         text = (Path(__file__).parents[2] / "docs" / "authority.md").read_text()
         example = text.split("```yaml")[1].split("```")[0]
-        settings = self.load_text(example)
+        # The page tells to make the group.
+        settings = self.load_text(example.replace("socketGroup: svc", "socketGroup: root"))
+        assert settings.pqIssuer is not None
+        self.assertEqual((settings.socketMode, settings.pqIssuer.socketMode), (0o660, 0o660))
         entry = settings.registry.entries[0]
         self.assertEqual(str(entry.spiffe_id), "spiffe://prod.example.org/ns/pay/sa/api")
         self.assertTrue(settings.federatesWith)
-        self.assertIsNotNone(settings.pqIssuer)
 
     def test_pq_only_yaml(self) -> None:
         """The second example of the documentation is a PQ issuer only."""
@@ -69,10 +71,16 @@ class GoodTests(ConfigCase):
         self.assertTrue(settings.pq_only)
 
     def test_modes(self) -> None:
-        """A mode is read with quotes and without."""
+        """A mode is read with quotes and without, and nothing wider than the three is accepted for either socket."""
         for text in ("'0600'", '"0600"', "600"):
             found = self.load_text(f"trustDomain: example.org\nsocket: unix:///run/a.sock\nsocketMode: {text}\n")
             self.assertEqual(found.socketMode, 0o600)
+        for mode in ("0600", "0660", "0666"):
+            group = "root" if mode == "0660" else None
+            pq = self.load(pqIssuer={**PQ, "socketMode": mode, "socketGroup": group}).pqIssuer
+            self.assertEqual(pq and pq.socketMode, int(mode, 8))
+        for mode in ("0644", "0667", "0777", "0600 ", "", 0o660):
+            self.assertEqual(["pqIssuer.socketMode"], list(self.problems(pqIssuer={**PQ, "socketMode": mode})))
 
     def test_names_of_users(self) -> None:
         """Users and groups may be given by name."""
@@ -173,6 +181,7 @@ class BadTests(ConfigCase):
         self.assertIn("socketMode", self.problems(socketGroup="root"))
         self.assertIn("socketGroup", self.problems(socketMode="0660"))
         self.assertIn("pqIssuer.socketGroup", self.problems(pqIssuer={**PQ, "socketMode": "0660"}))
+        self.assertIn("pqIssuer.socketMode", self.problems(pqIssuer={**PQ, "socketGroup": "root"}))
         self.assertIn("pqIssuer.socket", self.problems(pqIssuer={}))
         self.assertIn("pqIssuer.socket", self.problems(pqIssuer={"socket": MINIMAL["socket"]}))
         self.assertIn("pqIssuer.spiffeID", self.problems(pqIssuer={**PQ, "spiffeID": "spiffe://other.org/a"}))

@@ -265,13 +265,14 @@ class RefusalTests(AuthorityCase):
         """Mode and group are set on both sockets."""
         if os.geteuid() != 0:
             raise SkipTest("needs root to give the socket away")
-        settings = {
-            "socketMode": "0660",
-            "socketGroup": 4711,
-        }
-        authority = self.running(settings=settings)
-        status = authority.socket_path.stat()
-        self.assertEqual((status.st_mode & 0o777, status.st_gid), (0o660, 4711))
+        authority = RunningAuthority()
+        self.addCleanup(authority.stop)
+        authority.config.update(socketMode="0660", socketGroup=4711)
+        authority.config["pqIssuer"].update(socketMode="0660", socketGroup=4712)
+        authority.start()
+        for path, group in ((authority.socket_path, 4711), (authority.pq_socket_path, 4712)):
+            status = path.stat()
+            self.assertEqual((status.st_mode & 0o777, status.st_gid), (0o660, group))
 
     def test_many_connections(self) -> None:
         """One user cannot use up every connection; those beyond the limit are closed, the others go on."""
