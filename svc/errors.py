@@ -73,7 +73,7 @@ class SvcError(Exception):
     http_status: int = 500
     #: The exit status of the command line.
     exit_status: ClassVar[int] = 1
-    #: What the user can do about it; may contain the evidence as the docstring does.
+    #: What the user can do about it. Classes may name the evidence as the docstring does; an instance has it filled in.
     hint: str = ""
 
     def __init__(self, reason: str | None = None, /, **evidence: object) -> None:
@@ -89,6 +89,8 @@ class SvcError(Exception):
             if name == "evidence" or hasattr(SvcError, name):
                 raise TypeError(f"evidence must not hide the attribute {name}")
             setattr(self, name, value)
+        if self.hint:
+            self.hint = self._filled(self.hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle by keyword; the default would pass the evidence by position."""
@@ -98,8 +100,8 @@ class SvcError(Exception):
         return self._filled(self._sentence)
 
     def advice(self) -> str:
-        """The hint with the evidence filled in, or an empty string."""
-        return self._filled(self.hint)
+        """The hint, or an empty string."""
+        return self.hint
 
     def _filled(self, template: str) -> str:
         first_paragraph = template.strip().split("\n\n")[0]

@@ -7,6 +7,7 @@ import copy
 import pickle
 import unicodedata
 from collections.abc import Mapping
+from string import Formatter
 from typing import ClassVar
 
 from hypothesis import given
@@ -71,9 +72,10 @@ class SvcErrorTests(SynchronousTestCase):
         self.assertEqual((TooWarm.reason, TooWarm.http_status, TooWarm.exit_status), ("too_warm", 500, 1))
 
     def test_the_hint_is_filled(self) -> None:
-        """The advice uses the evidence too; without a hint there is none."""
-        self.assertEqual(TooWarm(room="7", degrees=31).advice(), "open a window in 7")
-        self.assertEqual(NoSentence().advice(), "")
+        """The hint uses the evidence too; without one it is empty."""
+        for error in (TooWarm(room="7", degrees=31), copy.copy(TooWarm(room="7", degrees=31))):
+            self.assertEqual((error.hint, error.advice()), ("open a window in 7",) * 2)
+        self.assertEqual((NoSentence().hint, TooWarm.hint), ("", "open a window in {room}"))
 
     def test_without_a_docstring(self) -> None:
         """A class without a sentence shows its reason."""
@@ -135,6 +137,32 @@ class TableTests(SynchronousTestCase):
                     used |= {(node.func.id, each.value) for each in node.args if isinstance(each, ast.Constant)}
         self.assertGreater(len(tables), 15)
         self.assertEqual(used ^ tables, set())
+
+    def test_evidence_of_every_error(self) -> None:
+        """Wherever an error is raised, it has the evidence that its sentence and its hint name: no braces are shown."""
+        kinds = {each.kind.__name__: each.kind for found in entries().values() for each in found}
+        checked, lacking = 0, []
+        for path in (TOP / "svc").rglob("*.py"):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)) if any(f"{name}(" in text for name in kinds) else ():
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds):
+                    continue
+                kind, given = kinds[node.func.id], {each.arg for each in node.keywords}
+                reasons = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                if None in given or "__init__" in vars(kind) or len(reasons) != len(node.args):
+                    continue  # evidence of another error, or a signature of its own
+                row = kind.reasons[reasons[0]] if reasons else Reason(kind.__doc__ or "", kind.hint)
+                named = {name.split(".")[0] for text in (row.sentence, row.hint) for name in placeholders(text)}
+                checked += 1
+                if named - given:
+                    lacking.append(f"{path.name}:{node.lineno}: {node.func.id}{reasons} without {named - given}")
+        self.assertEqual(lacking, [])
+        self.assertGreater(checked, 300)
+
+
+def placeholders(template: str) -> list[str]:
+    """What a sentence or a hint names."""
+    return [name for _text, name, _spec, _conversion in Formatter().parse(template.split("\n\n")[0]) if name]
 
 
 class PrintableTests(SynchronousTestCase):

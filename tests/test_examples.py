@@ -114,7 +114,7 @@ async def main(reactor, agent, address, server):
     await forger.ended
     print(forger.answer.decode().replace(chr(13), ""), end="")
 
-react(lambda reactor: Deferred.fromCoroutine(main(reactor, *sys.argv[1:])))
+react(main, sys.argv[1:])
 """
 #: The same site for somebody else.
 CHOOSY = (

@@ -40,4 +40,4 @@ async def main(reactor, agent, address, guests):
 
 
 if __name__ == "__main__":
-    react(lambda reactor: Deferred.fromCoroutine(main(reactor, *sys.argv[1:])))
+    react(main, sys.argv[1:])

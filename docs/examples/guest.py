@@ -35,8 +35,8 @@ async def main(reactor, agent, pq_issuer, address, greeter):
         guest.sendString(workload.statement(guest.transport))
         print(await guest.answer)
     except SvcError as error:
-        raise SystemExit(f"{error} ({error.reason})") from error
+        raise SystemExit(f"{error} ({error.reason}) {error.hint}") from error
 
 
 if __name__ == "__main__":
-    react(lambda reactor: Deferred.fromCoroutine(main(reactor, *sys.argv[1:])))
+    react(main, sys.argv[1:])

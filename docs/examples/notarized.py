@@ -31,14 +31,14 @@ async def main(reactor, agent, pq_issuer, address, database):
             trust_domain="prod.example.org",
             allow="spiffe://prod.example.org/*",
             agent=agent,
-            pqIssuer=pq_issuer,
+            pq_issuer=pq_issuer,
             path=database,
         )
     except SvcError as error:
-        raise SystemExit(f"{error} ({error.reason})") from error
+        raise SystemExit(f"{error} ({error.reason}) {error.hint}") from error
     print(f"serving https://{address}/", flush=True)
     await Deferred()
 
 
 if __name__ == "__main__":
-    react(lambda reactor: Deferred.fromCoroutine(main(reactor, *sys.argv[1:])))
+    react(main, sys.argv[1:])

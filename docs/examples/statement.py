@@ -6,7 +6,6 @@ GET from a service behind svc-proxy or a NotarySite, and use its response only w
 
 import sys
 
-from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
 from svc.embedding import Workload
@@ -18,10 +17,10 @@ async def main(reactor, agent, url, server):
         workload = await Workload.open(agent, reactor=reactor)
         response = await workload.get(url, expect=server)
     except SvcError as error:
-        raise SystemExit(f"{error} ({error.reason})") from error
+        raise SystemExit(f"{error} ({error.reason}) {error.hint}") from error
     print(f"{response.status}, {len(response.body)} octets from {response.statement.subject}")
     print(f"statement {response.statement.id}, post-quantum: {response.statement.post_quantum}")
 
 
 if __name__ == "__main__":
-    react(lambda reactor: Deferred.fromCoroutine(main(reactor, *sys.argv[1:])))
+    react(main, sys.argv[1:])

@@ -13,7 +13,7 @@ from svc.lazy import exports
 
 if TYPE_CHECKING:
     from svc.embedding.client import VerifiedResponse
-    from svc.embedding.errors import EmbeddingError
+    from svc.embedding.errors import ArgumentInvalid, EmbeddingError
     from svc.embedding.pipe import PipeEndpoint
     from svc.embedding.site import NotarySite, caller_id
     from svc.embedding.workload import PqRoots, Workload
@@ -22,7 +22,7 @@ else:
         __name__,
         {
             "client": "VerifiedResponse",
-            "errors": "EmbeddingError",
+            "errors": "ArgumentInvalid EmbeddingError",
             "pipe": "PipeEndpoint",
             "site": "NotarySite caller_id",
             "workload": "PqRoots Workload",
@@ -30,6 +30,7 @@ else:
     )
 
 __all__ = [
+    "ArgumentInvalid",
     "EmbeddingError",
     "NotarySite",
     "PipeEndpoint",

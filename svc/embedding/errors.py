@@ -24,5 +24,15 @@ class EmbeddingError(SvcError):
             "this workload issues no statements: it was opened without pq_issuer",
             hint="give pq_issuer, the socket of the post-quantum issuer, or profile='classical'",
         ),
-        "caller_unknown": Reason("the request did not come through a notary site"),
+        "caller_unknown": Reason(
+            "the request did not come through a notary site",
+            hint="serve the site through NotarySite or svc-proxy alone, and nothing else at its address",
+        ),
     }
+
+
+class ArgumentInvalid(EmbeddingError):
+    """{argument}: {value}: expected {expected}"""
+
+    reason = "argument_invalid"
+    hint = "python -m pydoc svc.embedding describes every argument"

@@ -7,6 +7,7 @@ The site is any factory of HTTP/1.1 servers, such as ``twisted.web.server.Site``
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Final, Self
 
 from twisted.application.service import Service
@@ -14,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocolFactory, IStreamClientEndpoint
 from twisted.web.iweb import IRequest
 
+from svc.embedding.arguments import Duration, argument_error, argument_name, notary_document, seconds
 from svc.embedding.errors import EmbeddingError
 from svc.embedding.opening import open_service
 from svc.embedding.pipe import PipeEndpoint
@@ -24,10 +26,12 @@ from svc.proxy.assembly import Assembly
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.listener import Listener
 from svc.proxy.observers import ListenerObserver
-from svc.settings import parse
+from svc.settings import ConfigInvalid, parse
 
 #: The ``upstream`` of the configuration; nothing connects to it.
 IN_PROCESS: Final = "unix:///in-process"
+#: Arguments of ``open`` whose keys have other names.
+_ARGUMENTS: Final = {"spiffeSocketPath": "agent", "metricsAddr": "metrics"}
 
 
 class NotarySite(Service):
@@ -59,7 +63,7 @@ class NotarySite(Service):
         agent: str = DEFAULT_SPIFFE_SOCKET,
         notarization: str = "workload",
         metrics: str = "",
-        start_timeout: str = "30s",
+        start_timeout: Duration = 30.0,
         **notary: Any,
     ) -> Self:
         """
@@ -74,11 +78,12 @@ class NotarySite(Service):
             agent: the socket of the SPIFFE Workload API.
             notarization: the least level of every request: ``none``, ``workload``, ``logRequest``, ``signRequest``.
             metrics: the address of ``/metrics``; none by default.
-            start_timeout: how long the identity, and again the first statement, may take.
-            notary: the keys of ``notary`` in the configuration: ``path``, ``pqIssuer`` and so on.
+            start_timeout: how long the identity, and again the first statement, may take: seconds or ``"30s"``.
+            notary: the keys of ``notary`` in the configuration, in snake_case: ``path``, ``pq_issuer``, ``retention``
+                (seconds or ``"90d"``) and so on.
 
         Raises:
-            ConfigInvalid: a value is not acceptable; names the key.
+            ArgumentInvalid: a value is not acceptable; names the argument.
             WorkloadApiUnavailable: no identity came in time.
             SvcError: the database, the issuer or the port is not available.
         """
@@ -95,11 +100,14 @@ class NotarySite(Service):
             "spiffeSocketPath": agent,
             "metricsAddr": metrics,
             "adminAddr": "",
-            "startTimeout": start_timeout,
-            "notary": notary,
+            "startTimeout": f"{seconds('start_timeout', start_timeout):.6f}s",
+            "notary": notary_document(notary),
             "listeners": [listener],
         }
-        settings = parse(json.dumps(document), ProxySettings, "NotarySite")
+        try:
+            settings = parse(json.dumps(document, default=os.fspath), ProxySettings, "NotarySite")
+        except ConfigInvalid as error:
+            raise argument_error(error, _argument) from error
         return await open_service(cls(site, settings, reactor=reactor, allow=parse_matcher(allow)), reactor)
 
     def startService(self) -> None:
@@ -120,6 +128,12 @@ class NotarySite(Service):
     def _ended(self, result: None) -> None:
         self._site.doStop()
         return result
+
+
+def _argument(key: str) -> str:
+    """The argument of ``open`` that gave a key of the configuration."""
+    last = key.removeprefix("notary.").removeprefix("listeners[0].")
+    return _ARGUMENTS.get(last) or argument_name(last)
 
 
 class _SiteAssembly(Assembly):

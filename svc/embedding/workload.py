@@ -17,6 +17,7 @@ from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from svc.embedding.arguments import Duration, seconds
 from svc.embedding.client import MAX_BODY, VerifiedResponse, fetch
 from svc.embedding.errors import EmbeddingError
 from svc.embedding.issuing import first_statement, issue_statements
@@ -108,7 +109,7 @@ class Workload(MultiService):
         facts: WorkloadFacts | None = None,
         trust_domain: str | None = None,
         hint: str | None = None,
-        start_timeout: float = 30.0,
+        start_timeout: Duration = 30.0,
     ) -> Self:
         """
         Use the identity of a SPIFFE Workload API; the workload is not started.
@@ -126,14 +127,16 @@ class Workload(MultiService):
             facts: what own statements contain besides the identity; the host name by default.
             trust_domain: the trust domain that the SVID must be of; None accepts any.
             hint: selects the SVID where there are several.
-            start_timeout: seconds that :meth:`when_ready` waits at most.
+            start_timeout: how long :meth:`when_ready` waits at most: seconds or ``"30s"``.
 
         Raises:
             SocketAddressInvalid: ``agent`` is not an address of a Unix socket.
+            ArgumentInvalid: ``start_timeout`` is no duration.
             SvcError: another argument is not acceptable.
         """
+        limit = seconds("start_timeout", start_timeout)
         domain = TrustDomain.parse(trust_domain) if trust_domain is not None else None
-        source = WorkloadSource(agent, reactor=reactor, start_timeout=start_timeout, trust_domain=domain, hint=hint)
+        source = WorkloadSource(agent, reactor=reactor, start_timeout=limit, trust_domain=domain, hint=hint)
         roots = PqBundleSource(pq_bundle_path(pq_bundle, os.environ, agent) or "", reactor=reactor)
         chosen = Profile.parse(profile)
         generations = None

@@ -11,9 +11,10 @@ from twisted.web.resource import Resource
 from twisted.web.server import Site
 from twisted.web.test.requesthelper import DummyRequest
 
-from svc.embedding import NotarySite, caller_id
+from svc.embedding import ArgumentInvalid, NotarySite, caller_id
+from svc.embedding.arguments import argument_name, notary_document, seconds
 from svc.identity import SpiffeIdMalformed
-from svc.settings import ConfigInvalid
+from svc.proxy.config import NotarySettings
 from tests.refusals import assert_refused
 
 FIELD = b"X-Forwarded-Client-Cert"
@@ -59,12 +60,31 @@ class OpenTests(SynchronousTestCase):
         return Deferred.fromCoroutine(NotarySite.open(Site(Resource()), "127.0.0.1:7443", **choices))
 
     def test_a_bad_value(self) -> None:
-        """The error names the key as in a configuration file, and nothing is started."""
-        for changes, key in (
-            ({"retention": "90"}, "notary.retention"),
-            ({"unknown": 1}, "notary.unknown"),
-            ({"notarization": "some"}, "listeners[0].notarization"),
-            ({"trust_domain": "Prod"}, "trustDomain"),
+        """The error names the argument, its value and what was expected, and nothing is started."""
+        for changes, text in (
+            ({"retention": "90"}, "retention: '90': expected seconds as a number, or a text such as '250ms'"),
+            ({"retention": 0}, "retention: 0: expected seconds"),
+            ({"start_timeout": "soon"}, "start_timeout: 'soon': expected seconds"),
+            ({"start_timeout": True}, "start_timeout: True: expected seconds"),
+            ({"record_octets_burst": 1}, "record_octets_burst: '1B': expected "),
+            ({"unknown": 1}, "unknown: no such argument: expected one of database, path, pq_bundle, pq_issuer, "),
+            ({"pqIssuer": "unix:///pq.sock"}, "pqIssuer: no such argument: expected pq_issuer"),
+            ({"profile": "hybrid"}, "the arguments: given together: expected pq_issuer, which profile hybrid needs"),
+            ({"notarization": "some"}, "notarization: 'some': expected "),
+            ({"trust_domain": "Prod"}, "trust_domain: 'Prod': expected "),
+            ({"agent": "agent.sock"}, "agent: 'agent.sock': expected "),
         ):
-            failure = self.failureResultOf(self.open(MemoryReactorClock(), **changes), ConfigInvalid)
-            self.assertEqual([each.key for each in failure.value.problems], [key])
+            error = self.failureResultOf(self.open(MemoryReactorClock(), **changes), ArgumentInvalid).value
+            self.assertTrue(str(error).startswith(text), str(error))
+            self.assertIn("pydoc svc.embedding", error.hint)
+
+    def test_numbers_and_texts(self) -> None:
+        """A duration is a number of seconds or a text, a size a number of octets or a text; each key has one name."""
+        for value in (7776000, 7776000.0, "90d"):
+            self.assertEqual(
+                NotarySettings(**notary_document({"retention": value, "profile": "classical"})).retention, 7776000
+            )
+        document = notary_document({"record_octets_burst": 2**21, "readers": ("spiffe://a.b/c",)})
+        self.assertEqual(document, {"recordOctetsBurst": "2097152B", "readers": ["spiffe://a.b/c"]})
+        self.assertEqual(seconds("timeout", "500ms"), 0.5)
+        self.assertEqual(argument_name("pqIssuerID"), "pq_issuer_id")

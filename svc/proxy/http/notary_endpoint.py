@@ -132,7 +132,7 @@ class NotaryEndpoint:
 
     def _receipt(self, stored: StoredReceipt | None, requester: SpiffeID) -> NotaryResponse:
         if stored is None or stored.envelope is None:
-            raise NotaryNotFound()
+            raise NotaryNotFound(requester=requester)
         access = authorize_receipt_access(
             requester,
             client=SpiffeID.parse(stored.client) if stored.client else None,
@@ -163,5 +163,5 @@ class NotaryEndpoint:
 
 def _statement_answer(envelope: bytes | None, statement_id: str) -> NotaryResponse:
     if envelope is None:
-        raise NotaryNotFound()
+        raise NotaryNotFound(requester="anyone")
     return artifact_response(statement_id, envelope)
