@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.keyfile import KeyFile
-from svc.cli.curl.evidence import save_evidence
+from svc.client.evidence import save_evidence
 from svc.folders import make_folder, sync_folder
 from svc.sqlite.database import DatabaseFile, plain_connect, prepare_file
 from svc.sqlite.quarantine import quarantine

@@ -6,6 +6,7 @@ What a verification refuses is in the packages that verify.
 
 from __future__ import annotations
 
+from svc.client.errors import ExchangeFailed, ServerUnexpected
 from svc.errors import Reason, SvcError
 
 
@@ -18,11 +19,6 @@ class CliError(SvcError):
             "no server identity was named, and --require-pinned-id insists on one",
             "name it with --expect-id or SVC_EXPECT_ID",
         ),
-        "file_not_written": Reason("{path} cannot be written: {detail}", "choose another path"),
-        "file_exists": Reason(
-            "{path} exists already and is not overwritten",
-            "evidence is never replaced: choose another path, or move the old file away",
-        ),
         "data_too_large": Reason(
             "the body of the request is larger than {limit} octets, which {path} exceeds", "send it in several requests"
         ),
@@ -32,16 +28,6 @@ class CliError(SvcError):
         ),
         "bundle_needs_trust_domain": Reason(
             "{path} does not say whose roots it holds", "name the trust domain with --trust-domain"
-        ),
-        "statement_missing": Reason(
-            "the response carries no workload statement: the proxy answered {answer}: {code}", "{advice_text}"
-        ),
-        "level_mismatch": Reason(
-            "the level {asked} was asked for, but the proxy answered {answer}: {code}", "{advice_text}"
-        ),
-        "receipt_missing": Reason(
-            "the answer names {location} as the location of its receipt, which is not at the notary",
-            "only paths below /.well-known/svc-notary are followed",
         ),
     }
 
@@ -83,10 +69,9 @@ class InternalError(CliError):
     hint = "this is a mistake in svc; --log-stacktrace shows where"
 
 
-class NetworkError(CliError):
+class NetworkError(ExchangeFailed):
     """the exchange with {server} failed"""
 
-    reason = "network_error"
     reasons = {
         "name_unresolved": Reason("the name {host} cannot be resolved", "check the spelling, and that DNS works here"),
         "connection_refused": Reason(
@@ -112,10 +97,6 @@ class NetworkError(CliError):
             "the SVID of {address} is not valid: {cause}",
             "the server's trust domain must be ours or federated, its certificate current, and both clocks right",
         ),
-        "malformed_response": Reason(
-            "{server} does not answer in HTTP/1.1 as it must: {cause}",
-            "is this an HTTP server, and is the scheme right?",
-        ),
         "body_too_large": Reason(
             "the body of the answer is larger than {limit} octets", "raise --max-body, which is 1GiB unless given"
         ),
@@ -129,27 +110,9 @@ class NetworkError(CliError):
     }
 
 
-class ConnectionLost(NetworkError):
-    """{server} closed the connection {moment}"""
-
-    reason = "connection_closed"
-    hint = "{advice_text}"
-
-    def __init__(self, *, server: str, moment: str, advice_text: str = "look at the log of the server") -> None:
-        super().__init__(server=server, moment=moment, advice_text=advice_text)
-
-
-class RefusedByServer(NetworkError):
-    """{server} ended the TLS connection: {cause}"""
-
-    reason = "handshake_failed"
-    hint = "does the server trust the trust domain of our SVID, and does its policy admit us?"
-
-
-class ServerIdentityUnexpected(NetworkError):
+class ServerIdentityUnexpected(ServerUnexpected):
     """the server at {address} is {spiffe_id}; expected {expected}"""
 
-    reason = "identity_unexpected"
     hint = "is the address right? if this server is the one you mean, correct --expect-id or SVC_EXPECT_ID"
 
 

@@ -18,6 +18,7 @@ from svc.cli.errors import CommandFailed, InternalError, Interrupted, OutputFail
 from svc.cli.globals import Invocation, global_options, json_wanted
 from svc.cli.output import Console, standard_streams
 from svc.cli.root import make_root
+from svc.client.errors import RequestInvalid
 from svc.errors import SvcError
 
 
@@ -84,7 +85,7 @@ def _report_failure(caught: BaseException, console: Console, contexts: list[clic
     shown = _as_svc_error(error)
     if isinstance(shown, OutputFailed):
         console.discard_stdout()
-    reason = "" if isinstance(shown, UsageRefused | Interrupted) else shown_reason(shown)
+    reason = "" if isinstance(shown, UsageRefused | RequestInvalid | Interrupted) else shown_reason(shown)
     console.fail(shown, reason, remarks, traced=error if _stack_trace_wanted(contexts, shown) else None)
     return status
 

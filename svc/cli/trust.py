@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from twisted.logger import Logger
 
+from svc.client.verification import Trust
 from svc.identity.bundle import BundleSet
 from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
@@ -27,21 +26,6 @@ from svc.workload.source import WorkloadSource
 #: A running agent answers at once; one that has just started may need some seconds.
 START_SECONDS: Final = 10.0
 _log = Logger(namespace="svc.cli")
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """
-    The trust anchors at one moment.
-
-    Args:
-        stale_since: when the bundles were last refreshed, where the Workload API is unreachable now.
-        pq_file: the path that was read for post-quantum roots.
-    """
-
-    anchors: Anchors
-    stale_since: datetime | None = None
-    pq_file: str | None = None
 
 
 class SocketAbsent(WorkloadSocketMissing):

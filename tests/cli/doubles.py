@@ -20,11 +20,11 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone, Connection
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from svc.cli.curl.connection import HttpChannel, OpenConnection
 from svc.cli.globals import Invocation
 from svc.cli.main import main
 from svc.cli.output import Console
-from svc.cli.trust import Trust
+from svc.client.connection import HttpChannel, OpenConnection
+from svc.client.verification import Trust
 from svc.identity import BundleSet, certificate_sha256, verify_svid
 from svc.notary.access import artifact_response, pending_response, receipt_location
 from svc.notary.credentials import CredentialSet
@@ -328,7 +328,7 @@ class MemoryDialer:
         self.transports: list[LoopTransport] = []
 
     async def dial(self, previous: OpenConnection | None) -> OpenConnection:
-        """See :class:`svc.cli.curl.exchange.ExchangeContext`."""
+        """See :class:`svc.client.exchange.ExchangeContext`."""
         self.previous.append(previous)
         if self.errors:
             raise self.errors.pop(0)
@@ -365,15 +365,19 @@ class MemoryContext:
         return NOW + timedelta(seconds=self.clock.seconds()) + self.offset
 
     async def trust(self) -> Trust:
-        """See :class:`svc.cli.curl.exchange.ExchangeContext`."""
+        """See :class:`svc.client.exchange.ExchangeContext`."""
         self.trusted += 1
         if self.trust_errors:
             raise self.trust_errors.pop(0)
         return Trust(self.anchors, self.stale_since, self.pq_file)
 
     async def dial(self, previous: OpenConnection | None) -> OpenConnection:
-        """See :class:`svc.cli.curl.exchange.ExchangeContext`."""
+        """See :class:`svc.client.exchange.ExchangeContext`."""
         return await self.memory_dialer.dial(previous)
+
+    def release(self, connection: OpenConnection) -> None:
+        """See :class:`svc.client.exchange.ExchangeContext`."""
+        connection.channel.close()
 
     def run(self, work: Any) -> Any:
         """Run the work of an exchange without a reactor."""

@@ -15,16 +15,17 @@ from twisted.internet import error as twisted_errors
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory
 
-from svc.cli.curl import debug_log
-from svc.cli.curl.connection import HttpChannel, OpenConnection
-from svc.cli.curl.exchange import ExchangeContext, ExchangeResult
 from svc.cli.curl.plan import CurlPlan
-from svc.cli.curl.target import Target
 from svc.cli.errors import NetworkError, ServerIdentityUnexpected, ServerTrustDomainUnexpected
 from svc.cli.logs import begin_logging
 from svc.cli.output import Console
 from svc.cli.reactor import run_until_done
-from svc.cli.trust import LocalTrust, Trust
+from svc.cli.trust import LocalTrust
+from svc.client import debug_log
+from svc.client.connection import HttpChannel, OpenConnection
+from svc.client.exchange import ExchangeContext, ExchangeResult
+from svc.client.target import Target
+from svc.client.verification import Trust
 from svc.errors import SvcError
 from svc.identity.matchers import ExactID, Matcher
 from svc.process.clock import use_monotonic_clock
@@ -67,6 +68,9 @@ class NetworkContext:
     async def dial(self, previous: OpenConnection | None) -> OpenConnection:
         address = address_of(self._target, previous)
         return await (self._dial_tls if self._target.secure else self._dial_plain)(address, previous)
+
+    def release(self, connection: OpenConnection) -> None:
+        connection.channel.close()
 
     async def close(self) -> None:
         """Stop the stream of the Workload API."""

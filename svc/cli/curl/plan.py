@@ -12,54 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from svc import naming
-from svc.cli.curl.request import Request, build_request, read_data
-from svc.cli.curl.target import Target
+from svc.cli.curl.request import curl_request, read_data
 from svc.cli.errors import CliError, UsageRefused
 from svc.cli.globals import GlobalOptions, Invocation, env_bool
 from svc.cli.verification_flags import chosen_profile, parse_identities
-from svc.identity.matchers import AnyOf, ExactID, Matcher, MemberOf
-from svc.identity.spiffeid import SpiffeID, TrustDomain
+from svc.client.request import Request
+from svc.client.target import Target
+from svc.client.verification import BAD_STATEMENT, NO_STATEMENT, Demands
 from svc.notary.ids import NONCE_BYTES, new_nonce
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 
 DEFAULT_MAX_BODY: Final = 2**30
-#: The faults of ``--inject-faults``: what a broken or dishonest server would send.
-NO_STATEMENT: Final = "no-workload-statement"
-BAD_STATEMENT: Final = "bad-workload-statement"
 _FAULTS: Final = (NO_STATEMENT, BAD_STATEMENT)
-
-
-@dataclass(frozen=True, slots=True)
-class Demands:
-    """
-    What the user demands of a verification; none of it ever comes from a message.
-
-    Args:
-        level: the notarization level asked for.
-        validate: whether a verified statement is required.
-        expected: the accepted servers; none means any of the own trust domain.
-        issuers: the central issuers; with one given, self-issued statements are refused.
-        faults: the faults to inject.
-    """
-
-    level: Level = Level.WORKLOAD
-    validate: bool = True
-    profile: Profile = Profile.HYBRID
-    expected: tuple[SpiffeID, ...] = ()
-    issuers: tuple[SpiffeID, ...] = ()
-    faults: frozenset[str] = frozenset()
-
-    @property
-    def needs_receipt(self) -> bool:
-        """Whether a receipt is fetched and verified."""
-        return self.validate and self.level is Level.SIGN_REQUEST
-
-    def accepted_servers(self, own: TrustDomain) -> Matcher:
-        """Exactly the expected identities; else every workload of the own trust domain and none of a federated one."""
-        if self.expected:
-            return AnyOf(tuple(ExactID(spiffe_id) for spiffe_id in self.expected))
-        return MemberOf(own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +85,7 @@ class CurlPlan:
         demands = _demands(values, environ)
         output = _output_options(values)
         _refuse_contradictions(demands, output, values)
-        request = build_request(
+        request = curl_request(
             target,
             method=values["request"],
             headers=values["header"],

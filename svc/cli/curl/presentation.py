@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from svc.cli.curl.body import BufferedBody, head_text
-from svc.cli.curl.exchange import ExchangeResult
 from svc.cli.curl.plan import CurlPlan
-from svc.cli.curl.problem import Problem, claim_remark, problem_notice
 from svc.cli.output import Console
+from svc.client.exchange import ExchangeResult
+from svc.client.problem import Problem, claim_remark, problem_notice
 from svc.notary.evidence import VerificationResult
 from svc.notary.report import receipt_report, statement_report
 from svc.strictjson import b64u_encode

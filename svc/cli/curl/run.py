@@ -13,14 +13,15 @@ from typing import Final
 from twisted.internet import defer
 
 from svc.cli.curl.body import BufferedBody, StreamedBody
-from svc.cli.curl.evidence import check_writable, collect_evidence, save_evidence
-from svc.cli.curl.exchange import ExchangeContext, ExchangeResult, Phase, run_exchange
 from svc.cli.curl.plan import CurlPlan
 from svc.cli.curl.presentation import print_json, print_notes, print_reports, print_response
-from svc.cli.curl.problem import MAX_PROBLEM, Problem, claim_remark, explained_error, find_problem, status_text
 from svc.cli.errors import CommandFailed, NetworkError
 from svc.cli.globals import Invocation
+from svc.client.evidence import check_writable, collect_evidence, save_evidence
+from svc.client.exchange import ExchangeContext, ExchangeResult, Phase, run_exchange
+from svc.client.problem import MAX_PROBLEM, Problem, claim_remark, explained_error, find_problem, status_text
 from svc.errors import SvcError
+from svc.notary.evidence import MAX_BODY
 
 #: The detailed exit status for a response of 400 and above that passed the verification.
 _HTTP_ERROR: Final = 4
@@ -84,7 +85,8 @@ def _finish(
 ) -> int:
     console = invocation.console
     if result.error is None and plan.save_evidence is not None and buffered is not None:
-        evidence = collect_evidence(plan.request, result, buffered)
+        whole = b"".join(buffered.pieces()) if buffered.size <= MAX_BODY else None
+        evidence = collect_evidence(plan.request, result, whole)
         if evidence is not None:
             save_evidence(plan.save_evidence, evidence)
     print_notes(plan, result, console, problem)

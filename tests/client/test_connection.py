@@ -12,10 +12,11 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli import errors
-from svc.cli.curl.connection import ExchangeConnection, HttpChannel, Response
-from svc.cli.curl.request import build_request
-from svc.cli.curl.target import Target
+from svc.cli.curl.request import curl_request
+from svc.cli.errors import NetworkError
+from svc.client import errors
+from svc.client.connection import ExchangeConnection, HttpChannel, Response
+from svc.client.target import Target
 from svc.notary.level import Level
 from svc.transport.errors import HandshakeFailed
 from svc.wire.http1 import ResponseHead
@@ -142,7 +143,7 @@ class ChannelTests(ChannelTestCase):
         """Octets that are no HTTP end the connection."""
         sending = self.send()
         self.channel.dataReceived(b"SSH-2.0-OpenSSH\r\n")
-        self.assertEqual(self.failureResultOf(sending, errors.NetworkError).value.reason, "malformed_response")
+        self.assertEqual(self.failureResultOf(sending, errors.ExchangeFailed).value.reason, "malformed_response")
         self.assertFalse(self.channel.usable)
 
     def test_excess(self) -> None:
@@ -160,10 +161,10 @@ class ChannelTests(ChannelTestCase):
 
     def test_sink_refuses(self) -> None:
         """An error of the sink ends the connection and fails the request."""
-        self.sink.error = errors.NetworkError("body_too_large", limit=1)
+        self.sink.error = NetworkError("body_too_large", limit=1)
         sending = self.send()
         self.channel.dataReceived(OK)
-        self.assertEqual(self.failureResultOf(sending, errors.NetworkError).value.reason, "body_too_large")
+        self.assertEqual(self.failureResultOf(sending, errors.ExchangeFailed).value.reason, "body_too_large")
         self.assertTrue(self.transport.disconnected or self.transport.disconnecting or not self.channel.usable)
 
     def test_connection_close(self) -> None:
@@ -189,7 +190,7 @@ class ExchangeConnectionTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.server = NotaryServer(default_world())
         self.dialer = MemoryDialer(self.server, default_world().peer)
-        request = build_request(
+        request = curl_request(
             Target.parse(URL),
             method="GET",
             headers=(),
@@ -197,7 +198,7 @@ class ExchangeConnectionTests(SynchronousTestCase):
             level=Level.WORKLOAD,
             nonce="AAECAwQFBgcICQoLDA0ODw",
         )
-        self.connection = ExchangeConnection(self.dialer.dial, request)
+        self.connection = ExchangeConnection(self.dialer.dial, request, lambda connection: connection.channel.close())
 
     def wait(self, coroutine: Any) -> Any:
         return settled(Deferred.fromCoroutine(coroutine))

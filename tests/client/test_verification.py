@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.curl.verification import with_broken_signature
+from svc.client.verification import with_broken_signature
 from svc.notary.envelope import Envelope
 from svc.notary.profile import Profile
 from tests.cli.doubles import default_world

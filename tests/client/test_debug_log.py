@@ -6,8 +6,8 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.curl import debug_log
 from svc.cli.trust import log_roots
+from svc.client import debug_log
 from tests.cli.doubles import CLIENT_ID, SERVER_ID, MemoryContext, NotaryServer, default_world, run_svc
 
 

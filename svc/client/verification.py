@@ -1,29 +1,83 @@
 """
-What is handed to the verifiers of :mod:`svc.notary`, and the faults that ``--inject-faults`` makes before them.
+What a caller demands, what is handed to the verifiers of :mod:`svc.notary`, and the faults injected before them.
 
 Does no I/O and reads no clock.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from svc.cli.curl.plan import BAD_STATEMENT, Demands
-from svc.cli.curl.request import Request
-from svc.cli.trust import Trust
+from svc.client.request import Request
 from svc.identity.algorithms import certificate_sha256
+from svc.identity.matchers import AnyOf, ExactID, Matcher, MemberOf
+from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.notary.envelope import Envelope
 from svc.notary.errors import NotaryError, SignerTrustDomainUnknown
-from svc.notary.exchange import BodySummary, ObservedExchange, Peer, TlsFacts, prefix_digests
+from svc.notary.exchange import BodySummary, ObservedExchange, Peer, TlsFacts
+from svc.notary.level import Level
 from svc.notary.profile import POST_QUANTUM_ALGORITHMS, Profile
 from svc.notary.statement import StatementEvidence, verify_statement
+from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode
 
 if TYPE_CHECKING:
-    from svc.cli.curl.connection import Response
+    from svc.client.connection import Response
     from svc.transport.evidence import PeerEvidence
+
+
+#: The faults of ``svc curl --inject-faults``: what a broken or dishonest server would send.
+NO_STATEMENT: Final = "no-workload-statement"
+BAD_STATEMENT: Final = "bad-workload-statement"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """
+    The trust anchors at one moment.
+
+    Args:
+        stale_since: when the bundles were last refreshed, where the Workload API is unreachable now.
+        pq_file: the path that was read for post-quantum roots.
+    """
+
+    anchors: Anchors
+    stale_since: datetime | None = None
+    pq_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """
+    What the user demands of a verification; none of it ever comes from a message.
+
+    Args:
+        level: the notarization level asked for.
+        validate: whether a verified statement is required.
+        expected: the accepted servers; none means any of the own trust domain.
+        issuers: the central issuers; with one given, self-issued statements are refused.
+        faults: the faults to inject.
+    """
+
+    level: Level = Level.WORKLOAD
+    validate: bool = True
+    profile: Profile = Profile.HYBRID
+    expected: tuple[SpiffeID, ...] = ()
+    issuers: tuple[SpiffeID, ...] = ()
+    faults: frozenset[str] = frozenset()
+
+    @property
+    def needs_receipt(self) -> bool:
+        """Whether a receipt is fetched and verified."""
+        return self.validate and self.level is Level.SIGN_REQUEST
+
+    def accepted_servers(self, own: TrustDomain) -> Matcher:
+        """Exactly the expected identities; else every workload of the own trust domain and none of a federated one."""
+        if self.expected:
+            return AnyOf(tuple(ExactID(spiffe_id) for spiffe_id in self.expected))
+        return MemberOf(own)
 
 
 class PqRootsMissing(SignerTrustDomainUnknown):
@@ -94,6 +148,7 @@ def observed_exchange(
         started: when the request was sent.
     """
     path, query = request.split_path
+    sent, prefix, _octets = request.sent_body()
     own = None if peer is None else peer.own_svid
     return ObservedExchange(
         nonce=request.nonce,
@@ -105,8 +160,8 @@ def observed_exchange(
         path=path,
         query=query,
         request_headers=request.fields,
-        request_body=BodySummary.of(request.body),
-        request_prefix=prefix_digests(request.body),
+        request_body=sent,
+        request_prefix=prefix,
         status=response.head.status,
         response_headers=response.head.fields,
         response_body=body,

@@ -11,20 +11,21 @@ of the exchange, by its identifier and its signatures, never against the connect
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 from typing import Protocol as Interface
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import ITCPTransport
+from twisted.internet.interfaces import IPushProducer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.cli.curl import debug_log
-from svc.cli.curl.request import Request, artifact_request
-from svc.cli.errors import ConnectionLost, NetworkError, RefusedByServer
+from svc.client import debug_log
+from svc.client.errors import ConnectionLost, ExchangeFailed, RefusedByServer
+from svc.client.request import Request, artifact_request
+from svc.client.sending import RequestStream
 from svc.errors import SvcError
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.errors import NotaryError
@@ -74,6 +75,8 @@ class HttpChannel(Protocol):
         self._sink: ResponseSink | None = None
         self._head: ResponseHead | None = None
         self._waiting: Deferred[Response] | None = None
+        self._stream: RequestStream | None = None
+        self._paused = False
         self._lost = False
         self._ended = False
 
@@ -87,13 +90,16 @@ class HttpChannel(Protocol):
         """Whether any octet of the last response arrived."""
         return self._parser is not None and self._parser.started
 
-    def send(self, method: str, request: bytes, sink: ResponseSink) -> Deferred[Response]:
+    def send(
+        self, method: str, request: bytes, sink: ResponseSink, stream: RequestStream | None = None
+    ) -> Deferred[Response]:
         """
         Send a request; the Deferred fires with its response, and cancelling it ends the connection.
 
         Args:
             method: decides whether the response has a body.
-            request: all its octets, the first line included.
+            request: all its octets, the first line included, up to a streamed body.
+            stream: the body that follows.
         """
         if not self.usable or self.transport is None:
             return fail(ConnectionLost(server=self._server, moment="before the request was sent"))
@@ -103,12 +109,41 @@ class HttpChannel(Protocol):
         waiting: Deferred[Response] = Deferred(self._cancelled)
         self._waiting = waiting
         debug_log.request_sent(request, self.transport.getPeer())
+        self.resume()
         self.transport.write(request)
+        if stream is not None:
+            self._stream = stream
+            stream.send(self.transport).addErrback(self._sending_failed)
         return waiting
 
     def _cancelled(self, _waiting: Deferred[Response]) -> None:
         self._waiting = None
+        self._stop_sending()
         self.abort()
+
+    def _sending_failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, Exception):
+            self._fail(failure.value)
+
+    def _stop_sending(self) -> bool:
+        """Stop a body that is still being sent; returns whether there was none."""
+        stream, self._stream = self._stream, None
+        if stream is None or stream.complete:
+            return True
+        stream.stop()
+        return False
+
+    def pause(self) -> None:
+        """Read nothing more for now."""
+        if self.transport is not None and not self._lost and not self._paused:
+            self._paused = True
+            cast(IPushProducer, self.transport).pauseProducing()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self.transport is not None and not self._lost and self._paused:
+            self._paused = False
+            cast(IPushProducer, self.transport).resumeProducing()
 
     def close(self) -> None:
         """End the connection in order."""
@@ -132,6 +167,7 @@ class HttpChannel(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Complete or fail the response; only an orderly end may complete one (RFC 9112 section 9.8)."""
         self._lost = True
+        self._stop_sending()
         if self._waiting is None or self._parser is None:
             return
         begun = self._parser.started
@@ -170,19 +206,21 @@ class HttpChannel(Protocol):
         elif isinstance(event, End):
             self._complete(event)
         elif isinstance(event, MessageRefused) and not ending:
-            raise NetworkError("malformed_response", server=self._server, cause=event.error)
+            raise ExchangeFailed("malformed_response", server=self._server, cause=event.error)
 
     def _complete(self, end: End) -> None:
         waiting, self._waiting = self._waiting, None
         head = self._head
         if waiting is None or head is None:
             return
-        if not head.keep_alive or head.until_close:
+        # A server may respond before it has read the request; the rest of it is not sent (RFC 9112 section 9.5).
+        if not self._stop_sending() or not head.keep_alive or head.until_close:
             self.close()
         waiting.callback(Response(head, tuple(end.trailers)))
 
-    def _fail(self, error: SvcError) -> None:
+    def _fail(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, None
+        self._stop_sending()
         self.abort()
         if waiting is not None:
             waiting.errback(error)
@@ -190,10 +228,18 @@ class HttpChannel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenConnection:
-    """An open connection and the verified peer, which is None without TLS."""
+    """
+    An open connection and the verified peer, which is None without TLS.
+
+    Args:
+        reused: whether it has carried an exchange before.
+        statements: the envelope of the last statement that was verified for this peer, by its identifier.
+    """
 
     channel: HttpChannel
     peer: PeerEvidence | None
+    reused: bool = False
+    statements: dict[str, bytes] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +269,17 @@ class ExchangeConnection:
 
     Args:
         dial: opens a connection; given the one of the exchange, only to the same address and the same identity.
+        release: takes the open connection at the end.
     """
 
-    def __init__(self, dial: Callable[[OpenConnection | None], Awaitable[OpenConnection]], request: Request) -> None:
+    def __init__(
+        self,
+        dial: Callable[[OpenConnection | None], Awaitable[OpenConnection]],
+        request: Request,
+        release: Callable[[OpenConnection], None],
+    ) -> None:
         self._dial = dial
+        self._release = release
         self.request = request
         self._current: OpenConnection | None = None
         self._first: OpenConnection | None = None
@@ -242,9 +295,27 @@ class ExchangeConnection:
         return self._current
 
     async def exchange(self, sink: ResponseSink) -> Response:
-        """Send the request of the exchange; raises ``NetworkError`` where no complete response arrives."""
-        connection = self._current or await self.open()
-        return await connection.channel.send(self.request.method, self.request.encoded(), sink)
+        """Send the request of the exchange; raises ``ExchangeFailed`` where no complete response arrives."""
+        request = self.request
+        while True:
+            connection = self._current or await self.open()
+            try:
+                return await connection.channel.send(request.method, request.encoded(), sink, request.stream)
+            except ConnectionLost:
+                # A server may close a connection that was kept open, at any time (RFC 9112 section 9.3.1).
+                if not (connection.reused and request.repeatable) or connection.channel.response_begun:
+                    raise
+                self._current = None
+
+    def known_statement(self, identifier: str) -> bytes | None:
+        """The envelope of a statement that was verified before for the peer of the exchange."""
+        return None if self._first is None else self._first.statements.get(identifier)
+
+    def remember_statement(self, identifier: str, envelope: bytes) -> None:
+        """Keep the envelope of a verified statement for the next exchange with this peer."""
+        if self._first is not None and identifier not in self._first.statements:
+            self._first.statements.clear()
+            self._first.statements[identifier] = envelope
 
     async def fetch(self, path: str) -> FetchedArtifact:
         """
@@ -254,7 +325,7 @@ class ExchangeConnection:
             The whole response, whatever its status.
 
         Raises:
-            NetworkError: no complete response arrived.
+            ExchangeFailed: no complete response arrived.
             NotaryError: the response is larger than an envelope may be.
         """
         try:
@@ -272,6 +343,6 @@ class ExchangeConnection:
         return FetchedArtifact(response.head, bytes(body.data))
 
     def close(self) -> None:
-        """End the connection that is open."""
+        """Release the connection that is open."""
         if self._current is not None:
-            self._current.channel.close()
+            self._release(self._current)

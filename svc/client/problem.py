@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from svc import naming
-from svc.cli.curl.exchange import ExchangeResult
-from svc.cli.errors import CliError
+from svc.client.errors import ProxyAnswered
+from svc.client.exchange import ExchangeResult
 from svc.errors import SvcError, printable
 from svc.notary.access import PROBLEM_TYPE_PREFIX
 from svc.notary.errors import LevelMismatch, StatementMissing
@@ -178,8 +178,8 @@ def explained_error(result: ExchangeResult, problem: Problem | None) -> SvcError
         "advice_text": problem.advice(result.peer.own_svid.spiffe_id, result.peer.svid.spiffe_id),
     }
     if isinstance(error, LevelMismatch):
-        return CliError("level_mismatch", asked=error.evidence["asked"], **evidence)
-    return CliError("statement_missing", **evidence)
+        return ProxyAnswered("level_mismatch", asked=error.evidence["asked"], **evidence)
+    return ProxyAnswered("statement_missing", **evidence)
 
 
 def status_text(status: int, phrase: str) -> str:

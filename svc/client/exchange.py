@@ -17,13 +17,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from svc import naming
-from svc.cli.curl import debug_log
-from svc.cli.curl.connection import ExchangeConnection, FetchedArtifact, OpenConnection, Response, ResponseSink
-from svc.cli.curl.plan import NO_STATEMENT, Demands
-from svc.cli.curl.request import Request
-from svc.cli.curl.verification import check_statement, observed_exchange
-from svc.cli.errors import CliError, NetworkError, ServerIdentityUnexpected
-from svc.cli.trust import Trust
+from svc.client import debug_log
+from svc.client.connection import ExchangeConnection, FetchedArtifact, OpenConnection, Response, ResponseSink
+from svc.client.errors import ExchangeFailed, ReceiptElsewhere, ServerUnexpected
+from svc.client.request import Request
+from svc.client.verification import NO_STATEMENT, Demands, Trust, check_statement, observed_exchange
 from svc.errors import SvcError
 from svc.notary.access import receipt_location, statement_path
 from svc.notary.errors import ReceiptRefused, StatementMissing, StatementRefused
@@ -92,6 +90,9 @@ class ExchangeContext(Protocol):
             previous: the connection that this one follows; the peer must then have the same identity.
         """
 
+    def release(self, connection: OpenConnection) -> None:
+        """Close a connection whose exchange has ended, or keep it open for the next."""
+
 
 @dataclass(slots=True)
 class ExchangeResult:
@@ -131,7 +132,7 @@ async def run_exchange(
         result: filled in, for a caller who may cancel the exchange; a new one by default.
     """
     result = result or ExchangeResult()
-    connection = ExchangeConnection(context.dial, request)
+    connection = ExchangeConnection(context.dial, request, context.release)
     try:
         await _check_before(request, demands, context, result)
         result.waiting_for = WaitingFor.CONNECTION
@@ -140,6 +141,7 @@ async def run_exchange(
         result.waiting_for = WaitingFor.RESPONSE
         started = context.now()
         response = result.response = await connection.exchange(body)
+        result.peer = connection.peer
         statement = await _verified_statement(connection, response, demands, context, result)
         if statement is not None and demands.validate:
             result.phase, result.waiting_for = Phase.RECEIPT, WaitingFor.RECEIPT
@@ -149,9 +151,9 @@ async def run_exchange(
             await _verify_receipt(connection, response, statement, demands, context, result, seen)
     except SvcError as error:
         result.error = error
-        if isinstance(error, ServerIdentityUnexpected) and result.peer is None:
+        if isinstance(error, ServerUnexpected) and result.peer is None:
             result.phase = Phase.STATEMENT
-        elif isinstance(error, NetworkError | TransportError | WorkloadError):
+        elif isinstance(error, ExchangeFailed | TransportError | WorkloadError):
             # An artifact that could not be requested is an error of the network, a wrong one is not.
             result.phase = Phase.NETWORK
     finally:
@@ -183,8 +185,9 @@ async def _verified_statement(
             raise StatementMissing
         return None
     trust = await context.trust()
-    envelope = await _fetch_statement(connection, identifier)
+    envelope = connection.known_statement(identifier) or await _fetch_statement(connection, identifier)
     statement = check_statement(envelope, identifier, demands=demands, trust=trust, peer=result.peer, now=context.now())
+    connection.remember_statement(identifier, envelope)
     debug_log.verified("statement", statement)
     result.statement, result.statement_envelope = statement, envelope
     return statement
@@ -235,7 +238,7 @@ def named_receipt_path(head: ResponseHead, nonce: str) -> str:
 
     Raises:
         ReceiptRefused: the response names none, or the receipt of another request.
-        CliError: ``receipt_missing``, it names one outside the notary.
+        ReceiptElsewhere: it names one outside the notary.
     """
     values = head.values(_LOCATION)
     if not values:
@@ -245,7 +248,7 @@ def named_receipt_path(head: ResponseHead, nonce: str) -> str:
     if len(values) == 1 and location == own:
         return own
     if not location.startswith(f"{naming.NOTARY_PATH}/"):
-        raise CliError("receipt_missing", location=location)
+        raise ReceiptElsewhere(location=location)
     raise ReceiptRefused("nonce_mismatch")
 
 

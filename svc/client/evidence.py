@@ -1,39 +1,43 @@
-"""The file of ``--save-evidence``: it must be new, it appears whole or not at all, and only its owner reads it."""
+"""The evidence file of an exchange: it must be new, it appears whole or not at all, and only its owner reads it."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 
-from svc.cli.curl.body import BufferedBody
-from svc.cli.curl.exchange import ExchangeResult
-from svc.cli.curl.request import Request
-from svc.cli.errors import CliError
+from svc.client.errors import EvidenceNotSaved
+from svc.client.exchange import ExchangeResult
+from svc.client.request import Request
 from svc.folders import sync_folder
 from svc.notary.envelope import Envelope
-from svc.notary.evidence import MAX_BODY, EvidenceFile
+from svc.notary.evidence import EvidenceFile
 
 
 def check_writable(path: str) -> None:
     """Refuse a path where evidence could not be written, before anything is sent."""
     if os.path.lexists(path):
-        raise CliError("file_exists", path=path)
+        raise EvidenceNotSaved("file_exists", path=path)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise CliError("file_not_written", path=path, detail="its folder does not exist")
+        raise EvidenceNotSaved(path=path, detail="its folder does not exist")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise CliError("file_not_written", path=path, detail="its folder may not be written")
+        raise EvidenceNotSaved(path=path, detail="its folder may not be written")
 
 
-def collect_evidence(request: Request, result: ExchangeResult, body: BufferedBody) -> EvidenceFile | None:
-    """The evidence of an exchange: bodies beside a receipt only, and only small ones; None without a statement."""
+def collect_evidence(request: Request, result: ExchangeResult, body: bytes | None) -> EvidenceFile | None:
+    """
+    The evidence of an exchange: bodies beside a receipt only, and only small ones; None without a statement.
+
+    Args:
+        body: of the response; None where it was not kept.
+    """
     if result.statement_envelope is None:
         return None
     statement = Envelope.parse(result.statement_envelope)
     if result.receipt_envelope is None:
         return EvidenceFile(statement)
-    response_body = b"".join(body.pieces()) if body.size <= MAX_BODY else None
-    return EvidenceFile(statement, Envelope.parse(result.receipt_envelope), request.body, response_body)
+    _summary, _prefix, sent = request.sent_body()
+    return EvidenceFile(statement, Envelope.parse(result.receipt_envelope), sent, body)
 
 
 def save_evidence(path: str, evidence: EvidenceFile) -> None:
@@ -50,9 +54,9 @@ def save_evidence(path: str, evidence: EvidenceFile) -> None:
         os.link(temporary, path)
         sync_folder(folder)
     except FileExistsError as error:
-        raise CliError("file_exists", path=path) from error
+        raise EvidenceNotSaved("file_exists", path=path) from error
     except OSError as error:
-        raise CliError("file_not_written", path=path, detail=(error.strerror or str(error)).lower()) from error
+        raise EvidenceNotSaved(path=path, detail=(error.strerror or str(error)).lower()) from error
     finally:
         if temporary:
             os.unlink(temporary)

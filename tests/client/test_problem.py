@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.curl.problem import _ADVICE, MAX_PROBLEM, Problem, read_problem
+from svc.client.problem import _ADVICE, MAX_PROBLEM, Problem, read_problem
 from svc.notary.access import problem
 from svc.policy import Denied
 from svc.proxy import errors as proxy_errors

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.curl.target import Target
-from svc.cli.errors import UsageRefused
+from svc.client.errors import RequestInvalid
+from svc.client.target import Target
 from svc.notary.access import receipt_path, statement_path
 from svc.notary.ids import printed_id
 from svc.strictjson import b64u_encode
@@ -81,7 +81,7 @@ class TargetTests(SynchronousTestCase):
             "mqtt://a:1883",
             f"https://{'a' * 64}/",
         ):
-            self.assertRaises(UsageRefused, Target.parse, url)
+            self.assertRaises(RequestInvalid, Target.parse, url)
 
     @given(st.binary(min_size=32, max_size=32), st.sampled_from([receipt_path, statement_path]))
     def test_printed_identifiers(self, octets: bytes, path_of: Callable[[str], str]) -> None:
@@ -108,7 +108,7 @@ class TargetTests(SynchronousTestCase):
         for url in (text, f"https://{text}", f"https://a/{text}"):
             try:
                 target = Target.parse(url)
-            except UsageRefused:
+            except RequestInvalid:
                 continue
             for part in (target.path, target.authority):
                 self.assertTrue(part.isascii() and part.isprintable() and " " not in part)

@@ -14,8 +14,11 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.curl.body import BufferedBody
-from svc.cli.curl.connection import FetchedArtifact
-from svc.cli.curl.exchange import (
+from svc.cli.curl.request import curl_request
+from svc.cli.errors import CliError, NetworkError, ServerIdentityUnexpected
+from svc.cli.main import shown_reason
+from svc.client.connection import FetchedArtifact
+from svc.client.exchange import (
     ExchangeResult,
     Phase,
     named_level,
@@ -24,11 +27,9 @@ from svc.cli.curl.exchange import (
     retry_pause,
     run_exchange,
 )
-from svc.cli.curl.plan import BAD_STATEMENT, NO_STATEMENT, Demands
-from svc.cli.curl.request import Request, build_request
-from svc.cli.curl.target import Target
-from svc.cli.errors import CliError, NetworkError, ServerIdentityUnexpected
-from svc.cli.main import shown_reason
+from svc.client.request import Request
+from svc.client.target import Target
+from svc.client.verification import BAD_STATEMENT, NO_STATEMENT, Demands
 from svc.identity import BundleSet, SpiffeID
 from svc.notary.access import receipt_location
 from svc.notary.errors import NotaryError
@@ -61,7 +62,7 @@ NONCE = new_nonce(counted(16))
 
 
 def request_for(demands: Demands, url: str = URL, method: str = "GET", data: str = "") -> Request:
-    return build_request(
+    return curl_request(
         Target.parse(url),
         method=method,
         headers=["X-Trace: 1"],
@@ -165,7 +166,7 @@ class AcceptedTests(ExchangeTestCase):
 
     def test_redacted(self) -> None:
         """A redacted request header is verified with the salt that the notary discloses."""
-        request = build_request(
+        request = curl_request(
             Target.parse(URL),
             method="GET",
             headers=["Authorization: Bearer secret"],

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from svc.cli.errors import UsageRefused
+from svc.client.errors import RequestInvalid
 from svc.notary.access import receipt_path, statement_path
 from svc.notary.ids import IdMalformed, parse_typed_id
 from svc.transport.addresses import is_ip_literal
@@ -64,17 +64,17 @@ class Target:
         """Parse a URL; its fragment is left out, as it is never sent."""
         match = _SCHEME.match(url)
         if match is None:
-            raise UsageRefused(f'"{url}" is not a whole URL', "begin it with https:// or http://")
+            raise RequestInvalid(f'"{url}" is not a whole URL', "begin it with https:// or http://")
         scheme = match[1].lower()
         if scheme in ("mqtt", "mqtts"):
-            raise UsageRefused(f"{scheme}:// URLs are not supported by this version", "https:// and http:// work")
+            raise RequestInvalid(f"{scheme}:// URLs are not supported by this version", "https:// and http:// work")
         if scheme not in _PORTS:
-            raise UsageRefused(f"the scheme {scheme} is not supported", "https:// and http:// work")
+            raise RequestInvalid(f"the scheme {scheme} is not supported", "https:// and http:// work")
         rest = url[match.end() :].partition("#")[0]
         cut = min((at for mark in "/?" if (at := rest.find(mark)) >= 0), default=len(rest))
         authority, path = rest[:cut], rest[cut:]
         if "@" in authority:
-            raise UsageRefused("the URL carries a user name", "credentials go into -H 'Authorization: ...'")
+            raise RequestInvalid("the URL carries a user name", "credentials go into the header Authorization")
         host, port = _host_and_port(authority, url)
         shown = f"[{host}]" if ":" in host else host
         if port not in (0, _PORTS[scheme]):
@@ -87,7 +87,7 @@ def _host_and_port(authority: str, url: str) -> tuple[str, int]:
     if authority.startswith("["):
         host, bracket, rest = authority[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")) or not is_ip_literal(host) or ":" not in host:
-            raise UsageRefused(f'the host of "{url}" is no IPv6 address in brackets', "write https://[::1]:8443/")
+            raise RequestInvalid(f'the host of "{url}" is no IPv6 address in brackets', "write https://[::1]:8443/")
         port_text = rest.removeprefix(":")
     else:
         host, _colon, port_text = authority.partition(":")
@@ -95,13 +95,13 @@ def _host_and_port(authority: str, url: str) -> tuple[str, int]:
     if not port_text:
         return host, 0
     if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and 0 < int(port_text) < 65536):
-        raise UsageRefused(f'"{port_text}" is no port', "a port is a number from 1 to 65535")
+        raise RequestInvalid(f'"{port_text}" is no port', "a port is a number from 1 to 65535")
     return host, int(port_text)
 
 
 def _name(host: str, url: str) -> str:
     if not host:
-        raise UsageRefused(f'"{url}" names no host', "write https://host/path")
+        raise RequestInvalid(f'"{url}" names no host', "write https://host/path")
     if not host.isascii():
         host = _a_labels(host)
     labels = host.removesuffix(".").split(".")
@@ -111,7 +111,7 @@ def _name(host: str, url: str) -> str:
         or (numeric and not is_ip_literal(host))
         or not all(_NAME.match(label) for label in labels)
     ):
-        raise UsageRefused(f'"{host}" is no host name', "a name has letters, digits, hyphens and dots")
+        raise RequestInvalid(f'"{host}" is no host name', "a name has letters, digits, hyphens and dots")
     return host
 
 
@@ -121,12 +121,12 @@ def _a_labels(host: str) -> str:
     try:
         return idna.encode(host, uts46=True).decode("ascii")
     except idna.IDNAError as error:
-        raise UsageRefused(f'"{host}" is no host name: {error}', "check its spelling") from error
+        raise RequestInvalid(f'"{host}" is no host name: {error}', "check its spelling") from error
 
 
 def _path(path: str, url: str) -> str:
     if any(character.isspace() or ord(character) < 0x21 or ord(character) == 0x7F for character in path):
-        raise UsageRefused(f'"{url}" holds a blank or a control character', "write a blank as %20")
+        raise RequestInvalid(f'"{url}" holds a blank or a control character', "write a blank as %20")
     for path_of in (receipt_path, statement_path):
         if path.startswith(path_of("")):
             with suppress(IdMalformed):  # the notary reports the defect of a malformed identifier

@@ -1,0 +1,87 @@
+"""Errors of a request and of its connection; what a verification refuses is in the packages that verify."""
+
+from __future__ import annotations
+
+from svc.errors import Reason, SvcError
+from svc.notary.errors import ReceiptRefused
+
+
+class RequestInvalid(SvcError):
+    """{problem}"""
+
+    reason = "request_invalid"
+    hint = "{suggestion}"
+
+    def __init__(self, problem: str, suggestion: str) -> None:
+        super().__init__(problem=problem, suggestion=suggestion)
+
+
+class ExchangeFailed(SvcError):
+    """the exchange with {server} failed"""
+
+    reason = "network_error"
+    reasons = {
+        "malformed_response": Reason(
+            "{server} does not answer in HTTP/1.1 as it must: {cause}",
+            "is this an HTTP server, and is the scheme right?",
+        ),
+    }
+
+
+class ConnectionLost(ExchangeFailed):
+    """{server} closed the connection {moment}"""
+
+    reason = "connection_closed"
+    hint = "{advice_text}"
+
+    def __init__(self, *, server: str, moment: str, advice_text: str = "look at the log of the server") -> None:
+        super().__init__(server=server, moment=moment, advice_text=advice_text)
+
+
+class RefusedByServer(ExchangeFailed):
+    """{server} ended the TLS connection: {cause}"""
+
+    reason = "handshake_failed"
+    hint = "does the server trust the trust domain of our SVID, and does its policy admit us?"
+
+
+class ServerUnexpected(ExchangeFailed):
+    """the server at {address} is {spiffe_id}; expected {expected}"""
+
+    reason = "identity_unexpected"
+    hint = "is the address right, and is this the server that you mean?"
+
+
+class ReceiptElsewhere(ReceiptRefused):
+    """the answer names {location} as the location of its receipt, which is not at the notary"""
+
+    reason = "receipt_missing"
+    hint = "only paths below /.well-known/svc-notary are followed"
+
+
+class ProxyAnswered(SvcError):
+    """the proxy answered {answer}: {code}"""
+
+    reason = "proxy_answered"
+    hint = "{advice_text}"
+    reasons = {
+        "statement_missing": Reason(
+            "the response carries no workload statement: the proxy answered {answer}: {code}", "{advice_text}"
+        ),
+        "level_mismatch": Reason(
+            "the level {asked} was asked for, but the proxy answered {answer}: {code}", "{advice_text}"
+        ),
+    }
+
+
+class EvidenceNotSaved(SvcError):
+    """{path} cannot be written: {detail}"""
+
+    reason = "file_not_written"
+    hint = "choose another path"
+    reasons = {
+        "file_exists": Reason(
+            "{path} exists already and is not overwritten",
+            "evidence is never replaced: choose another path, or move the old file away",
+        ),
+    }
