@@ -47,14 +47,16 @@ class Programs:
         self.greeter = f"127.0.0.1:{free_port()}"
         self.site = f"127.0.0.1:{free_port()}"
         self.web = f"127.0.0.1:{free_port()}"
+        self.klein = f"127.0.0.1:{free_port()}"
         self.database = self.folder / "notary" / "notary.db"
         agent, pq = self.authority.address, self.authority.pq_address
         interface, port = self.web.split(":")
         string = f"spiffe:{port}:interface={interface}:agent={self.authority.socket_path}:allow=prod.example.org/*"
         self.notarized = self.serve("notarized.py", agent, pq, self.site, self.database)
+        self.serve("klein_app.py", agent, pq, self.klein, self.folder / "notes" / "notary.db")
         self.serve("greeter.py", agent, self.greeter, ANYBODY)
         self.serve("-m", "twisted", "web", "--listen", string, "--path", EXAMPLES)
-        for address in (self.greeter, self.site, self.web):
+        for address in (self.greeter, self.site, self.web, self.klein):
             eventually(partial(answers, int(address.split(":")[1])), 60, address)
 
     def serve(self, *command: str | Path) -> subprocess.Popen[bytes]:
@@ -153,7 +155,9 @@ class PageTests(SynchronousTestCase):
     def test_each_program_imports_without_side_effects(self) -> None:
         """Importing a program runs nothing, and each has a docstring that says how to call it."""
         names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-        self.assertEqual(names, ["brokered", "evidence", "greeter", "guest", "notarized", "statement"])
+        self.assertEqual(
+            names, [*("brokered", "evidence", "greeter", "guest", "klein_app", "notarized", "statement", "treq_client")]
+        )
         for name in names:
             module = example(name)
             self.assertIn(f"python docs/examples/{name}.py", module.__doc__ or "")
@@ -258,6 +262,38 @@ class NotarizedTests(SynchronousTestCase):
         self.assertEqual(end_process(again.notarized), 0)
         self.assertFalse(Path(f"{again.database}-wal").exists())
         Shared.end()
+
+
+class KleinTests(SynchronousTestCase):
+    """treq as a client, Klein as an application."""
+
+    def setUp(self) -> None:
+        """Let them run."""
+        self.programs: Programs = PROGRAMS.get()
+        self.agent = self.programs.authority.address
+        self.path = self.programs.folder / "treq.json"
+
+    def test_a_receipt_for_each_side(self) -> None:
+        """treq returns a body whose receipt verifies, and ``svc verify`` reads the evidence that it kept."""
+        url = f"https://{self.programs.klein}/notes/today"
+        found = run("treq_client.py", self.agent, url, ANYBODY, self.path)
+        self.addCleanup(self.path.unlink, missing_ok=True)
+        self.assertRegex(
+            found.stdout,
+            rf"\A200 {OWN} wrote 8 octets to today\nreceipt [\w-]{{43}} of {OWN}, post-quantum: True\n\Z",
+            found.stderr,
+        )
+        verified = svc("verify", "--spiffe-socket-path", self.agent, self.path)
+        self.assertEqual(verified.returncode, 0, verified.stderr)
+        again = run("treq_client.py", self.agent, url, ANYBODY, self.path)
+        self.assertIn(f"{self.path} exists already and is not overwritten (file_exists)", again.stderr)
+
+    def test_another_server(self) -> None:
+        """A server with another identity than the expected one gets no request."""
+        url = f"https://{self.programs.klein}/notes/today"
+        found = run("treq_client.py", self.agent, url, f"{OWN}-2", self.path)
+        self.assertEqual((found.returncode, found.stdout), (1, ""))
+        self.assertIn(f"is {OWN}; expected {OWN}-2 (identity_unexpected)", found.stderr)
 
 
 class EvidenceTests(SynchronousTestCase):

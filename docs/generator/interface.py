@@ -13,6 +13,7 @@ from svc.errors import SvcError
 #: Public packages, the most wanted first.
 PACKAGES = (
     "svc.embedding",
+    "svc.client",
     "svc.transport",
     "svc.workload",
     "svc.identity",

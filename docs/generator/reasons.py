@@ -16,12 +16,8 @@ from svc.wire.errors import RemoteProtocolError
 
 #: What to do about errors whose class has no hint: those that a person meets as a word in a log or an answer.
 ADVICE: dict[str, str] = {
-    "address_invalid": "write `host:port`, `[IPv6 address]:port` or `unix:///path`",
     "alpn_refused": "the peer must offer `http/1.1`, or no protocol at all",
-    "answer_broken": "try again; the log of the server says why it broke off",
-    "answer_late": "is the server overloaded, or stuck?",
     "answer_not_taken": "the client reads too slowly, or not at all; `timeouts.stream` says how long it may",
-    "answer_too_large": "what answers is not what was asked for",
     "broker_refused": "the more precise reason of the same record",
     "caller_refused": "ask as the workload that the leaf is for",
     "caller_unknown": "serve the notary's pages through a notary site; ask the authority from this machine",
@@ -97,7 +93,6 @@ ADVICE: dict[str, str] = {
     "upstream_timeout": "is the application overloaded? `timeouts.connect`, `timeouts.response`, `timeouts.stream`, "
     "`timeouts.exchange`",
     "upstream_unreachable": "does the application run, and is `upstream` right?",
-    "url_unsupported": "write an https:// address in ASCII",
     "usage": "the same line says what was expected; `--help` shows everything",
     "version_refused": "use HTTP/1.1",
     "waiting_limit": "something opens connections and says nothing: a scan, or a load balancer without PROXY protocol",

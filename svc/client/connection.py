@@ -26,10 +26,12 @@ from svc.client import debug_log
 from svc.client.errors import ConnectionLost, ExchangeFailed, RefusedByServer
 from svc.client.request import Request, artifact_request
 from svc.client.sending import RequestStream
+from svc.client.target import Target
 from svc.errors import SvcError
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.errors import NotaryError
 from svc.telemetry.events import Severity
+from svc.transport.addresses import TcpAddress
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, ResponseHead, ResponseParser
 
@@ -240,6 +242,14 @@ class OpenConnection:
     peer: PeerEvidence | None
     reused: bool = False
     statements: dict[str, bytes] = field(default_factory=dict, compare=False)
+
+
+def address_of(target: Target, previous: OpenConnection | None) -> TcpAddress:
+    """The address to connect to: that of the previous connection, so that a name with several stays at one."""
+    if previous is not None and previous.channel.transport is not None:
+        host = getattr(previous.channel.transport.getPeer(), "host", target.host)
+        return TcpAddress(host, target.port)
+    return TcpAddress(target.host, target.port)
 
 
 @dataclass(frozen=True, slots=True)

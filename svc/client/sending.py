@@ -7,7 +7,7 @@ Owns the framing of a streamed body (RFC 9112 section 7.1) and that it has the l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -104,9 +104,9 @@ class RequestStream:
         if self.length is not None and self._size < self.length:
             self._sent.errback(self._wrong_length("less"))
             return
+        self.complete = True
         if self.length is None:
             transport.write(b"0\r\n\r\n")
-        self.complete = True
         self._sent.callback(None)
 
     def _fail(self, failure: Failure) -> None:
@@ -140,12 +140,16 @@ class IterableBody:
         return self._writing
 
     async def _write(self, consumer: IConsumer) -> None:
-        async for piece in self._pieces:
-            consumer.write(piece)
-            if self._room is not None:
-                await self._room
-            if self._stopped:
-                return
+        try:
+            async for piece in self._pieces:
+                consumer.write(piece)
+                if self._room is not None:
+                    await self._room
+                if self._stopped:
+                    return
+        finally:
+            if isinstance(self._pieces, AsyncGenerator):
+                await self._pieces.aclose()
 
     def pauseProducing(self) -> None:
         """See ``IPushProducer.pauseProducing``."""

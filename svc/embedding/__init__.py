@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 from svc.lazy import exports
 
 if TYPE_CHECKING:
-    from svc.embedding.client import VerifiedResponse
+    from svc.embedding.agent import HttpAgent
     from svc.embedding.errors import ArgumentInvalid, EmbeddingError
     from svc.embedding.pipe import PipeEndpoint
+    from svc.embedding.response import ExchangeEvidence, StreamedResponse, VerifiedResponse, exchange_evidence
     from svc.embedding.site import NotarySite, caller_id
     from svc.embedding.workload import PqRoots, Workload
 else:
     __getattr__ = exports(
         __name__,
         {
-            "client": "VerifiedResponse",
+            "agent": "HttpAgent",
             "errors": "ArgumentInvalid EmbeddingError",
             "pipe": "PipeEndpoint",
+            "response": "ExchangeEvidence StreamedResponse VerifiedResponse exchange_evidence",
             "site": "NotarySite caller_id",
             "workload": "PqRoots Workload",
         },
@@ -32,10 +34,14 @@ else:
 __all__ = [
     "ArgumentInvalid",
     "EmbeddingError",
+    "ExchangeEvidence",
+    "HttpAgent",
     "NotarySite",
     "PipeEndpoint",
     "PqRoots",
+    "StreamedResponse",
     "VerifiedResponse",
     "Workload",
     "caller_id",
+    "exchange_evidence",
 ]

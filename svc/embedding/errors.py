@@ -9,13 +9,26 @@ class EmbeddingError(SvcError):
     """an embedded workload or notary failed"""
 
     reasons = {
-        "connection_ended": Reason(
-            "the server ended the connection between its answer and the statement", hint="ask again"
+        "answer_late": Reason(
+            "{url} did not answer within {seconds} s: {missing}",
+            hint="is the server overloaded, or stuck? timeout= allows more time",
         ),
-        "answer_late": Reason("{url} did not answer within {seconds} s"),
-        "answer_broken": Reason("the connection to {url} ended before the answer did: {what}"),
-        "answer_too_large": Reason("the answer is larger than {limit} octets"),
-        "url_unsupported": Reason("{url} is no https:// address in ASCII"),
+        "answer_too_large": Reason(
+            "the body of the answer is larger than {limit} octets",
+            hint="raise max_body, or read the body while it arrives: stream()",
+        ),
+        "url_unsupported": Reason(
+            "{url} is not https://", hint="a plain connection has no peer that a statement could be bound to"
+        ),
+        "server_unnamed": Reason(
+            "expect names no identity for {server}", hint="add {server} and its SPIFFE ID to expect"
+        ),
+        "requests_limit": Reason(
+            "this agent has its limit of {limit} requests under way", hint="await some of them, or raise max_requests"
+        ),
+        "response_foreign": Reason(
+            "a {kind} is no response of Workload.http_agent", hint="send the request through that agent"
+        ),
         "notary_unavailable": Reason(
             "no statement of this workload within {seconds} s: {what}",
             hint="does the post-quantum issuer run, and does it have an entry for this workload?",

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
+from weakref import WeakSet
 
 from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
+from svc.client.target import Target
+from svc.client.verification import Demands, Trust
+from svc.embedding.agent import HttpAgent, RequestBody, RequestHeaders, ServerMatcher, parse_level
 from svc.embedding.arguments import Duration, seconds
-from svc.embedding.client import MAX_BODY, VerifiedResponse, fetch
 from svc.embedding.errors import EmbeddingError
 from svc.embedding.issuing import first_statement, issue_statements
 from svc.embedding.opening import open_service
+from svc.embedding.pool import ConnectionPool, PoolLimits
+from svc.embedding.response import BoundedBody, StreamedResponse, VerifiedResponse
 from svc.identity import BundleSet, Matcher, SpiffeID, SvidEvidence, TrustDomain, X509Svid, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET
 from svc.notary.facts import WorkloadFacts
@@ -35,7 +41,7 @@ from svc.proxy.credential_rotation import CredentialRotation
 from svc.telemetry.connections import ConnectionLog, log_suppressed
 from svc.telemetry.events import Event
 from svc.telemetry.log_limits import DenialLimiter
-from svc.transport.addresses import TcpAddress, parse_address
+from svc.transport.addresses import Address, TcpAddress, parse_address
 from svc.transport.creators import HTTP_1_1, client_creator, server_creator
 from svc.transport.endpoints import MutualTlsClientEndpoint, MutualTlsServerEndpoint
 from svc.transport.evidence import PeerEvidence, peer_evidence
@@ -45,6 +51,8 @@ from svc.workload.pqclient import fetch_pq_leaf
 from svc.workload.pqfile import PqBundleSource, pq_bundle_path
 from svc.workload.source import WorkloadSource
 
+#: Octets of a response's body.
+MAX_BODY: Final = 16 * 1024 * 1024
 _log = Logger()
 
 
@@ -91,6 +99,7 @@ class Workload(MultiService):
         self._now = now
         suppressed = partial(log_suppressed, _log, Event.DENIALS_SUPPRESSED)
         self._connections = ConnectionLog(DenialLimiter(reactor, suppressed))
+        self._pools: WeakSet[ConnectionPool] = WeakSet()
         parts: tuple[object, ...] = (source, pq_roots, generations)
         for part in parts:
             if isinstance(part, Service):
@@ -188,8 +197,10 @@ class Workload(MultiService):
             await first_statement(self._generations, self._reactor)
 
     def stopService(self) -> Deferred[None]:
-        """Stop the parts, and log the count of refused connections that were not logged."""
+        """Stop the parts, close idle connections, and log the count of refused connections that were not logged."""
         self._connections.close()
+        for pool in list(self._pools):
+            pool.close()
         stopped: Deferred[None] = super().stopService()
         return stopped
 
@@ -263,12 +274,11 @@ class Workload(MultiService):
             PeerNotVerified: it is no connection with a verified peer.
             PqFileRefused: there are no post-quantum roots.
         """
-        pq = BundleSet() if self._profile is Profile.CLASSICAL else self._pq_roots.bundles
         return verify_statement(
             envelope,
             expected_id=expected_id,
             profile=self._profile,
-            anchors=Anchors(spiffe=self.bundles, pq=pq),
+            anchors=self._anchors(),
             now=self._now(),
             peer=(peer if isinstance(peer, PeerEvidence) else peer_evidence(peer)).svid,
             issuers=issuers,
@@ -320,14 +330,151 @@ class Workload(MultiService):
         """
         where = parse_address(address)
         name = where.server_name if isinstance(where, TcpAddress) else None
+        return self._endpoint(where, _matcher(expect), name, alpn=alpn, groups=groups)
+
+    def _endpoint(
+        self,
+        where: Address,
+        expected: Matcher,
+        server_name: str | None,
+        *,
+        alpn: Sequence[bytes] = HTTP_1_1,
+        groups: GroupPolicy = "default",
+    ) -> MutualTlsClientEndpoint:
         creator = client_creator(
-            self, clock=self._now, expected=_matcher(expect), server_name=name, alpn=alpn, groups=groups
+            self, clock=self._now, expected=expected, server_name=server_name, alpn=alpn, groups=groups
         )
         return MutualTlsClientEndpoint(self._reactor, where, creator, wall=self._now)
 
+    # -- Requests ----------------------------------------------------------------------------------------------------
+
+    def http_agent(
+        self,
+        *,
+        expect: str | Matcher | Mapping[str, str | Matcher],
+        notarization: str = "workload",
+        issuers: Sequence[SpiffeID] = (),
+        timeout: Duration = 60.0,
+        max_requests: int = 256,
+        idle_per_host: int = 2,
+        idle_timeout: Duration = 240.0,
+    ) -> HttpAgent:
+        """
+        Make an ``IAgent`` for treq and Twisted: servers are verified, and responses by their statements and receipts.
+
+        Args:
+            expect: the identity of the servers, written as ``allow`` above; or one for each ``host:port``.
+            notarization: ``workload``, ``logRequest`` or ``signRequest``, which verifies a receipt of each exchange.
+            issuers: central issuers; with them a statement that a workload issued itself is refused.
+            timeout: how long a server may send nothing while its response is read: seconds or ``"60s"``.
+            max_requests: requests at the same time; one more fails.
+            idle_per_host: connections that are kept open for each host and port.
+            idle_timeout: how long each is kept.
+
+        Raises:
+            ArgumentInvalid: an argument is not acceptable.
+            MatcherMalformed: ``expect`` is not one.
+        """
+        limits = PoolLimits(max_requests, idle_per_host, seconds("idle_timeout", idle_timeout))
+        pool = ConnectionPool(self._reactor, self._endpoint, self._reauthorize, limits)
+        self._pools.add(pool)
+        return HttpAgent(
+            self._reactor,
+            pool,
+            expected=_server_matcher(expect),
+            demands=Demands(level=parse_level(notarization), profile=self._profile, issuers=tuple(issuers)),
+            trust=lambda: Trust(self._anchors()),
+            now=self._now,
+            silence=seconds("timeout", timeout),
+        )
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        expect: str | Matcher,
+        headers: RequestHeaders | None = None,
+        body: RequestBody | None = None,
+        notarization: str = "workload",
+        issuers: Sequence[SpiffeID] = (),
+        max_body: int = MAX_BODY,
+        timeout: Duration = 60.0,
+    ) -> VerifiedResponse:
+        """
+        Send a request to a service behind ``svc-proxy`` or a ``NotarySite``, and verify its response.
+
+        Args:
+            method: ``GET``, ``POST`` and so on.
+            url: ``https://host:port/path``.
+            expect: the identity of the server, written as ``allow`` above.
+            headers: further fields: a mapping, pairs, or ``twisted.web.http_headers.Headers``.
+            body: bytes; or an ``IBodyProducer`` or asynchronous iterable, which is sent as it is produced.
+            notarization: ``workload``, ``logRequest`` or ``signRequest``, which verifies a receipt of the exchange.
+            issuers: central issuers; with them a statement that a workload issued itself is refused.
+            max_body: the most octets of the response's body.
+            timeout: how long everything may take: seconds or ``"60s"``.
+
+        Raises:
+            NotaryError: there is no statement or receipt, or it is refused; ``reason`` says why.
+            TransportError: no connection with the expected peer.
+            ExchangeFailed: the connection ended too early, or its server does not send HTTP/1.1.
+            ProxyAnswered: the proxy itself answered, with an error.
+            RequestInvalid: method, URL or headers cannot be sent.
+            ArgumentInvalid: another argument is not acceptable.
+            EmbeddingError: ``answer_too_large``, ``answer_late`` or ``url_unsupported``.
+        """
+        limit = seconds("timeout", timeout)
+        agent = self.http_agent(
+            expect=expect, notarization=notarization, issuers=issuers, timeout=limit, idle_per_host=0
+        )
+        whole = Deferred.fromCoroutine(_whole(agent.start(method, url, headers=headers, body=body), max_body))
+        whole.addTimeout(limit, self._reactor)
+        try:
+            return await whole
+        except DeferredTimeout as error:
+            missing = "its answer was not complete"
+            raise EmbeddingError("answer_late", url=url, seconds=f"{limit:g}", missing=missing) from error
+
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        expect: str | Matcher,
+        headers: RequestHeaders | None = None,
+        body: RequestBody | None = None,
+        notarization: str = "workload",
+        issuers: Sequence[SpiffeID] = (),
+        timeout: Duration = 60.0,
+    ) -> StreamedResponse:
+        """
+        Send a request as :meth:`request` does, and return when the response begins: its body is read while it arrives.
+
+        Nothing is verified before the end of the body: the iteration raises there where anything is wrong, and then
+        nothing that was read may be used. ``await response.verified()`` returns the evidence.
+
+        Args:
+            method: ``GET``, ``POST`` and so on.
+            url: ``https://host:port/path``.
+            expect: the identity of the server, written as ``allow`` above.
+            headers: as for :meth:`request`.
+            body: as for :meth:`request`.
+            notarization: as for :meth:`request`.
+            issuers: as for :meth:`request`.
+            timeout: how long the server may send nothing while its response is read: seconds or ``"60s"``.
+
+        Raises:
+            SvcError: as for :meth:`request`; what concerns the end of the response is raised by the iteration.
+        """
+        agent = self.http_agent(
+            expect=expect, notarization=notarization, issuers=issuers, timeout=timeout, idle_per_host=0
+        )
+        return await agent.start(method, url, headers=headers, body=body)
+
     async def get(self, url: str, *, expect: str | Matcher, max_body: int = MAX_BODY) -> VerifiedResponse:
         """
-        GET from a service behind ``svc-proxy`` or a :class:`~svc.embedding.site.NotarySite`, and verify its statement.
+        GET as :meth:`request` does, at the level ``workload``.
 
         Args:
             url: ``https://host:port/path``.
@@ -335,19 +482,40 @@ class Workload(MultiService):
             max_body: the most octets of the response's body.
 
         Raises:
-            NotaryError: there is no statement, or it is refused.
-            TransportError: no connection with the expected peer.
-            EmbeddingError: ``answer_too_large``, ``answer_late``, ``answer_broken``, ``connection_ended`` or
-                ``url_unsupported``.
+            SvcError: as for :meth:`request`.
         """
-        expected = _matcher(expect)
-        return await fetch(
-            self._reactor,
-            url,
-            connect=lambda address: self.client_endpoint(address, expect=expected, alpn=HTTP_1_1),
-            verify=lambda envelope, peer, identifier: self.verify_statement(envelope, peer, expected_id=identifier),
-            max_body=max_body,
-        )
+        return await self.request("GET", url, expect=expect, max_body=max_body)
+
+    def _anchors(self) -> Anchors:
+        return Anchors(self.bundles, BundleSet() if self._profile is Profile.CLASSICAL else self._pq_roots.bundles)
+
+    def _reauthorize(self, peer: PeerEvidence) -> None:
+        now = self._now()
+        peer.verify_time(now)
+        peer.reauthorize(self.spiffe_id, self.bundles, now)
+
+
+async def _whole(beginning: Deferred[StreamedResponse], max_body: int) -> VerifiedResponse:
+    response = await beginning
+    reader = BoundedBody(max_body, response.abort)
+    response.deliverBody(reader)
+    body = await reader.whole
+    return VerifiedResponse(response.code, response.headers, body, await response.verified())
+
+
+def _server_matcher(expect: str | Matcher | Mapping[str, str | Matcher]) -> ServerMatcher:
+    if not isinstance(expect, Mapping):
+        only = _matcher(expect)
+        return lambda _target: only
+    matchers = {str(parse_address(address)): _matcher(each) for address, each in expect.items()}
+
+    def of_target(target: Target) -> Matcher:
+        found = matchers.get(target.server)
+        if found is None:
+            raise EmbeddingError("server_unnamed", server=target.server)
+        return found
+
+    return of_target
 
 
 def _matcher(given: str | Matcher) -> Matcher:

@@ -57,6 +57,7 @@ class AddressInvalid(TransportError):
     """{text!r} is not an address; expected {expected}"""
 
     reason = "address_invalid"
+    hint = "write host:port, [IPv6 address]:port or unix:///path"
     text: str
     expected: str
 
@@ -65,6 +66,7 @@ class ConnectFailed(TransportError):
     """cannot connect to {address}: {detail}"""
 
     reason = "connect_failed"
+    hint = "does a server listen there? check the address, the route to it and any firewall in between"
     address: str
     detail: str
 
@@ -92,6 +94,7 @@ class HandshakeFailed(TransportError):
     """
 
     reason = "handshake_failed"
+    hint = "the peer must use mutual TLS 1.3 with SPIFFE identities, and accept ours"
     address: str
     alert: str
     detail: str
@@ -101,6 +104,7 @@ class HandshakeTimeout(TransportError):
     """the TLS handshake with {address} was not complete after {seconds} s"""
 
     reason = "handshake_timeout"
+    hint = "something listens there and does not answer TLS: is it the right port?"
     http_status = 504
     address: str
     seconds: float
@@ -110,6 +114,7 @@ class PeerSvidInvalid(TransportError):
     """the SVID of {address} is not valid: {cause}"""
 
     reason = "svid_invalid"
+    hint = "its trust domain must be ours or federated, its certificate current, and both clocks right"
     address: str
     alert: str
     detail: str
@@ -120,6 +125,7 @@ class PeerIdentityUnexpected(TransportError):
     """the peer at {address} is {spiffe_id}; expected {expected}"""
 
     reason = "identity_unexpected"
+    hint = "is the address right? if this is the peer that you mean, correct the identity that is expected"
     address: str
     alert: str
     spiffe_id: object

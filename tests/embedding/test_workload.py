@@ -11,14 +11,17 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.client import readBody
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
-from svc.embedding import EmbeddingError, VerifiedResponse, Workload
-from svc.embedding.client import MAX_SECONDS, MAX_STATEMENT
+from svc.client.errors import ExchangeFailed, RefusedByServer
+from svc.embedding import ArgumentInvalid, EmbeddingError, VerifiedResponse, Workload
 from svc.embedding.issuing import STATEMENT_SECONDS, issue_statements
+from svc.errors import SvcError
 from svc.identity import BundleSet, X509Svid
 from svc.notary.credentials import CredentialSet
+from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.errors import NotaryError, StatementMissing, StatementRefused
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
@@ -285,6 +288,7 @@ class Notarized(Resource):
             return self._served
         for _ in range(self._named):
             request.responseHeaders.addRawHeader(b"svc-workload-id", identifier.encode())
+        request.setHeader(b"svc-notarization-level", b"workload")
         if self._close:
             request.setHeader(b"connection", b"close")
         return PAGE
@@ -306,7 +310,7 @@ class GetTests(SynchronousTestCase):
         return getting
 
     def assert_fails(self, reason: str, getting: Deferred[VerifiedResponse]) -> None:
-        self.assertEqual(reason, self.failureResultOf(getting, EmbeddingError).value.reason)
+        self.assertEqual(reason, self.failureResultOf(getting, SvcError).value.reason)
 
     def test_statement_of_this_connection(self) -> None:
         """The response comes with verified evidence of its workload."""
@@ -320,10 +324,10 @@ class GetTests(SynchronousTestCase):
 
     def test_no_statement_or_two(self) -> None:
         """A response that does not name exactly one statement is refused."""
-        for named in (0, 2):
+        for named, expected in ((0, StatementMissing), (2, ExchangeFailed)):
             made = generation()
             failure = self.failureResultOf(self.get(made, Notarized(made, named=named)))
-            self.assertIsInstance(failure.value, StatementMissing)
+            self.assertIsInstance(failure.value, expected)
 
     def test_statement_of_another_workload(self) -> None:
         """Another statement under the named identifier is refused."""
@@ -347,8 +351,8 @@ class GetTests(SynchronousTestCase):
         """A body above its limit is refused, and so is a statement above its own."""
         made = generation()
         self.assert_fails("answer_too_large", self.get(made, Notarized(made), max_body=len(PAGE) - 1))
-        page = Notarized(made, served=b" " * (MAX_STATEMENT + 1))
-        self.assert_fails("answer_too_large", self.get(made, page))
+        page = Notarized(made, served=b" " * (MAX_ENVELOPE + 1))
+        self.assert_fails("too_large", self.get(made, page))
 
     def test_endless_response(self) -> None:
         """A connection whose response is too large, or takes too long, is closed."""
@@ -366,7 +370,7 @@ class GetTests(SynchronousTestCase):
                 request.write(b"x" * 1000)
                 return NOT_DONE_YET
 
-        for max_body, seconds, expected in ((999, 0.0, "answer_too_large"), (5000, MAX_SECONDS, "answer_late")):
+        for max_body, seconds, expected in ((999, 0.0, "answer_too_large"), (5000, 60.0, "answer_late")):
             page = Endless()
             getting = self.get(made, page, max_body=max_body)
             self.network.reactor.advance(seconds)
@@ -375,9 +379,11 @@ class GetTests(SynchronousTestCase):
             self.assertEqual(len(page.ended), 1, expected)
 
     def test_connection_that_ends_before_the_statement(self) -> None:
-        """The statement is never fetched over another connection."""
+        """The statement then comes over another connection, and is verified for the peer of the first."""
         made = generation()
-        self.assert_fails("connection_ended", self.get(made, Notarized(made, close=True)))
+        getting = self.get(made, Notarized(made, close=True))
+        self.network.join()
+        self.assertTrue(self.successResultOf(getting).statement.bound)
 
     def test_no_response(self) -> None:
         """The exchange has a timeout."""
@@ -393,7 +399,7 @@ class GetTests(SynchronousTestCase):
                 return NOT_DONE_YET
 
         getting = self.get(made, Silent())
-        self.network.reactor.advance(MAX_SECONDS)
+        self.network.reactor.advance(60.0)
         self.network.carry()
         self.assert_fails("answer_late", getting)
         self.assertEqual([each for each in self.network.reactor.getDelayedCalls() if each.getTime() < 1], [])
@@ -414,7 +420,7 @@ class GetTests(SynchronousTestCase):
                 request.channel.loseConnection()
                 return NOT_DONE_YET
 
-        self.assert_fails("answer_broken", self.get(made, Broken()))
+        self.assert_fails("connection_closed", self.get(made, Broken()))
 
     def test_refused_client(self) -> None:
         """A refusal by the server is a typed error, although TLS 1.3 reports it after the handshake."""
@@ -429,10 +435,67 @@ class GetTests(SynchronousTestCase):
             workload(network, CLIENT).get("https://127.0.0.1:8443/", expect=spiffe_id(SERVER))
         )
         network.join()
-        self.assertIsInstance(self.failureResultOf(getting).value, TransportError)
+        self.assertIsInstance(self.failureResultOf(getting).value, RefusedByServer)
 
     def test_other_urls(self) -> None:
-        """Only ``https://`` in ASCII is supported."""
-        for url in ("http://127.0.0.1/", "https://b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example/"):
+        """Only whole ``https://`` addresses are supported."""
+        for url, reason in (("http://127.0.0.1/", "url_unsupported"), ("127.0.0.1:8443", "request_invalid")):
             asking = workload(Network(), CLIENT).get(url, expect=f"spiffe://{DOMAIN}/*")
-            self.assert_fails("url_unsupported", Deferred.fromCoroutine(asking))
+            self.assert_fails(reason, Deferred.fromCoroutine(asking))
+
+    def test_agent(self) -> None:
+        """An agent expects one identity of all servers, or one of each, and names a server without one."""
+        made = generation()
+        self.get(made, Notarized(made))
+        own = workload(self.network, CLIENT)
+        address = "127.0.0.1:8443"
+        for expect, reason in (
+            (spiffe_id(SERVER), None),
+            ({address: spiffe_id(SERVER), "127.0.0.1:9": spiffe_id("/other")}, None),
+            ({address: spiffe_id("/other")}, "identity_unexpected"),
+            ({"127.0.0.1:9": spiffe_id(SERVER)}, "server_unnamed"),
+        ):
+            agent = own.http_agent(expect=expect)  # type: ignore[arg-type]
+            asking = agent.request(b"GET", f"https://{address}/".encode())
+            self.network.join()
+            if reason is not None:
+                self.assertEqual(self.failureResultOf(asking, SvcError).value.reason, reason)
+                continue
+            reading = readBody(self.successResultOf(asking))
+            self.network.carry()
+            self.assertEqual(self.successResultOf(reading), PAGE)
+        self.assertEqual(len([each for each in self.network.reactor.getDelayedCalls() if each.getTime() == 240]), 2)
+        own.stopService()
+        self.assertEqual([each for each in self.network.reactor.getDelayedCalls() if each.getTime() == 240], [])
+
+    def test_stream(self) -> None:
+        """A response is returned when it begins, and its pieces are iterated over."""
+        made = generation()
+        self.get(made, Notarized(made))
+        own = workload(self.network, CLIENT)
+
+        async def work() -> tuple[bytes, str]:
+            response = await own.stream("GET", "https://127.0.0.1:8443/", expect=spiffe_id(SERVER), timeout="5s")
+            whole = b"".join([piece async for piece in response])
+            return whole, (await response.verified()).statement.id
+
+        working = Deferred.fromCoroutine(work())
+        self.network.join()
+        self.assertEqual(self.successResultOf(working), (PAGE, made.statement.id))
+
+    def test_arguments(self) -> None:
+        """Arguments are checked before anything is sent."""
+        own = workload(Network(), CLIENT)
+        url, expect = "https://127.0.0.1:8443/", spiffe_id(SERVER)
+        for change, text in (
+            ({"timeout": "5"}, "timeout: '5': expected seconds"),
+            ({"timeout": 0}, "timeout: 0: expected seconds"),
+            ({"notarization": "receipt"}, "notarization: 'receipt': expected one of"),
+            ({"body": "text"}, "body: str: expected bytes"),
+        ):
+            for call in (own.request, own.stream):
+                asking = Deferred.fromCoroutine(call("POST", url, expect=expect, **change))  # type: ignore[arg-type]
+                error = self.failureResultOf(asking, ArgumentInvalid).value
+                self.assertTrue(str(error).startswith(text), str(error))
+        with self.assertRaises(ArgumentInvalid):
+            own.http_agent(expect=expect, idle_timeout="long")

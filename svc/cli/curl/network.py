@@ -22,7 +22,7 @@ from svc.cli.output import Console
 from svc.cli.reactor import run_until_done
 from svc.cli.trust import LocalTrust
 from svc.client import debug_log
-from svc.client.connection import HttpChannel, OpenConnection
+from svc.client.connection import HttpChannel, OpenConnection, address_of
 from svc.client.exchange import ExchangeContext, ExchangeResult
 from svc.client.target import Target
 from svc.client.verification import Trust
@@ -114,14 +114,6 @@ class _ChannelFactory(Factory):
 def _opened(channel: HttpChannel, peer: PeerEvidence | None) -> OpenConnection:
     debug_log.connected(None if channel.transport is None else channel.transport.getPeer(), peer)
     return OpenConnection(channel, peer)
-
-
-def address_of(target: Target, previous: OpenConnection | None) -> TcpAddress:
-    """The address to connect to: that of the previous connection, so that a name with several stays at one."""
-    if previous is not None and previous.channel.transport is not None:
-        host = getattr(previous.channel.transport.getPeer(), "host", target.host)
-        return TcpAddress(host, target.port)
-    return TcpAddress(target.host, target.port)
 
 
 def connect_error(error: SvcError, target: Target, *, pinned: bool = False) -> SvcError:
