@@ -145,17 +145,20 @@ class TableTests(SynchronousTestCase):
         for path in (TOP / "svc").rglob("*.py"):
             text = path.read_text()
             for node in ast.walk(ast.parse(text)) if any(f"{name}(" in text for name in kinds) else ():
-                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds):
+                name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+                if not isinstance(node, ast.Call) or name not in kinds:
                     continue
-                kind, given = kinds[node.func.id], {each.arg for each in node.keywords}
+                kind, given = kinds[name], {each.arg for each in node.keywords}
                 reasons = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                if reasons and reasons[0] not in kind.reasons:
+                    continue  # another class of that name
                 if None in given or "__init__" in vars(kind) or len(reasons) != len(node.args):
                     continue  # evidence of another error, or a signature of its own
                 row = kind.reasons[reasons[0]] if reasons else Reason(kind.__doc__ or "", kind.hint)
                 named = {name.split(".")[0] for text in (row.sentence, row.hint) for name in placeholders(text)}
                 checked += 1
                 if named - given:
-                    lacking.append(f"{path.name}:{node.lineno}: {node.func.id}{reasons} without {named - given}")
+                    lacking.append(f"{path.name}:{node.lineno}: {name}{reasons} without {named - given}")
         self.assertEqual(lacking, [])
         self.assertGreater(checked, 300)
 

@@ -44,6 +44,18 @@ def seconds(argument: str, value: Duration) -> float:
     return float(found)
 
 
+def count(argument: str, value: int, least: int = 1) -> int:
+    """
+    Check a number of things.
+
+    Raises:
+        ArgumentInvalid: it is no whole number, or less than the least.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentInvalid(argument=argument, value=repr(value), expected=f"a whole number, at least {least}")
+    return value
+
+
 def argument_name(key: str) -> str:
     """The name in Python of a key of the configuration: ``pq_issuer`` for ``pqIssuer``."""
     return _WORD.sub("_", key).lower()

@@ -18,7 +18,8 @@ class EmbeddingError(SvcError):
             hint="raise max_body, or read the body while it arrives: stream()",
         ),
         "url_unsupported": Reason(
-            "{url} is not https://", hint="a plain connection has no peer that a statement could be bound to"
+            "{url} is not https://",
+            hint="write https://: a plain connection has no peer that a statement could be bound to",
         ),
         "server_unnamed": Reason(
             "expect names no identity for {server}", hint="add {server} and its SPIFFE ID to expect"

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from svc.client.target import Target
 from svc.client.verification import Demands, Trust
 from svc.embedding.agent import HttpAgent, RequestBody, RequestHeaders, ServerMatcher, parse_level
-from svc.embedding.arguments import Duration, seconds
+from svc.embedding.arguments import Duration, count, seconds
 from svc.embedding.errors import EmbeddingError
 from svc.embedding.issuing import first_statement, issue_statements
 from svc.embedding.opening import open_service
@@ -375,7 +375,11 @@ class Workload(MultiService):
             ArgumentInvalid: an argument is not acceptable.
             MatcherMalformed: ``expect`` is not one.
         """
-        limits = PoolLimits(max_requests, idle_per_host, seconds("idle_timeout", idle_timeout))
+        limits = PoolLimits(
+            count("max_requests", max_requests),
+            count("idle_per_host", idle_per_host, 0),
+            seconds("idle_timeout", idle_timeout),
+        )
         pool = ConnectionPool(self._reactor, self._endpoint, self._reauthorize, limits)
         self._pools.add(pool)
         return HttpAgent(
@@ -425,6 +429,7 @@ class Workload(MultiService):
             EmbeddingError: ``answer_too_large``, ``answer_late`` or ``url_unsupported``.
         """
         limit = seconds("timeout", timeout)
+        count("max_body", max_body, 0)
         agent = self.http_agent(
             expect=expect, notarization=notarization, issuers=issuers, timeout=limit, idle_per_host=0
         )

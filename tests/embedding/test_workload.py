@@ -497,5 +497,14 @@ class GetTests(SynchronousTestCase):
                 asking = Deferred.fromCoroutine(call("POST", url, expect=expect, **change))  # type: ignore[arg-type]
                 error = self.failureResultOf(asking, ArgumentInvalid).value
                 self.assertTrue(str(error).startswith(text), str(error))
-        with self.assertRaises(ArgumentInvalid):
-            own.http_agent(expect=expect, idle_timeout="long")
+        for name, value in (
+            ("idle_timeout", "long"),
+            ("max_requests", 0),
+            ("idle_per_host", -1),
+            ("max_requests", "9"),
+        ):
+            with self.assertRaises(ArgumentInvalid) as refused:
+                own.http_agent(expect=expect, **{name: value})  # type: ignore[arg-type]
+            self.assertTrue(str(refused.exception).startswith(f"{name}: {value!r}: expected "))
+        failing = Deferred.fromCoroutine(own.request("GET", url, expect=expect, max_body=-1))
+        self.failureResultOf(failing, ArgumentInvalid)
