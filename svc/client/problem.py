@@ -42,7 +42,7 @@ _ADVICE: Final = {
     "identity_withdrawn": "the Workload API took the identity of the proxy of {server} away: its registration entry",
     "credentials_expired": "the SVID of the proxy of {server} has ended and was not renewed: its readyz says why",
     "notary_rate": "{client} asks for more records than notary.receiptsPerSecond, recordOctetsPerSecond or queue allow",
-    "replayed": "the nonce was used before: run the command again, each run has a new one; if it stays, "
+    "replayed": "the nonce was used before: send it again, each request has a new one; if it stays, "
     "something on the way sends requests twice",
     "level_invalid": _VERSIONS,
     "nonce_malformed": _VERSIONS,
@@ -102,7 +102,10 @@ class Problem:
 class LevelNotNamed(LevelMismatch):
     """the level {asked} was asked for, but the answer names no notarization level"""
 
-    hint = "an answer of the proxy itself may name none: --validate=false -i shows it; else the listener gives no level"
+    hint = (
+        "an answer of the proxy itself may name none: svc curl --validate=false -i shows it; "
+        "else the listener gives no level"
+    )
 
 
 def read_problem(head: ResponseHead, body: bytes) -> Problem | None:

@@ -7,7 +7,7 @@ Owns the framing of a streamed body (RFC 9112 section 7.1) and that it has the l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -32,6 +32,9 @@ class RequestStream:
     Args:
         producer: writes the body.
         keep: how many octets are kept.
+
+    Attributes:
+        progress: called for each piece.
     """
 
     def __init__(self, producer: IBodyProducer, keep: int = MAX_BODY) -> None:
@@ -44,6 +47,7 @@ class RequestStream:
         self._transport: Any = None
         self._sent: Deferred[None] = Deferred()
         self.complete = False
+        self.progress: Callable[[], None] = lambda: None
 
     @property
     def beginning(self) -> bytes:
@@ -75,6 +79,7 @@ class RequestStream:
             self.stop()
             self._sent.errback(self._wrong_length("more"))
             return
+        self.progress()
         self._size += len(data)
         self._digest.update(data)
         self._beginning += data[: self._keep - len(self._beginning)]

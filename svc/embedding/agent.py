@@ -77,7 +77,7 @@ class HttpAgent:
         demands: what is verified.
         trust: the trust anchors now.
         now: the wall clock, aware UTC.
-        silence: seconds that a server may send nothing while its response is awaited.
+        silence: seconds for which neither side may send anything, while the response is awaited.
     """
 
     def __init__(
@@ -174,6 +174,8 @@ class Exchange(BodyFlow):
         response = StreamedResponse(sent, self)
         begun = response.begun
         self._start_timer()
+        if self._request.stream is not None:
+            self._request.stream.progress = self.progress
         running = self._running = Deferred.fromCoroutine(
             run_exchange(self._request, self._agent.demands, self, response, self._result)
         )
@@ -187,7 +189,9 @@ class Exchange(BodyFlow):
         return self._agent.now()
 
     async def trust(self) -> Trust:
-        """See :class:`svc.client.exchange.ExchangeContext`."""
+        """See :class:`svc.client.exchange.ExchangeContext`; needed next once a body is complete that was paused."""
+        self._start_timer()
+        self.progress()
         return self._agent.trust()
 
     async def dial(self, previous: OpenConnection | None) -> OpenConnection:

@@ -366,7 +366,7 @@ class Workload(MultiService):
             expect: the identity of the servers, written as ``allow`` above; or one for each ``host:port``.
             notarization: ``workload``, ``logRequest`` or ``signRequest``, which verifies a receipt of each exchange.
             issuers: central issuers; with them a statement that a workload issued itself is refused.
-            timeout: how long a server may send nothing while its response is read: seconds or ``"60s"``.
+            timeout: how long neither side may send anything while a response is awaited: seconds or ``"60s"``.
             max_requests: requests at the same time; one more fails.
             idle_per_host: connections that are kept open for each host and port.
             idle_timeout: how long each is kept.
@@ -467,7 +467,7 @@ class Workload(MultiService):
             body: as for :meth:`request`.
             notarization: as for :meth:`request`.
             issuers: as for :meth:`request`.
-            timeout: how long the server may send nothing while its response is read: seconds or ``"60s"``.
+            timeout: how long neither side may send anything while the response is awaited: seconds or ``"60s"``.
 
         Raises:
             SvcError: as for :meth:`request`; what concerns the end of the response is raised by the iteration.

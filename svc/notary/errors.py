@@ -197,7 +197,7 @@ class StatementRefused(NotaryError):
         ),
         "transport_unbound": Reason(
             "the statement cannot be tied to this connection, because it is not mutual TLS",
-            "use https://, or --validate=false to see the statement without this guarantee",
+            "use https://, or svc curl --validate=false to see the statement without this guarantee",
         ),
     }
 

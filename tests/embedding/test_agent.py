@@ -359,6 +359,19 @@ class StreamTests(AgentTestCase):
         self.assertEqual(str(error), "api.test:8443 did not answer within 60 s: the server had not answered in full")
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_silence_after_the_body(self) -> None:
+        """The time limit holds for the statement too, when the body was complete before anybody read it."""
+        answer = self.server.answer
+        self.server.answer = lambda head, body: answer(head, body) if b"/v1/pay" in head.target else b""  # type: ignore[method-assign]
+        response = self.begun()
+        self.assertEqual(len(self.server.seen), 1)
+        self.clock.advance(60.0)
+        self.assertEqual(self.failureResultOf(response.verified(), EmbeddingError).value.reason, "answer_late")
+        reader = self.read(response)
+        assert reader.end is not None
+        self.assertEqual((reader.data, reader.end.value.reason), (BODY, "answer_late"))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_cancelled(self) -> None:
         """Cancelling a request, or aborting its response, closes the connection."""
         self.server.truncate = True
@@ -407,6 +420,18 @@ class BodyTests(AgentTestCase):
         self.read(response)
         self.successResultOf(response.verified())
         self.assertEqual(self.server.bodies[0], b"abcdef")
+
+    def test_slow_producer(self) -> None:
+        """A body that is produced slowly is no silence of the server; one that is not produced ends the request."""
+        producer = Producer()
+        starting = self.start("POST", producer)
+        for _ in range(3):
+            self.clock.advance(59.0)
+            producer.consumer.write(b"x")
+        self.assertNoResult(starting)
+        self.clock.advance(60.0)
+        self.assertEqual(self.failureResultOf(starting, EmbeddingError).value.reason, "answer_late")
+        self.assertEqual(producer.stopped, 1)
 
     def test_failing_producer(self) -> None:
         """The error of a producer is that of the request, whose connection is closed."""
