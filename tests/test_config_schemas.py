@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from typing import Annotated, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -109,48 +109,11 @@ BROKER_CHANGES: list[tuple[tuple[str | int, ...], Any, bool]] = [
     (("adminAddr",), "", True),
     (("users",), [], False),
 ]
-_TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict, "null": type(None)}
 
 
-def accepts(part: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
-    """Validate a value by the keywords of JSON Schema that these schemas use; other keywords are an error."""
-    known = {"$schema", "$id", "$defs", "title", "description", "default"}
-    return all(_keyword(name, part, value, root) for name in part if name not in known)
-
-
-def _keyword(name: str, part: dict[str, Any], value: Any, root: dict[str, Any]) -> bool:
-    wanted = part[name]
-    if name == "$ref":
-        return accepts(root["$defs"][wanted.removeprefix("#/$defs/")], value, root)
-    if name == "anyOf":
-        return any(accepts(each, value, root) for each in wanted)
-    if name == "type":
-        return isinstance(value, _TYPES[wanted]) and not (wanted == "integer" and isinstance(value, bool))
-    if name in ("enum", "const"):
-        choices = wanted if name == "enum" else [wanted]
-        return any(value == each and type(value) is type(each) for each in choices)
-    if name == "pattern":
-        return not isinstance(value, str) or re.search(wanted, value) is not None
-    if name in ("minimum", "maximum"):
-        return not isinstance(value, int) or (value >= wanted if name == "minimum" else value <= wanted)
-    if name in ("minItems", "items"):
-        if not isinstance(value, list):
-            return True
-        return len(value) >= wanted if name == "minItems" else all(accepts(wanted, each, root) for each in value)
-    if name == "maxLength":
-        return not isinstance(value, str) or len(value) <= wanted
-    if name == "required":
-        return isinstance(value, dict) and all(each in value for each in wanted)
-    if name == "properties":
-        return not isinstance(value, dict) or all(
-            accepts(wanted[key], each, root) for key, each in value.items() if key in wanted
-        )
-    if name == "additionalProperties":
-        if not isinstance(value, dict):
-            return True
-        others = [each for key, each in value.items() if key not in part.get("properties", {})]
-        return not others if wanted is False else all(accepts(wanted, each, root) for each in others)
-    raise AssertionError(f"the schema uses {name}, which this test does not support")
+def accepts(document: dict[str, Any], value: Any) -> bool:
+    """Whether a schema accepts a value."""
+    return bool(Draft202012Validator(document).is_valid(value))
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -178,7 +141,7 @@ class SchemaTests(SynchronousTestCase):
             for keys, value, good in [((), whole, True), *changes]:
                 document = changed(whole, keys, value) if keys else whole
                 self.assertEqual(self.valid(file, document), good, f"validator: {keys} {value!r}")
-                self.assertEqual(accepts(schema(file), document, schema(file)), good, f"schema: {keys} {value!r}")
+                self.assertEqual(accepts(schema(file), document), good, f"schema: {keys} {value!r}")
 
     def valid(self, file: str, document: dict[str, Any]) -> bool:
         """Whether the validator accepts a document."""
@@ -194,7 +157,7 @@ class SchemaTests(SynchronousTestCase):
         for path in PAGES:
             for text in yaml_blocks(path.read_text()):
                 if name := file_of(text):
-                    self.assertTrue(accepts(schema(name), strictyaml.loads(text), schema(name)), f"{path.name}: {text}")
+                    self.assertTrue(accepts(schema(name), strictyaml.loads(text)), f"{path.name}: {text}")
                     checked.append(name)
         self.assertEqual(set(checked), set(FILES))
 
