@@ -7,6 +7,7 @@ given; never the evidence. The verification is :mod:`svc.notary.evidence`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from svc import naming
+from svc import __version__, naming
 from svc.cli.errors import CliError, CommandFailed, FileUnreadable, UsageRefused
 from svc.cli.globals import GlobalOptions, Invocation
 from svc.cli.output import Console
@@ -29,7 +30,7 @@ from svc.notary.errors import NotaryError, SignerChainUntrusted, SignerTrustDoma
 from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
-from svc.notary.report import receipt_report, statement_report
+from svc.notary.report import EvidenceSource, receipt_report, statement_report, verification_account
 from svc.notary.verification import Anchors
 from svc.workload.address import socket_path
 from svc.workload.files import read_trusted
@@ -59,6 +60,7 @@ class VerifyPlan:
     print_workload: bool
     print_receipt: bool
     json: bool
+    html: bool
 
     @classmethod
     def read(
@@ -67,6 +69,8 @@ class VerifyPlan:
         """Check and parse the flags of the command, given by name."""
         if values["trust_domain"] is not None and not values["trust_bundle"]:
             raise UsageRefused("--trust-domain says whose roots a file holds", "give --trust-bundle FILE as well")
+        if values["html"] and values["output"] == "json":
+            raise UsageRefused("--html and -o json both say what is written to standard output", "give one of them")
         return cls(
             path=path,
             options=options,
@@ -80,6 +84,7 @@ class VerifyPlan:
             print_workload=values["print_workload"],
             print_receipt=values["print_receipt"],
             json=values["output"] == "json",
+            html=values["html"],
         )
 
 
@@ -87,14 +92,16 @@ def run_verify(
     plan: VerifyPlan, invocation: Invocation, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> int:
     """Carry out ``svc verify``; returns the exit status 0, else raises ``CommandFailed`` or the error of a file."""
-    verification = VerificationResult()
+    console, moment = invocation.console, now()
+    evidence = octets = None
     try:
-        evidence = EvidenceFile.parse(_read_file(plan.path, MAX_EVIDENCE))
+        octets = _read_file(plan.path, MAX_EVIDENCE)
+        evidence = EvidenceFile.parse(octets)
         verification = verify_offline(
             evidence,
             profile=plan.profile,
             anchors=_anchors(plan, invocation),
-            now=now(),
+            now=moment,
             issuers=plan.issuers,
             expectations=plan.expected,
             require_trusted_time=plan.require_trusted_time,
@@ -102,9 +109,14 @@ def run_verify(
     except SvcError as error:
         verification = VerificationResult(error=error)
         if plan.json:
-            _print_json(verification, plan, invocation.console)
+            _print_json(verification, plan, console)
+        # Of a file that could not be read, or could not be verified for lack of a bundle file, there is no page.
+        if plan.html and octets is not None and isinstance(error, NotaryError):
+            _print_page(verification, octets, evidence, plan, console, moment)
         raise CommandFailed(error, remarks=_remarks(plan, error)) from error
-    _print(verification, evidence, plan, invocation.console)
+    _print(verification, evidence, plan, console)
+    if plan.html:
+        _print_page(verification, octets, evidence, plan, console, moment)
     return 0
 
 
@@ -121,9 +133,15 @@ def _remarks(plan: VerifyPlan, error: SvcError) -> tuple[str, ...]:
     """Name the origin of the roots where a chain was not trusted: they may be the wrong ones."""
     if not isinstance(error, SignerChainUntrusted | SignerTrustDomainUnknown):
         return ()
+    spiffe, *pq = _roots(plan)
+    return (printable("; ".join((f"checked against the {spiffe}", *pq)), 1000),)
+
+
+def _roots(plan: VerifyPlan) -> tuple[str, ...]:
+    """Where the roots come from, those of the SPIFFE bundles first."""
     spiffe = ", ".join(plan.trust_bundles) or f"the Workload API at {plan.options.spiffe_socket}"
-    pq = "" if plan.pq_bundle is None else f"; post-quantum roots from {plan.pq_bundle}"
-    return (printable(f"checked against the SPIFFE roots from {spiffe}{pq}", 1000),)
+    pq = () if plan.pq_bundle is None else (f"post-quantum roots from {plan.pq_bundle}",)
+    return (f"SPIFFE roots from {spiffe}", *pq)
 
 
 def _trust_domain(text: str | None) -> TrustDomain | None:
@@ -213,6 +231,8 @@ def _print(verification: VerificationResult, evidence: EvidenceFile, plan: Verif
             time_asserted=True,
         )
         console.write_stderr(str(report).rstrip("\n"))
+    if plan.html:
+        return
     if plan.json:
         _print_json(verification, plan, console)
         return
@@ -220,6 +240,29 @@ def _print(verification: VerificationResult, evidence: EvidenceFile, plan: Verif
         console.write_text(f"statement {printed_id(statement.id)}: verified, {statement.subject}\n")
     found = "none in this file" if receipt is None else f"{printed_id(receipt.id)}: verified, {receipt.outcome.value}"
     console.write_text(f"receipt {found}\n" if receipt is not None else f"receipt: {found}\n")
+
+
+def _print_page(
+    verification: VerificationResult,
+    octets: bytes,
+    evidence: EvidenceFile | None,
+    plan: VerifyPlan,
+    console: Console,
+    now: datetime,
+) -> None:
+    from svc.notary.html import html_page
+
+    source = EvidenceSource(
+        name=plan.path,
+        size=len(octets),
+        sha256=hashlib.sha256(octets).digest(),
+        verified_at=now,
+        profile=plan.profile,
+        roots=_roots(plan),
+        expected=plan.expected,
+    )
+    account = verification_account(verification, source, evidence)
+    console.write_text(html_page([account], made_by=f"svc {__version__}"))
 
 
 def _print_json(verification: VerificationResult, plan: VerifyPlan, console: Console) -> None:

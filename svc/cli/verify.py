@@ -21,6 +21,7 @@ command = SvcCommand(
     "verify",
     params=[
         value_flag("--expect-id", "SPIFFE-ID", "the workload's identity; repeatable (SVC_EXPECT_ID)", multiple=True),
+        bool_flag("--html", "write the whole report as one HTML page"),
         ISSUER_FLAG,
         value_flag("-o --output", "string", "text, or json for one object", type=OneOf("text", "json"), default="text"),
         value_flag("--pq-bundle", "FILE", "post-quantum roots, or an archive (SVC_PQ_BUNDLE)"),
@@ -38,10 +39,14 @@ command = SvcCommand(
     time that they claim to be from, against roots that come from the user, never from the file.
 
     Without --trust-bundle the roots of the Workload API are used, where its socket exists.
+
+    With --html standard output is a page for a browser or a printer, for people who do not read JSON: who, what, when,
+    every check with its result, and what is not proven. A failed verification is such a page too, with exit status 1.
     """,
     epilog="""
 Examples:
   svc verify --trust-bundle bundle-archive.json --pq-bundle bundle-archive.json evidence.json
+  svc verify --html --trust-bundle bundle-archive.json evidence.json > report.html
   svc verify --trust-bundle roots.pem --trust-domain example.org --pq-bundle pq-bundle.json evidence.json
 """,
     add_help_option=False,

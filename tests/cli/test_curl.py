@@ -24,6 +24,7 @@ from svc.notary.access import receipt_path, statement_path
 from svc.notary.envelope import Envelope
 from svc.notary.exchange import BodySummary
 from svc.notary.ids import parse_artifact_id, printed_id
+from svc.notary.report import Verdict
 from svc.strictjson import b64u_encode, dumps, loads_object
 from svc.testing.ca import TestAuthority
 from svc.wire.fields import Field
@@ -519,6 +520,35 @@ class EvidenceTests(SynchronousTestCase):
         self.assertEqual(found["verification"], expected)
         self.assertIn("Workload Identity Statement", ran.stderr)
         self.assertIn("hello", ran.stderr)
+
+    def test_page(self) -> None:
+        """--html writes one page, verified or not; the warning, the error and the exit status are those without it."""
+        curl("-n", "signRequest", "--save-evidence", self.path, "-d", "hello")
+        for words, verdict in (
+            ((), Verdict.VERIFIED),
+            (("--require-trusted-time",), Verdict.REFUSED),
+            (("--expect-id", "spiffe://example.org/other"), Verdict.REFUSED),
+        ):
+            plain = run_svc("verify", *self.anchors(), *words, self.path)
+            ran = run_svc("verify", "--html", *self.anchors(), *words, self.path)
+            self.assertEqual((plain.status, plain.stderr), (ran.status, ran.stderr))
+            page = ran.stdout.decode()
+            self.assertEqual(1, page.count("<!DOCTYPE html>"))
+            self.assertIn(f"<strong>{verdict.value}</strong>", page)
+            self.assertNotIn(": verified,", page)
+
+    def test_no_page(self) -> None:
+        """A bundle file that cannot be used is the usual error; a file that is no evidence is a page that says so."""
+        path = self.write("other.json", b"<script>")
+        ran = run_svc("verify", "--html", "--trust-bundle", path, "--trust-domain", "example.org", self.path)
+        self.assertEqual((ran.status, ran.stdout), (1, b""))
+        curl("-n", "signRequest", "--save-evidence", self.path, "-d", "hello")
+        ran = run_svc("verify", "--html", "--trust-bundle", path, "--trust-domain", "example.org", self.path)
+        self.assertEqual((ran.status, ran.stdout), (1, b""))
+        ran = run_svc("verify", "--html", *self.anchors(), path)
+        self.assertEqual(1, ran.status)
+        self.assertIn("malformed", ran.stdout.decode())
+        self.assertNotIn("<script", ran.stdout.decode())
 
     def early(self) -> NotaryServer:
         """A server that read two octets of the request body and answered."""
