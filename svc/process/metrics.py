@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -51,7 +51,8 @@ class _MetricsResource(Resource):
 
 
 def metrics_root(registry: CollectorRegistry) -> Resource:
-    """The pages of ``metricsAddr``."""
+    """The pages of ``metricsAddr``: the families of ``registry``, and ``process_*``."""
+    ProcessCollector(registry=registry)
     root = Resource()
     root.putChild(b"metrics", _MetricsResource(registry))
     return root

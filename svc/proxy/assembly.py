@@ -132,6 +132,7 @@ class Assembly:
         settings = self._settings
         self._metrics.watch_svids(self._svid_expiries)
         self._metrics.watch_workload_api(lambda: self._source.last_contact)
+        self._metrics.watch_signing(lambda: self._signing.waiting)
         proxy = ProxyService(
             reactor=self._reactor,
             source=self._source,

@@ -216,6 +216,10 @@ class ProxyMetrics:
 
         self._workload.last_contact.set_function(seconds)
 
+    def watch_signing(self, waiting: Callable[[], int]) -> None:
+        """Show how many signatures wait; ``waiting`` is called at each scrape."""
+        self._notary.waiting.set_function(waiting)
+
     # svc.store.interface.StoreObserver
 
     def db_error(self, op: str, entity: str) -> None:
@@ -322,6 +326,11 @@ class _NotaryFamilies:
             "svc_proxy_notary_records",
             "Records written by the notary.",
             ("result", "protocol"),
+            registry=registry,
+        )
+        self.waiting: Final = Gauge(
+            "svc_proxy_notary_signatures_waiting",
+            "Receipts that wait for their signatures, or are being signed.",
             registry=registry,
         )
         self.lookups: Final = UnlockedHistogram(

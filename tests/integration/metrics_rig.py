@@ -54,13 +54,13 @@ def page(proxy: RunningProxy) -> dict[Series, float]:
         proxy: a running proxy.
 
     Returns:
-        Every series with its value; of a histogram the number of its observations.
+        Every series with its value, except for those of the process; of a histogram the number of its observations.
     """
     found: dict[Series, float] = {}
     for name, labels, value in proxy.samples():
         if name.endswith("_count"):
             name = name.removesuffix("_count")
-        elif name.endswith(("_bucket", "_sum")):
+        elif name.endswith(("_bucket", "_sum")) or name.startswith("process_"):
             continue
         found[name, frozenset(labels.items())] = value
     return found

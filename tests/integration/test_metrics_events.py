@@ -55,6 +55,7 @@ ELSEWHERE = {
     series("workload_api_last_contact_timestamp_seconds"): (
         "tests.integration.test_proxy_outages.OutageTests.test_proxy"
     ),
+    series("notary_signatures_waiting"): "tests.telemetry.test_metrics.NotaryTests.test_signing",
     closed("key_update_limit"): "tests.integration.test_proxy_handshake_costs.KeyUpdateTests.test_too_many",
     closed("credentials_missing"): f"{_INSIDE}test_credentials_missing",
     closed("defect"): f"{_INSIDE}test_defect",

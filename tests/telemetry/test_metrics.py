@@ -50,6 +50,7 @@ FAMILIES = {
     "svc_proxy_denial_logs_suppressed_total": ("counter", ("reason",)),
     "svc_proxy_notary_commit_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_lookup_duration_seconds": ("histogram", ()),
+    "svc_proxy_notary_signatures_waiting": ("gauge", ()),
     "svc_proxy_notary_writable": ("gauge", ()),
 }
 #: SVID reasons that no handshake has: roots of the tree, own keys, archives.
@@ -274,6 +275,14 @@ class NotaryTests(MetricsCase):
         self.assertEqual(1, self.value("svc_proxy_notary_writable"))
         self.metrics.writable_changed(False)
         self.assertEqual(0, self.value("svc_proxy_notary_writable"))
+
+    def test_signing(self) -> None:
+        """The signatures that wait are read at each scrape."""
+        waiting = [object()]
+        self.metrics.watch_signing(waiting.__len__)
+        self.assertEqual(1, self.value("svc_proxy_notary_signatures_waiting"))
+        waiting.clear()
+        self.assertEqual(0, self.value("svc_proxy_notary_signatures_waiting"))
 
     def test_svid_expiry_is_read_at_each_scrape(self) -> None:
         """A rotated SVID shows its own end without anybody setting it, a replaced watch only its own."""
