@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.generator import configuration, diagrams, interface, limits, manpages
+from docs.generator import configuration, dashboards, diagrams, interface, limits, manpages
 from docs.generator.pages import DOCS, TOP, Maker, PageBroken, filled, part_names
 from docs.generator.reasons import reasons
 from svc.data import FOLDER
@@ -63,7 +63,11 @@ def files() -> dict[Path, Maker]:
         FOLDER / "man" / "man1" / f"{'-'.join(path)}.1": lambda path=path: manpages.page(path)  # type: ignore[misc]
         for path in manpages.paths()
     }
-    return schemas | pages
+    boards: dict[Path, Maker] = {
+        FOLDER / "dashboards" / f"{board.name}.json": lambda board=board: dashboards.document(board)  # type: ignore[misc]
+        for board in dashboards.dashboards()
+    }
+    return schemas | pages | boards
 
 
 def wanted() -> dict[Path, str]:

@@ -18,6 +18,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         "completion for bash, zsh (_svc) and fish",
         "install -D -m 644 {path}/svc.bash /usr/local/share/bash-completion/completions/svc",
     ),
+    "dashboards": (
+        "dashboards of svc-proxy and svc-broker for Grafana",
+        "Dashboards > New > Import: {path}/svc-proxy.json, or a provisioning provider with options.path: {path}",
+    ),
     "man": ("man pages of svc and its commands", "man -M {path} svc-curl, or: cp -r {path}/man1 /usr/local/share/man/"),
     "schemas": (
         "JSON Schemas of the configuration files and of log records",

@@ -58,7 +58,7 @@ class ScrapeTests(SynchronousTestCase):
     def test_scrape(self) -> None:
         """Prometheus reports the proxy as up and returns the values of the page; its rules are loaded."""
         with ExitStack() as stack:
-            prometheus = RunningPrometheus(stack, self.proxy.metrics_port, RULES)
+            prometheus = RunningPrometheus(stack, {"svc-proxy": self.proxy.metrics_port}, RULES)
             # Not at each moment: on a busy machine a scrape may fail, and the next one brings all of it.
             eventually(lambda: self.differing(prometheus) == {}, what="that it is up and has the values of the page")
             named = set(re.findall(r"alert: (\w+)", RULES.read_text()))

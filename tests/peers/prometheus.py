@@ -6,6 +6,7 @@ import json
 import subprocess
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from tests.peers.waiting import free_port
 from tests.peers.webapp import serve
 
 _CONFIG = """
-global: {{scrape_interval: 2s, scrape_timeout: 2s}}
+global: {{scrape_interval: {interval}s, scrape_timeout: {interval}s}}
 rule_files: ["{rules}"]
 scrape_configs:
-  - job_name: svc-proxy
-    static_configs: [{{targets: ["127.0.0.1:{target}"]}}]
+"""
+_JOB = """
+  - job_name: {name}
+    static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
 
 
@@ -39,18 +42,20 @@ def promtool(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedP
 
 class RunningPrometheus:
     """
-    One Prometheus with one target.
+    One Prometheus.
 
     Args:
         stack: ends it.
-        target: the port that it scrapes every two seconds.
+        targets: the port that it scrapes, by the name of its job.
         rules: the file of its alerts.
+        interval: the seconds between two scrapes.
     """
 
-    def __init__(self, stack: ExitStack, target: int, rules: Path) -> None:
+    def __init__(self, stack: ExitStack, targets: Mapping[str, int], rules: Path, interval: int = 2) -> None:
         folder = short_folder(stack)
         config = folder / "prometheus.yml"
-        config.write_text(_CONFIG.format(target=target, rules=rules))
+        jobs = "".join(_JOB.format(name=name, port=port) for name, port in targets.items())
+        config.write_text(_CONFIG.format(interval=interval, rules=rules) + jobs)
         self.port = free_port()
         serve(
             stack,
