@@ -21,11 +21,13 @@ class DashboardTests(SynchronousTestCase):
         self.assertEqual({path.name for path in (FOLDER / "dashboards").iterdir()}, names)
 
     def test_form(self) -> None:
-        """Identifiers and titles are unique, no panel overlaps another, and every query is limited to the variables."""
+        """Identifiers are unique, no panel overlaps another, and every query is limited to the variables."""
         for board in dashboards():
             found = json.loads(document(board))
             panels = found["panels"]
             self.assertEqual(len(panels), len({panel["id"] for panel in panels}))
+            quiet = [panel.title for panel in board.panels if panel.quiet]
+            self.assertEqual(len(quiet), sum(panel.title in quiet for panel in board.panels))
             taken: set[tuple[int, int]] = set()
             for panel in panels:
                 place = panel["gridPos"]

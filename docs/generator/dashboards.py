@@ -216,8 +216,13 @@ def _proxy(m: Metrics) -> Dashboard:
             (
                 "Latency",
                 (
-                    _graph("Requests", "s", *m.quantiles(requests), about="From the head of a request to its end."),
-                    _graph("Look-ups of statements and receipts", "s", *m.quantiles(_LOOKUPS)),
+                    _graph(
+                        "Duration of requests",
+                        "s",
+                        *m.quantiles(requests),
+                        about="From the head of a request to its end.",
+                    ),
+                    _graph("Duration of look-ups of statements and receipts", "s", *m.quantiles(_LOOKUPS)),
                 ),
             ),
             ("Refusals", _proxy_refusals(m)),
@@ -364,7 +369,7 @@ def _proxy_credentials(m: Metrics) -> tuple[Panel, ...]:
         _graph(
             "Workload API away for",
             "s",
-            Query(f"timestamp({m.series(_CONTACT)}) - {m.series(_CONTACT)}", "{{instance}}"),
+            Query(_since(m.series(_CONTACT)), "{{instance}}"),
             about="The credentials in force serve until they end.",
             bad_above=60,
         ),
@@ -396,7 +401,7 @@ def _broker(m: Metrics) -> Dashboard:
                     _graph(
                         "Workload API away for",
                         "s",
-                        Query(f"timestamp({m.series(_BROKER_CONTACT)}) - {m.series(_BROKER_CONTACT)}", "{{instance}}"),
+                        Query(_since(m.series(_BROKER_CONTACT)), "{{instance}}"),
                         about="Empty for a broker without a listener with tls.spiffe.",
                         bad_above=60,
                     ),
@@ -517,6 +522,11 @@ def _broker_persistence(m: Metrics) -> tuple[Panel, ...]:
     )
 
 
+def _since(series: str) -> str:
+    """The age of a time when it was scraped; the page is made a moment after the scrape begins."""
+    return f"clamp_min(timestamp({series}) - {series}, 0)"
+
+
 def _process(m: Metrics) -> tuple[Panel, ...]:
     return (
         _graph("CPU", "percentunit", Query(m.rate("process_cpu_seconds_total", "instance"), "{{instance}}")),
@@ -588,20 +598,25 @@ def _variables(dashboard: Dashboard) -> list[Mapping[str, object]]:
 
 
 def _placed(dashboard: Dashboard) -> Iterator[Mapping[str, object]]:
-    """The panels with identifiers and places: three graphs or six numbers side by side."""
+    """The panels with identifiers and places: three or four graphs, or six numbers, side by side."""
     identifier = y = 0
     for title, panels in dashboard.rows:
         identifier += 1
         place = {"x": 0, "y": y, "w": _COLUMNS, "h": 1}
         yield {"id": identifier, "type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": place}
         y += 1
-        height, across = (_STAT_HEIGHT, 6) if panels[0].stat else (_HEIGHT, min(3, len(panels)))
-        for number, panel in enumerate(panels):
-            identifier += 1
-            width = _COLUMNS // across
-            place = {"x": number % across * width, "y": y + number // across * height, "w": width, "h": height}
-            yield {"id": identifier, **_panel(panel), "gridPos": place}
-        y += -(-len(panels) // across) * height
+        height, across = (_STAT_HEIGHT, 6) if panels[0].stat else (_HEIGHT, 4 if len(panels) == 4 else 3)
+        for first in range(0, len(panels), across):
+            beside = panels[first : first + across]
+            width = _COLUMNS // len(beside)
+            for number, panel in enumerate(beside):
+                identifier += 1
+                yield {
+                    "id": identifier,
+                    **_panel(panel),
+                    "gridPos": {"x": number * width, "y": y, "w": width, "h": height},
+                }
+            y += height
 
 
 def _panel(panel: Panel) -> Mapping[str, object]:

@@ -51,6 +51,7 @@ class PanelTests(SynchronousTestCase):
         def empty() -> list[str]:
             nonlocal missing
             self.observed.use(2)
+            self.observed.refuse()
             missing = [query for query in missing if not prometheus.ask(query)]
             return missing
 

@@ -92,7 +92,7 @@ class Observed:
 
     def use(self, times: int = 1) -> None:
         """
-        Send requests and messages of each kind; proxy and broker have to refuse one client each.
+        Send requests and messages of each kind.
 
         Args:
             times: how often.
@@ -103,11 +103,16 @@ class Observed:
                     inbound.request(f"/bytes/{1000 * (number + 1)}", fields=f"Svc-Notarization-Level: {level}\r\n")
                 inbound.request("/.well-known/svc-notary")
                 outbound.request("/bytes/10")
-        attempt(self.proxy.port, None)
-        with RawClient(self.broker.port) as stranger:
-            stranger.octets(b"GET / HTTP/1.1\r\n\r\n")
-            stranger.until_end()
         for number in range(times):
             self._publisher.send(Publish(f"readings/{number % 10}", b"x" * 100, 1, retain=True, packet_id=number + 1))
         self._publisher.sync()
         self._subscriber.acknowledge(self._subscriber.sync())
+        with RawClient(self.broker.port) as visitor:
+            visitor.connect("visitor")
+
+    def refuse(self) -> None:
+        """Let the proxy refuse a client without a certificate, and the broker one that does not use MQTT."""
+        attempt(self.proxy.port, None)
+        with RawClient(self.broker.port) as stranger:
+            stranger.octets(b"GET / HTTP/1.1\r\n\r\n")
+            stranger.until_end()
