@@ -6,8 +6,10 @@ import re
 import urllib.request
 from contextlib import ExitStack
 
+from ruamel.yaml import YAML
 from twisted.trial.unittest import SynchronousTestCase
 
+from docs.generator.dashboards import broker_metrics
 from svc.data import FOLDER
 from tests.integration.metrics_rig import SHARED, page
 from tests.peers.independent_clients import RawConnection
@@ -78,9 +80,21 @@ class AlertTests(SynchronousTestCase):
             self.assertEqual(0, ran.returncode, ran.stdout.decode() + ran.stderr.decode())
 
     def test_families(self) -> None:
-        """They name families and labels that a proxy shows."""
+        """They name families and labels that a proxy or a broker shows."""
+        expressions = "\n".join(re.findall(r"expr: (.*)", RULES.read_text()))
         shown = {name for name, _ in page(SHARED.get().proxy)}
-        named = set(re.findall(r"svc_proxy_\w+", "\n".join(re.findall(r"expr: (.*)", RULES.read_text()))))
+        named = {name.removesuffix("_bucket") for name in re.findall(r"svc_proxy_\w+", expressions)}
         self.assertEqual(set(), named - shown)
-        tested = set(re.findall(r"alertname: (\w+)", RULES.with_name("alerts.test.yaml").read_text()))
-        self.assertEqual(set(re.findall(r"alert: (\w+)", RULES.read_text())), tested)
+        broker = broker_metrics()
+        for name in set(re.findall(r"svc_broker_\w+", expressions)):
+            broker.series(name)
+
+    def test_both_ways(self) -> None:
+        """Each has a test in which it fires, and one in which it does not."""
+        loaded = YAML(typ="safe").load(RULES.with_name("alerts.test.yaml"))
+        results: dict[str, set[bool]] = {}
+        for group in loaded["tests"]:
+            for each in group["alert_rule_test"]:
+                results.setdefault(each["alertname"], set()).add(bool(each.get("exp_alerts")))
+        expected = {name: {True, False} for name in re.findall(r"alert: (\w+)", RULES.read_text())}
+        self.assertEqual(expected, results)
