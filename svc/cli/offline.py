@@ -140,8 +140,10 @@ def _remarks(plan: VerifyPlan, error: SvcError) -> tuple[str, ...]:
 def _roots(plan: VerifyPlan) -> tuple[str, ...]:
     """Where the roots come from, those of the SPIFFE bundles first."""
     spiffe = ", ".join(plan.trust_bundles) or f"the Workload API at {plan.options.spiffe_socket}"
-    pq = () if plan.pq_bundle is None else (f"post-quantum roots from {plan.pq_bundle}",)
-    return (f"SPIFFE roots from {spiffe}", *pq)
+    if not plan.profile.needs_post_quantum:
+        return (f"SPIFFE roots from {spiffe}",)
+    beside = "the archives among them" if plan.trust_bundles else "the file beside its socket"
+    return (f"SPIFFE roots from {spiffe}", f"post-quantum roots from {plan.pq_bundle or beside}")
 
 
 def _trust_domain(text: str | None) -> TrustDomain | None:

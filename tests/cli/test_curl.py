@@ -536,6 +536,7 @@ class EvidenceTests(SynchronousTestCase):
             self.assertEqual(1, page.count("<!DOCTYPE html>"))
             self.assertIn(f"<strong>{verdict.value}</strong>", page)
             self.assertNotIn(": verified,", page)
+            self.assertIn(f"<li>post-quantum roots from {self.anchors()[-1]}</li>", page)
 
     def test_no_page(self) -> None:
         """A bundle file that cannot be used is the usual error; a file that is no evidence is a page that says so."""
