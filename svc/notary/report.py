@@ -500,7 +500,8 @@ def _envelope_checks(evidence: EnvelopeEvidence) -> Iterator[ReportLine]:
             f"valid, by the key of the certificate {certificate_sha256(chain.leaf).hex()}",
             check=Check.PASSED,
         )
-        bound = binding_of(chain.leaf) is not None
+        # The verification has read the binding of the ML-DSA leaf alone.
+        bound = chain is evidence.pq and binding_of(chain.leaf) is not None
         bundle = "post-quantum" if bound else "SPIFFE"
         yield ReportLine(
             f"Certificate chain {chain.algorithm.jose}",

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import printable
+from svc.identity import BundleSet
 from svc.notary.errors import NotaryError
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.facts import Container, WorkloadFacts
 from svc.notary.html import STYLE, html_page
 from svc.notary.ids import printed_id
+from svc.notary.keys import Signer
 from svc.notary.profile import Profile
 from svc.notary.report import (
     ASSERTED,
@@ -36,7 +38,10 @@ from svc.notary.report import (
     stored_account,
     verification_account,
 )
+from svc.notary.statement import issue_statement
+from svc.notary.verification import Anchors
 from svc.strictjson import loads_object
+from svc.testing.ca import TestAuthority
 from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture
 
 FIXTURE = Fixture()
@@ -217,6 +222,25 @@ class VerifiedTests(SynchronousTestCase):
         for profile, label in ((Profile.CLASSICAL, "Post-quantum signature"), (Profile.PQ, "Classical signature")):
             result = checks_of(account_of(evidence_of(), profile), "the receipt")
             self.assertIs(Check.NOT_DONE, result[label][0])
+
+    def test_ml_dsa_svid(self) -> None:
+        """The chain of an ML-DSA SVID, which signs alone, leads to the SPIFFE bundle and is bound to no other key."""
+        authority = TestAuthority("prod.example.org", now=NOW, algorithm="ML-DSA-65")
+        svid = authority.svid("/ns/pay/sa/api", algorithm="ML-DSA-65")
+        signer = Signer.from_chain(svid.private_key, svid.chain)
+        statement = issue_statement(svid, WorkloadFacts.explicit(), [signer], NOW, bytes)
+        evidence = FIXTURE.verified_statement(
+            statement.envelope,
+            profile=Profile.PQ,
+            anchors=Anchors(authority.bundles(), BundleSet()),
+            peer=None,
+            unbound_ok=True,
+        )
+        found = checks_of(
+            verification_account(VerificationResult(evidence, time_asserted=True), SOURCE), "the workload statement"
+        )
+        self.assertTrue(found["Certificate chain ML-DSA-65"][1].endswith("in the verifier's SPIFFE bundle"))
+        self.assertIs(Check.NOT_DONE, found["Classical signature"][0])
 
     def test_without_bodies(self) -> None:
         """Bodies that are not in the file were not compared."""
