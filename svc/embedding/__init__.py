@@ -1,8 +1,9 @@
 """
-For programs that embed: a workload with its endpoints, and the notary before an existing site.
+For programs that embed: a workload with its endpoints and requests, and the notary before an existing site.
 
-``Workload`` is the identity of the program, ``NotarySite`` serves a ``twisted.web`` site with statements and receipts;
-programs may also use the packages below directly. ``strings`` parses endpoint strings that begin with ``spiffe:``.
+``Workload`` is the identity of the program and sends requests whose responses are verified, ``NotarySite`` serves a
+``twisted.web`` site with statements and receipts; programs may also use the packages below directly. ``strings`` parses
+endpoint strings that begin with ``spiffe:``.
 """
 
 from __future__ import annotations

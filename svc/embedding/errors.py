@@ -49,4 +49,4 @@ class ArgumentInvalid(EmbeddingError):
     """{argument}: {value}: expected {expected}"""
 
     reason = "argument_invalid"
-    hint = "python -m pydoc svc.embedding describes every argument"
+    hint = "python -m pydoc svc.embedding.Workload and svc.embedding.NotarySite describe every argument"

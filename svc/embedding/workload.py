@@ -320,7 +320,7 @@ class Workload(MultiService):
 
         Args:
             address: ``host:port``, ``[ipv6]:port`` or ``unix:///path``.
-            expect: the identity of the server, written as ``allow`` above.
+            expect: the identity of the server: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
             alpn: the offered application protocols; empty offers none.
             groups: ``require`` refuses peers without post-quantum key agreement.
 
@@ -363,7 +363,8 @@ class Workload(MultiService):
         Make an ``IAgent`` for treq and Twisted: servers are verified, and responses by their statements and receipts.
 
         Args:
-            expect: the identity of the servers, written as ``allow`` above; or one for each ``host:port``.
+            expect: the identity of the servers: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``;
+                or one for each ``host:port``.
             notarization: ``workload``, ``logRequest`` or ``signRequest``, which verifies a receipt of each exchange.
             issuers: central issuers; with them a statement that a workload issued itself is refused.
             timeout: how long neither side may send anything while a response is awaited: seconds or ``"60s"``.
@@ -411,7 +412,7 @@ class Workload(MultiService):
         Args:
             method: ``GET``, ``POST`` and so on.
             url: ``https://host:port/path``.
-            expect: the identity of the server, written as ``allow`` above.
+            expect: the identity of the server: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
             headers: further fields: a mapping, pairs, or ``twisted.web.http_headers.Headers``.
             body: bytes; or an ``IBodyProducer`` or asynchronous iterable, which is sent as it is produced.
             notarization: ``workload``, ``logRequest`` or ``signRequest``, which verifies a receipt of the exchange.
@@ -462,7 +463,7 @@ class Workload(MultiService):
         Args:
             method: ``GET``, ``POST`` and so on.
             url: ``https://host:port/path``.
-            expect: the identity of the server, written as ``allow`` above.
+            expect: the identity of the server: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
             headers: as for :meth:`request`.
             body: as for :meth:`request`.
             notarization: as for :meth:`request`.
@@ -483,7 +484,7 @@ class Workload(MultiService):
 
         Args:
             url: ``https://host:port/path``.
-            expect: the identity of the server, written as ``allow`` above.
+            expect: the identity of the server: ``spiffe://td/path``, ``spiffe://td/path/*`` or ``spiffe://td/*``.
             max_body: the most octets of the response's body.
 
         Raises:
