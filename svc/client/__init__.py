@@ -14,6 +14,7 @@ from svc.lazy import exports
 if TYPE_CHECKING:
     from svc.client.errors import (
         ConnectionLost,
+        EvidenceExists,
         EvidenceNotSaved,
         ExchangeFailed,
         ProxyAnswered,
@@ -25,13 +26,14 @@ else:
     __getattr__ = exports(
         __name__,
         {
-            "errors": "ConnectionLost EvidenceNotSaved ExchangeFailed ProxyAnswered ReceiptElsewhere RefusedByServer "
-            "RequestInvalid"
+            "errors": "ConnectionLost EvidenceExists EvidenceNotSaved ExchangeFailed ProxyAnswered "
+            "ReceiptElsewhere RefusedByServer RequestInvalid"
         },
     )
 
 __all__ = [
     "ConnectionLost",
+    "EvidenceExists",
     "EvidenceNotSaved",
     "ExchangeFailed",
     "ProxyAnswered",

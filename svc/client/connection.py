@@ -279,14 +279,14 @@ class ExchangeConnection:
 
     Args:
         dial: opens a connection; given the one of the exchange, only to the same address and the same identity.
-        release: takes the open connection at the end.
+        release: takes the open connection at the end; closes it by default.
     """
 
     def __init__(
         self,
         dial: Callable[[OpenConnection | None], Awaitable[OpenConnection]],
         request: Request,
-        release: Callable[[OpenConnection], None],
+        release: Callable[[OpenConnection], None] | None = None,
     ) -> None:
         self._dial = dial
         self._release = release
@@ -354,5 +354,9 @@ class ExchangeConnection:
 
     def close(self) -> None:
         """Release the connection that is open."""
-        if self._current is not None:
+        if self._current is None:
+            return
+        if self._release is not None:
             self._release(self._current)
+        else:
+            self._current.channel.close()

@@ -79,9 +79,11 @@ class EvidenceNotSaved(SvcError):
 
     reason = "file_not_written"
     hint = "choose another path"
-    reasons = {
-        "file_exists": Reason(
-            "{path} exists already and is not overwritten",
-            "evidence is never replaced: choose another path, or move the old file away",
-        ),
-    }
+    path: str
+
+
+class EvidenceExists(EvidenceNotSaved):
+    """{path} exists already and is not overwritten"""
+
+    reason = "file_exists"
+    hint = "evidence is never replaced: choose another path, or move the old file away"

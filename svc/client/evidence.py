@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from svc.client.errors import EvidenceNotSaved
+from svc.client.errors import EvidenceExists, EvidenceNotSaved
 from svc.client.exchange import ExchangeResult
 from svc.client.request import Request
 from svc.folders import sync_folder
@@ -16,7 +16,7 @@ from svc.notary.evidence import EvidenceFile
 def check_writable(path: str) -> None:
     """Refuse a path where evidence could not be written, before anything is sent."""
     if os.path.lexists(path):
-        raise EvidenceNotSaved("file_exists", path=path)
+        raise EvidenceExists(path=path)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise EvidenceNotSaved(path=path, detail="its folder does not exist")
@@ -54,7 +54,7 @@ def save_evidence(path: str, evidence: EvidenceFile) -> None:
         os.link(temporary, path)
         sync_folder(folder)
     except FileExistsError as error:
-        raise EvidenceNotSaved("file_exists", path=path) from error
+        raise EvidenceExists(path=path) from error
     except OSError as error:
         raise EvidenceNotSaved(path=path, detail=(error.strerror or str(error)).lower()) from error
     finally:

@@ -198,7 +198,7 @@ class ExchangeConnectionTests(SynchronousTestCase):
             level=Level.WORKLOAD,
             nonce="AAECAwQFBgcICQoLDA0ODw",
         )
-        self.connection = ExchangeConnection(self.dialer.dial, request, lambda connection: connection.channel.close())
+        self.connection = ExchangeConnection(self.dialer.dial, request)
 
     def wait(self, coroutine: Any) -> Any:
         return settled(Deferred.fromCoroutine(coroutine))
