@@ -12,8 +12,9 @@ from typing import Final, Protocol
 
 from svc.store.errors import StoreError
 from svc.store.interface import Entity
-from svc.store.records import StoredReceipt
+from svc.store.records import ReceiptQuery, StoredReceipt
 from svc.store.rows import Row
+from svc.store.search import SearchSlice
 
 #: Records deleted in one transaction.
 PRUNE_SLICE: Final = 256
@@ -89,6 +90,9 @@ class RecordReader(Protocol):
     def get_receipt(self, receipt_id: str) -> StoredReceipt | None: ...
 
     def get_by_request(self, client: str, key: str) -> StoredReceipt | None: ...
+
+    def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
+        """Read up to ``rows`` records of the times of a query, newest first, as one slice of a search."""
 
     def nonce_known(self, client: str, nonce: str) -> bool: ...
 

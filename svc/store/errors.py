@@ -88,6 +88,10 @@ class StoreBusy(StoreError):
     limit: int
 
 
+class SearchesBusy(StoreBusy):
+    """{limit} searches already wait for the notary database"""
+
+
 class Replayed(StoreError):
     """a record with this nonce or id is already stored for {client}"""
 

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from svc.sqlite.kind import DatabaseObserver, Operation, SilentDatabaseObserver
-from svc.store.records import StatementRecord, StoredReceipt
+from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, StoredReceipt
 
 #: Label values of ``svc_proxy_notary_db_errors_total``, with :data:`svc.sqlite.kind.Operation`.
 Entity = Literal["certificate_blob", "workload_statement", "receipt", "db"]
@@ -83,6 +83,16 @@ class INotaryStore(Interface):
 
     def get_by_request(client: str, key: str) -> Deferred[StoredReceipt | None]:
         """Find a record by the client's nonce, else by its ``jti``, among that client's records; or None."""
+
+    def find(query: ReceiptQuery) -> Deferred[FoundReceipts]:
+        """
+        Find records, newest first. One search after the other is carried out, in slices between which other reads are
+        carried out, and each reads a bounded number of records.
+
+        Returns:
+            A list of the records found, with ``next`` for the search that continues; fails with SearchesBusy where too
+            many wait.
+        """
 
     def nonce_known(client: str, nonce: str) -> Deferred[bool]:
         """Whether a record with this client and nonce is stored."""

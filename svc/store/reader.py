@@ -5,19 +5,29 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from svc.sqlite.kind import Connect
 from svc.store.backend import Refused
 from svc.store.compact import expand, read_cuts
-from svc.store.records import StoredReceipt
-from svc.store.rows import RECEIPT_COLUMNS, receipt_from
+from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
+from svc.store.rows import RECEIPT_COLUMNS, receipt_from, scan_values, selected
+from svc.store.search import SearchSlice
 
 _RECEIPT: Final = f"SELECT {', '.join(RECEIPT_COLUMNS)} FROM receipt WHERE"  # noqa: S608 (constants)
 _BY_ID: Final = f"{_RECEIPT} id = ?"
 _BY_NONCE: Final = f"{_RECEIPT} client = ? AND nonce = ?"
 _BY_JTI: Final = f"{_RECEIPT} jti = ? AND client = ? ORDER BY seq LIMIT 1"
+_BY_SEQ: Final = f"{_RECEIPT} seq = ?"
+#: The payload only of what the columns select, since reading it costs more than all others. The record of the position
+#: may have been pruned; then so have all that were older.
+_SCAN: Final = (
+    "SELECT seq, issued_at, id, CASE WHEN {selected} THEN payload END FROM receipt"
+    " WHERE issued_at >= :since AND issued_at < :until AND (issued_at, seq) <"
+    " (:before, coalesce((SELECT seq FROM receipt WHERE id = :id), 0))"
+    " ORDER BY issued_at DESC, seq DESC LIMIT :rows"
+)
 _STATEMENT: Final = "SELECT certificate_set, cuts, skeleton FROM workload_statement WHERE id = ?"
 _NONCE: Final = "SELECT 1 FROM receipt WHERE client = ? AND nonce = ?"
 
@@ -54,6 +64,23 @@ class SqliteReader:
             row = connection.execute(_BY_NONCE, (client, key)).fetchone()
             row = row or connection.execute(_BY_JTI, (key, client)).fetchone()
             return receipt_from(row, partial(_chain, connection))
+
+    def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
+        found: list[StoredReceipt] = []
+        last: RecordPosition | None = None
+        count = 0
+        with self._snapshot() as connection:
+            chain = cache(partial(_chain, connection))
+            scan = _SCAN.format(selected=selected(query, ":{}"))
+            for seq, issued_at, name, payload in connection.execute(scan, scan_values(query, rows)):
+                count += 1
+                last = RecordPosition(issued_at, name)
+                if payload is not None and query.selects(payload):
+                    record = receipt_from(connection.execute(_BY_SEQ, (seq,)).fetchone(), chain)
+                    found += [] if record is None else [record]
+                    if len(found) == query.limit:
+                        break
+        return SearchSlice(found, count, last if len(found) == query.limit or count == rows else None)
 
     def nonce_known(self, client: str, nonce: str) -> bool:
         with self._snapshot() as connection:

@@ -1,7 +1,8 @@
 """
-What is put into a store and returned by it.
+What is put into a store and returned by it, and what can be searched for.
 
-Of payloads only the member is read by which a receipt names its statement.
+Of payloads only these members are read: the statement that a receipt names, the path of the request and the status of
+the response.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from svc import strictjson
+
+#: The most records that one search returns.
+MAX_FOUND: Final = 1000
+#: The largest NumericDate, and the largest before 1970, in a query.
+MAX_TIME: Final = 2**53
 
 
 class SerializableEnvelope(Protocol):
@@ -79,7 +85,106 @@ class StoredReceipt:
             object.__setattr__(self, "statement_id", _statement_named_in(self.payload))
 
 
+class RecordPosition(NamedTuple):
+    """A place in the order of a search: behind the record with this NumericDate and this id."""
+
+    issued_at: int
+    id: str
+
+
+@dataclass(frozen=True)
+class ReceiptQuery:
+    """
+    Which records to find. They come newest first; those of one second in an order that the database chooses.
+
+    Args:
+        since: NumericDate from which on they were issued; None without a limit.
+        until: NumericDate before which they were issued.
+        party: SPIFFE ID, as text, of the client or the server.
+        client: SPIFFE ID of the client.
+        level: ``logRequest`` or ``signRequest``.
+        outcome: how the exchange ended.
+        status: the status codes.
+        path: the beginning of the path, as a receipt has it (one character for each octet, without query). With ``*``,
+            which stands for any characters, a pattern of the whole path.
+        limit: the most records, up to :data:`MAX_FOUND`.
+        before: where an earlier search ended.
+
+    Raises:
+        ValueError: the limit or a time is out of bounds, or a text other than the path is not printable ASCII.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    party: str | None = None
+    client: str | None = None
+    level: str | None = None
+    outcome: str | None = None
+    status: range | None = None
+    path: str | None = None
+    limit: int = 100
+    before: RecordPosition | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= MAX_FOUND:
+            raise ValueError(f"a limit from 1 to {MAX_FOUND}")
+        time, name = self.before or (0, "")
+        if any(abs(each or 0) > MAX_TIME for each in (self.since, self.until, time)):
+            raise ValueError("a time that a database can hold")
+        # No other text is in the columns, and not every other one can be given to every database.
+        texts = (self.party, self.client, self.level, self.outcome, name)
+        if not all((each or "").isascii() and (each or "a").isprintable() for each in texts):
+            raise ValueError("printable ASCII")
+
+    def selects(self, payload: bytes) -> bool:
+        """Whether path and status of a payload are those of the query; a payload that has none is not selected."""
+        if self.status is None and self.path is None:
+            return True
+        try:
+            body = _member(strictjson.loads_object(payload), "svc")
+        except strictjson.JsonRefused:
+            return False
+        status = _member(body, "response").get("status")
+        path = _member(body, "request").get("path")
+        return (self.status is None or (isinstance(status, int) and status in self.status)) and (
+            self.path is None or (isinstance(path, str) and path_matches(path, self.path))
+        )
+
+
+class FoundReceipts(list[StoredReceipt]):
+    """
+    The records that a search found.
+
+    Attributes:
+        next: where the search ended, for ``before`` of the next one; None where nothing is left. A search may end
+            before it has found as many as its limit, since it reads a bounded number of records.
+    """
+
+    next: RecordPosition | None = None
+
+
+def path_matches(path: str, wanted: str) -> bool:
+    """Whether a path begins with ``wanted`` or, where that has ``*``, is as a whole what the pattern describes."""
+    first, *others = wanted.split("*")
+    if not path.startswith(first):
+        return False
+    if not others:
+        return True
+    *middle, last = others
+    position = len(first)
+    for part in middle:
+        found = path.find(part, position)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return len(path) - len(last) >= position and path.endswith(last)
+
+
 def _statement_named_in(payload: bytes) -> str:
-    body = strictjson.loads_object(payload).get("svc")
-    named = body.get("workloadStatementID") if isinstance(body, dict) else None
+    named = _member(strictjson.loads_object(payload), "svc").get("workloadStatementID")
     return named if isinstance(named, str) else ""
+
+
+def _member(members: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = members.get(name)
+    return value if isinstance(value, dict) else {}

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from svc.store.compact import CompactEnvelope, expand, read_cuts
-from svc.store.records import StoredReceipt
+from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 
 #: Of a receipt, in both databases; PostgreSQL returns the certificates themselves in place of ``certificate_set``.
 RECEIPT_COLUMNS: Final = (
     *("id", "level", "client", "server", "nonce", "jti", "issued_at", "outcome", "statement_id"),
     *("certificate_set", "cuts", "skeleton", "payload", "disclosures"),
 )
+#: The members of a query that are columns, and the condition for each.
+_CONDITIONS: Final = {
+    "party": "(client = ? OR server = ?)",
+    "client": "client = ?",
+    "level": "level = ?",
+    "outcome": "outcome = ?",
+}
+#: Later than any time, in both databases.
+_NEVER: Final = RecordPosition(2**62, "")
 DELETE_UNUSED_SETS: Final = (
     "DELETE FROM certificate_set WHERE"
     " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
@@ -32,6 +41,29 @@ class StatementRow:
 
 
 Row = StatementRow | StoredReceipt
+
+
+def selected(query: ReceiptQuery, form: str) -> str:
+    """The condition on the columns that a query selects; ``form`` is a parameter named ``{}``."""
+    given = [
+        text.replace("?", form.format(name)) for name, text in _CONDITIONS.items() if getattr(query, name) is not None
+    ]
+    return " AND ".join(given) or "TRUE"
+
+
+def scan_values(query: ReceiptQuery, rows: int) -> Mapping[str, object]:
+    """The parameters of a scan."""
+    before = query.before or _NEVER
+    until = _NEVER.issued_at if query.until is None else query.until
+    return {
+        **{name: getattr(query, name) for name in _CONDITIONS},
+        "since": -_NEVER.issued_at if query.since is None else query.since,
+        # Only a limit on the one column is used with its index by both databases.
+        "until": min(until, before.issued_at + 1),
+        "before": before.issued_at,
+        "id": before.id,
+        "rows": rows,
+    }
 
 
 def receipt_values(receipt: StoredReceipt, certificates: object, compact: CompactEnvelope | None) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Required, TypedDict, TypeVar
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from twisted.internet.interfaces import IDelayedCall
 from zope.interface import implementer
 
@@ -23,13 +23,16 @@ from svc.errors import SvcError
 from svc.sqlite.kind import Operation
 from svc.sqlite.threads import COMMIT_SECONDS, GROUP_LIMIT, BoundedClose, JobThread, StartThread, ThreadReactor
 from svc.store.backend import RecordReader, RecordWriter, Refused
-from svc.store.errors import StoreBusy, StoreClosed, StoreError, StoreLate, StoreStuck
+from svc.store.errors import SearchesBusy, StoreBusy, StoreClosed, StoreError, StoreLate, StoreStuck
 from svc.store.interface import Entity, INotaryStore, SilentStoreObserver, StoreObserver
-from svc.store.records import StatementRecord, StoredReceipt
+from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, StoredReceipt
 from svc.store.rows import Row, StatementRow
+from svc.store.search import Search, SearchSlice
 
 #: Records, and reads, that may wait; a record of a signed exchange is about 10 KB.
 QUEUE_LIMIT: Final = 1024
+#: Searches that may wait for the one that is carried out.
+SEARCH_LIMIT: Final = 64
 RETRY_SECONDS: Final = 1.0
 
 T = TypeVar("T")
@@ -123,6 +126,7 @@ class ThreadedStore(ABC):
         self._threads = 0
         self._waiting_writes = 0
         self._waiting_reads = 0
+        self._searching = DeferredLock()
         self._retries = 0
         self._retry: IDelayedCall | None = None
         self._deadlines: deque[tuple[float, _Put]] = deque()
@@ -178,6 +182,11 @@ class ThreadedStore(ABC):
     def get_by_request(self, client: str, key: str) -> Deferred[StoredReceipt | None]:
         return self._get(lambda reader: reader.get_by_request(client, key))
 
+    def find(self, query: ReceiptQuery) -> Deferred[FoundReceipts]:
+        if len(self._searching.waiting) >= SEARCH_LIMIT:
+            return fail(SearchesBusy(limit=SEARCH_LIMIT))
+        return self._searching.run(lambda: Deferred.fromCoroutine(self._find(Search(query))))
+
     def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
         return self._get(lambda reader: reader.nonce_known(client, nonce))
 
@@ -232,6 +241,11 @@ class ThreadedStore(ABC):
         done: Deferred[T] = Deferred()
         self._read_thread.submit(_Read(read, entity, done))
         return done
+
+    async def _find(self, search: Search) -> FoundReceipts:
+        while search.rows:
+            search.got(await self._get(partial(_scan, search)))
+        return search.found
 
     # Late commits.
 
@@ -438,6 +452,10 @@ class ThreadedStore(ABC):
     def _close_reader(self) -> None:
         self._reader.disconnect()
         self._call(self._thread_ended)
+
+
+def _scan(search: Search, reader: RecordReader) -> SearchSlice:
+    return reader.scan(search.query, search.rows)
 
 
 def _make_calls(calls: Sequence[Call]) -> None:

@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreError
 from svc.store.interface import INotaryStore
-from svc.store.records import StatementRecord, StoredReceipt
+from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StatementRecord, StoredReceipt
 
 
 @implementer(INotaryStore)
@@ -76,6 +76,23 @@ class MemoryStore:
             return succeed(self._receipts[by_nonce])
         named = (receipt for receipt in self._receipts.values() if receipt.client == client and receipt.jti == key)
         return succeed(next(named, None))
+
+    def find(self, query: ReceiptQuery) -> Deferred[FoundReceipts]:
+        if not self._open:
+            return fail(StoreClosed())
+        found = FoundReceipts()
+        before = query.before
+        passed = before is None
+        put_last_first = [*self._receipts.values()][::-1]
+        for receipt in sorted(put_last_first, key=lambda each: -each.issued_at):
+            passed = passed or (before is not None and receipt.issued_at < before.issued_at)
+            if passed and _is_selected(receipt, query):
+                found.append(receipt)
+                if len(found) == query.limit:
+                    found.next = RecordPosition(receipt.issued_at, receipt.id)
+                    break
+            passed = passed or (before is not None and receipt.id == before.id)
+        return succeed(found)
 
     def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
         if not self._open:
@@ -149,6 +166,18 @@ class MemoryStore:
                 raise Replayed(client=receipt.client)
             self._nonces[receipt.client, receipt.nonce] = receipt.id
         self._receipts[receipt.id] = receipt
+
+
+def _is_selected(receipt: StoredReceipt, query: ReceiptQuery) -> bool:
+    return (
+        (query.since is None or receipt.issued_at >= query.since)
+        and (query.until is None or receipt.issued_at < query.until)
+        and (query.party is None or query.party in (receipt.client, receipt.server))
+        and query.client in (None, receipt.client)
+        and query.level in (None, receipt.level)
+        and query.outcome in (None, receipt.outcome)
+        and query.selects(receipt.payload)
+    )
 
 
 def _commit(write: Callable[[], None], done: Deferred[None]) -> None:

@@ -166,18 +166,25 @@ def receipt(
     jti: str | None = None,
     signed: bool = True,
     filler: str = "",
+    path: str | None = None,
+    status: int | None = None,
+    outcome: str = "complete",
+    server: str = SERVER,
 ) -> StoredReceipt:
     """Create a record of an exchange."""
-    payload = json.dumps({"jti": name, "svc": {"workloadStatementID": names, "filler": filler}}).encode()
+    members: dict[str, object] = {"workloadStatementID": names, "filler": filler}
+    if path is not None:
+        members |= {"request": {"path": path}, "response": None if status is None else {"status": status}}
+    payload = json.dumps({"jti": name, "svc": members}).encode()
     return StoredReceipt(
         id=name,
         level="signRequest" if signed else "logRequest",
         client=client,
-        server=SERVER,
+        server=server,
         nonce=nonce,
         jti=jti or f"jti-{name}",
         issued_at=issued_at,
-        outcome="complete",
+        outcome=outcome,
         envelope=envelope_of(payload, chain, (b"pq-" + chain[0],)) if signed else None,
         payload=payload,
         disclosures={"request": {"0": "c2FsdA"}} if signed else None,

@@ -14,9 +14,10 @@ from zope.interface.verify import verifyObject
 
 from svc.store.errors import Replayed, StoreClosed
 from svc.store.interface import INotaryStore
+from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition
 from svc.store.sqlite import SqliteStore
 from svc.testing.store import MemoryStore
-from tests.store.doubles import CLIENT, NOW, InlineReactor, InlineThread, receipt, statement
+from tests.store.doubles import CLIENT, NOW, SERVER, InlineReactor, InlineThread, receipt, statement
 
 OTHER_CLIENT = "spiffe://example.org/other"
 
@@ -94,6 +95,91 @@ class ContractMixin:
         self.assertIsNone(self.successResultOf(self.store.get_by_request(OTHER_CLIENT, "j1")))
         self.assertFalse(self.successResultOf(self.store.nonce_known(OTHER_CLIENT, "n1")))
 
+    def find(self, **members: Any) -> FoundReceipts:
+        """The result of a search."""
+        found: FoundReceipts = self.successResultOf(self.store.find(ReceiptQuery(**members)))  # type: ignore[attr-defined]
+        return found
+
+    def names(self, **members: Any) -> list[str]:
+        """The ids that a search finds."""
+        return [each.id for each in self.find(**members)]
+
+    def put(self, *records: Any) -> None:
+        """Store records."""
+        for each in records:
+            self.successResultOf(self.store.put_receipt(each))  # type: ignore[attr-defined]
+
+    def test_search_finds_the_newest_first(self) -> None:
+        """A search returns whole records, the newest first, up to its limit, and where the next one begins."""
+        records = [receipt(f"r{number}", issued_at=NOW + number, signed=number != 2) for number in range(4)]
+        self.put(*records)
+        self.assertEqual(records[::-1], self.find())
+        self.assertIsNone(self.find().next)
+        first = self.find(limit=2)
+        self.assertEqual([records[3], records[2]], first)
+        self.assertEqual(RecordPosition(NOW + 2, "r2"), first.next)
+        self.assertEqual([records[1], records[0]], self.find(limit=3, before=first.next))
+
+    def test_search_of_an_empty_store(self) -> None:
+        """An empty store has nothing to find, and nothing is left."""
+        self.assertEqual(([], None), (self.find(), self.find().next))
+
+    def test_search_continues_within_a_second(self) -> None:
+        """Records of one second are found once each, whatever the limit."""
+        self.put(*(receipt(f"r{number}") for number in range(7)))
+        for limit in (1, 2, 3, 7):
+            names: list[str] = []
+            before: RecordPosition | None = RecordPosition(NOW + 1, "")
+            while before is not None:
+                found = self.find(limit=limit, before=before)
+                names += [each.id for each in found]
+                before = found.next
+            self.assertEqual([f"r{number}" for number in range(7)], sorted(names))
+
+    def test_search_behind_a_pruned_record(self) -> None:
+        """A search continues with older seconds where the record at which the last one ended was pruned."""
+        self.put(receipt("old", issued_at=NOW - 1), receipt("new", issued_at=NOW + 1))
+        self.assertEqual(["old"], self.names(before=RecordPosition(NOW, "pruned")))
+
+    def test_search_by_columns(self) -> None:
+        """Times, parties, level and outcome are all to be those of the query; the end of the times is excluded."""
+        self.put(
+            receipt("a", issued_at=NOW),
+            receipt("b", issued_at=NOW + 1, client=OTHER_CLIENT, outcome="timeout"),
+            receipt("c", issued_at=NOW + 2, client=OTHER_CLIENT, signed=False),
+            receipt("d", issued_at=NOW + 3, server=CLIENT, client=OTHER_CLIENT),
+        )
+        self.assertEqual(["c", "b"], self.names(since=NOW + 1, until=NOW + 3))
+        self.assertEqual(["d", "c", "b"], self.names(client=OTHER_CLIENT))
+        self.assertEqual(["d", "a"], self.names(party=CLIENT))
+        self.assertEqual(["c", "b", "a"], self.names(party=SERVER))
+        self.assertEqual(["c"], self.names(level="logRequest"))
+        self.assertEqual(["b"], self.names(outcome="timeout", client=OTHER_CLIENT))
+        self.assertEqual([], self.names(outcome="timeout", client=CLIENT))
+        self.assertEqual([], self.names(client=""))
+
+    def test_search_by_path_and_status(self) -> None:
+        """The beginning or a pattern of the path and a range of the status are compared with the payload."""
+        self.put(
+            receipt("a", issued_at=NOW, path="/v1/pay", status=200),
+            receipt("b", issued_at=NOW + 1, path="/v1/pay/7", status=503),
+            receipt("c", issued_at=NOW + 2, path="/v2/pay", status=404),
+            receipt("d", issued_at=NOW + 3, path="/v1/pay"),
+            receipt("e", issued_at=NOW + 4),
+        )
+        self.assertEqual(["d", "b", "a"], self.names(path="/v1"))
+        self.assertEqual(["d", "c", "a"], self.names(path="/*/pay"))
+        self.assertEqual(["c", "b"], self.names(status=range(400, 600)))
+        self.assertEqual(["b"], self.names(status=range(503, 504), path="/v1/pay/"))
+        self.assertEqual([], self.names(status=range(500, 503)))
+
+    def test_search_with_a_hostile_text(self) -> None:
+        """What is searched for is data, whatever characters it has."""
+        self.put(receipt("a", path="/v1", status=200))
+        for text in ("'", '" OR 1=1 --', "%s", "{}", ":before"):
+            self.assertEqual([], self.names(client=text))
+            self.assertEqual([], self.names(path=text, outcome=text))
+
     def test_nonce_once_for_each_client(self) -> None:
         """A client's second use of a nonce is refused; another client can use it."""
         self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
@@ -169,6 +255,7 @@ class ContractMixin:
             lambda: self.store.get_statement("s1"),
             lambda: self.store.get_receipt("r1"),
             lambda: self.store.get_by_request(CLIENT, "n1"),
+            lambda: self.store.find(ReceiptQuery()),
             lambda: self.store.nonce_known(CLIENT, "n1"),
             lambda: self.store.reserve(CLIENT, "n1"),
             lambda: self.store.give_back(CLIENT, "n1"),
@@ -276,7 +363,11 @@ class AgreementMixin:
         asked += [store.get_by_request(CLIENT, f"jti-r{number}") for number in range(8)]
         asked += [store.get_by_request(CLIENT, nonce) for nonce in ("n1", "n2", "n3")]
         asked += [store.nonce_known(CLIENT, nonce) for nonce in ("n1", "n2", "n3")]
-        return [self.successResultOf(answer) for answer in asked]
+        searched = self.successResultOf(store.find(ReceiptQuery(since=NOW + 1, client=CLIENT, level="signRequest")))
+        # Within a second each store has an order of its own.
+        newest_first = sorted(searched, key=lambda each: (-each.issued_at, each.id))
+        self.assertEqual([each.issued_at for each in newest_first], [each.issued_at for each in searched])
+        return [*(self.successResultOf(answer) for answer in asked), newest_first]
 
 
 class AgreementTests(AgreementMixin, SynchronousTestCase):

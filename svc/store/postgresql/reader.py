@@ -20,8 +20,9 @@ import psycopg
 from svc.store.compact import expand, read_cuts
 from svc.store.postgresql.schema import FIRST_HOLDER, LOCK_CLASS
 from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, PostgresSession, one
-from svc.store.records import StoredReceipt
-from svc.store.rows import receipt_from
+from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
+from svc.store.rows import receipt_from, scan_values, selected
+from svc.store.search import SearchSlice
 
 #: Seconds after a failed attempt to connect within which every read fails without another.
 PAUSE_SECONDS: Final = 0.5
@@ -35,6 +36,13 @@ _RECEIPT: Final = (
 _BY_ID: Final = f"{_RECEIPT} WHERE receipt.id = %s"
 _BY_NONCE: Final = f"{_RECEIPT} WHERE client = %s AND nonce = %s"
 _BY_JTI: Final = f"{_RECEIPT} WHERE jti = %s AND client = %s ORDER BY issued_at, receipt.id LIMIT 1"
+_BY_IDS: Final = f"{_RECEIPT} WHERE receipt.id = ANY(%s)"
+#: The payload only of what the columns select, since reading it costs more than all others.
+_SCAN: Final = (
+    "SELECT issued_at, id, CASE WHEN {selected} THEN payload END FROM receipt"
+    " WHERE issued_at >= %(since)s AND issued_at < %(until)s AND (issued_at, id) < (%(before)s, %(id)s)"
+    " ORDER BY issued_at DESC, id DESC LIMIT %(rows)s"
+)
 _STATEMENT: Final = (
     "SELECT chain, cuts, skeleton FROM workload_statement JOIN certificate_set"
     " ON certificate_set.id = workload_statement.certificate_set WHERE workload_statement.id = %s"
@@ -96,6 +104,28 @@ class PostgresReader:
             return by_nonce or session.execute(_BY_JTI, (key, client)).fetchone()
 
         return receipt_from(self._query(found), _chain)
+
+    def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
+        scan = _SCAN.format(selected=selected(query, "%({})s")).encode()
+
+        def found(session: PostgresSession) -> SearchSlice:
+            wanted: list[str] = []
+            last: RecordPosition | None = None
+            count = 0
+            for issued_at, name, payload in session.execute(scan, scan_values(query, rows)):
+                count += 1
+                last = RecordPosition(issued_at, name)
+                if payload is not None and query.selects(payload):
+                    wanted.append(name)
+                    if len(wanted) == query.limit:
+                        break
+            complete = {row[0]: row for row in session.execute(_BY_IDS, (wanted,))} if wanted else {}
+            # What was pruned between the two queries is left out.
+            records = [receipt_from(complete.get(name), _chain) for name in wanted]
+            more = len(wanted) == query.limit or count == rows
+            return SearchSlice([each for each in records if each is not None], count, last if more else None)
+
+        return self._query(found)
 
     def nonce_known(self, client: str, nonce: str) -> bool:
         return bool(self._query(lambda session: one(session.execute(_NONCE, (client, nonce)))[0]))

@@ -1,0 +1,66 @@
+"""
+How a search goes through a database: in slices, so that no other read waits for more than one of them.
+
+Contains no I/O; its callers read the slices, in the thread that reads or, in the command line, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StoredReceipt
+
+#: Records that are read in one transaction.
+SLICE_ROWS: Final = 256
+#: Records that one search reads; then it ends, however many it has found.
+SEARCH_ROWS: Final = 8192
+
+
+@dataclass(frozen=True)
+class SearchSlice:
+    """
+    The result of reading one slice.
+
+    Args:
+        found: the records that the query selects.
+        rows: how many were read.
+        last: the last one that was read; None where nothing is left behind the slice.
+    """
+
+    found: Sequence[StoredReceipt]
+    rows: int
+    last: RecordPosition | None
+
+
+class Search:
+    """
+    One search.
+
+    Args:
+        query: what to find.
+        rows: records that may be read.
+
+    Attributes:
+        found: what was found.
+        query: for the next slice.
+        rows: the size of the next slice; 0 where the search has ended.
+    """
+
+    def __init__(self, query: ReceiptQuery, rows: int = SEARCH_ROWS) -> None:
+        self.found = FoundReceipts()
+        self.query = query
+        self._limit = query.limit
+        self._left = rows
+        self.rows = min(SLICE_ROWS, rows)
+
+    def got(self, part: SearchSlice) -> None:
+        """Take the result of a slice."""
+        self.found += part.found
+        self.found.next = part.last
+        self._left -= part.rows
+        room = self._limit - len(self.found)
+        self.rows = min(SLICE_ROWS, self._left) if part.last is not None and room > 0 else 0
+        if self.rows:
+            self.query = replace(self.query, before=part.last, limit=room)
