@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes
 from svc import naming
 from svc.errors import SvcError
 from svc.identity import Matcher, SpiffeID
+from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.errors import NotaryError
 from svc.notary.ids import parse_artifact_id, parse_nonce
 from svc.notary.profile import Profile
@@ -31,6 +32,8 @@ _VERSIONED: Final = _PREFIX + b"/v1/"
 _MAX_DECODINGS: Final = 4
 #: How long a client waits before it asks for a pending receipt again, in seconds.
 RETRY_AFTER: Final = 1
+#: Octets of a response to a search beside the summaries.
+_SEARCH_FRAME: Final = 256
 
 
 class NotaryNotFound(NotaryError):
@@ -49,11 +52,12 @@ class Resource(Enum):
     STATEMENT = "statement"
     RECEIPT = "receipt"
     RECEIPT_BY_REQUEST = "receipt_by_request"
+    RECEIPTS = "receipts"
 
 
 @dataclass(frozen=True, slots=True)
 class NotaryRequest:
-    """A parsed path; ``key`` is an identifier, nonce or ``jti``, empty for root and current statement."""
+    """A parsed path; ``key`` is an identifier, nonce or ``jti``, empty where the path has none."""
 
     resource: Resource
     key: str = ""
@@ -113,6 +117,8 @@ def parse_notary_path(path: bytes) -> NotaryRequest:
     if path == _PREFIX:
         return NotaryRequest(Resource.ROOT)
     rest = path.removeprefix(_VERSIONED)
+    if rest == b"receipts" and rest != path:
+        return NotaryRequest(Resource.RECEIPTS)
     kind, _, key = rest.decode("latin-1").partition("/")
     if rest != path and key:
         if kind == "statements":
@@ -149,6 +155,11 @@ def receipt_path(receipt_id: str) -> str:
     return f"{naming.NOTARY_PATH}/v1/receipts/{receipt_id}"
 
 
+def receipts_path() -> str:
+    """Return the path of the search for receipts."""
+    return f"{naming.NOTARY_PATH}/v1/receipts"
+
+
 def receipt_location(request_key: str) -> str:
     """
     Return the value of ``Svc-Receipt-Location``: the path by the client's nonce, or by the ``jti`` where it sent none.
@@ -178,6 +189,16 @@ def authorize_receipt_access(
     raise NotaryNotFound(requester=requester)
 
 
+def authorize_receipt_search(requester: SpiffeID, readers: Matcher | None = None) -> SpiffeID | None:
+    """
+    Authorize the search for receipts, as far as :func:`authorize_receipt_access` permits reading them.
+
+    Returns:
+        The party, as client or as server, of all receipts that may be found; None where all may be.
+    """
+    return None if readers is not None and readers.matches(requester) else requester
+
+
 @dataclass(frozen=True, slots=True)
 class _ProblemKind:
     status: int
@@ -189,6 +210,7 @@ _PROBLEMS: Final[dict[str, _ProblemKind]] = {
     "not_found": _ProblemKind(404, "Not found"),
     "id_malformed": _ProblemKind(404, "Malformed identifier"),
     "nonce_malformed": _ProblemKind(400, "Malformed nonce"),
+    "query_malformed": _ProblemKind(400, "Malformed query"),
     "level_unknown": _ProblemKind(400, "Unknown notarization level"),
     "method_not_allowed": _ProblemKind(405, "Method not allowed"),
     "replayed": _ProblemKind(409, "Nonce used before"),
@@ -272,6 +294,28 @@ def artifact_response(identifier: str, envelope: bytes, *, immutable: bool = Tru
     return NotaryResponse(200, headers, envelope)
 
 
+def search_response(found: Sequence[tuple[Mapping[str, object], str]], following: str | None) -> NotaryResponse:
+    """
+    Respond with the summaries of receipts, as far as they fit the size of an envelope.
+
+    Args:
+        found: summaries, newest first, each with the parameter ``before`` of a search that continues behind it.
+        following: the same behind the last, None where nothing is left.
+    """
+    summaries: list[bytes] = []
+    room = MAX_ENVELOPE - _SEARCH_FRAME
+    for summary, _position in found:
+        octets = dumps(summary)
+        room -= len(octets) + 1
+        if room < 0:
+            following = found[len(summaries) - 1][1]
+            break
+        summaries.append(octets)
+    body = b'{"v":1,"receipts":[%b],"next":%b}' % (b",".join(summaries), dumps(following))
+    headers = ((b"Content-Type", b"application/json"), (b"Cache-Control", b"private, no-store"))
+    return NotaryResponse(200, headers, body)
+
+
 def root_response(
     *,
     issuer: SpiffeID,
@@ -294,7 +338,11 @@ def root_response(
     """
     endpoints = {"currentStatement": statement_path("current"), "statement": statement_path("{id}")}
     if receipts:
-        endpoints |= {"receipt": receipt_path("{id}"), "receiptByRequest": receipt_location("{nonce}")}
+        endpoints |= {
+            "receipt": receipt_path("{id}"),
+            "receiptByRequest": receipt_location("{nonce}"),
+            "receipts": receipts_path(),
+        }
     document: dict[str, object] = {
         "v": 1,
         "issuer": str(issuer),

@@ -124,7 +124,7 @@ class NotarySettings(Settings):
     redactQuery: bool = False
     """The same for the query."""
     readers: Items[MatcherText] = ()
-    """Identities that may read the receipts of all clients by id, without the salts."""
+    """Identities that may list the receipts of all clients, and read them by id, without the salts."""
     receiptsPerSecond: int = Field(default=200, ge=1, le=100_000)
     """Records of one client identity, signed receipts and those of `logRequest` alike, in the long run; beyond it 429
     `notary_rate` with `Retry-After`."""

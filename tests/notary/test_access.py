@@ -26,6 +26,7 @@ from svc.notary.access import (
     problem_response,
     receipt_location,
     receipt_path,
+    receipts_path,
     root_response,
     statement_path,
 )
@@ -105,6 +106,7 @@ class PathTests(SynchronousTestCase):
             (statement_path(ID), Resource.STATEMENT, ID),
             (receipt_path(ID), Resource.RECEIPT, ID),
             (receipt_location(NONCE), Resource.RECEIPT_BY_REQUEST, NONCE),
+            (receipts_path(), Resource.RECEIPTS, ""),
         ):
             self.assertEqual(NotaryRequest(resource, key), parse_notary_path(path.encode()))
 
@@ -113,6 +115,7 @@ class PathTests(SynchronousTestCase):
         for path in (
             ROOT + b"/", b"/" + ROOT, ROOT + b"/v1", ROOT + b"/v1/", ROOT + b"/v2/statements/current", b"/",
             ROOT + b"/v1/statements", ROOT + b"/v1/statements/", ROOT + b"/v1/other/x", b"/.well-known/svc%2dnotary",
+            b"receipts", ROOT + b"/v1/receipts/", ROOT + b"/receipts",
         ):  # fmt: skip
             self.assertRaises(NotaryNotFound, parse_notary_path, path)
 
@@ -235,7 +238,7 @@ class AnswerTests(SynchronousTestCase):
         served = self.document(root_response(receipts=True, retention=timedelta(days=90), **arguments))  # type: ignore[arg-type]
         self.assertEqual(["v", "issuer", "profiles", "algs", "endpoints", "limits", "retention"], list(served))
         self.assertEqual((1, ["hybrid"], "P90D"), (served["v"], served["profiles"], served["retention"]))
-        self.assertEqual(4, len(dict(served["endpoints"])))  # type: ignore[call-overload]
+        self.assertEqual(5, len(dict(served["endpoints"])))  # type: ignore[call-overload]
         fewer = self.document(root_response(receipts=False, retention=None, **arguments))  # type: ignore[arg-type]
         self.assertNotIn("retention", fewer)
         self.assertNotIn("receipt", str(fewer["endpoints"]))

@@ -6,8 +6,9 @@ Owns the way from a request to the store; who may read what is decided in :mod:`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -22,25 +23,35 @@ from svc.notary.access import (
     Resource,
     artifact_response,
     authorize_receipt_access,
+    authorize_receipt_search,
     check_method,
     parse_notary_path,
     pending_response,
     problem_response,
     root_response,
+    search_response,
 )
 from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import Envelope
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Disclosures, with_disclosures
+from svc.notary.summary import receipt_summary
 from svc.proxy.errors import NotaryUnavailable
 from svc.proxy.notarizer import Notarizer
 from svc.store.interface import INotaryStore
-from svc.store.records import StoredReceipt
+from svc.store.querytext import QueryMalformed, position_text, read_query
+from svc.store.records import FoundReceipts, RecordPosition, StoredReceipt
 
 if TYPE_CHECKING:
     from svc.proxy.credential_rotation import CredentialRotation
     from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.exchange import Exchange
+
+#: The most receipts in one response; their summaries are made on the reactor's thread.
+_PAGE: Final = 100
+_OUTCOMES: Final = [outcome.value for outcome in ExchangeOutcome]
 
 
 class NotaryEndpoint:
@@ -80,13 +91,13 @@ class NotaryEndpoint:
         except SvcError as error:
             self._give(exchange, problem_response(error))
             return
-        found = self._find(client, request)
+        found = self._find(client, request, exchange.head.target.partition(b"?")[2])
         if not found.called:
             client.pause_for_exchange()
         found.addErrback(self._trouble)
         found.addCallback(self._give_later, client, exchange)
 
-    def _find(self, client: ClientConnection, request: NotaryRequest) -> Deferred[NotaryResponse]:
+    def _find(self, client: ClientConnection, request: NotaryRequest, query: bytes) -> Deferred[NotaryResponse]:
         credentials, identity = client.caller.credentials, client.caller.identity
         if credentials is None or identity is None:
             return succeed(problem_response(NotaryUnavailable(), retry_after=1))
@@ -99,6 +110,8 @@ class NotaryEndpoint:
             return self._statement(request.key)
         if request.resource is Resource.RECEIPT:
             return self._store.get_receipt(request.key).addCallback(self._receipt, identity)
+        if request.resource is Resource.RECEIPTS:
+            return self._search(identity, query.decode("latin-1"))
         if self._notarizer.is_in_flight(str(identity), request.key):
             return succeed(pending_response())
         return Deferred.fromCoroutine(self._by_request(identity, request.key))
@@ -143,6 +156,21 @@ class NotaryEndpoint:
         disclosed = with_disclosures(envelope, access.permitted(cast("Disclosures | None", stored.disclosures)))
         return artifact_response(stored.id, disclosed.serialize())
 
+    def _search(self, requester: SpiffeID, text: str) -> Deferred[NotaryResponse]:
+        try:
+            query = read_query(text, _OUTCOMES)
+        except QueryMalformed as error:
+            return succeed(problem_response(error))
+        party = authorize_receipt_search(requester, self._readers)
+        # Unsigned records are not served.
+        served = replace(
+            query,
+            party=None if party is None else str(party),
+            level=Level.SIGN_REQUEST.value,
+            limit=min(query.limit, _PAGE),
+        )
+        return self._store.find(served).addCallback(_search_answer)
+
     def _trouble(self, failure: Failure) -> NotaryResponse:
         error = failure.value
         if isinstance(error, NotaryNotFound):
@@ -159,6 +187,14 @@ class NotaryEndpoint:
     @staticmethod
     def _give(exchange: Exchange, answer: NotaryResponse) -> None:
         exchange.answer(answer.status, list(answer.headers), answer.body)
+
+
+def _search_answer(found: FoundReceipts) -> NotaryResponse:
+    summaries = [
+        (receipt_summary(stored.payload), position_text(RecordPosition(stored.issued_at, stored.id)))
+        for stored in found
+    ]
+    return search_response(summaries, None if found.next is None else position_text(found.next))
 
 
 def _statement_answer(envelope: bytes | None, statement_id: str) -> NotaryResponse:

@@ -1,0 +1,1 @@
+`GET /.well-known/svc-notary/v1/receipts` lists the receipts that the caller may read, by time, client, path, status and outcome.

@@ -1,0 +1,164 @@
+"""The list of receipts on the reserved path: who finds what, and how a query is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import fail
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.identity import X509Svid, parse_matcher
+from svc.notary.access import receipts_path
+from svc.notary.envelope import MAX_ENVELOPE
+from svc.store.errors import SearchesBusy
+from svc.store.records import MAX_FOUND, ReceiptQuery, StoredReceipt
+from svc.strictjson import loads_object
+from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
+from tests.proxy.test_notarization import OK, get
+
+OTHER = AUTHORITY.svid("/ns/web/sa/other")
+AUDITOR = AUTHORITY.svid("/ns/audit/sa/reader")
+PATH = receipts_path().encode()
+NONCES = [bytes((65 + number,)) * 21 + b"A" for number in range(6)]
+
+
+class SearchTestCase(SynchronousTestCase):
+    """Three signed exchanges of one client, one of another, and an unsigned record."""
+
+    def setUp(self) -> None:
+        self.rig = Rig()
+        self.rig.notary._readers = parse_matcher("spiffe://prod.example/ns/audit/*")
+        for nonce, svid, level in (
+            (NONCES[0], CALLER, "signRequest"),
+            (NONCES[1], CALLER, "signRequest"),
+            (NONCES[2], OTHER, "signRequest"),
+            (NONCES[3], CALLER, "logRequest"),
+            (NONCES[4], CALLER, "signRequest"),
+        ):
+            client, _wire = self.rig.client(svid)
+            client.dataReceived(get(level, nonce))
+            self.rig.respond(OK)
+            self.rig.clock.advance(1)
+
+    def answer(self, query: bytes = b"", svid: X509Svid = CALLER) -> tuple[int, dict[str, Any]]:
+        """Ask for a list; returns status and document."""
+        client, wire = self.rig.client(svid)
+        client.dataReceived(b"GET %b%b HTTP/1.1\r\nHost: a\r\n\r\n" % (PATH, query))
+        head, _, body = wire.take().partition(b"\r\n\r\n")
+        return int(head.split()[1]), loads_object(body)
+
+    def nonces(self, query: bytes = b"", svid: X509Svid = CALLER) -> list[bytes]:
+        """The nonces of what is found."""
+        status, document = self.answer(query, svid)
+        self.assertEqual((200, 1), (status, document["v"]))
+        return [each["nonce"].encode() for each in document["receipts"]]
+
+
+class ScopeTests(SearchTestCase):
+    """Who finds which receipts."""
+
+    def test_client(self) -> None:
+        """A client finds its own signed receipts, the newest first."""
+        self.assertEqual([NONCES[4], NONCES[1], NONCES[0]], self.nonces())
+        self.assertEqual([NONCES[2]], self.nonces(svid=OTHER))
+
+    def test_stranger(self) -> None:
+        """Another peer finds nothing, whatever it asks for."""
+        stranger = AUTHORITY.svid("/ns/web/sa/stranger")
+        for query in (b"", b"?client=" + str(CALLER.spiffe_id).encode()):
+            self.assertEqual((200, {"v": 1, "receipts": [], "next": None}), self.answer(query, stranger))
+
+    def test_workload_and_readers(self) -> None:
+        """The workload itself and holders of notary.read find the receipts of all clients."""
+        signed = [NONCES[4], NONCES[2], NONCES[1], NONCES[0]]
+        self.assertEqual(signed, self.nonces(svid=OWN))
+        self.assertEqual(signed, self.nonces(svid=AUDITOR))
+        self.assertEqual([NONCES[2]], self.nonces(b"?client=" + str(OTHER.spiffe_id).encode(), AUDITOR))
+
+    def test_what_is_found_can_be_fetched(self) -> None:
+        """The id of a summary is that of the receipt."""
+        [found] = self.answer(b"?limit=1")[1]["receipts"]
+        client, wire = self.rig.client()
+        client.dataReceived(b"GET %b/%b HTTP/1.1\r\nHost: a\r\n\r\n" % (PATH, found["id"].encode()))
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 200 "))
+
+    def test_outbound_listener(self) -> None:
+        """An outbound listener serves no list of its own."""
+        rig = Rig(inbound=False)
+        client, wire = rig.client()
+        client.dataReceived(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % PATH)
+        self.assertTrue(wire.take().startswith(b"HTTP/1.1 404 "))
+
+
+class QueryTests(SearchTestCase):
+    """What can be asked for."""
+
+    def test_pages(self) -> None:
+        """A list continues where it ended."""
+        status, first = self.answer(b"?limit=2")
+        self.assertEqual((200, 2), (status, len(first["receipts"])))
+        self.assertEqual([NONCES[0]], self.nonces(b"?limit=2&before=" + first["next"].encode()))
+
+    def test_filters(self) -> None:
+        """Path, status, outcome and times select."""
+        self.assertEqual(3, len(self.nonces(b"?path=/a&status=2xx&outcome=complete")))
+        for query in (b"path=/b", b"status=5xx", b"outcome=timeout", b"until=2020-01-01T00:00:00Z"):
+            self.assertEqual([], self.nonces(b"?" + query))
+
+    def test_malformed(self) -> None:
+        """A malformed query is 400 and says what was expected."""
+        for query in (b"limit=1001", b"limit=0", b"x=1", b"since=yesterday", b"status=4", b"path=/%zz"):
+            status, document = self.answer(b"?" + query)
+            self.assertEqual((400, "query_malformed"), (status, document["code"]))
+            self.assertIn("expected: ", document["detail"])
+        self.assertEqual([], self.rig.endpoint.connections[5:])
+
+    def test_busy(self) -> None:
+        """Where too many searches wait, the answer is 503 with Retry-After."""
+        self.rig.store.find = lambda query: fail(SearchesBusy(limit=64))  # type: ignore[method-assign]
+        status, document = self.answer()
+        self.assertEqual((503, "notary_unavailable"), (status, document["code"]))
+
+    def test_no_credentials(self) -> None:
+        """Without credentials nothing is served."""
+        self.rig.rotation.credentials = None
+        self.assertEqual(503, self.answer()[0])
+
+
+class BoundTests(SearchTestCase):
+    """How much one response holds."""
+
+    def fill(self, count: int, filler: str) -> None:
+        """Store copies of a receipt that have a long path."""
+        [stored] = self.successResultOf(self.rig.store.find(ReceiptQuery(limit=1)))
+        for number in range(count):
+            payload = stored.payload.replace(b'"path":"/a"', b'"path":"/%b%d"' % (filler.encode(), number))
+            self.assertNotEqual(stored.payload, payload)
+            made: StoredReceipt = replace(stored, id=f"{number:043}", nonce=None, payload=payload)
+            self.successResultOf(self.rig.store.put_receipt(made))
+
+    def all_pages(self) -> tuple[int, int]:
+        """Read a list to its end; returns the number of receipts and of pages."""
+        found, pages, before = 0, 0, b""
+        while True:
+            status, document = self.answer(b"?limit=%d%b" % (MAX_FOUND, before))
+            self.assertEqual(200, status)
+            found, pages = found + len(document["receipts"]), pages + 1
+            if document["next"] is None:
+                return found, pages
+            before = b"&before=" + document["next"].encode()
+
+    def test_many(self) -> None:
+        """A response holds at most a hundred receipts."""
+        self.fill(150, "b")
+        self.assertEqual((153, 2), self.all_pages())
+
+    def test_large(self) -> None:
+        """Long paths are cut, and a response is no larger than an envelope."""
+        self.fill(90, r"\u0001" * 2000)
+        client, wire = self.rig.client()
+        client.dataReceived(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % PATH)
+        self.assertLessEqual(len(wire.take().partition(b"\r\n\r\n")[2]), MAX_ENVELOPE)
+        found, pages = self.all_pages()
+        self.assertEqual((93, True), (found, pages > 1))
