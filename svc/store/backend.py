@@ -102,5 +102,8 @@ class RecordReader(Protocol):
 
     def reserved(self, client: str, nonce: str) -> bool: ...
 
+    def named(self, key: str, limit: int) -> list[str]:
+        """The ids, up to a limit, that begin with a text or whose record has it as nonce or ``jti``, of any client."""
+
     def disconnect(self) -> None:
         """Close the connection; the next read opens another, since after an error a connection is unreliable."""

@@ -28,6 +28,11 @@ _SCAN: Final = (
     " (:before, coalesce((SELECT seq FROM receipt WHERE id = :id), 0))"
     " ORDER BY issued_at DESC, seq DESC LIMIT :rows"
 )
+#: No index has the nonces of all clients in order; the one of client and nonce is read as a whole.
+_NAMED: Final = (
+    "SELECT id FROM receipt WHERE id >= :key AND id < :end UNION SELECT id FROM receipt WHERE jti = :key"
+    " UNION SELECT id FROM receipt INDEXED BY receipt_nonce WHERE nonce IS NOT NULL AND nonce = :key LIMIT :limit"
+)
 _STATEMENT: Final = "SELECT certificate_set, cuts, skeleton FROM workload_statement WHERE id = ?"
 _NONCE: Final = "SELECT 1 FROM receipt WHERE client = ? AND nonce = ?"
 
@@ -81,6 +86,11 @@ class SqliteReader:
                     if len(found) == query.limit:
                         break
         return SearchSlice(found, count, last if len(found) == query.limit or count == rows else None)
+
+    def named(self, key: str, limit: int) -> list[str]:
+        with self._snapshot() as connection:
+            values = {"key": key, "end": f"{key}\x7f", "limit": limit}
+            return [name for (name,) in connection.execute(_NAMED, values)]
 
     def nonce_known(self, client: str, nonce: str) -> bool:
         with self._snapshot() as connection:

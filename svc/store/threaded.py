@@ -27,7 +27,7 @@ from svc.store.errors import SearchesBusy, StoreBusy, StoreClosed, StoreError, S
 from svc.store.interface import Entity, INotaryStore, SilentStoreObserver, StoreObserver
 from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, StoredReceipt
 from svc.store.rows import Row, StatementRow
-from svc.store.search import Search, SearchSlice
+from svc.store.search import Search
 
 #: Records, and reads, that may wait; a record of a signed exchange is about 10 KB.
 QUEUE_LIMIT: Final = 1024
@@ -244,7 +244,7 @@ class ThreadedStore(ABC):
 
     async def _find(self, search: Search) -> FoundReceipts:
         while search.rows:
-            search.got(await self._get(partial(_scan, search)))
+            search.got(await self._get(lambda reader: reader.scan(search.query, search.rows)))
         return search.found
 
     # Late commits.
@@ -452,10 +452,6 @@ class ThreadedStore(ABC):
     def _close_reader(self) -> None:
         self._reader.disconnect()
         self._call(self._thread_ended)
-
-
-def _scan(search: Search, reader: RecordReader) -> SearchSlice:
-    return reader.scan(search.query, search.rows)
 
 
 def _make_calls(calls: Sequence[Call]) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.store.errors import StoreError
 from svc.store.postgresql.store import PostgresStore
+from svc.store.readonly import open_notary
+from svc.store.records import ReceiptQuery
 from tests.peers.postgresql import RunningPostgres
 from tests.peers.waiting import Shared
-from tests.store.doubles import InlineReactor, InlineThread
+from tests.store.doubles import NOW, InlineReactor, InlineThread, receipt, statement
 from tests.store.test_contract import STEPS, AgreementMixin, ContractMixin
 
 SERVER = Shared(RunningPostgres)
@@ -46,3 +49,45 @@ class PostgresAgreementTests(AgreementMixin, SynchronousTestCase):
     def test_any_sequence_gives_the_same_answers(self, steps: list[tuple[Any, ...]]) -> None:
         """After any puts and prunings every answer of the two stores is the same."""
         self.assert_agreement(steps)
+
+
+class ReadOnlyTests(SynchronousTestCase):
+    """A reader beside the replicas."""
+
+    def setUp(self) -> None:
+        SERVER.get().admin(EMPTY)
+
+    def test_reads_and_writes_nothing(self) -> None:
+        """A reader finds what a replica stores, reserves no nonce and cannot write."""
+        store = make_store()
+        store.init()
+        self.addCleanup(store.close)
+        put, signed = statement("s1"), receipt("r1", nonce="n1", jti="j1")
+        self.successResultOf(store.put_statement(put))
+        self.successResultOf(store.put_receipt(signed))
+        self.assertTrue(self.successResultOf(store.reserve("spiffe://example.org/a", "n2")))
+        reader = open_notary(SERVER.get().url())
+        self.addCleanup(reader.close)
+        self.assertEqual([signed], reader.find(ReceiptQuery(since=NOW)))
+        self.assertEqual((signed, put.envelope.serialize()), (reader.get_receipt("r1"), reader.get_statement("s1")))
+        for key in ("r", "r1", "n1", "j1"):
+            self.assertEqual(["r1"], reader.named(key, 3))
+        self.assertEqual([], reader.named("x", 3))
+        refused = self.assertRaises(StoreError, reader._read, lambda each: each.reserve("spiffe://example.org/a", "n3"))
+        self.assertIn("read-only transaction", str(refused))
+        reserved = SERVER.get().admin("SELECT nonce FROM svc_notary.reservation")
+        self.assertEqual([("n2",)], reserved)
+
+    def test_empty_database(self) -> None:
+        """In a database without tables nothing is created."""
+        error = self.assertRaises(StoreError, open_notary, SERVER.get().url())
+        self.assertEqual("notary_empty", error.reason)
+        self.assertEqual([(None,)], SERVER.get().admin("SELECT to_regnamespace('svc_notary')"))
+
+    def test_role_that_may_not_read(self) -> None:
+        """What the server refuses is reported in its words."""
+        store = make_store()
+        store.init()
+        self.addCleanup(store.close)
+        url = SERVER.get().url(role="nobody_here")
+        self.assertEqual("notary_unavailable", self.assertRaises(StoreError, open_notary, url).reason)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from svc.store.compact import expand, read_cuts
-from svc.store.postgresql.schema import FIRST_HOLDER, LOCK_CLASS
+from svc.store.postgresql.schema import FIRST_HOLDER, LOCK_CLASS, version
 from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, PostgresSession, one
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.rows import receipt_from, scan_values, selected
@@ -42,6 +42,10 @@ _SCAN: Final = (
     "SELECT issued_at, id, CASE WHEN {selected} THEN payload END FROM receipt"
     " WHERE issued_at >= %(since)s AND issued_at < %(until)s AND (issued_at, id) < (%(before)s, %(id)s)"
     " ORDER BY issued_at DESC, id DESC LIMIT %(rows)s"
+)
+_NAMED: Final = (
+    "SELECT id FROM receipt WHERE id >= %(key)s AND id < %(end)s UNION SELECT id FROM receipt WHERE jti = %(key)s"
+    " UNION SELECT id FROM receipt WHERE nonce IS NOT NULL AND nonce = %(key)s LIMIT %(limit)s"
 )
 _STATEMENT: Final = (
     "SELECT chain, cuts, skeleton FROM workload_statement JOIN certificate_set"
@@ -69,7 +73,11 @@ _T = TypeVar("_T")
 
 
 class PostgresReader:
-    """A :class:`svc.store.backend.RecordReader`; raises psycopg.Error or StoreError where it cannot be opened."""
+    """
+    A :class:`svc.store.backend.RecordReader`; raises psycopg.Error or StoreError where it cannot be opened.
+
+    ``reserves`` is False for a reader that writes nothing, not even the nonces of exchanges.
+    """
 
     def __init__(
         self,
@@ -77,7 +85,9 @@ class PostgresReader:
         *,
         answer_timeout: float = ANSWER_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
+        reserves: bool = True,
     ) -> None:
+        self._reserves = reserves
         self._connect = connect
         self._answer_timeout = answer_timeout
         self._monotonic = monotonic
@@ -127,6 +137,10 @@ class PostgresReader:
 
         return self._query(found)
 
+    def named(self, key: str, limit: int) -> list[str]:
+        values = {"key": key, "end": f"{key}\x7f", "limit": limit}
+        return [name for (name,) in self._query(lambda session: session.execute(_NAMED, values).fetchall())]
+
     def nonce_known(self, client: str, nonce: str) -> bool:
         return bool(self._query(lambda session: one(session.execute(_NONCE, (client, nonce)))[0]))
 
@@ -153,6 +167,10 @@ class PostgresReader:
     def reserved(self, client: str, nonce: str) -> bool:
         return bool(self._query(lambda session: one(session.execute(_RESERVED, (client, nonce)))[0]))
 
+    def version(self, name: str) -> int | None:
+        """Read the version of the tables of the database ``name``, None where there are none."""
+        return self._query(lambda session: version(session, name))
+
     def disconnect(self) -> None:
         session, self._session = self._session, None
         if session is not None:
@@ -178,7 +196,8 @@ class PostgresReader:
             if self._monotonic() < self._not_before:
                 raise psycopg.OperationalError("the server is unreachable")
             try:
-                self._session = self._as_holder(self._connect())
+                session = self._connect()
+                self._session = self._as_holder(session) if self._reserves else session
             except BaseException:
                 self._not_before = self._monotonic() + PAUSE_SECONDS
                 raise

@@ -56,7 +56,7 @@ SELECT set_config('synchronous_commit', %(synchronous)s, false),
  set_config('idle_in_transaction_session_timeout', '10s', false),
  set_config('idle_session_timeout', '0', false),
  set_config('default_transaction_isolation', 'read committed', false),
- set_config('default_transaction_read_only', 'off', false),
+ set_config('default_transaction_read_only', %(readonly)s, false),
  set_config('default_transaction_deferrable', 'off', false),
  set_config('search_path', %(path)s, false)
 """
@@ -102,12 +102,12 @@ class PostgresSession(psycopg.Connection[tuple[Any, ...]]):
 OpenSession = Callable[[], PostgresSession]
 
 
-def connect(address: DatabaseAddress, *, durable: bool) -> PostgresSession:
+def connect(address: DatabaseAddress, *, durable: bool, writes: bool = True) -> PostgresSession:
     """
     Open a session with the settings that the store needs, whatever the defaults of the server and the role are.
 
     For ``durable`` writes a server that would lose them is refused, and so is a standby. Each statement is its own
-    transaction where none is begun.
+    transaction where none is begun; without ``writes`` the server refuses whatever would write.
 
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
@@ -116,7 +116,7 @@ def connect(address: DatabaseAddress, *, durable: bool) -> PostgresSession:
     session = PostgresSession.connect(conninfo(address), autocommit=True)
     try:
         with session.within(ANSWER_SECONDS):
-            _configure(session, address.name, durable=durable)
+            _configure(session, address.name, durable=durable, writes=writes)
     except BaseException:
         session.close()
         raise
@@ -150,13 +150,14 @@ def check_server(name: str, found: tuple[Any, ...], *, durable: bool) -> str:
     return "off" if not durable else "remote_apply" if synchronous == "remote_apply" else "on"
 
 
-def _configure(session: PostgresSession, name: str, *, durable: bool) -> None:
+def _configure(session: PostgresSession, name: str, *, durable: bool, writes: bool) -> None:
     # Set in each session and not left to defaults, which may change.
     wanted = check_server(name, one(session.execute(_SERVER)), durable=durable)
     session.execute(
         _CONFIGURE,
         {
             "synchronous": wanted,
+            "readonly": "off" if writes else "on",
             "statement": f"{STATEMENT_MS}ms",
             "lock": f"{LOCK_MS}ms",
             # Temporary tables last, so that none shadows ours.

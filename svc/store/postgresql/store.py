@@ -88,7 +88,7 @@ class PostgresStore(ThreadedStore):
         return max(RETRY_LEAST, self._jitter() * most)
 
     def _unavailable(self, error: Exception) -> StoreError:
-        return _explained(self.address, error)
+        return explained(self.address, error)
 
 
 def check_database(address: DatabaseAddress) -> None:
@@ -96,10 +96,25 @@ def check_database(address: DatabaseAddress) -> None:
     try:
         connect(address, durable=True).close()
     except (psycopg.Error, StoreError) as error:
-        raise _explained(address, error) from error
+        raise explained(address, error) from error
 
 
-def _explained(address: DatabaseAddress, error: Exception) -> StoreError:
+def open_reader(address: DatabaseAddress) -> tuple[PostgresReader, int | None]:
+    """
+    Open the database for reading alone; returns the version of its tables too, None where there are none.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    try:
+        reader = PostgresReader(partial(connect, address, durable=False, writes=False), reserves=False)
+        return reader, reader.version(address.name)
+    except (psycopg.Error, StoreError) as error:
+        raise explained(address, error) from error
+
+
+def explained(address: DatabaseAddress, error: Exception) -> StoreError:
+    """The error for users in place of what the library or the store raised."""
     if isinstance(error, StoreError):
         return error
     return DatabaseUnavailable(path=address.name, detail=server_message(error))
