@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import click
 
 from svc import __version__
+from svc.cli.globals import SvcGroup
 from svc.cli.helptext import flag_rows, paragraphs, usage
 from svc.cli.pflag import PflagGroup
 from svc.cli.root import make_root
@@ -17,8 +18,15 @@ _ESCAPED = str.maketrans({"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "
 
 def paths() -> list[tuple[str, ...]]:
     """The words of every command that the help shows, ``svc`` first; a page is named after them."""
-    root = make_root()
-    return [("svc",), *(("svc", name) for name in root.list_commands(click.Context(root)))]
+    return list(_below(("svc",), click.Context(make_root(), info_name="svc")))
+
+
+def _below(path: tuple[str, ...], ctx: click.Context) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(ctx.command, SvcGroup):
+        for name in ctx.command.list_commands(ctx):
+            command = ctx.command.required_command(ctx, name)
+            yield from _below((*path, name), click.Context(command, info_name=name, parent=ctx))
 
 
 def page(path: tuple[str, ...]) -> str:
@@ -28,14 +36,13 @@ def page(path: tuple[str, ...]) -> str:
     Args:
         path: its words, as :func:`paths` has them.
     """
-    root = make_root()
-    ctx = click.Context(root, info_name="svc")
+    ctx = click.Context(make_root(), info_name="svc")
     summary = "verifiable workload identity and signed receipts, on the command line"
     for name in path[1:]:
-        command = root.get_command(ctx, name)
-        assert command is not None  # noqa: S101 - paths() has the names of the root
-        summary = root.short_text(name)
-        ctx = click.Context(command, info_name=name, parent=ctx)
+        group = ctx.command
+        assert isinstance(group, SvcGroup)  # noqa: S101 - paths() has the names of groups
+        summary = group.short_text(name)
+        ctx = click.Context(group.required_command(ctx, name), info_name=name, parent=ctx)
     command, title = ctx.command, "-".join(path)
     others = ["-".join(each) for each in paths() if each != path]
     parts = [

@@ -8,6 +8,7 @@ values wins, a flag wins over the environment.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -132,6 +133,20 @@ class SvcCommand(PflagCommand):
 
 class SvcGroup(PflagGroup):
     """A command of ``svc`` that has commands below it."""
+
+    def required_command(self, ctx: click.Context, name: str) -> click.Command:
+        """The command below with this name; UsageRefused where there is none."""
+        command = self.get_command(ctx, name)
+        if command is None:
+            known = self.list_commands(ctx)
+            close = difflib.get_close_matches(name, known, n=1)
+            guess = f"did you mean {close[0]}? " if close else ""
+            raise UsageRefused(f'unknown command "{name}"', f"{guess}the commands are {', '.join(known)}")
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:
+        """Find the command that the words name."""
+        return args[0], self.required_command(ctx, args[0]), args[1:]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Add the shared flags to the command's own."""

@@ -28,7 +28,8 @@ def render_help(ctx: click.Context, width: int) -> str:
     parts.append(_block("Flags", _columns(flag_rows(ctx, shared=False), width)))
     parts.append(_block("Global Flags", _columns(flag_rows(ctx, shared=True), width)))
     if isinstance(command, click.Group):
-        parts.append('Use "svc help [command]" for more information about a command.')
+        path = " ".join(["svc help", *ctx.command_path.split()[1:]])
+        parts.append(f'Use "{path} [command]" for more information about a command.')
     elif command.epilog:
         parts.append(command.epilog.strip())
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -7,7 +7,6 @@ the table.
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any, Final
 
@@ -58,19 +57,6 @@ class RootGroup(SvcGroup):
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:
-        """Find the command that the words name."""
-        command = self.get_command(ctx, args[0])
-        if command is None:
-            raise _unknown_command(args[0], self.list_commands(ctx))
-        return args[0], command, args[1:]
-
-
-def _unknown_command(name: str, known: list[str]) -> UsageRefused:
-    close = difflib.get_close_matches(name, known, n=1)
-    guess = f"did you mean {close[0]}? " if close else ""
-    return UsageRefused(f'unknown command "{name}"', f"{guess}the commands are {', '.join(known)}")
-
 
 def _print_version(ctx: click.Context) -> None:
     invocation = ctx.find_object(Invocation)
@@ -93,12 +79,9 @@ def _run_help(ctx: click.Context, words: tuple[str, ...]) -> None:
     global_options(ctx)
     found = ctx.find_root()
     for word in words:
-        if not isinstance(found.command, click.Group):
+        if not isinstance(found.command, SvcGroup):
             raise UsageRefused(f'{found.command_path} has no command "{word}"', "it takes no command below it")
-        command = found.command.get_command(found, word)
-        if command is None:
-            raise _unknown_command(word, found.command.list_commands(found))
-        found = click.Context(command, info_name=word, parent=found)
+        found = click.Context(found.command.required_command(found, word), info_name=word, parent=found)
     ctx.obj.console.write_text(render_help(found, ctx.obj.console.width))
 
 
