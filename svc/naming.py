@@ -45,6 +45,10 @@ WORKLOAD_API_HEADER: Final = "workload.spiffe.io"
 PQ_BUNDLE_FILE: Final = "pq-bundle.json"
 BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 
+# Files of the proxy.
+DEFAULT_PROXY_CONFIG: Final = "/etc/svc/proxy.yaml"
+DEFAULT_NOTARY_DATABASE: Final = "/var/lib/svc/notary.db"
+
 # Default ports.
 PORT_PROXY_METRICS: Final = 9092
 PORT_PROXY_ADMIN: Final = 9902

@@ -17,6 +17,7 @@ from docs.generator.pages import COMMAND, PageBroken, filled
 from svc.cli import files, verify
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
+from svc.cli.receipts import command as receipts
 from svc.notary import errors
 from svc.notary.errors import NotaryError
 from svc.proxy.errors import ProxyError
@@ -131,7 +132,7 @@ class CommandLineTests(SynchronousTestCase):
         page = (DOCS / "cli.md").read_text()
         flags = {
             name
-            for command in (curl.command, files.command, verify.command)
+            for command in (curl.command, files.command, verify.command, *receipts.command.commands.values())
             for parameter in (*command.params, *GLOBAL_FLAGS)
             for name in parameter.opts
             if name.startswith("-")

@@ -60,6 +60,7 @@ ADVICE: dict[str, str] = {
     "mqtt_version_unsupported": "use MQTT 3.1.1 or 5.0",
     "network_error": "the more precise reason of the same line",
     "no_own_svid": "make a registration entry that matches uid, gid and executable of this process",
+    "notary_answer": "look up the code of the answer in this table",
     "notary_rate": "try again in a few seconds",
     "notary_refused": "the more precise reason of the same line",
     "output_closed": "nothing, where the reader has seen enough (`| head`)",

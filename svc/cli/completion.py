@@ -90,7 +90,7 @@ def _values(flag: Flag | None, typed: str, prefix: str) -> tuple[list[tuple[str,
     choices: tuple[str, ...] = () if flag.takes_value else ("true", "false")
     if isinstance(flag.type, OneOf):
         choices = flag.type.choices
-    directive = _FILES if flag.metavar == "FILE" else _NO_FILES
+    directive = _FILES if flag.metavar in ("FILE", "FOLDER") else _NO_FILES
     return [(prefix + choice, "") for choice in choices if choice.startswith(typed)], directive
 
 

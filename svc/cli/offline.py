@@ -100,7 +100,7 @@ def run_verify(
         verification = verify_offline(
             evidence,
             profile=plan.profile,
-            anchors=_anchors(plan, invocation),
+            anchors=read_anchors(plan, invocation),
             now=moment,
             issuers=plan.issuers,
             expectations=plan.expected,
@@ -112,11 +112,11 @@ def run_verify(
             _print_json(verification, plan, console)
         # Of a file that could not be read, or could not be verified for lack of a bundle file, there is no page.
         if plan.html and octets is not None and isinstance(error, NotaryError):
-            _print_page(verification, octets, evidence, plan, console, moment)
-        raise CommandFailed(error, remarks=_remarks(plan, error)) from error
+            print_page(verification, octets, evidence, plan, console, moment)
+        raise CommandFailed(error, remarks=root_remarks(plan, error)) from error
     _print(verification, evidence, plan, console)
     if plan.html:
-        _print_page(verification, octets, evidence, plan, console, moment)
+        print_page(verification, octets, evidence, plan, console, moment)
     return 0
 
 
@@ -129,7 +129,7 @@ def _read_file(path: str, limit: int) -> bytes:
         raise FileUnreadable(path=path, detail=(error.strerror or str(error)).lower()) from error
 
 
-def _remarks(plan: VerifyPlan, error: SvcError) -> tuple[str, ...]:
+def root_remarks(plan: VerifyPlan, error: SvcError) -> tuple[str, ...]:
     """Name the origin of the roots where a chain was not trusted: they may be the wrong ones."""
     if not isinstance(error, SignerChainUntrusted | SignerTrustDomainUnknown):
         return ()
@@ -155,7 +155,8 @@ def _trust_domain(text: str | None) -> TrustDomain | None:
         raise UsageRefused(f"--trust-domain: {error}", error.advice()) from error
 
 
-def _anchors(plan: VerifyPlan, invocation: Invocation) -> Anchors:
+def read_anchors(plan: VerifyPlan, invocation: Invocation) -> Anchors:
+    """Read the roots; where no file is named, from the Workload API, in the reactor of this process."""
     if plan.trust_bundles:
         return _file_anchors(plan)
     if not plan.options.socket_given and not os.path.exists(socket_path(plan.options.spiffe_socket)):
@@ -244,7 +245,7 @@ def _print(verification: VerificationResult, evidence: EvidenceFile, plan: Verif
     console.write_text(f"receipt {found}\n" if receipt is not None else f"receipt: {found}\n")
 
 
-def _print_page(
+def print_page(
     verification: VerificationResult,
     octets: bytes,
     evidence: EvidenceFile | None,
@@ -268,10 +269,14 @@ def _print_page(
 
 
 def _print_json(verification: VerificationResult, plan: VerifyPlan, console: Console) -> None:
+    console.write_text(json.dumps(json_document(verification, plan)) + "\n")
+
+
+def json_document(verification: VerificationResult, plan: VerifyPlan) -> dict[str, object]:
+    """The object of ``-o json``."""
     statement, receipt = verification.statement, verification.receipt
-    document = {
+    return {
         "workload": None if statement is None else {"id": statement.id, "claims": statement.claims},
         "receipt": None if receipt is None else {"id": receipt.id, "claims": receipt.claims},
         "verification": {**verification.to_json(), "profile": plan.profile.value},
     }
-    console.write_text(json.dumps(document) + "\n")

@@ -318,6 +318,22 @@ def stored_account(claims: Mapping[str, object], identifier: str, *, signed: boo
     return Account(title, Verdict.UNCHECKED, summary, sections)
 
 
+def stored_report(claims: Mapping[str, object], identifier: str, *, signed: bool, defect: str = "") -> Report:
+    """
+    Describe a record as it is stored; the lines are those of :func:`receipt_report`.
+
+    Args:
+        claims: the payload of the record.
+        identifier: of the record.
+        signed: whether the record is a receipt; one of level ``logRequest`` has no signature.
+        defect: why a receipt could not be verified.
+    """
+    title = f"{_RECEIPT_TITLE if signed else _RECORD_TITLE} {printed_id(identifier)}"
+    found = "NOT VERIFIED" if signed else "none"
+    checks = [ReportLine("Signatures", found, mark=printable(defect, _MAX_VALUE) if signed else "level logRequest")]
+    return _receipt_lines(title, claims, checks, None, None)
+
+
 def raw_claims(claims: Mapping[str, object]) -> str:
     """Write claims as ASCII JSON, members in the order of the payload."""
     # json leaves DEL as it is, though a terminal acts on it.

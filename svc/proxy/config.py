@@ -14,7 +14,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from svc.identity import TrustDomain
 from svc.identity.matchers import parse_matcher
-from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
+from svc.naming import DEFAULT_NOTARY_DATABASE, DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.notary.receipt import Redaction
@@ -98,7 +98,7 @@ DatabaseText = Annotated[str, AfterValidator(_database), text_format("URL", "^po
 class NotarySettings(Settings):
     """Where records are stored, how long they are kept, and how they are signed."""
 
-    path: str = "/var/lib/svc/notary.db"
+    path: str = DEFAULT_NOTARY_DATABASE
     """The database. Folder and file are made with modes 0700 and 0600 where they are absent."""
     database: DatabaseText | None = None
     """Instead of a file, a database that replicas share, see

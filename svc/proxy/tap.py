@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.application.service import IService
 
 from svc import __version__
+from svc.naming import DEFAULT_PROXY_CONFIG
 from svc.process.checking import Check
 from svc.process.clock import use_monotonic_clock
 from svc.process.lifecycle import install_signal_handlers, stop_with_failure
@@ -28,7 +29,7 @@ class Options(ProcessOptions):
     """What ``twistd svc-proxy`` takes."""
 
     longdesc = "Terminates SPIFFE mTLS in front of an application, authorizes by identity and notarizes requests."
-    optParameters = config_parameters("/etc/svc/proxy.yaml")
+    optParameters = config_parameters(DEFAULT_PROXY_CONFIG)
 
     def read(self, path: str) -> ProxySettings:
         """Validate the file, and check that the database driver it needs is installed."""

@@ -81,7 +81,7 @@ def parse_client(text: str) -> str:
 def parse_path(octets: bytes) -> str:
     """Read the beginning or the pattern of a path, one character for each octet."""
     if not 1 <= len(octets) <= MAX_PATH or octets[:1] not in (b"/", b"*"):
-        raise ValueError(f"the beginning of a path, with * a pattern of it, up to {MAX_PATH} octets")
+        raise ValueError(f"a path from its / on, or a pattern with *, up to {MAX_PATH} octets")
     return octets.decode("latin-1")
 
 

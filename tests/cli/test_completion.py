@@ -23,11 +23,14 @@ class CandidateTests(SynchronousTestCase):
 
     def test_commands(self) -> None:
         """Commands are completed from their first letters; the hidden one never is."""
-        self.assertEqual(offered(""), (["completion", "curl", "files", "help", "verify", "version"], 4))
+        self.assertEqual(offered(""), (["completion", "curl", "files", "help", "receipts", "verify", "version"], 4))
         self.assertEqual(offered("cu"), (["curl"], 4))
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))
         self.assertEqual(offered("help", "v"), (["verify", "version"], 4))
         self.assertEqual(offered("nonsense", ""), ([], 4))
+        self.assertEqual(offered("receipts", ""), (["export", "list", "show"], 4))
+        self.assertEqual(offered("help", "receipts", "l"), (["list"], 4))
+        self.assertEqual(offered("receipts", "list", "--outcome", "t"), (["timeout"], 4))
 
     def test_flags(self) -> None:
         """Flags of the command and global ones are offered, one that was given and does not repeat is not."""
@@ -51,6 +54,7 @@ class CandidateTests(SynchronousTestCase):
         self.assertEqual(offered("verify", ""), ([], 0))
         self.assertEqual(offered("verify", "--pq-bundle", ""), ([], 0))
         self.assertEqual(offered("verify", "--pq-bundle="), ([], 0))
+        self.assertEqual(offered("receipts", "export", "--output", ""), ([], 0))
         self.assertEqual(offered("curl", "https"), ([], 4))
 
     def test_shells(self) -> None:

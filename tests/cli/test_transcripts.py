@@ -77,6 +77,10 @@ class TranscriptTests(SynchronousTestCase):
         """What svc verify refuses before it verifies."""
         self.check("verify.txt")
 
+    def test_receipts_usage(self) -> None:
+        """What svc receipts refuses before it reads anything."""
+        self.check("receipts.txt")
+
     def test_two_ways_to_help(self) -> None:
         """help COMMAND and COMMAND --help are the same text."""
         for name, (_module, _text, shown) in COMMANDS.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from twisted.internet import error as twisted_errors
 from twisted.internet.defer import Deferred
@@ -23,7 +23,7 @@ from svc.cli.reactor import run_until_done
 from svc.cli.trust import LocalTrust
 from svc.client import debug_log
 from svc.client.connection import HttpChannel, OpenConnection, address_of
-from svc.client.exchange import ExchangeContext, ExchangeResult
+from svc.client.exchange import ExchangeContext
 from svc.client.target import Target
 from svc.client.verification import Trust
 from svc.errors import SvcError
@@ -38,9 +38,10 @@ from svc.transport.evidence import PeerEvidence, peer_evidence
 CONNECT_SECONDS: Final = 10.0
 
 
-def run_on_network(
-    plan: CurlPlan, console: Console, work: Callable[[ExchangeContext], Coroutine[Any, Any, ExchangeResult]]
-) -> ExchangeResult:
+_T = TypeVar("_T")
+
+
+def run_on_network(plan: CurlPlan, console: Console, work: Callable[[ExchangeContext], Coroutine[Any, Any, _T]]) -> _T:
     """Run the work of an exchange on the global reactor, once per process."""
     from twisted.internet import reactor
 
@@ -51,7 +52,7 @@ def run_on_network(
 
 
 class NetworkContext:
-    """Implements :class:`svc.cli.curl.exchange.ExchangeContext` with a reactor."""
+    """Implements :class:`svc.client.exchange.ExchangeContext` with a reactor."""
 
     def __init__(self, reactor: Any, plan: CurlPlan) -> None:
         self.clock = reactor

@@ -1,0 +1,92 @@
+"""The records of a database of this machine, or of a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar, cast
+
+from svc.cli.errors import CliError, UsageRefused
+from svc.cli.receipts.plan import Page, ReceiptSource, Record
+from svc.notary.envelope import Envelope
+from svc.notary.ids import receipt_id
+from svc.notary.receipt import Disclosures, with_disclosures
+from svc.notary.summary import receipt_summary
+from svc.store.readonly import NotaryReader, open_notary
+from svc.store.records import ReceiptQuery
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,43}\Z")
+#: Characters of a whole id.
+_WHOLE: Final = 43
+#: The most records that an error names.
+_NAMED: Final = 3
+
+T = TypeVar("T")
+
+
+class DatabaseSource:
+    """Implements :class:`svc.cli.receipts.plan.ReceiptSource`; nothing in it waits."""
+
+    nothing = "no record matches"
+
+    def __init__(self, reader: NotaryReader) -> None:
+        self.place = f"the notary database {reader.name}"
+        self._reader = reader
+
+    async def find(self, query: ReceiptQuery) -> Page:
+        found = self._reader.find(query)
+        return Page([receipt_summary(stored.payload) for stored in found], found.next)
+
+    async def record(self, key: str) -> Record:
+        """Find one record by its id or the beginning of it, in any spelling, or by its nonce or ``jti``."""
+        name = self._resolved(key)
+        stored = self._reader.get_receipt(name)
+        if stored is None:
+            raise self._missing(key)
+        if receipt_id(stored.payload) != name:
+            raise CliError("record_altered", place=self.place, key=name)
+        if stored.envelope is None:
+            return Record(name, stored.payload, None, None)
+        envelope = Envelope.parse(stored.envelope)
+        if envelope.payload != stored.payload:
+            raise CliError("record_altered", place=self.place, key=name)
+        statement = self._reader.get_statement(stored.statement_id or "")
+        return Record(
+            name,
+            stored.payload,
+            with_disclosures(envelope, cast("Disclosures | None", stored.disclosures)),
+            None if statement is None else Envelope.parse(statement),
+        )
+
+    def _resolved(self, key: str) -> str:
+        wanted = key.strip().rstrip("=").replace("+", "-").replace("/", "_")
+        if not _KEY.match(wanted):
+            raise UsageRefused(
+                f'"{key}" is not an identifier',
+                "expected: an id as a list or a report shows it, its beginning, or a nonce or jti",
+            )
+        if len(wanted) == _WHOLE:
+            return wanted
+        found = self._reader.named(wanted, _NAMED + 1)
+        if not found:
+            raise self._missing(key)
+        if len(found) > 1:
+            shown = ", ".join(found[:_NAMED]) + (", …" if len(found) > _NAMED else "")
+            raise CliError("record_ambiguous", key=key, found=shown)
+        return found[0]
+
+    def _missing(self, key: str) -> CliError:
+        return CliError("record_missing", place=self.place, key=key)
+
+
+def run_local(database: str, work: Callable[[ReceiptSource], Coroutine[Any, Any, T]]) -> T:
+    """Open a database, do the work with it, and close it."""
+    reader = open_notary(database)
+    try:
+        work(DatabaseSource(reader)).send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        reader.close()
+    raise RuntimeError("a database is read without waiting")

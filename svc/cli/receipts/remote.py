@@ -1,0 +1,174 @@
+"""The receipts that the notary of a proxy gives to our identity, over mutual TLS."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from svc.cli.curl.network import run_on_network
+from svc.cli.curl.plan import CurlPlan, OutputOptions
+from svc.cli.curl.request import curl_request
+from svc.cli.errors import CliError, UsageRefused
+from svc.cli.output import Console
+from svc.cli.receipts.plan import Page, ReceiptSource, Record, SourcePlan
+from svc.client.connection import ExchangeConnection, FetchedArtifact
+from svc.client.exchange import ExchangeContext
+from svc.client.problem import read_problem, status_text
+from svc.client.target import Target
+from svc.client.verification import Demands
+from svc.notary.access import receipt_location, receipt_path, receipts_path, statement_path
+from svc.notary.envelope import Envelope
+from svc.notary.ids import (
+    NONCE_BYTES,
+    IdMalformed,
+    NonceMalformed,
+    new_nonce,
+    parse_artifact_id,
+    parse_nonce,
+    parse_typed_id,
+    receipt_id,
+)
+from svc.notary.level import Level
+from svc.notary.profile import Profile
+from svc.notary.verification import Anchors
+from svc.store.querytext import parse_position, write_query
+from svc.store.records import ReceiptQuery
+from svc.strictjson import JsonRefused, loads_object
+
+_OK: Final = 200
+_PENDING: Final = 202
+_NOT_FOUND: Final = 404
+_OTHER_VERSION: Final = "is that a svc-proxy, and of this version or a later one? an older one serves no lists"
+
+T = TypeVar("T")
+
+
+class NotarySource:
+    """
+    Implements :class:`svc.cli.receipts.plan.ReceiptSource`.
+
+    Args:
+        connection: to the proxy, which is opened again where the proxy ends it in order.
+        server: host and port, for messages.
+    """
+
+    def __init__(self, connection: ExchangeConnection, server: str) -> None:
+        self.place = f"the notary at {server}"
+        self.nothing = (
+            "no receipt matches that our identity may read: a client finds its own, the workload itself and"
+            " notary.readers find all; unsigned records are not served"
+        )
+        self._connection = connection
+
+    async def find(self, query: ReceiptQuery) -> Page:
+        fetched = await self._fetch(f"{receipts_path()}?{write_query(query)}")
+        try:
+            document = loads_object(fetched.body)
+            receipts, following = document["receipts"], document["next"]
+            if not isinstance(receipts, list) or not all(isinstance(each, dict) for each in receipts):
+                raise ValueError("its receipts are no list of objects")
+            return Page(receipts, None if following is None else parse_position(str(following)))
+        except (JsonRefused, KeyError, ValueError) as error:
+            raise CliError("list_malformed", place=self.place, detail=error) from error
+
+    async def record(self, key: str) -> Record:
+        """Find one receipt by its whole id, in any spelling, or by its nonce or ``jti``."""
+        wanted, path = _path(key)
+        fetched = await self._fetch(path, key)
+        receipt = Envelope.parse(fetched.body)
+        name = receipt_id(receipt.payload)
+        if wanted not in ("", name):
+            raise CliError("record_altered", place=self.place, key=wanted)
+        return Record(name, receipt.payload, receipt, await self._statement(receipt))
+
+    async def _statement(self, receipt: Envelope) -> Envelope | None:
+        try:
+            svc = loads_object(receipt.payload)["svc"]
+            name = parse_artifact_id(svc["workloadStatementID"] if isinstance(svc, dict) else None)
+        except (JsonRefused, KeyError, IdMalformed):
+            return None
+        fetched = await self._connection.fetch(statement_path(name))
+        return Envelope.parse(fetched.body) if fetched.head.status == _OK else None
+
+    async def _fetch(self, path: str, key: str = "") -> FetchedArtifact:
+        fetched = await self._connection.fetch(path)
+        head = fetched.head
+        if head.status == _OK:
+            return fetched
+        answer = status_text(head.status, head.phrase.decode("latin-1"))
+        if head.status == _PENDING:
+            raise CliError("record_pending", key=key)
+        if head.status == _NOT_FOUND and key:
+            raise CliError("record_missing", place=self.place, key=key)
+        problem, peer = read_problem(head, fetched.body), self._connection.peer
+        advice = _OTHER_VERSION
+        if problem is not None and peer is not None and head.status != _NOT_FOUND:
+            advice = problem.advice(peer.own_svid.spiffe_id, peer.svid.spiffe_id)
+        code = "" if problem is None else f": {problem.code}"
+        raise CliError("notary_answer", place=self.place, answer=f"{answer}{code}", advice_text=advice)
+
+
+def run_remote(
+    plan: SourcePlan,
+    console: Console,
+    profile: Profile,
+    pq_bundle: str | None,
+    work: Callable[[ReceiptSource, Callable[[], Coroutine[Any, Any, Anchors]]], Coroutine[Any, Any, T]],
+) -> T:
+    """
+    Connect to a proxy and do the work with its notary, on the global reactor, once per process.
+
+    Args:
+        profile: decides whether post-quantum roots are read.
+        pq_bundle: the file with post-quantum roots that a flag or the environment names.
+        work: gets the source and a function that reads the roots of the Workload API.
+    """
+    target = read_target(plan.url)
+    request = curl_request(
+        target, method="GET", headers=(), body=b"", level=Level.WORKLOAD, nonce=new_nonce(os.urandom(NONCE_BYTES))
+    )
+    demands = Demands(expected=plan.expected, profile=profile)
+
+    async def connected(context: ExchangeContext) -> T:
+        connection = ExchangeConnection(context.dial, request)
+
+        async def anchors() -> Anchors:
+            return (await context.trust()).anchors
+
+        try:
+            await connection.open()
+            peer = connection.peer
+            if peer is not None and not plan.expected:
+                console.warn(f"server identity not pinned: {peer.svid.spiffe_id}")
+            return await work(NotarySource(connection, target.server), anchors)
+        finally:
+            connection.close()
+
+    return run_on_network(CurlPlan(request, demands, OutputOptions(), plan.options, pq_bundle), console, connected)
+
+
+def read_target(url: str) -> Target:
+    """Read the address of a proxy: ``https://host:port``, without a path."""
+    target = Target.parse(url)
+    if not target.secure:
+        raise UsageRefused(f'--from does not accept "{url}"', "expected: https://host:port, since a proxy is verified")
+    if target.path != "/":
+        raise UsageRefused(f'--from does not accept "{url}"', "expected: https://host:port, without a path")
+    return target
+
+
+def _path(key: str) -> tuple[str, str]:
+    """The id that a key is, empty where it is none, and the path of its receipt."""
+    try:
+        name = parse_typed_id(key)
+        return name, receipt_path(name)
+    except IdMalformed:
+        pass
+    try:
+        return "", receipt_location(parse_nonce(key.strip()))
+    except NonceMalformed as error:
+        raise UsageRefused(
+            f'"{key}" is neither an identifier nor a nonce',
+            "expected: a whole id (43 characters), a nonce or a jti (22); with --notary the beginning of an id will do",
+        ) from error
