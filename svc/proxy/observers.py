@@ -76,7 +76,12 @@ def _attributes(summary: ExchangeSummary, *, path: bool) -> dict[str, Value]:
 
 
 class Reports(ConnectionLog):
-    """Turns reports into log records: of denials and failures at most one a second for each (reason, source)."""
+    """
+    Turns reports into log records: of denials and failures at most one a second for each (reason, source).
+
+    Attributes:
+        failed_exchanges: those that were reported, logged or not.
+    """
 
     log = Logger()
 
@@ -89,6 +94,7 @@ class Reports(ConnectionLog):
         self.every_exchange = self.recorded_exchanges = False
         self._paths = False
         self._audits_denials = True
+        self.failed_exchanges = 0
 
     def configure(self, settings: ProxySettings) -> None:
         """Log what a configuration asks for, from now on."""
@@ -112,6 +118,7 @@ class Reports(ConnectionLog):
         self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
     ) -> None:
         """See :class:`svc.proxy.http.reporter.Reporter`."""
+        self.denials.add(reason)
         if not self._denials.admit(reason, address or peer):
             return
         self._log_denial(
@@ -140,6 +147,7 @@ class Reports(ConnectionLog):
 
     def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
         """See :class:`svc.proxy.http.reporter.Reporter`."""
+        self.failed_exchanges += 1
         if not self._limiter.admit(reason, peer):
             return
         if reason in _UPSTREAM:
@@ -183,7 +191,9 @@ class Reports(ConnectionLog):
 
     def handshake_failed(self, role: Role, error: HandshakeError, address: str, *, listener: str = "") -> None:
         """See :class:`svc.telemetry.connections.ConnectionLog`; an access attempt at a listener."""
-        if self._denials.admit(precise_reason(error) or error.reason, address):
+        precise = precise_reason(error) or error.reason
+        self.denials.add(precise)
+        if self._denials.admit(precise, address):
             event, fields = handshake_record(role, error, address)
             self._log_denial(event, listener=listener, **fields)
 
@@ -342,14 +352,21 @@ class CredentialReports:
 
 
 class NotaryStoreReports:
-    """Logs and counts the notary database; implements :class:`svc.store.interface.StoreObserver`."""
+    """
+    Logs and counts the notary database; implements :class:`svc.store.interface.StoreObserver`.
+
+    Attributes:
+        name: the file, or the server and name of the database.
+        records: records that are durable since the start.
+    """
 
     log = Logger()
 
     def __init__(self, metrics: ProxyMetrics, health: Health, name: str) -> None:
         self._metrics = metrics
         self._health = health
-        self._name = name
+        self.name = name
+        self.records = 0
         self._opened = False
         self._closing = False
 
@@ -360,28 +377,29 @@ class NotaryStoreReports:
     def closed(self) -> None:
         """The database is closed in order."""
         if self._opened:
-            emit(self.log, Event.STORE_CLOSED, attributes={"path": self._name})
+            emit(self.log, Event.STORE_CLOSED, attributes={"path": self.name})
 
     def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
         """An operation failed."""
         self._metrics.db_error(op, entity)
-        attributes = {"op": op, "entity": entity, "path": self._name}
+        attributes = {"op": op, "entity": entity, "path": self.name}
         emit(self.log, Event.STORE_FAILED, detail=detail or None, attributes=attributes)
 
     def committed(self, count: int, seconds: float) -> None:
         """Records are durable."""
+        self.records += count
         self._metrics.committed(count, seconds)
 
     def writable_changed(self, writable: bool, trouble: str = "") -> None:
         """The database takes records again, or no more, and why not."""
         self._metrics.writable_changed(writable)
-        attributes = {"path": self._name}
+        attributes = {"path": self.name}
         if writable:
             self._health.holds("store")
             emit(self.log, Event.STORE_WRITABLE if self._opened else Event.STORE_OPENED, attributes=attributes)
             self._opened = True
         elif not self._closing:
-            what = f"the notary database {self._name} takes no records: {trouble or 'nothing is known of the cause'}"
+            what = f"the notary database {self.name} takes no records: {trouble or 'nothing is known of the cause'}"
             self._health.fails("store", "notary_unavailable", what)
             emit(self.log, Event.STORE_READ_ONLY, detail=trouble or None, attributes=attributes)
 

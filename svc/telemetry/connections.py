@@ -7,18 +7,21 @@ Owns the event and the words for a refused handshake, for every process that lis
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, Final
 from typing import Protocol as Structural
 
 from twisted.logger import Logger
 
 from svc.telemetry.events import Event
-from svc.telemetry.labels import Role
+from svc.telemetry.labels import OTHER, Role
 from svc.telemetry.log_limits import DenialLimiter, source_fields
 from svc.telemetry.logs import emit
 
 #: The metric's reason for a handshake that failed because of the peer's identity.
 _DENIALS: Final = {"svid_invalid": "svid_invalid", "identity_unexpected": "policy_deny", "policy_deny": "policy_deny"}
+#: Reasons that are counted apart; the code has fewer.
+MAX_REASONS: Final = 64
 _REASON: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
@@ -71,13 +74,27 @@ def handshake_record(role: Role, error: HandshakeError, address: str) -> tuple[E
     }
 
 
+class DenialCounts(Counter[str]):
+    """Denials since the start by precise reason; what goes beyond :data:`MAX_REASONS` reasons is ``other``."""
+
+    def add(self, reason: str) -> None:
+        """Count one."""
+        self[reason if reason in self or len(self) < MAX_REASONS else OTHER] += 1
+
+
 class ConnectionLog:
-    """Logs refused connections; a :class:`svc.transport.observer.ConnectionObserver`."""
+    """
+    Logs refused connections; a :class:`svc.transport.observer.ConnectionObserver`.
+
+    Attributes:
+        denials: all that were reported, logged or not.
+    """
 
     log = Logger()
 
     def __init__(self, limiter: DenialLimiter) -> None:
         self._limiter = limiter
+        self.denials = DenialCounts()
 
     def close(self) -> None:
         """Log how many records were omitted, and stop the timer."""
@@ -91,11 +108,14 @@ class ConnectionLog:
 
     def handshake_failed(self, role: Role, error: HandshakeError, address: str) -> None:
         """Log the refused handshake, with the identity of the peer where it was verified."""
-        if self._limiter.admit(precise_reason(error) or error.reason, address):
+        reason = precise_reason(error) or error.reason
+        self.denials.add(reason)
+        if self._limiter.admit(reason, address):
             event, fields = handshake_record(role, error, address)
             emit(self.log, event, **fields)
 
     def connection_refused(self, reason: str, address: str) -> None:
+        self.denials.add(reason)
         if self._limiter.admit(reason, "*"):
             emit(self.log, Event.CONNECTION_REFUSED, detail_reason=reason, attributes={"source.address": address})
 

@@ -39,7 +39,8 @@ from svc.telemetry.labels import (
 from svc.telemetry.unlocked import UnlockedCount, UnlockedCounter, UnlockedDurations, UnlockedHistogram
 
 _HANDSHAKE_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_REQUEST_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+#: Upper bounds of the durations of requests, in seconds.
+REQUEST_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _COMMIT_BUCKETS: Final = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 #: Reasons for which a listener's configuration refuses a verified peer.
@@ -86,7 +87,7 @@ class ListenerMetrics:
     """
 
     def __init__(
-        self, connections: _ConnectionFamilies, tls: _TlsFamilies, protocol: Protocol, direction: Direction
+        self, connections: _ConnectionFamilies, tls: _TlsFamilies, protocol: Protocol, direction: Direction, part: str
     ) -> None:
         self.protocol: Final = protocol
         self.direction: Final = direction
@@ -98,9 +99,13 @@ class ListenerMetrics:
         self.bytes_received: Final[Counter] = connections.received.labels(protocol)
         self.bytes_sent: Final[Counter] = connections.sent.labels(protocol)
         decisions = connections.decisions
-        self.auth_allowed: Final[UnlockedCount] = decisions.labels("allowed", "ok", protocol, self.role)
-        self.denied_svid: Final[UnlockedCount] = decisions.labels("denied", "svid_invalid", protocol, self.role)
-        self.denied_policy: Final[UnlockedCount] = decisions.labels("denied", "policy_deny", protocol, self.role)
+        self.auth_allowed: Final[UnlockedCount] = decisions.labels("allowed", "ok", protocol, self.role, part=part)
+        self.denied_svid: Final[UnlockedCount] = decisions.labels(
+            "denied", "svid_invalid", protocol, self.role, part=part
+        )
+        self.denied_policy: Final[UnlockedCount] = decisions.labels(
+            "denied", "policy_deny", protocol, self.role, part=part
+        )
         self._handshake: Histogram = tls.handshakes.labels(protocol, self.role)
         self._groups = {
             name: tls.tls_connections.labels(protocol, self.role, name, "true" if post_quantum else "false")
@@ -113,10 +118,20 @@ class ListenerMetrics:
         self._upstream_closed = {
             cause: connections.upstream_closed.labels(protocol, cause) for cause in UPSTREAM_CAUSES
         }
-        self._other_methods: UnlockedDurations = connections.requests.labels(protocol, OTHER)
+        self._other_methods: UnlockedDurations = connections.requests.labels(protocol, OTHER, part=part)
         self._methods: dict[bytes, UnlockedDurations] = {
-            name.encode("ascii"): connections.requests.labels(protocol, name) for name in HTTP_METHODS
+            name.encode("ascii"): connections.requests.labels(protocol, name, part=part) for name in HTTP_METHODS
         }
+
+    @property
+    def requests(self) -> int:
+        """Requests of this listener that got a response."""
+        return sum(sum(each.counts) for each in (self._other_methods, *self._methods.values()))
+
+    @property
+    def denied(self) -> int:
+        """Decisions of this listener against a client or a peer."""
+        return self.denied_svid.value + self.denied_policy.value
 
     def request_duration(self, method: bytes) -> UnlockedDurations:
         """The histogram of a method as it is on the wire; unregistered methods share one."""
@@ -189,9 +204,23 @@ class ProxyMetrics:
         self._suppressed = {word: self._connections.suppressed.labels(word) for word in DENIALS}
         self._expiries: _SvidExpiryCollector | None = None
 
-    def listener(self, protocol: Protocol, direction: Direction) -> ListenerMetrics:
-        """The children of a listener; listeners of one protocol and direction share their series."""
-        return ListenerMetrics(self._connections, self._tls, protocol, direction)
+    def listener(self, protocol: Protocol, direction: Direction, name: str = "") -> ListenerMetrics:
+        """
+        The children of a listener; listeners of one protocol and direction share their series.
+
+        Requests and decisions are counted apart for each name, for :attr:`ListenerMetrics.requests`.
+        """
+        return ListenerMetrics(self._connections, self._tls, protocol, direction, name)
+
+    @property
+    def durations(self) -> list[int]:
+        """Requests that got a response, by duration: for each of :data:`REQUEST_BUCKETS`, and those above the last."""
+        return self._connections.requests.counts()
+
+    @property
+    def denied(self) -> int:
+        """Decisions against a client or a peer."""
+        return self._connections.decisions.total("denied")
 
     def notary(self, protocol: NotaryProtocol) -> NotaryMetrics:
         return NotaryMetrics(self._notary, protocol)
@@ -271,7 +300,7 @@ class _ConnectionFamilies:
             "svc_proxy_request_duration_seconds",
             "Time from the head of a request to the last octet of its response.",
             ("protocol", "http_method"),
-            buckets=_REQUEST_BUCKETS,
+            buckets=REQUEST_BUCKETS,
             registry=registry,
         )
         self.decisions: Final = UnlockedCounter(
@@ -337,7 +366,7 @@ class _NotaryFamilies:
             "svc_proxy_notary_lookup_duration_seconds",
             "Time of requests for statements and receipts, which the notary answers itself.",
             (),
-            buckets=_REQUEST_BUCKETS,
+            buckets=REQUEST_BUCKETS,
             registry=registry,
         )
         self.levels: Final = UnlockedCounter(

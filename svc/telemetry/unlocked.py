@@ -30,26 +30,35 @@ class UnlockedCount:
 
 
 class UnlockedCounter(Collector):
-    """A family of counters; ``name`` is without ``_total``."""
+    """
+    A family of counters; ``name`` is without ``_total``.
+
+    A series may have several parts, which a scrape adds up.
+    """
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], *, registry: CollectorRegistry) -> None:
         self._name: Final = name
         self._documentation: Final = documentation
         self._label_names: Final = tuple(labels)
-        self._children: dict[tuple[str, ...], UnlockedCount] = {}
+        self._children: dict[tuple[str, ...], dict[str, UnlockedCount]] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> UnlockedCount:
-        """The counter of these label values, the same object each time."""
-        return self._children.setdefault(values, UnlockedCount())
+    def labels(self, *values: str, part: str = "") -> UnlockedCount:
+        """The counter of these label values and this part, the same object each time."""
+        return self._children.setdefault(values, {}).setdefault(part, UnlockedCount())
+
+    def total(self, *first: str) -> int:
+        """The sum of all counters whose label values begin with these."""
+        matching = (parts for values, parts in self._children.items() if values[: len(first)] == first)
+        return sum(each.value for parts in matching for each in parts.values())
 
     def describe(self) -> Iterable[Metric]:
         return [self._family()]
 
     def collect(self) -> Iterable[Metric]:
         family = self._family()
-        for values, child in self._children.items():
-            family.add_metric(values, child.value)
+        for values, parts in self._children.items():
+            family.add_metric(values, sum(each.value for each in parts.values()))
         return [family]
 
     def _family(self) -> CounterMetricFamily:
@@ -73,7 +82,11 @@ class UnlockedDurations:
 
 
 class UnlockedHistogram(Collector):
-    """A family of histograms; ``buckets`` are the upper bounds in seconds, ascending, without infinity."""
+    """
+    A family of histograms; ``buckets`` are the upper bounds in seconds, ascending, without infinity.
+
+    A series may have several parts, which a scrape adds up.
+    """
 
     def __init__(
         self,
@@ -88,12 +101,17 @@ class UnlockedHistogram(Collector):
         self._documentation: Final = documentation
         self._label_names: Final = tuple(labels)
         self._bounds: Final = buckets
-        self._children: dict[tuple[str, ...], UnlockedDurations] = {}
+        self._children: dict[tuple[str, ...], dict[str, UnlockedDurations]] = {}
         registry.register(self)
 
-    def labels(self, *values: str) -> UnlockedDurations:
-        """The histogram of these label values, the same object each time."""
-        return self._children.setdefault(values, UnlockedDurations(self._bounds))
+    def labels(self, *values: str, part: str = "") -> UnlockedDurations:
+        """The histogram of these label values and this part, the same object each time."""
+        return self._children.setdefault(values, {}).setdefault(part, UnlockedDurations(self._bounds))
+
+    def counts(self) -> list[int]:
+        """Observations of all histograms together for each bucket; the last bucket has no upper bound."""
+        children = (each.counts for parts in self._children.values() for each in parts.values())
+        return _sums(children, len(self._bounds) + 1)
 
     def describe(self) -> Iterable[Metric]:
         return [self._family()]
@@ -101,13 +119,17 @@ class UnlockedHistogram(Collector):
     def collect(self) -> Iterable[Metric]:
         family = self._family()
         names = [*map(floatToGoString, self._bounds), "+Inf"]
-        for values, child in self._children.items():
+        for values, parts in self._children.items():
             below, buckets = 0, []
-            for name, count in zip(names, child.counts, strict=True):
+            for name, count in zip(names, _sums((each.counts for each in parts.values()), len(names)), strict=True):
                 below += count
                 buckets.append((name, float(below)))
-            family.add_metric(values, buckets, child.total)
+            family.add_metric(values, buckets, sum(each.total for each in parts.values()))
         return [family]
 
     def _family(self) -> HistogramMetricFamily:
         return HistogramMetricFamily(self._name, self._documentation, labels=self._label_names)
+
+
+def _sums(counts: Iterable[Sequence[int]], length: int) -> list[int]:
+    return [sum(bucket) for bucket in zip([0] * length, *counts, strict=True)]

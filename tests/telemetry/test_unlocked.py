@@ -44,6 +44,24 @@ class UnlockedTests(SynchronousTestCase):
             theirs.labels(label).inc(amount)
         self.assertEqual(page(plain), page(stock))
 
+    def test_parts(self) -> None:
+        """The parts of a series are counted apart and scraped as one."""
+        registry = CollectorRegistry()
+        counter = UnlockedCounter("a", "Things.", ("l", "m"), registry=registry)
+        histogram = UnlockedHistogram("b_seconds", "Times.", ("l",), buckets=BUCKETS, registry=registry)
+        for part, amount in (("web", 2), ("bank", 3)):
+            counter.labels("x", "y", part=part).inc(amount)
+            counter.labels("z", "y", part=part).inc(amount)
+            for _turn in range(amount):
+                histogram.labels("x", part=part).observe(0.5)
+                histogram.labels("y", part=part).observe(99.0)
+        self.assertEqual((5, 10, 0), (counter.total("x"), counter.total(), counter.total("y")))
+        self.assertEqual([0, 0, 5, 0, 5], histogram.counts())
+        lines = page(registry)
+        self.assertIn('a_total{l="x",m="y"} 5.0', lines)
+        self.assertIn('b_seconds_bucket{l="x",le="1.0"} 5.0', lines)
+        self.assertIn('b_seconds_count{l="y"} 5.0', lines)
+
     def test_same_child(self) -> None:
         """The same labels give the same child, so that it can be kept."""
         registry = CollectorRegistry()
