@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -137,6 +137,10 @@ class Broker(Service):
     def open_connections(self) -> int:
         """The number of connections, admitted or not."""
         return len(self._connections)
+
+    def principals(self) -> Iterator[Principal]:
+        """Who is at the other end of each open connection, admitted or not."""
+        return (each.principal for each in self._connections)
 
     def factory(self, identify: Callable[[Any], Principal]) -> Factory:
         """

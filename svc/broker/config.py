@@ -219,7 +219,8 @@ class BrokerSettings(Settings):
     metricsAddr: OptionalAddress = HostPort("", PORT_BROKER_METRICS)
     """`/metrics`; `"0"` or `""` disables."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_BROKER_ADMIN)
-    """`/livez`, `/readyz`, `/config`; `"0"` or `""` disables. There is no authentication: keep it on loopback."""
+    """A [web page](operations.md#the-web-page), `/status`, `/livez`, `/readyz`, `/config`; `"0"` or `""` disables.
+    There is no authentication: keep it on loopback."""
     limits: BrokerLimitSettings = Field(default_factory=BrokerLimitSettings)
     """Limits."""
     persistence: PersistenceSettings | None = None

@@ -185,6 +185,11 @@ class BrokerConnection(TwistedProtocol):
         self.congested = False
         self.ended = False
 
+    @property
+    def principal(self) -> Principal:
+        """Who is at its other end."""
+        return self._principal
+
     # From the transport.
 
     def connectionMade(self) -> None:

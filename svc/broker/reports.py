@@ -121,13 +121,16 @@ class BrokerStoreReports:
         groups: committed groups.
         operations: operations in them.
         seconds: the duration of their commits together.
+        path: the file.
+        trouble: why it accepts no changes that create state; empty while it does.
     """
 
     log = Logger()
 
     def __init__(self, health: Health, path: str) -> None:
         self._health = health
-        self._path = path
+        self.path = path
+        self.trouble = ""
         self._repeats = FailureStreak()
         self._refused = False
         self.accepting = False
@@ -142,18 +145,19 @@ class BrokerStoreReports:
             "sessions": sessions,
             "retained": retained,
             "revoked": revoked,
-            "path": self._path,
+            "path": self.path,
         }
         emit(self.log, Event.BROKER_STORE_OPENED, attributes=attributes)
 
     def closed(self) -> None:
         """Log that the database was closed at the stop."""
         self.accepting = False
-        emit(self.log, Event.BROKER_STORE_CLOSED, attributes={"path": self._path})
+        emit(self.log, Event.BROKER_STORE_CLOSED, attributes={"path": self.path})
 
     def accepting_changed(self, trouble: SvcError | None) -> None:
         """Log and show whether changes that create state are accepted."""
         self.accepting = trouble is None
+        self.trouble = "" if trouble is None else str(trouble)
         if trouble is not None:
             self._refused = True
             self._health.fails_with("store", trouble)
@@ -162,21 +166,21 @@ class BrokerStoreReports:
                 Event.BROKER_STORE_REFUSES,
                 detail_reason=trouble.reason,
                 detail=f"{trouble}; {trouble.advice()}",
-                attributes={"path": self._path},
+                attributes={"path": self.path},
             )
             return
         self._health.holds("store")
         self._repeats.succeeded()
         if self._refused:
             self._refused = False
-            emit(self.log, Event.BROKER_STORE_ACCEPTS, attributes={"path": self._path})
+            emit(self.log, Event.BROKER_STORE_ACCEPTS, attributes={"path": self.path})
 
     def left_behind(self, operations: int, octets: int) -> None:
         """Log that the process stops before all was durable."""
         attributes: dict[str, str | int | float | bool] = {
             "operations": operations,
             "octets": octets,
-            "path": self._path,
+            "path": self.path,
         }
         emit(self.log, Event.BROKER_STORE_LEFT_BEHIND, attributes=attributes)
 
@@ -188,7 +192,7 @@ class BrokerStoreReports:
             attributes: dict[str, str | int | float | bool] = {
                 "op": op,
                 "attempts": self._repeats.count,
-                "path": self._path,
+                "path": self.path,
             }
             emit(self.log, Event.BROKER_STORE_FAILED, detail=detail or None, attributes=attributes)
 

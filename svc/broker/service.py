@@ -6,6 +6,7 @@ Owns the order of the start: pages, journal, broker, Workload API where it is ne
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -32,15 +33,18 @@ from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.broker.reports import BrokerMetrics, BrokerReports, BrokerStoreReports
 from svc.broker.session import SessionLimits
+from svc.broker.status import broker_members, broker_totals
 from svc.errors import SvcError
 from svc.identity import TrustDomain
 from svc.identity.matchers import parse_matcher
-from svc.process.admin import admin_root
+from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import utc_now
 from svc.process.lifecycle import freeze_gc, pause_gc, stop_if_running, stop_in_order, when_finished
 from svc.process.listening import ListenFailed
 from svc.process.metrics import metrics_root
+from svc.process.monitor import Monitor
 from svc.process.pages import HttpService
+from svc.process.status import Status
 from svc.sqlite.errors import DatabaseError
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -145,6 +149,14 @@ class BrokerService(Service):
         self._health = Health(shown, optional=(WORKLOAD_API, *STORE), now=utc_now)
         self._store = None if persistence is None else BrokerStoreReports(self._health, persistence.path)
         self._pages = MultiService()
+        self._monitor = Monitor(
+            "broker",
+            self._health,
+            clock=reactor,
+            now=utc_now,
+            read=lambda: broker_totals(self._broker, self._reports),
+        )
+        self._monitor.setServiceParent(self._pages)
         self._certificates = CertificateRenewal(reactor)
         self._certificates.setServiceParent(self._pages)
         self._broker: Broker | None = None
@@ -283,7 +295,8 @@ class BrokerService(Service):
     def _open_pages(self) -> CollectorRegistry:
         registry = CollectorRegistry()
         settings = self.settings
-        pages = admin_root(self._health, config=lambda: self.settings.model_dump(mode="json"))
+        operators = OperatorPages(self._status, self._monitor.history, settings.adminAddr)
+        pages = admin_root(self._health, config=lambda: self.settings.model_dump(mode="json"), operators=operators)
         key = settings.key_text
         reactor: Any = TransportReactor(self._reactor)
         for server in (
@@ -293,6 +306,17 @@ class BrokerService(Service):
             server.setServiceParent(self._pages)
         self._pages.startService()
         return registry
+
+    def _status(self) -> Status:
+        svid = None
+        if self._source is not None:
+            # Without an SVID the condition ``credentials`` says why.
+            with contextlib.suppress(SvcError):
+                svid = self._source.svid
+        addresses = {name: address_text(port.getHost()) for name, port in self.ports.items()}
+        certificates = self._certificates.expiries()
+        members = broker_members(self.settings, self._broker, svid, addresses, certificates, self._store)
+        return self._monitor.status(**members)
 
     async def _open(self, broker: Broker, settings: BrokerListenerSettings) -> None:
         endpoint = self._endpoint(settings)

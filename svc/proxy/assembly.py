@@ -29,10 +29,12 @@ from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
-from svc.process.admin import admin_root
+from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockService, utc_now
 from svc.process.metrics import metrics_root
+from svc.process.monitor import Monitor
 from svc.process.pages import HttpService
+from svc.process.status import Status
 from svc.proxy.config import ListenerSettings, PolicySettings, ProxySettings, policy_of, redacted_config
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.eviction import EvictionOrder
@@ -47,6 +49,7 @@ from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStore
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.proxy.service import ProxyService
+from svc.proxy.status import proxy_members, proxy_totals
 from svc.proxy.stores import make_store, store_name
 from svc.settings import HostPort
 from svc.store.retention import RetentionService
@@ -258,15 +261,32 @@ class Assembly:
     def _servers(self, proxy: ProxyService) -> tuple[Service, ...]:
         settings, key = self._settings, self._settings.key_text
         reactor: Any = TransportReactor(self._reactor)
+        monitor = Monitor(
+            "proxy",
+            self._health,
+            clock=self._reactor,
+            now=utc_now,
+            read=lambda: proxy_totals(self._metrics, self._reports, proxy.listeners.open_connections),
+        )
         pages = admin_root(
             self._health,
             drain=proxy.drain,
             config=lambda: redacted_config(proxy.settings),
+            operators=self._operator_pages(proxy, monitor),
         )
         return (
+            monitor,
             HttpService(settings.metricsAddr, metrics_root(self._registry), reactor=reactor, key=key("metricsAddr")),
             HttpService(settings.adminAddr, pages, reactor=reactor, key=key("adminAddr")),
         )
+
+    def _operator_pages(self, proxy: ProxyService, monitor: Monitor) -> OperatorPages:
+        address = self._settings.adminAddr
+
+        def status() -> Status:
+            return monitor.status(**proxy_members(proxy, self._rotation, self._store, self._store_reports))
+
+        return OperatorPages(status, monitor.history, address)
 
     def _current(self) -> ProxySettings:
         """The configuration in force; a reload replaces it."""
@@ -293,7 +313,7 @@ class Assembly:
 
     def _listener(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
         inbound = settings.direction == "inbound"
-        metrics = self._metrics.listener("http", settings.direction)
+        metrics = self._metrics.listener("http", settings.direction, settings.name)
         observer = ListenerObserver(metrics, self._reports, settings.name)
         context = ListenerContext(
             name=settings.name,

@@ -406,7 +406,8 @@ class ProxySettings(Settings):
     metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)
     """`/metrics`; without a host, as by default, on IPv6 and IPv4."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", PORT_PROXY_ADMIN)
-    """`/livez`, `/readyz`, `/drain`, `/config`. There is no authentication: keep it on loopback."""
+    """A [web page](operations.md#the-web-page), `/status`, `/livez`, `/readyz`, `/drain`, `/config`. There is no
+    authentication: keep it on loopback."""
     accessLog: Literal["off", "on", "path"] = "off"
     """One log record for each exchange, however it ended; `path` adds the path without the query, which may be
     personal data."""

@@ -129,6 +129,11 @@ class CredentialRotation(Service):
         return self._valid[-1] if self._valid else None
 
     @property
+    def valid(self) -> tuple[CredentialSet, ...]:
+        """All credential sets that open connections may have, newest first."""
+        return tuple(reversed(self._valid))
+
+    @property
     def svid(self) -> X509Svid:
         """What TLS presents: the SVID of the current credentials."""
         if self._valid:

@@ -72,6 +72,12 @@ class Listener:
         """Connections of clients that are open."""
         return len(self._connections)
 
+    @property
+    def peers(self) -> int:
+        """Different verified identities of their clients."""
+        identities = {connection.caller.identity for connection in self._connections}
+        return len(identities - {None})
+
     async def open(self) -> None:
         """Listen."""
         self._port = await self._endpoint.listen(_ClientFactory(self._build))

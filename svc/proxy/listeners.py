@@ -51,6 +51,10 @@ class ListenerGroup:
         """Find a listener that accepts."""
         return self._accepting[name]
 
+    def find(self, name: str) -> Listener | None:
+        """Find a listener that accepts, or None."""
+        return self._accepting.get(name)
+
     def absent(self, wanted: Iterable[ListenerSettings]) -> list[str]:
         """Find listeners that should accept and do not."""
         return [each.name for each in wanted if each.name not in self._accepting]

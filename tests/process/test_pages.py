@@ -6,6 +6,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import CannotListenError
@@ -15,9 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 
 from svc.errors import SvcError
-from svc.process.admin import admin_root
+from svc.process.admin import OperatorPages, admin_root, names_process
+from svc.process.history import Totals
 from svc.process.listening import ListenFailed
 from svc.process.metrics import metrics_root
+from svc.process.monitor import Monitor
 from svc.process.pages import (
     IDLE_SECONDS,
     LIFETIME,
@@ -25,6 +29,7 @@ from svc.process.pages import (
     MAX_CONNECTIONS,
     HttpService,
 )
+from svc.process.status_page import Table
 from svc.settings import HostPort
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -275,11 +280,113 @@ class AdminPageTests(PageCase):
 
     def test_config(self) -> None:
         """The configuration is shown as given."""
-        _status, _headers, page = self.request(self.factory, "GET /config HTTP/1.1\nHost: a")
+        _status, _headers, page = self.request(self.factory, "GET /config HTTP/1.1\nHost: 127.0.0.1:9902")
         self.assertEqual({"trustDomain": "example.org"}, json.loads(page))
 
     def test_optional_pages(self) -> None:
         """Without a drain or a configuration to show there are no such pages."""
         factory = self.started(HttpService(ADMIN, admin_root(self.health), reactor=self.reactor))
-        for path in ("/drain", "/config"):
-            self.assertEqual(404, self.request(factory, f"GET {path} HTTP/1.1\nHost: a")[0])
+        for path in ("/drain", "/config", "/status", "/"):
+            self.assertEqual(404, self.request(factory, f"GET {path} HTTP/1.1\nHost: 127.0.0.1")[0])
+
+
+class HostTests(SynchronousTestCase):
+    """:func:`names_process`."""
+
+    def test_hosts(self) -> None:
+        """An address, localhost or the configured host names the process, with any port; nothing else does."""
+        for address, host, expected in (
+            (ADMIN, "127.0.0.1:9902", True),
+            (ADMIN, "192.0.2.1", True),
+            (ADMIN, "[::1]:9902", True),
+            (ADMIN, "[::1]", True),
+            (ADMIN, "localhost", True),
+            (ADMIN, "LOCALHOST:1", True),
+            (ADMIN, "evil.example:9902", False),
+            (ADMIN, "localhost.evil.example", False),
+            (ADMIN, "127.0.0.1.evil.example", False),
+            (ADMIN, "127.1", False),
+            (ADMIN, "2130706433", False),
+            (ADMIN, "user@127.0.0.1", False),
+            (ADMIN, "", False),
+            (ADMIN, None, False),
+            (HostPort("Proxy.internal", 1), "proxy.INTERNAL:9902", True),
+            (HostPort("", 1), "", False),
+            (None, "localhost", True),
+        ):
+            self.assertEqual(expected, names_process(host, address), (address, host))
+
+    @given(st.text())
+    def test_any_text(self, host: str) -> None:
+        """Any text is answered with yes or no."""
+        self.assertIn(names_process(host, ADMIN), (True, False))
+
+
+class OperatorPageTests(PageCase):
+    """The web page and ``/status``."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.health = Health(("store",), now=lambda: START)
+        self.tables: list[Table] = []
+        self.monitor = Monitor("proxy", self.health, clock=self.reactor, now=lambda: START, read=Totals)
+
+        async def tables() -> list[Table]:
+            if not self.tables:
+                raise ValueError("a defect")
+            return self.tables
+
+        self.tables = [Table("More", note="said here")]
+        operators = OperatorPages(self.monitor.status, self.monitor.history, ADMIN, tables, {b"more": Resource()})
+        root = admin_root(self.health, config=dict, operators=operators)
+        self.factory = self.started(HttpService(ADMIN, root, reactor=self.reactor))
+
+    def get(self, path: str, host: str = "127.0.0.1:9902") -> tuple[int, dict[str, str], bytes]:
+        return self.request(self.factory, f"GET {path} HTTP/1.1\nHost: {host}")
+
+    def test_status(self) -> None:
+        """``/status`` is the document."""
+        status, headers, page = self.get("/status")
+        self.assertEqual((200, "application/json"), (status, headers["content-type"]))
+        self.assertEqual(("svc.status/1", "proxy"), (json.loads(page)["schema"], json.loads(page)["process"]))
+
+    def test_page(self) -> None:
+        """The page has the document and what the process adds; the browser is told to run, load and keep nothing."""
+        status, headers, page = self.get("/")
+        self.assertEqual((200, "text/html; charset=utf-8"), (status, headers["content-type"]))
+        self.assertIn(b"said here", page)
+        self.assertNotIn(b'content="10"', self.get("/?pause")[2])
+        policy = headers["content-security-policy"]
+        for expected in ("default-src 'none'", "style-src 'sha256-", "frame-ancestors 'none'", "form-action 'none'"):
+            self.assertIn(expected, policy)
+        for name, value in (
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            ("x-frame-options", "deny"),
+            ("cache-control", "no-store"),
+        ):
+            self.assertEqual(value, headers[name])
+        self.assertNotIn("set-cookie", headers)
+
+    def test_other_hosts(self) -> None:
+        """A request by a name that is not the operator's is refused, but for the pages that probes read."""
+        for path in ("/", "/status", "/config", "/more"):
+            status, _headers, page = self.get(path, "evil.example:9902")
+            self.assertEqual((421, "host_unknown"), (status, json.loads(page)["reason"]), path)
+        self.assertEqual((200, 503), (self.get("/livez", "probe.svc")[0], self.get("/readyz", "probe.svc")[0]))
+
+    def test_methods(self) -> None:
+        """The pages are only read; HEAD has the header alone."""
+        for path in ("/", "/status", "/config"):
+            request = f"POST {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 0"
+            self.assertEqual(405, self.request(self.factory, request)[0], path)
+            status, headers, page = self.request(self.factory, f"HEAD {path} HTTP/1.1\nHost: 127.0.0.1")
+            self.assertEqual((200, b""), (status, page), path)
+            self.assertGreater(int(headers["content-length"]), 0)
+
+    def test_defect(self) -> None:
+        """A page that cannot be made is answered with 500, and the log says why."""
+        self.tables = []
+        status, _headers, page = self.get("/")
+        self.assertEqual((500, True), (status, b"could not be made" in page))
+        self.assertEqual(1, len(self.flushLoggedErrors(ValueError)))

@@ -99,8 +99,9 @@ class BuildTests(AssemblyTestCase):
         factory = self.reactor.tcpServers[-1][1]
         request = DummyRequest([name])
         request.setHeader = lambda *_: None
+        request.requestHeaders.setRawHeaders(b"host", [b"127.0.0.1:8"])
         resource = factory.wrappedFactory.resource.getChildWithDefault(name, request)
-        return json.loads(resource.render_GET(request))
+        return json.loads(resource.render(request))
 
     def test_pages(self) -> None:
         """Metrics and admin pages have ports of their own; the admin page shows the configuration in force."""

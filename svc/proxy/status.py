@@ -1,0 +1,80 @@
+"""What a proxy reports on ``adminAddr``: its part of the status document, and its counters for the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from svc.notary.credentials import CredentialSet
+from svc.process.history import Totals
+from svc.process.status import IdentityStatus, ListenerStatus, StoreStatus
+from svc.proxy.config import ListenerSettings
+from svc.proxy.credential_rotation import CredentialRotation
+from svc.proxy.listener import Listener
+from svc.proxy.observers import NotaryStoreReports, Reports
+from svc.proxy.service import ProxyService
+from svc.store.interface import INotaryStore
+from svc.telemetry.metrics import REQUEST_BUCKETS, ProxyMetrics
+
+
+def proxy_totals(metrics: ProxyMetrics, reports: Reports, connections: int) -> Totals:
+    """Read the counters of all listeners."""
+    durations = metrics.durations
+    return Totals(
+        requests=sum(durations),
+        refusals=metrics.denied,
+        errors=reports.failed_exchanges,
+        bounds=REQUEST_BUCKETS,
+        durations=durations,
+        connections=connections,
+        denials=dict(reports.denials),
+    )
+
+
+def proxy_members(
+    proxy: ProxyService, rotation: CredentialRotation, store: INotaryStore, store_reports: NotaryStoreReports
+) -> dict[str, Any]:
+    """Return the members of :class:`svc.process.status.Status` that a proxy has."""
+    settings = proxy.settings
+    return {
+        "trust_domain": settings.trustDomain,
+        "identities": tuple(_identity(each) for each in rotation.valid),
+        "listeners": tuple(_listener(each, proxy.listeners.find(each.name)) for each in settings.listeners),
+        "store": StoreStatus(store_reports.name, store.writable, store.trouble, store_reports.records)
+        if settings.notarizes
+        else None,
+    }
+
+
+def _identity(credentials: CredentialSet) -> IdentityStatus:
+    leaf = credentials.pq_leaf
+    return IdentityStatus(
+        spiffe_id=str(credentials.spiffe_id),
+        not_after=credentials.svid.chain_not_after,
+        serves_until=credentials.close_at,
+        statement_id=credentials.statement.id,
+        profile=credentials.profile.value,
+        pq_not_after=None if leaf is None else leaf.not_after,
+    )
+
+
+def _listener(settings: ListenerSettings, listener: Listener | None) -> ListenerStatus:
+    """Describe a listener of the configuration; None where it is not open."""
+    inbound = settings.direction == "inbound"
+    configured: dict[str, Any] = {
+        "name": settings.name,
+        "protocol": "http",
+        "direction": settings.direction,
+        "upstream": str(settings.upstream),
+        "level": settings.notarization,
+        "max_level": settings.maxNotarization,
+    }
+    if listener is None:
+        return ListenerStatus(**configured, listen=str(settings.listen))
+    return ListenerStatus(
+        **configured,
+        listen=listener.address_text,
+        connections=listener.open_connections,
+        peers=listener.peers if inbound else None,
+        requests=listener.context.metrics.requests,
+        refusals=listener.context.metrics.denied,
+    )
