@@ -46,6 +46,7 @@ from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, Reports
+from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.proxy.service import ProxyService
@@ -286,7 +287,19 @@ class Assembly:
         def status() -> Status:
             return monitor.status(**proxy_members(proxy, self._rotation, self._store, self._store_reports))
 
-        return OperatorPages(status, monitor.history, address)
+        if not self._notarizes:
+            return OperatorPages(status, monitor.history, address)
+        receipts = ReceiptPages(
+            self._store,
+            self._rotation,
+            profile=self._profile,
+            pq_bundles=self._pq_bundles,
+            address=address,
+            clock=self._reactor,
+            now=utc_now,
+        )
+        children = {b"receipts": ReceiptResource(receipts)}
+        return OperatorPages(status, monitor.history, address, receipts.tables, children)
 
     def _current(self) -> ProxySettings:
         """The configuration in force; a reload replaces it."""

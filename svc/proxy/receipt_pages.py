@@ -1,0 +1,209 @@
+"""
+The last receipts on the web page of ``adminAddr``, and a page with the verification of each.
+
+Owns when they are shown: only while ``adminAddr`` is a loopback address, since they name clients and their requests.
+Nothing is taken for verified because this proxy signed it: the one verifier verifies it as it would for anybody.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.logger import Logger
+from twisted.web.resource import Resource
+from twisted.web.server import Request
+
+from svc import __version__
+from svc.errors import SvcError
+from svc.identity import BundleSet
+from svc.notary.envelope import Envelope
+from svc.notary.errors import Malformed, NotaryError
+from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
+from svc.notary.html import STYLE, html_page
+from svc.notary.ids import IdMalformed, parse_artifact_id
+from svc.notary.profile import Profile
+from svc.notary.receiptcheck import ReceiptClaims
+from svc.notary.report import Account, EvidenceSource, stored_account, verification_account
+from svc.notary.verification import Anchors
+from svc.process.admin import PAGE_POLICY, finish_later, html_answer
+from svc.process.status_page import Cell, Chip, Link, Table, note_page
+from svc.proxy.credential_rotation import CredentialRotation
+from svc.settings import HostPort
+from svc.store.errors import StoreError
+from svc.store.interface import INotaryStore
+from svc.store.records import ReceiptQuery, StoredReceipt
+from svc.strictjson import JsonRefused, loads_object
+
+#: Receipts on the page.
+_SHOWN: Final = 20
+#: Seconds that the page waits for the database: it is read most when something hangs.
+_WAIT: Final = 2.0
+_TITLE: Final = "Last receipts"
+_NOT_LOOPBACK: Final = "Receipts are shown only while adminAddr is a loopback address: they name clients and requests."
+_POLICY: Final = (
+    f"{PAGE_POLICY}; style-src 'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
+)
+_T = TypeVar("_T")
+
+
+class ReceiptMissing(SvcError):
+    """there is no record {receipt_id}"""
+
+    reason = "not_found"
+    http_status = 404
+    hint = "it may be older than notary.retention"
+
+
+class ReceiptPages:
+    """
+    What the web page shows of the notary's database.
+
+    Args:
+        pq_bundles: reads the post-quantum roots; None where there are none.
+        address: the configured ``adminAddr``.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        store: INotaryStore,
+        rotation: CredentialRotation,
+        *,
+        profile: Profile,
+        pq_bundles: Callable[[], BundleSet | None],
+        address: HostPort | None,
+        clock: Any,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._rotation = rotation
+        self._profile = profile
+        self._pq_bundles = pq_bundles
+        self._clock = clock
+        self._now = now
+        self.shown = address is not None and is_loopback(address.host)
+
+    async def tables(self) -> tuple[Table, ...]:
+        """The newest receipts."""
+        if not self.shown:
+            return (Table(_TITLE, note=_NOT_LOOPBACK),)
+        try:
+            found = await self._waited_for(self._store.find(ReceiptQuery(limit=_SHOWN)))
+        except StoreError as error:
+            return (Table(_TITLE, note=f"The database cannot be read: {error}."),)
+        except DeferredTimeout:
+            return (Table(_TITLE, note=f"The database did not answer within {_WAIT:.0f} s."),)
+        columns = ("Time (UTC)", "Client", "Method", "Path", "Status", "Outcome", "Report")
+        return (Table(_TITLE, columns, [_row(each) for each in found], "" if found else "None."),)
+
+    def render(self, request: Request) -> int:
+        """Answer ``/receipts/ID``."""
+        return finish_later(request, self._page(request), self.log)
+
+    async def _page(self, request: Request) -> bytes:
+        if not self.shown:
+            return html_answer(request, note_page(_TITLE, _NOT_LOOPBACK), status=403)
+        try:
+            account = await self._account(b"/".join(request.postpath or ()).decode("latin-1"))
+        except (ReceiptMissing, IdMalformed) as error:
+            return html_answer(request, note_page(_TITLE, f"{error}; {error.advice()}"), status=404)
+        except StoreError as error:
+            return html_answer(request, note_page(_TITLE, f"the database cannot be read: {error}"), status=503)
+        except DeferredTimeout:
+            what = f"the database did not answer within {_WAIT:.0f} s"
+            return html_answer(request, note_page(_TITLE, what), status=503)
+        return html_answer(request, html_page([account], made_by=f"svc-proxy {__version__}"), _POLICY)
+
+    async def _account(self, text: str) -> Account:
+        receipt_id = parse_artifact_id(text)
+        stored = await self._waited_for(self._store.get_receipt(receipt_id))
+        if stored is None:
+            raise ReceiptMissing(receipt_id=receipt_id)
+        if stored.envelope is None:
+            return stored_account(loads_object(stored.payload), stored.id, signed=False)
+        source = EvidenceSource(
+            name=f"the notary's record {stored.id}",
+            size=len(stored.envelope),
+            sha256=hashlib.sha256(stored.envelope).digest(),
+            verified_at=self._now(),
+            profile=self._profile,
+            roots=("the SPIFFE bundles and post-quantum roots that this proxy uses now",),
+        )
+        evidence = None
+        try:
+            evidence = EvidenceFile(await self._statement(stored), Envelope.parse(stored.envelope))
+            result = self._verified(evidence)
+        except (NotaryError, StatementMissing) as error:
+            result = VerificationResult(error=error)
+        return verification_account(result, source, evidence)
+
+    async def _statement(self, stored: StoredReceipt) -> Envelope:
+        statement_id = stored.statement_id or ""
+        found = self._rotation.statement(statement_id)
+        if found is None:
+            found = await self._waited_for(self._store.get_statement(statement_id))
+        if found is None:
+            raise StatementMissing(statement_id=statement_id)
+        return Envelope.parse(found)
+
+    def _verified(self, evidence: EvidenceFile) -> VerificationResult:
+        """Verify a receipt at its ``iat`` under the roots of now."""
+        anchors = Anchors(self._rotation.bundles, self._pq_bundles() or BundleSet())
+        return verify_offline(evidence, profile=self._profile, anchors=anchors, now=self._now())
+
+    def _waited_for(self, read: Deferred[_T]) -> Deferred[_T]:
+        return read.addTimeout(_WAIT, self._clock)
+
+
+class StatementMissing(SvcError):
+    """the workload statement {statement_id} that the receipt names is not stored"""
+
+    reason = "not_found"
+
+
+class ReceiptResource(Resource):
+    """``/receipts/ID``."""
+
+    isLeaf = True
+
+    def __init__(self, pages: ReceiptPages) -> None:
+        super().__init__()
+        self._pages = pages
+
+    def render_GET(self, request: Request) -> int:
+        return self._pages.render(request)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of the configuration is this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _row(stored: StoredReceipt) -> tuple[Cell, ...]:
+    when = datetime.fromtimestamp(stored.issued_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    method = path = None
+    status: int | None = None
+    try:
+        claims = ReceiptClaims.read(loads_object(stored.payload))
+    except (Malformed, JsonRefused):
+        # Its report says what is wrong.
+        pass
+    else:
+        method, path = claims.request.method, claims.request.path
+        status = None if claims.response is None else claims.response.status
+    whole = stored.outcome in ("complete", "upgraded")
+    outcome = stored.outcome if whole else Chip(stored.outcome, "warn")
+    link = Link("Verify" if stored.envelope is not None else "Show", f"/receipts/{stored.id}")
+    client = stored.client or None
+    return when, client, method, path, None if status is None else str(status), outcome, link

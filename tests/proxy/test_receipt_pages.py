@@ -1,0 +1,157 @@
+"""The receipts on the web page of ``adminAddr``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.test.requesthelper import DummyRequest
+
+from svc.identity import BundleSet
+from svc.notary.profile import Profile
+from svc.process.status_page import Link, Table
+from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
+from svc.settings import HostPort
+from svc.store.errors import StoreClosed
+from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
+from tests.proxy.test_notarization import NONCE, OK, get
+
+LOOPBACK = HostPort("127.0.0.1", 9902)
+
+
+class ReceiptPagesTests(SynchronousTestCase):
+    """A proxy that has recorded exchanges."""
+
+    def setUp(self) -> None:
+        self.rig = Rig()
+        self.rig.rotation.bundles = AUTHORITY.bundles()  # type: ignore[attr-defined]
+        self.client, self.wire = self.rig.client()
+        self.pages = self.made()
+
+    def made(self, address: HostPort | None = LOOPBACK) -> ReceiptPages:
+        """Make the pages for an address."""
+        rig: Any = self.rig
+        return ReceiptPages(
+            rig.store,
+            rig.rotation,
+            profile=Profile.CLASSICAL,
+            pq_bundles=lambda: None,
+            address=address,
+            clock=rig.clock,
+            now=rig.wall,
+        )
+
+    def record(self, level: str = "signRequest", nonce: bytes | None = NONCE) -> None:
+        """Record an exchange."""
+        self.client.dataReceived(get(level, nonce))
+        self.rig.respond(OK)
+
+    def table(self, pages: ReceiptPages | None = None) -> Table:
+        """Return the only table."""
+        [table] = self.successResultOf(Deferred.fromCoroutine((pages or self.pages).tables()))
+        return table
+
+    def report(self, path: str, pages: ReceiptPages | None = None) -> tuple[int, str]:
+        """Request a page below ``/receipts``; returns its status, 200 where none is set, and its text."""
+        request = DummyRequest([b"receipts"])
+        request.postpath = [each.encode() for each in path.split("/")]
+        request.setResponseCode = lambda code: setattr(request, "responseCode", code)
+        ReceiptResource(pages or self.pages).render(request)
+        return request.responseCode or 200, b"".join(request.written).decode()
+
+    def link(self) -> str:
+        """Return the id that the newest row links to."""
+        link = self.table().rows[0][-1]
+        assert isinstance(link, Link)
+        return link.href.removeprefix("/receipts/")
+
+    def test_list(self) -> None:
+        """Each record is a row, with its report one link away; the newest is first."""
+        self.assertEqual("None.", self.table().note)
+        self.record()
+        self.rig.clock.advance(2)
+        self.record("logRequest", None)
+        logged, signed = self.table().rows
+        self.assertEqual(
+            ("2026-11-21 12:00:00", str(CALLER.spiffe_id), "GET", "/a", "200", "complete"), tuple(signed[:-1])
+        )
+        self.assertEqual(["Show", "Verify"], [row[-1].text for row in (logged, signed)])  # type: ignore[union-attr]
+
+    def test_verified(self) -> None:
+        """A receipt is verified at its own time under the roots in force."""
+        self.record()
+        status, page = self.report(self.link())
+        self.assertEqual((200, True, True), (status, "Verified" in page, str(OWN.spiffe_id) in page))
+
+    def test_roots_have_changed(self) -> None:
+        """A receipt that the roots in force do not verify is shown with what fails."""
+        self.record()
+        self.rig.rotation.bundles = BundleSet()  # type: ignore[attr-defined]
+        status, page = self.report(self.link())
+        self.assertEqual((200, True), (status, "Not verified" in page))
+        self.assertIn("no_anchor", page)
+
+    def test_statement_is_gone(self) -> None:
+        """A receipt whose statement is not stored any more says so."""
+        self.record()
+        link = self.link()
+        self.rig.rotation.credentials = None
+        self.assertIn("is not stored", self.report(link)[1])
+
+    def test_unsigned_record(self) -> None:
+        """A record without signature is shown, and not as verified."""
+        self.record("logRequest", None)
+        status, page = self.report(self.link())
+        self.assertEqual((200, True), (status, "not verified" in page))
+
+    def test_other_paths(self) -> None:
+        """What is no id, and an id of nothing, are answered with 404."""
+        for path in ("", "x", "A" * 43, "A" * 43 + "/x", "\x00", "<script>"):
+            status, page = self.report(path)
+            self.assertEqual((404, False), (status, "<script" in page), path)
+
+    def test_not_on_loopback(self) -> None:
+        """Where others than users of this machine reach adminAddr, no receipt is shown, and the page says why."""
+        self.record()
+        link = self.link()
+        for address in (HostPort("", 9902), HostPort("0.0.0.0", 9902), HostPort("192.0.2.1", 1), None):
+            pages = self.made(address)
+            table = self.table(pages)
+            self.assertEqual(([], True), (list(table.rows), "loopback" in table.note), address)
+            self.assertEqual(403, self.report(link, pages)[0])
+
+    def test_loopback(self) -> None:
+        """Loopback is all of 127.0.0.0/8, ::1 and localhost."""
+        for host, expected in (
+            ("127.0.0.9", True),
+            ("::1", True),
+            ("localhost", True),
+            ("", False),
+            ("a.example", False),
+        ):
+            self.assertEqual(expected, is_loopback(host), host)
+
+    def test_database_in_trouble(self) -> None:
+        """The page is there while the database fails or says nothing."""
+        self.record()
+        link = self.link()
+        store: Any = self.rig.store
+        store.find = store.get_receipt = lambda _query: fail(StoreClosed())
+        self.assertIn("cannot be read", self.table().note)
+        self.assertEqual(503, self.report(link)[0])
+        store.find = store.get_receipt = lambda _query: Deferred()
+        waiting = Deferred.fromCoroutine(self.pages.tables())
+        self.assertNoResult(waiting)
+        self.rig.clock.advance(2.0)
+        [table] = self.successResultOf(waiting)
+        self.assertIn("did not answer within 2 s", table.note)
+        self.assertEqual([], self.rig.clock.getDelayedCalls())
+
+    def test_bound(self) -> None:
+        """Twenty receipts are shown at most."""
+        for number in range(22):
+            self.rig.clock.advance(timedelta(seconds=1).total_seconds())
+            self.record(nonce=b"%02d" % number + b"A" * 20)
+        self.assertEqual(20, len(self.table().rows))
