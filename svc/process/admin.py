@@ -21,8 +21,9 @@ from twisted.web.resource import IResource, Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
 from svc.process.history import History
+from svc.process.page_elements import STYLE_SOURCE, Table, note_page
 from svc.process.status import Status
-from svc.process.status_page import STYLE_SOURCE, Table, note_page, status_page
+from svc.process.status_page import status_page
 from svc.settings import HostPort
 from svc.telemetry.events import Event, Severity
 from svc.telemetry.health import Health
@@ -124,7 +125,6 @@ class _NamedResource(Resource):
     """A resource for requests whose ``Host`` is that of an operator; read only, never kept by a browser."""
 
     isLeaf = True
-    allowedMethods = (b"GET", b"HEAD")
 
     def __init__(self, resource: IResource, address: HostPort | None) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ from svc.notary.receiptcheck import ReceiptClaims
 from svc.notary.report import Account, EvidenceSource, stored_account, verification_account
 from svc.notary.verification import Anchors
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
-from svc.process.status_page import Cell, Chip, Link, Table, note_page
+from svc.process.page_elements import Cell, Chip, Link, Table, note_page
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.settings import HostPort
 from svc.store.errors import StoreError

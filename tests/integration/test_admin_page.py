@@ -24,8 +24,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.process.history import Sample
+from svc.process.page_elements import Link, Table
 from svc.process.status import IdentityStatus, LastError, ListenerStatus, Rates, Status, StoreStatus
-from svc.process.status_page import Link, Table, status_page
+from svc.process.status_page import status_page
 from svc.telemetry.health import Condition
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry

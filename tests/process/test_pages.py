@@ -22,6 +22,7 @@ from svc.process.history import Totals
 from svc.process.listening import ListenFailed
 from svc.process.metrics import metrics_root
 from svc.process.monitor import Monitor
+from svc.process.page_elements import Table
 from svc.process.pages import (
     IDLE_SECONDS,
     LIFETIME,
@@ -29,7 +30,6 @@ from svc.process.pages import (
     MAX_CONNECTIONS,
     HttpService,
 )
-from svc.process.status_page import Table
 from svc.settings import HostPort
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health

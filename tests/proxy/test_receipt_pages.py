@@ -11,7 +11,7 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from svc.identity import BundleSet
 from svc.notary.profile import Profile
-from svc.process.status_page import Link, Table
+from svc.process.page_elements import Link, Table
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
 from svc.settings import HostPort
 from svc.store.errors import StoreClosed
