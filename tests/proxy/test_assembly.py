@@ -114,6 +114,33 @@ class BuildTests(AssemblyTestCase):
         self.assertEqual(shown["trustDomain"], "prod.example")
         self.assertEqual([each["name"] for each in shown["listeners"]], ["web", "pay"])
 
+    def test_status(self) -> None:
+        """The status describes each listener of the configuration, open or not, and the database where there is one."""
+        status = self.page(self.assemble(self.settings(adminAddr='"127.0.0.1:8"')).build(), b"status")
+        web, pay = status["listeners"]
+        expected = {
+            "name": "web",
+            "protocol": "http",
+            "direction": "inbound",
+            "listen": "127.0.0.1:8443",
+            "upstream": "unix:///run/web.sock",
+            "level": "logRequest",
+            "maxLevel": "logRequest",
+        }
+        self.assertEqual((expected, "outbound"), (web, pay["direction"]))
+        self.assertEqual(
+            ("proxy", "prod.example", False), tuple(status[n] for n in ("process", "trustDomain", "ready"))
+        )
+        self.assertEqual(False, status["store"]["writable"])
+        self.assertEqual([], status["identities"])
+
+    def test_status_without_notary(self) -> None:
+        """A proxy with outbound listeners alone has no database to describe, and no page of receipts."""
+        proxy = self.assemble(self.settings(PAY, adminAddr='"127.0.0.1:8"')).build()
+        self.assertNotIn("store", self.page(proxy, b"status"))
+        root = self.reactor.tcpServers[-1][1].wrappedFactory.resource
+        self.assertEqual({b"", b"livez", b"readyz", b"drain", b"config", b"status"}, set(root.children))
+
     def test_redacted_values(self) -> None:
         """Labels and annotations that must not leave the pod are shown without their values."""
         workload = "{labels: {team: pay, app: api}, annotations: {note: hunter2}, allowLabels: [app]}"

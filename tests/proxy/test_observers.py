@@ -137,6 +137,16 @@ class ExchangeReportTests(ReportsTestCase):
         )
         self.assertEqual(record.attributes, {"source.address": "192.0.2.1"})
 
+    def test_counts(self) -> None:
+        """Denials by precise reason and failed exchanges are counted, logged or not."""
+        for _turn in range(3):
+            self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "not permitted here", listener="web")
+            self.reports.exchange_failed("upstream_timeout", "spiffe://a/b", "late")
+        self.reports.handshake_failed("server", EXPIRED, "192.0.2.1:9")
+        self.reports.connection_refused("connection_limit", "192.0.2.1:9")
+        self.assertEqual({"policy_deny": 3, "expired": 1, "connection_limit": 1}, self.reports.denials)
+        self.assertEqual(3, self.reports.failed_exchanges)
+
     def test_revoked(self) -> None:
         """A peer that would now be refused is logged as a revoked connection, with the reason that the metric has."""
         self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain", listener="web")

@@ -118,6 +118,22 @@ class ListenerTests(MetricsCase):
         self.assertEqual(1, self.value(name, result="allowed", reason="ok", protocol="http", role="server"))
         self.assertEqual(1, self.value(name, result="denied", reason="policy_deny", protocol="tcp", role="client"))
 
+    def test_listeners_are_counted_apart(self) -> None:
+        """Requests and denials of each listener can be read apart; a scrape adds them up."""
+        web, bank = (self.metrics.listener("http", "inbound", name) for name in ("web", "bank"))
+        web.request_duration(b"GET").observe(0.002)
+        web.request_duration(b"BREW").observe(0.002)
+        bank.request_duration(b"GET").observe(99.0)
+        bank.denied_policy.inc()
+        web.denied_svid.inc(2)
+        self.assertEqual(((2, 2), (1, 1)), ((web.requests, web.denied), (bank.requests, bank.denied)))
+        self.assertEqual(3, self.metrics.denied)
+        self.assertEqual((3, 1), (sum(self.metrics.durations), self.metrics.durations[-1]))
+        name = "svc_proxy_request_duration_seconds_count"
+        self.assertEqual(2, self.value(name, protocol="http", http_method="GET"))
+        # A listener that a reload opens again goes on counting.
+        self.assertEqual(2, self.metrics.listener("http", "inbound", "web").requests)
+
     def test_listeners_share_series(self) -> None:
         """Two listeners of a kind count together."""
         for _number in range(2):
