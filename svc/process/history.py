@@ -78,10 +78,14 @@ class History:
         """Those of the last sample; None until there is one."""
         return self._samples[-1].rates if self._samples else None
 
-    @property
-    def denials(self) -> dict[str, int]:
-        """Denials by precise reason, the most frequent first."""
-        found: Counter[str] = Counter()
+    def denials(self, now: Mapping[str, int]) -> dict[str, int]:
+        """
+        Denials of the last hour by precise reason, the most frequent first.
+
+        Args:
+            now: those since the start of the process, for what the last sample does not contain yet.
+        """
+        found = Counter(_since({} if self._last is None else self._last[1].denials, now))
         for sample in self._samples:
             found.update(sample.denials)
         return dict(found.most_common())
@@ -92,10 +96,8 @@ class History:
         if last is None or seconds <= last[0]:
             return
         before = last[1]
-        happened = {name: count - before.denials.get(name, 0) for name, count in totals.denials.items()}
-        denials = {name: count for name, count in happened.items() if count}
         rates = _rates(seconds - last[0], before, totals)
-        self._samples.append(Sample(at, rates, totals.connections, denials))
+        self._samples.append(Sample(at, rates, totals.connections, _since(before.denials, totals.denials)))
 
 
 def quantile(share: float, bounds: Sequence[float], counts: Sequence[int]) -> float | None:
@@ -119,6 +121,10 @@ def quantile(share: float, bounds: Sequence[float], counts: Sequence[int]) -> fl
             return lower + (bound - lower) * (rank - below) / count
         lower, below = bound, below + count
     return lower
+
+
+def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {name: count - before.get(name, 0) for name, count in now.items() if count > before.get(name, 0)}
 
 
 def _rates(seconds: float, before: Totals, now: Totals) -> Rates:

@@ -7,7 +7,6 @@ All of it is bounded and in memory.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -22,28 +21,30 @@ from svc.process.history import SAMPLE_EVERY, History, Totals
 from svc.process.status import MAX_ERRORS, LastError, Status
 from svc.telemetry.events import Event, Severity
 from svc.telemetry.health import Health
+from svc.telemetry.log_limits import without_port
 from svc.telemetry.records import KEY_EVENT, Origin, RecordBuilder
 
 #: Logged for the audit trail, beside an operational or security event that says the same.
-_TWICE: Final = frozenset((Event.ACCESS_DENIED, Event.ACCESS_SUPPRESSED, Event.CONFIG_REJECTED))
+_TWICE: Final = (Event.ACCESS_DENIED, Event.ACCESS_SUPPRESSED, Event.CONFIG_REJECTED)
 
 
 @implementer(ILogObserver)
 class LastErrors:
     """
-    The last log events of severity WARN or above; denials are among them.
+    The last kinds of log events of severity WARN or above; denials are among them.
 
-    They are kept as a record of the log has them, so nothing is shown that is not logged.
+    They are kept as a record of the log has them, so nothing is shown that is not logged. Of events with one name,
+    reason and source the last is kept: a client that is refused all the time does not displace the others.
     """
 
     def __init__(self) -> None:
         self._builder = RecordBuilder(Origin("", ""), random=bytes)
-        self._kept: deque[LastError] = deque(maxlen=MAX_ERRORS)
+        self._kept: dict[tuple[str, str, str], LastError] = {}
 
     @property
     def newest_first(self) -> tuple[LastError, ...]:
-        # A thread that logs may append meanwhile; a copy of a deque is made in one step.
-        return tuple(reversed(self._kept.copy()))
+        # Threads log too; the values are copied in one step.
+        return tuple(self._kept.values())[::-1]
 
     def __call__(self, event: LogEvent) -> None:
         if self._builder.severity(event) < Severity.WARN or event.get(KEY_EVENT) in _TWICE:
@@ -51,15 +52,21 @@ class LastErrors:
         record: dict[str, Any] = self._builder.build(event)
         attributes = record.get("attributes", {})
         details = (record["message"], record.get("detail") or attributes.get("exception.message"))
-        self._kept.append(
-            LastError(
-                at=datetime.strptime(record["timestamp"], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC),
-                event=record["event"]["name"],
-                reason=record.get("detail_reason") or record.get("reason") or attributes.get("exception.type") or "",
-                detail=": ".join(dict.fromkeys(str(each) for each in details if each)),
-                source=record.get("peer_spiffe_id") or attributes.get("source.address") or None,
-            )
+        peer, address = record.get("peer_spiffe_id"), str(attributes.get("source.address") or "")
+        name = record["event"]["name"]
+        reason = record.get("detail_reason") or record.get("reason") or attributes.get("exception.type") or ""
+        kind = (name, reason, peer or without_port(address))
+        before = self._kept.pop(kind, None)
+        self._kept[kind] = LastError(
+            at=datetime.strptime(record["timestamp"], "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC),
+            event=name,
+            reason=reason,
+            detail=": ".join(dict.fromkeys(str(each) for each in details if each)),
+            source=peer or address or None,
+            count=1 if before is None else before.count + 1,
         )
+        if len(self._kept) > MAX_ERRORS:
+            self._kept.pop(next(iter(self._kept)), None)
 
 
 class Monitor(Service):
@@ -120,7 +127,7 @@ class Monitor(Service):
             draining=health.draining,
             conditions=health.conditions,
             rates=self.history.rates,
-            denials=self.history.denials,
+            denials=self.history.denials(self._read().denials),
             last_errors=self._errors.newest_first,
             **members,
         )

@@ -129,13 +129,14 @@ class IssuedCounts:
 @dataclass(frozen=True)
 class LastError:
     """
-    One log record of severity WARN or above; denials are among them.
+    One kind of log record of severity WARN or above, as it was logged last; denials are among them.
 
     Attributes:
         event: the name of the log event.
         reason: the precise reason; empty where the event has none.
         detail: the sentence, as it is logged.
         source: who it concerns: the SPIFFE ID of the peer, else the address; None where it concerns nobody.
+        count: records with this event, reason and source since the first of them that is not forgotten.
     """
 
     at: datetime
@@ -143,6 +144,7 @@ class LastError:
     reason: str
     detail: str
     source: str | None = None
+    count: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -258,10 +258,11 @@ def _errors(status: Status) -> Table:
     def row(each: LastError) -> tuple[Cell, ...]:
         when = each.at.strftime("%H:%M:%S" if status.now - each.at < _HOUR else "%Y-%m-%d %H:%M:%S")
         source = None if each.source is None else Code(each.source)
-        return when, Code(each.event), Code(each.reason) if each.reason else None, source, each.detail
+        times = None if each.count == 1 else each.count
+        return when, times, Code(each.event), Code(each.reason) if each.reason else None, source, each.detail
 
     rows = [row(each) for each in status.last_errors]
-    columns = ("Time (UTC)", "Event", "Reason", "Peer", "Detail")
+    columns = ("Last (UTC)", "Times", "Event", "Reason", "Peer", "Detail")
     return compact(Table("Last warnings and errors", columns, rows, "" if rows else "None."))
 
 

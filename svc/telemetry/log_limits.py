@@ -67,7 +67,7 @@ class DenialLimiter:
     def admit(self, reason: str, source: str) -> bool:
         """Whether to log a denial; ``source`` is an address, whose port is ignored, or a SPIFFE ID."""
         now = self._clock.seconds()
-        key = (reason, _host(source))
+        key = (reason, without_port(source))
         until = self._until.get(key)
         if until is None and len(self._until) >= self._limit:
             key = (reason, MANY_SOURCES)
@@ -182,7 +182,8 @@ def source_fields(source: str) -> tuple[str | None, str | None]:
     return (source, None) if source.startswith("spiffe://") else (None, source or None)
 
 
-def _host(source: str) -> str:
+def without_port(source: str) -> str:
+    """The host of an address, without brackets; what is no address with a port is returned as it is."""
     # Each connection of a peer has another port.
     match = _WITH_PORT.match(source)
     return match[1].strip("[]") if match is not None else source

@@ -203,15 +203,16 @@ def _proxy_hour() -> tuple[Status, list[Sample]]:
         listeners=listeners,
         store=StoreStatus("/var/lib/svc/notary.db", True, "", 88_123),
         denials={"policy_deny": 71, "expired": 12, "handshake_failed": 9},
-        last_errors=tuple(
+        last_errors=(
             LastError(
-                NOW - number * MINUTE,
-                "svc.proxy.request.denied",
-                "policy_deny",
-                "request denied: no rule admits it",
-                FRONT,
-            )
-            for number in range(1, 4)
+                NOW - MINUTE, "svc.proxy.request.denied", "policy_deny", "request denied: default deny", FRONT, 71
+            ),
+            LastError(
+                NOW - 9 * MINUTE,
+                *("svc.proxy.auth.denied", "expired", "the certificate ended at 09:12:40", "192.0.2.17:51244"),
+                12,
+            ),
+            LastError(NOW - 12 * MINUTE, "svc.pq.issuer.unreachable", "pq_issuer_unavailable", "connection refused"),
         ),
     )
     return status, samples

@@ -60,13 +60,14 @@ class HistoryTests(SynchronousTestCase):
         self.assertEqual((2.5, 0.05, 20.0), (sample.rates.requests, sample.rates.refusals, sample.rates.seconds))
         self.assertEqual((0.55, 0.991), (sample.rates.p50, sample.rates.p99))
         self.assertEqual((None, None, 3), (sample.rates.errors, sample.rates.sent, sample.connections))
-        self.assertEqual({"b": 1}, self.history.denials)
+        self.assertEqual({"b": 1}, self.history.denials(now.denials))
 
     def test_denials_of_the_hour(self) -> None:
-        """Denials are added up over the samples, the most frequent first; those before the first reading are not."""
+        """Denials are added up, also those after the last sample, the most frequent first, but not those before."""
         for number, denials in enumerate(({"old": 9}, {"old": 9, "a": 1}, {"old": 9, "a": 2, "b": 4})):
             self.add(10.0 * number, Totals(denials=denials))
-        self.assertEqual([("b", 4), ("a", 2)], list(self.history.denials.items()))
+        now = {"old": 9, "a": 2, "b": 4, "c": 9}
+        self.assertEqual([("c", 9), ("b", 4), ("a", 2)], list(self.history.denials(now).items()))
 
     def test_bound(self) -> None:
         """An hour is kept, whatever follows."""

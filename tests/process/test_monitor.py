@@ -89,11 +89,21 @@ class MonitorTests(SynchronousTestCase):
             kept,
         )
         for number in range(MAX_ERRORS + 1):
-            emit(self.log, Event.STORE_FAILED, detail=f"number {number}")
+            emit(self.log, Event.STORE_FAILED, detail_reason=f"reason_{number}")
         errors = self.monitor.status().last_errors
         self.assertEqual(MAX_ERRORS, len(errors))
-        self.assertEqual(
-            ("notary database failed: number 20", "notary database failed: number 1"),
-            (errors[0].detail, errors[-1].detail),
-        )
+        self.assertEqual(("reason_20", "reason_1"), (errors[0].reason, errors[-1].reason))
+        self.monitor.stopService()
+
+    def test_repeated_errors(self) -> None:
+        """Events that differ in their detail or port only are one entry with their number, at the place of the last."""
+        for number in range(3):
+            emit(self.log, Event.STORE_READ_ONLY)
+            where = {"source.address": f"192.0.2.1:{4000 + number}"}
+            emit(self.log, Event.CONNECTION_REFUSED, detail_reason="connection_limit", attributes=where)
+        emit(self.log, Event.STORE_READ_ONLY, detail="disk is full")
+        kept = [(each.event, each.count, each.source) for each in self.monitor.status().last_errors]
+        expected = [("svc.store.read_only", 4, None), ("svc.proxy.connection.refused", 3, "192.0.2.1:4002")]
+        self.assertEqual(expected, kept)
+        self.assertIn("disk is full", self.monitor.status().last_errors[0].detail)
         self.monitor.stopService()

@@ -114,6 +114,6 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual((1, 2, 3, 4), tuple(shown[name] for name in ("clients", "sessions", "retained", "queued")))
         self.assertEqual("prod.example", shown["trustDomain"])
         self.assertEqual(
-            [{"at": "2026-11-21T12:00:00Z", "event": "svc.x", "reason": "policy_deny", "detail": "no"}],
+            [{"at": "2026-11-21T12:00:00Z", "event": "svc.x", "reason": "policy_deny", "detail": "no", "count": 1}],
             shown["lastErrors"],
         )
