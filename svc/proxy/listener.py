@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerE
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
-from svc.identity import BundleSet
+from svc.identity import BundleSet, SpiffeID
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.policy import Policy
@@ -73,10 +73,10 @@ class Listener:
         return len(self._connections)
 
     @property
-    def peers(self) -> int:
-        """Different verified identities of their clients."""
-        identities = {connection.caller.identity for connection in self._connections}
-        return len(identities - {None})
+    def peers(self) -> set[SpiffeID]:
+        """The verified identities of their clients."""
+        identities = (connection.caller.identity for connection in self._connections)
+        return {each for each in identities if each is not None}
 
     async def open(self) -> None:
         """Listen."""

@@ -51,9 +51,9 @@ class ListenerGroup:
         """Find a listener that accepts."""
         return self._accepting[name]
 
-    def find(self, name: str) -> Listener | None:
-        """Find a listener that accepts, or None."""
-        return self._accepting.get(name)
+    def all_named(self, name: str) -> list[Listener]:
+        """Find the listener that accepts and those that drain; the former first."""
+        return [listener for listener in self._all() if listener.name == name]
 
     def absent(self, wanted: Iterable[ListenerSettings]) -> list[str]:
         """Find listeners that should accept and do not."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from svc.identity import SpiffeID
 from svc.notary.credentials import CredentialSet
 from svc.process.history import Totals
 from svc.process.status import IdentityStatus, ListenerStatus, StoreStatus
@@ -38,7 +40,7 @@ def proxy_members(
     return {
         "trust_domain": settings.trustDomain,
         "identities": tuple(_identity(each) for each in rotation.valid),
-        "listeners": tuple(_listener(each, proxy.listeners.find(each.name)) for each in settings.listeners),
+        "listeners": tuple(_listener(each, proxy.listeners.all_named(each.name)) for each in settings.listeners),
         "store": StoreStatus(store_reports.name, store.writable, store.trouble, store_reports.records)
         if settings.notarizes
         else None,
@@ -57,24 +59,21 @@ def _identity(credentials: CredentialSet) -> IdentityStatus:
     )
 
 
-def _listener(settings: ListenerSettings, listener: Listener | None) -> ListenerStatus:
-    """Describe a listener of the configuration; None where it is not open."""
-    inbound = settings.direction == "inbound"
-    configured: dict[str, Any] = {
-        "name": settings.name,
-        "protocol": "http",
-        "direction": settings.direction,
-        "upstream": str(settings.upstream),
-        "level": settings.notarization,
-        "max_level": settings.maxNotarization,
-    }
-    if listener is None:
-        return ListenerStatus(**configured, listen=str(settings.listen))
+def _listener(settings: ListenerSettings, found: Sequence[Listener]) -> ListenerStatus:
+    """Describe a listener of the configuration: the one that accepts, if any, and those of its name that drain."""
+    peers: set[SpiffeID] = set().union(*(each.peers for each in found))
+    # They have the same counters.
+    metrics = found[0].context.metrics if found else None
     return ListenerStatus(
-        **configured,
-        listen=listener.address_text,
-        connections=listener.open_connections,
-        peers=listener.peers if inbound else None,
-        requests=listener.context.metrics.requests,
-        refusals=listener.context.metrics.denied,
+        name=settings.name,
+        protocol="http",
+        direction=settings.direction,
+        listen=(found[0].address_text if found else "") or str(settings.listen),
+        upstream=str(settings.upstream),
+        level=settings.notarization,
+        max_level=settings.maxNotarization,
+        connections=sum(each.open_connections for each in found) if found else None,
+        peers=len(peers) if found and settings.direction == "inbound" else None,
+        requests=None if metrics is None else metrics.requests,
+        refusals=None if metrics is None else metrics.denied,
     )
