@@ -119,6 +119,7 @@ class Stage:
         entry = {"spiffeID": IDENTITY, "uid": os.geteuid(), "ttl": "2h"}
         settings = {
             "trustDomain": TRUST_DOMAIN,
+            "adminAddr": "0",
             "socket": f"unix://{socket}",
             "pqIssuer": {"socket": f"unix://{pq_socket}"},
             "entries": [entry],

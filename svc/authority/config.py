@@ -18,11 +18,13 @@ from svc.authority.registration import Entry, Registry, Selectors
 from svc.authority.x509ca import ALGORITHMS
 from svc.errors import SvcError
 from svc.identity.spiffeid import SpiffeID, TrustDomain
+from svc.process.values import OptionalAddress
 from svc.settings import (
     Address,
     ConfigInvalid,
     ConfigProblem,
     Duration,
+    HostPort,
     Items,
     Settings,
     ValueFormat,
@@ -251,6 +253,9 @@ class AuthoritySettings(Settings):
     dataDir: AbsolutePath | None = None
     """A folder of its own in which the private keys of roots outlive the process, see [keys on disk](#keys-on-disk).
     Without it they end with the process."""
+    adminAddr: OptionalAddress = HostPort("127.0.0.1", naming.PORT_AUTHORITY_ADMIN)
+    """`/livez`, `/readyz`; `"0"` or `""` disables. There is no authentication: keep it on loopback. A second authority
+    on one machine needs another port."""
 
     @property
     def pq_only(self) -> bool:

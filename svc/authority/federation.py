@@ -35,7 +35,7 @@ class WatchedFile:
     A file that is read again when it has changed.
 
     ``read`` reads and applies it, and raises ``SvcError`` if it is not usable. ``refused`` is called once for each new
-    error.
+    error; ``error`` is why the file is not usable now.
     """
 
     def __init__(self, path: str, read: Callable[[], None], refused: Callable[[str, SvcError], None]) -> None:
@@ -43,22 +43,22 @@ class WatchedFile:
         self._read = read
         self._refused = refused
         self._stamp: FileStamp | None = None
-        self._error: str | None = ""
+        self.error: SvcError | None = None
 
     def check(self) -> None:
         """Read the file if it has changed, or was not usable when it was last read."""
         stamp = FileStamp.of(self.path)
-        if stamp is not None and stamp == self._stamp and self._error is None:
+        if stamp is not None and stamp == self._stamp and self.error is None:
             return
         self._stamp = stamp
         try:
             self._read()
         except SvcError as error:
-            if str(error) != self._error:
+            if str(error) != str(self.error):
                 self._refused(self.path, error)
-            self._error = str(error)
+            self.error = error
         else:
-            self._error = None
+            self.error = None
 
 
 def read_foreign(path: str, trust_domain: TrustDomain) -> ForeignDomain:

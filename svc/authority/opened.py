@@ -15,6 +15,8 @@ from svc.workload.files import refuse_open_folder
 def opened(settings: AuthoritySettings) -> Iterator[Check]:
     """A check of each thing, in the order in which they are opened."""
     pq = settings.pqIssuer
+    if settings.adminAddr is not None:
+        yield check_port("adminAddr", settings.key_text("adminAddr"), settings.adminAddr)
     yield from _folders(settings)
     if settings.dataDir is not None:
         yield Check(f"folder of keys {settings.dataDir}", partial(_check_data_dir, settings.dataDir))

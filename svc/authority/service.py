@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
+from svc.authority.conditions import LISTENERS, AuthorityHealth
 from svc.authority.config import AuthoritySettings, FederationSettings, PqSettings, load_settings
 from svc.authority.domain import LocalDomain, make_domain
 from svc.authority.federation import WatchedFile, read_foreign, read_foreign_pq
@@ -25,6 +26,7 @@ from svc.authority.pqendpoint import Attest, PqService, TlsCaller, UnixCaller, l
 from svc.authority.pqroots import PqRootRing
 from svc.authority.publication import Publication
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
+from svc.authority.rotation import KeyRing
 from svc.authority.socketfile import check_free
 from svc.authority.workload_api import WorkloadApi
 from svc.errors import SvcError
@@ -33,9 +35,12 @@ from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.verification import SvidEvidence
 from svc.notary.errors import NotaryError
+from svc.process.admin import admin_root
 from svc.process.clock import ClockWatch, utc_now
+from svc.process.pages import HttpService
 from svc.transport.addresses import TcpAddress
 from svc.transport.creators import TlsIdentity
+from svc.transport.endpoints import TransportReactor
 from svc.workload.errors import CredentialsMissing, PqFileMissing
 from svc.workload.pqfile import read_pq_bundles
 from svc.workload.source import WorkloadSource
@@ -67,6 +72,9 @@ class Authority(MultiService):
         self._random = random
         self._report = AuthorityLog(reactor.seconds)
         self._clock_watch = ClockWatch(now, reactor.seconds)
+        self._health = AuthorityHealth(pq_only=settings.pq_only, federated=bool(settings.federatesWith), now=now)
+        # First: a port that is taken ends the start before any socket is opened.
+        self._pages().setServiceParent(self)
         self._registry = settings.registry
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
@@ -75,7 +83,8 @@ class Authority(MultiService):
         self._keys_loaded = False
         pq_path = settings.pq_bundle_path if self._has_pq else None
         self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
-        self._files = self._watched_files(config_path)
+        self._federated_files = [each for one in settings.federatesWith for each in self._files_of(one)]
+        self._files = (*self._federated_files, *self._own_file(config_path))
         self._tick = LoopingCall(self.tick)
         self._tick.clock = reactor
         self._failed = ""
@@ -97,10 +106,12 @@ class Authority(MultiService):
         try:
             self._load_keys(self._now())
             self._advance(self._now())
+            self._show_health(self._now(), None)
             if not self._listening:
                 self._add_listeners()
                 self._listening = True
             super().startService()
+            self._health.holds(LISTENERS)
         except SvcError:
             for service in self.services:
                 service.stopService()
@@ -117,6 +128,7 @@ class Authority(MultiService):
 
     def stopService(self) -> Deferred[None]:
         """Close everything; without a ``dataDir`` the keys end with the process."""
+        self._health.fails(LISTENERS, "draining", "the sockets are being closed")
         if self._tick.running:
             self._tick.stop()
         for name in _LIBRARIES:
@@ -128,15 +140,33 @@ class Authority(MultiService):
     def tick(self) -> None:
         """Rotate keys, read changed files, write changed ones; a failure is logged once and retried."""
         self._check_clock()
+        failure = None
         try:
             self._advance(self._now())
             self._failed = ""
         except SvcError as error:
+            failure = error
             if str(error) != self._failed:
                 self._failed = str(error)
                 self._report.record(
                     "svc.runtime.failure", {"detail_reason": error.reason, "detail": str(error)}, {}, warn=True
                 )
+        self._show_health(self._now(), failure)
+
+    def _pages(self) -> HttpService:
+        settings, reactor = self._settings, TransportReactor(self._reactor)
+        key = settings.key_text("adminAddr")
+        return HttpService(settings.adminAddr, admin_root(self._health), reactor=reactor, key=key)
+
+    def _show_health(self, now: datetime, failure: SvcError | None) -> None:
+        rings: list[KeyRing[Any]] = [] if self._domain is None else [self._domain.x509.ring, self._domain.jwt.ring]
+        if self._pq is not None:
+            rings.append(self._pq.ring)
+        self._health.advanced(rings, now, failure)
+        if self._federated_files:
+            self._health.federated(self._federated_files)
+        if self._source is not None:
+            self._health.credentials(self._source, now)
 
     def _load_keys(self, now: datetime) -> None:
         """Read stored keys or make new ones; a second start continues with the keys in memory."""
@@ -286,15 +316,12 @@ class Authority(MultiService):
             return registered(lambda: self._registry)
         return listed(pq.allowUids if pq.allowUids is not None else (os.geteuid(),))
 
-    def _watched_files(self, config_path: str | None) -> tuple[WatchedFile, ...]:
-        files: list[WatchedFile] = []
-        for federated in self._settings.federatesWith:
-            files.extend(self._federated_files(federated))
-        if config_path is not None:
-            files.append(WatchedFile(config_path, lambda: self._reload(config_path), self._report.file_refused))
-        return tuple(files)
+    def _own_file(self, config_path: str | None) -> tuple[WatchedFile, ...]:
+        if config_path is None:
+            return ()
+        return (WatchedFile(config_path, lambda: self._reload(config_path), self._report.file_refused),)
 
-    def _federated_files(self, federated: FederationSettings) -> list[WatchedFile]:
+    def _files_of(self, federated: FederationSettings) -> list[WatchedFile]:
         name = federated.trustDomain
 
         def read_bundle(path: str) -> None:

@@ -181,7 +181,10 @@ class Quickstart:
         """Start the authority, or only its post-quantum issuer beside an existing SPIRE."""
         pq_socket = self._folder / "pq.sock"
         socket = self._folder / "agent.sock"
-        settings: dict[str, object] = {"pqIssuer": {"socket": f"unix://{pq_socket}"}}
+        settings: dict[str, object] = {
+            "adminAddr": f"127.0.0.1:{free_port()}",
+            "pqIssuer": {"socket": f"unix://{pq_socket}"},
+        }
         spire = self._spire
         if spire is not None:
             socket = spire

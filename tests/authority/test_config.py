@@ -11,7 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.config import AuthoritySettings, load_settings
-from svc.settings import ConfigInvalid, ConfigUnreadable
+from svc.settings import ConfigInvalid, ConfigUnreadable, HostPort
 
 MINIMAL: Mapping[str, Any] = {"trustDomain": "example.org", "socket": "unix:///run/svc/agent.sock"}
 ENTRY: Mapping[str, Any] = {"spiffeID": "spiffe://example.org/a", "uid": 1000}
@@ -51,6 +51,13 @@ class GoodTests(ConfigCase):
         self.assertEqual(settings.archive_path, "/run/svc/bundle-archive.json")
         self.assertEqual(str(settings.issuer_id), "spiffe://example.org/svc/authority")
         self.assertFalse(settings.pq_only)
+        self.assertEqual(HostPort("127.0.0.1", 9904), settings.adminAddr)
+
+    def test_without_pages(self) -> None:
+        """``adminAddr`` is disabled as in the other processes."""
+        for value in ("0", "", 0):
+            self.assertIsNone(self.load(adminAddr=value).adminAddr)
+        self.assertIn("expected an address host:port", self.problems(adminAddr="9904")["adminAddr"])
 
     def test_full_yaml(self) -> None:
         """The configuration of the documentation is valid."""

@@ -626,6 +626,37 @@ class FederationTests(AuthorityCase):
             return False
 
 
+class PagesTests(AuthorityCase):
+    """The pages of ``adminAddr``."""
+
+    def test_ready(self) -> None:
+        """They answer once it serves; what becomes of a file of a federated trust domain is shown."""
+        missing = {"trustDomain": "two.example", "bundleFile": "/no/such.json"}
+        authority = self.running(settings={"federatesWith": [missing]})
+        self.assertEqual((200, {"live": True}), authority.page("/livez"))
+        self.until(lambda: authority.page("/readyz")[0] == 200)
+        conditions = authority.readiness()
+        failing = {name: each["reason"] for name, each in conditions.items() if not each["ok"]}
+        self.assertEqual({"federation": "file_missing"}, failing)
+        self.assertEqual({"roots", "files", "listeners", "federation"}, set(conditions))
+
+    def test_taken(self) -> None:
+        """With a port that is taken it does not start, and says which key to change; no socket is left."""
+        taken = self.running().config["adminAddr"]
+        other = self.built(settings={"adminAddr": taken})
+        ran = self.ended(other)
+        self.assertEqual(1, ran.returncode)
+        self.assertIn(f"svc: adminAddr cannot be opened at {taken}: Address already in use", ran.stderr)
+        self.assertIn("choose another one in adminAddr", ran.stderr)
+        self.assertFalse(other.socket_path.exists())
+
+    def test_disabled(self) -> None:
+        """Without ``adminAddr`` it serves as before, and opens no port."""
+        authority = self.running(settings={"adminAddr": ""})
+        self.assertEqual(["spiffe://example.org/workload"], [str(each) for each in self.names(authority)])
+        self.assertEqual(0, authority.page("/livez")[0])
+
+
 class PqOnlyStartTests(AuthorityCase):
     """The start of the PQ issuer beside another implementation of the Workload API."""
 
@@ -635,6 +666,7 @@ class PqOnlyStartTests(AuthorityCase):
         self.addCleanup(folder.stop)
         folder.config = {
             "trustDomain": "example.org",
+            "adminAddr": "0",
             "workloadApi": f"unix://{folder.folder}/spire.sock",
             "pqIssuer": {"socket": folder.pq_address},
         }
@@ -647,5 +679,5 @@ class PqOnlyStartTests(AuthorityCase):
         """workloadApi without pqIssuer is a configuration error."""
         authority = RunningAuthority("example.org")
         self.addCleanup(authority.stop)
-        authority.config = {"trustDomain": "example.org", "workloadApi": authority.address}
+        authority.config = {"trustDomain": "example.org", "adminAddr": "0", "workloadApi": authority.address}
         self.assertRaises(DaemonFailed, authority.start)

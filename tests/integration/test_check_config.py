@@ -145,6 +145,7 @@ class CheckTests(SynchronousTestCase):
         folder = other.socket_path.parent
         self.assert_good(
             other,
+            f"adminAddr at {other.config['adminAddr']}",
             f"folder {folder}",
             f"archive of roots {folder / 'bundle-archive.json'}",
             f"post-quantum roots {folder / 'pq-bundle.json'}",
@@ -153,12 +154,14 @@ class CheckTests(SynchronousTestCase):
             f"post-quantum issuer at unix://{folder / 'pq.sock'}",
         )
         self.assertEqual([], list(folder.glob("*.sock*")))
-        taken = self.authority.address
+        taken, pages = self.authority.address, self.authority.config["adminAddr"]
         other.config["socket"] = taken
+        other.config["adminAddr"] = pages
         other.config["federatesWith"] = [{"trustDomain": "b.example", "bundleFile": "/no/such.json"}]
         status, out, errors = self.check(other)
         self.assertEqual(1, status)
         failed = [each for each in out if each.startswith("no  ")]
+        self.assertEqual(f"no  adminAddr at {pages}", failed.pop(0))
         self.assertEqual(["no  roots of b.example in /no/such.json", f"no  Workload API at {taken}"], failed)
         self.assertIn("another process serves it", errors[-2])
         self.assertIn("stop it where it is this service", errors[-1])

@@ -70,6 +70,7 @@ def issuer_beside(stack: ExitStack, spire: RunningSpire) -> RunningAuthority:
     stack.callback(issuer.stop)
     issuer.config = {
         "trustDomain": spire.trust_domain,
+        "adminAddr": "0",
         "workloadApi": spire.address,
         "pqIssuer": {"socket": issuer.pq_address, "bundleFile": str(issuer.pq_bundle_path)},
     }

@@ -518,6 +518,7 @@ class PqIssuerTests(SourceCase):
         self.addCleanup(issuer.stop)
         issuer.config = {
             "trustDomain": "example.org",
+            "adminAddr": "0",
             "workloadApi": spire.address,
             "pqIssuer": {
                 "socket": issuer.pq_address,
@@ -555,6 +556,7 @@ class PqIssuerTests(SourceCase):
         self.addCleanup(issuer.stop)
         issuer.config = {
             "trustDomain": "example.org",
+            "adminAddr": "0",
             "workloadApi": spire.address,
             "pqIssuer": {
                 "socket": issuer.pq_address,

@@ -16,7 +16,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.peers.daemon import RunningDaemon
+from tests.peers.daemon import MonitoredDaemon
+from tests.peers.waiting import free_port
 
 
 def entry(path: str, **keys: object) -> dict[str, object]:
@@ -34,7 +35,7 @@ def entry(path: str, **keys: object) -> dict[str, object]:
     return {name: value for name, value in made.items() if value is not None}
 
 
-class RunningAuthority(RunningDaemon):
+class RunningAuthority(MonitoredDaemon):
     """
     One authority and its folder.
 
@@ -64,8 +65,10 @@ class RunningAuthority(RunningDaemon):
         self.bundle_path = self.folder / "bundle.json"
         self.pq_bundle_path = self.folder / "pq-bundle.json"
         self.archive_path = self.folder / "bundle-archive.json"
+        self.admin_port = free_port()
         self.config = {
             "trustDomain": trust_domain,
+            "adminAddr": f"127.0.0.1:{self.admin_port}",
             "socket": self.address,
             "bundleFile": str(self.bundle_path),
             "entries": [self._completed(each, ttl) for each in ([entry("/workload")] if entries is None else entries)],

@@ -230,7 +230,7 @@ class RunningDaemon:
 
 
 class MonitoredDaemon(RunningDaemon):
-    """A daemon with ``metricsAddr`` and ``adminAddr``; subclasses set the two ports."""
+    """A daemon with ``adminAddr``, and ``metricsAddr`` where it has metrics; subclasses set the ports."""
 
     metrics_port: int
     admin_port: int
