@@ -11,7 +11,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 from svc.errors import SvcError
@@ -42,16 +44,23 @@ class Base64Refused(SvcError):
 
 
 def loads(
-    data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES
+    data: bytes,
+    *,
+    max_bytes: int = 256 * 1024,
+    max_depth: int = MAX_DEPTH,
+    max_nodes: int = MAX_NODES,
+    fractions: bool = False,
 ) -> object:
     """
-    Parse one UTF-8 JSON document into dict, list, str, int, bool or None, never float.
+    Parse one UTF-8 JSON document into dict, list, str, int, bool or None.
 
     Args:
         data: the document.
         max_bytes: the maximum size in octets.
         max_depth: the maximum nesting of arrays and objects.
         max_nodes: the maximum number of values and member names, counted before any of them is built.
+        fractions: whether numbers with a fraction or an exponent are accepted, as finite floats; for measurements,
+            never for what is signed.
 
     Raises:
         JsonRefused: with ``defect`` naming what was found.
@@ -66,7 +75,7 @@ def loads(
         raise JsonRefused(defect=f"invalid UTF-8 at octet {error.start}") from error
     _check_size(text, max_depth, max_nodes)
     try:
-        value = _DECODER.decode(text)
+        value = (_MEASURING_DECODER if fractions else _DECODER).decode(text)
     except json.JSONDecodeError as error:
         raise JsonRefused(defect=f"{error.msg.removesuffix(' at')} at character {error.pos}") from error
     except RecursionError as error:
@@ -77,10 +86,15 @@ def loads(
 
 
 def loads_object(
-    data: bytes, *, max_bytes: int = 256 * 1024, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES
+    data: bytes,
+    *,
+    max_bytes: int = 256 * 1024,
+    max_depth: int = MAX_DEPTH,
+    max_nodes: int = MAX_NODES,
+    fractions: bool = False,
 ) -> dict[str, object]:
     """Parse one JSON document that must be an object; see :func:`loads`."""
-    value = loads(data, max_bytes=max_bytes, max_depth=max_depth, max_nodes=max_nodes)
+    value = loads(data, max_bytes=max_bytes, max_depth=max_depth, max_nodes=max_nodes, fractions=fractions)
     if not isinstance(value, dict):
         raise JsonRefused(defect="the document is not an object")
     return value
@@ -171,6 +185,13 @@ def _refuse_float(text: str) -> NoReturn:
     raise JsonRefused(defect="a number that is not an integer")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise JsonRefused(defect="a number beyond the range of a double")
+    return value
+
+
 def _refuse_constant(text: str) -> NoReturn:
     raise JsonRefused(defect=f"the constant {text}")
 
@@ -188,10 +209,15 @@ def _refuse_surrogates(value: object) -> None:
             _refuse_surrogates(item)
 
 
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_int=_integer,
-    parse_float=_refuse_float,
-    parse_constant=_refuse_constant,
-    strict=True,
-)
+def _decoder(parse_float: Callable[[str], float]) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        object_pairs_hook=_object,
+        parse_int=_integer,
+        parse_float=parse_float,
+        parse_constant=_refuse_constant,
+        strict=True,
+    )
+
+
+_DECODER: Final = _decoder(_refuse_float)
+_MEASURING_DECODER: Final = _decoder(_finite)

@@ -206,3 +206,14 @@ class Base64Tests(SynchronousTestCase):
             self.assertTrue(error.defect)
         else:
             self.assertEqual(b64u_encode(data), text)
+
+
+class FractionsTests(SynchronousTestCase):
+    """``fractions=True``, for measurements."""
+
+    def test_fractions(self) -> None:
+        """Numbers with fraction or exponent are floats, whole ones stay integers; the limits stay."""
+        self.assertEqual([1, 0.5, 1e-7], loads(b"[1, 0.5, 1E-7]", fractions=True))
+        for text in (b"[1e999]", b"[-1e999]", b"[NaN]", b"[9007199254740993]"):
+            self.assertRaises(JsonRefused, loads, text, fractions=True)
+        self.assertRaises(JsonRefused, loads, b"[0.5]")
