@@ -87,7 +87,7 @@ def _flag_candidates(ctx: click.Context, typed: str, given: set[str]) -> Iterato
 def _values(flag: Flag | None, typed: str, prefix: str) -> tuple[list[tuple[str, str]], int]:
     if flag is None:
         return [], _NO_FILES
-    choices: tuple[str, ...] = () if flag.takes_value else ("true", "false")
+    choices: tuple[str, ...] = () if flag.takes_value or flag.implied else ("true", "false")
     if isinstance(flag.type, OneOf):
         choices = flag.type.choices
     directive = _FILES if flag.metavar in ("FILE", "FOLDER") else _NO_FILES

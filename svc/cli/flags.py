@@ -32,6 +32,8 @@ class Flag(click.Option):
     shown_default = ""
     #: The end of the hint where the value is missing or refused.
     advice = ""
+    #: The value without ``=`` of a flag whose value is optional; empty for every other flag.
+    implied = ""
 
     @property
     def destination(self) -> str:
@@ -45,7 +47,7 @@ class Flag(click.Option):
     @property
     def takes_value(self) -> bool:
         """Whether the next word belongs to the flag when no ``=`` follows it."""
-        return not self.is_flag
+        return not self.is_flag and not self.implied
 
     @property
     def long_name(self) -> str:
@@ -92,11 +94,18 @@ def value_flag(
     *,
     shown_default: str = "",
     advice: str = "",
+    implied: str = "",
     **more: Any,
 ) -> Flag:
-    """Declare a flag with a value; ``multiple=True`` makes it repeatable."""
+    """
+    Declare a flag with a value.
+
+    Args:
+        implied: the value that the flag has without ``=``, and then it never takes the next word.
+        more: what :class:`click.Option` accepts; ``multiple=True`` makes the flag repeatable.
+    """
     flag = Flag(names.split(), metavar=metavar, help=help, **more)
-    flag.shown_default, flag.advice = shown_default, advice
+    flag.shown_default, flag.advice, flag.implied = shown_default, advice, implied
     return flag
 
 

@@ -69,6 +69,7 @@ def flag_rows(ctx: click.Context, *, shared: bool) -> list[tuple[str, str]]:
 def _flag_names(flag: Flag) -> str:
     short = next((f"{name}, " for name in flag.opts if not name.startswith("--")), "    ")
     value = f" {flag.metavar}" if flag.takes_value and flag.metavar else ""
+    value = f"[={flag.metavar}]" if flag.implied else value
     return f"{short}{flag.long_name}{value}"
 
 

@@ -1,10 +1,10 @@
 """
 Arguments by the rules of pflag, on top of click.
 
-Owns how words become flags and arguments: a boolean flag never takes the next word, ``--b=false`` and ``-b=false`` set
-it, ``-v -2``, ``-v=-2`` and ``-v-2`` are one thing, short flags combine (``-is``), flags and arguments mix in any
-order, ``--`` ends the flags, no name is abbreviated, the last of several values wins. On a group parsing stops at the
-name of the command.
+Owns how words become flags and arguments: a boolean flag never takes the next word, nor does one whose value is
+optional, ``--b=false`` and ``-b=false`` set it, ``-v -2``, ``-v=-2`` and ``-v-2`` are one thing, short flags combine
+(``-is``), flags and arguments mix in any order, ``--`` ends the flags, no name is abbreviated, the last of several
+values wins. On a group parsing stops at the name of the command.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PflagParser:
         if flag is None:
             raise UsageRefused(f"unknown flag {name}", self._hint(name))
         if not flag.takes_value:
-            self._set_bool(flag, value if equals else "true")
+            self._set_alone(flag, value if equals else None)
         elif equals:
             self._set(flag, value)
         else:
@@ -102,9 +102,9 @@ class PflagParser:
                 raise UsageRefused(f"unknown flag -{letter}{where}", self._hint(f"-{letter}"))
             if letters.startswith("=") and len(letters) > 1:
                 value, letters = letters[1:], ""
-                self._set(flag, value) if flag.takes_value else self._set_bool(flag, value)
+                self._set(flag, value) if flag.takes_value else self._set_alone(flag, value)
             elif not flag.takes_value:
-                self._set_bool(flag, "true")
+                self._set_alone(flag, None)
             elif letters:
                 self._set(flag, letters)
                 letters = ""
@@ -116,8 +116,12 @@ class PflagParser:
             return pending.pop()
         raise UsageRefused(f"flag {name} needs a value", f"expected: {name} {flag.metavar or 'VALUE'}{flag.advice}")
 
-    def _set_bool(self, flag: Flag, text: str) -> None:
-        value = parse_bool(text)
+    def _set_alone(self, flag: Flag, text: str | None) -> None:
+        """Set a flag that does not take the next word; ``text`` follows its ``=``, None without one."""
+        if flag.implied:
+            self._set(flag, flag.implied if text is None else text)
+            return
+        value = True if text is None else parse_bool(text)
         if value is None:
             raise refused_value(flag, text, "true or false")
         self._values[flag.name or ""] = value

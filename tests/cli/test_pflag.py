@@ -44,6 +44,7 @@ def parsed(line: str) -> dict[str, Any]:
             bool_flag("--validate", "v", default=True),
             value_flag("-H --header", "string", "h", multiple=True),
             value_flag("-X --request", "string", "x", default="GET"),
+            value_flag("-w --watch", "seconds", "w", implied="2"),
             value_flag("-d --data", "string", "d", default=""),
             value_flag("--inject-faults", "strings", "f", multiple=True),
             Arguments("url", "<url>", minimum=0, maximum=None, noun="URL"),
@@ -89,6 +90,14 @@ class SpecificationTests(SynchronousTestCase):
         self.check("curl https://x --debug=false", url=["https://x"], debug=False)
         self.check("curl -i=false https://x", show_headers=False)
         self.check("curl -is=F https://x", show_headers=True, silent=False)
+
+    def test_optional_value(self) -> None:
+        """A flag whose value is optional takes one behind an equals sign only."""
+        self.check("curl --watch 5", url=["5"], watch="2")
+        self.check("curl --watch=5 x", url=["x"], watch="5")
+        self.check("curl -iw x", url=["x"], show_headers=True, watch="2")
+        self.check("curl -w=0.5 x", watch="0.5")
+        self.check("curl x", watch=None)
 
     def test_negative_values(self) -> None:
         """A flag with a value takes the next word whatever it looks like."""
