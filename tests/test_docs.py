@@ -18,6 +18,7 @@ from svc.cli import files, verify
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.cli.receipts import command as receipts
+from svc.cli.status import command as status
 from svc.notary import errors
 from svc.notary.errors import NotaryError
 from svc.proxy.errors import ProxyError
@@ -132,7 +133,13 @@ class CommandLineTests(SynchronousTestCase):
         page = (DOCS / "cli.md").read_text()
         flags = {
             name
-            for command in (curl.command, files.command, verify.command, *receipts.command.commands.values())
+            for command in (
+                curl.command,
+                files.command,
+                status.command,
+                verify.command,
+                *receipts.command.commands.values(),
+            )
             for parameter in (*command.params, *GLOBAL_FLAGS)
             for name in parameter.opts
             if name.startswith("-")

@@ -74,6 +74,38 @@ class OutputFailed(CliError):
     reasons = {"output_closed": Reason("standard output was closed before everything was written")}
 
 
+class StatusUnavailable(CliError):
+    """the status of {address} is not available"""
+
+    reason = "status_unavailable"
+    hint = "name the adminAddr of a proxy, a broker or an authority"
+    reasons = {
+        "status_late": Reason(
+            "{address} has not answered within {seconds} s",
+            "the process is stopped or overloaded, or another service listens there",
+        ),
+        "status_foreign": Reason(
+            "what listens at {address} shows no status of a proxy, a broker or an authority: {defect}",
+            "name the adminAddr of one of them; an older version has no /status",
+        ),
+        "status_absent": Reason(
+            "no proxy, broker or authority answers at {addresses}",
+            "start one, or name its adminAddr: svc status HOST:PORT",
+        ),
+        "admin_address_missing": Reason(
+            "{path} names no address for operators: adminAddr is {value}",
+            "set adminAddr there; without --config the default addresses are tried",
+        ),
+    }
+
+
+class StatusUnreachable(StatusUnavailable):
+    """{address} cannot be reached: {cause}"""
+
+    reason = "status_unreachable"
+    hint = "is the process running, and is this its adminAddr?"
+
+
 class FileUnreadable(CliError):
     """{path} cannot be read: {detail}"""
 

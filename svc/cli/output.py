@@ -58,6 +58,11 @@ class Console:
         return max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _MAX_WIDTH))
 
     @property
+    def colour(self) -> bool:
+        """Whether standard output takes colour."""
+        return self._colour_wanted(self._stdout)
+
+    @property
     def warnings_wanted(self) -> bool:
         """False where ``SVC_NO_WARNINGS`` is true."""
         return parse_bool(self._environ.get(naming.ENV_NO_WARNINGS, "")) is not True
@@ -130,17 +135,17 @@ class Console:
             facts = {"hint": hint, "remark": "; ".join(remarks)}
             self.write_stderr(_record_line(event, sentence, reason, facts, traced))
             return
-        prefix = f"{colour}svc:{_PLAIN}" if colour and self._colour_wanted() else "svc:"
+        prefix = f"{colour}svc:{_PLAIN}" if colour and self._colour_wanted(self._stderr) else "svc:"
         lines = [f"{prefix} {sentence}{f' ({reason})' if reason else ''}"]
         lines += [f"     {line}" for line in (hint, *remarks) if line]
         if traced is not None:
             lines.append("".join(traceback.format_exception(traced)).rstrip("\n"))
         self.write_stderr("\n".join(lines))
 
-    def _colour_wanted(self) -> bool:
+    def _colour_wanted(self, stream: BinaryIO) -> bool:
         if self._environ.get("NO_COLOR") or self._environ.get("TERM") == "dumb":
             return False
-        return self._stderr.isatty()
+        return stream.isatty()
 
 
 def standard_streams() -> tuple[BinaryIO, BinaryIO]:

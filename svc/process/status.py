@@ -41,6 +41,7 @@ class IdentityStatus:
     statement_id: str | None = None
     profile: str | None = None
     pq_not_after: datetime | None = None
+    not_before: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -196,10 +197,10 @@ def timestamp(instant: datetime) -> str:
 
 def _members(value: object) -> dict[str, object]:
     found = ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))  # type: ignore[arg-type]  # only dataclasses are passed
-    return {_member_name(name): _json_value(item) for name, item in found if item is not None}
+    return {member_name(name): _json_value(item) for name, item in found if item is not None}
 
 
-def _member_name(name: str) -> str:
+def member_name(name: str) -> str:
     """``spiffe_id`` as ``spiffeID``, ``not_after`` as ``notAfter``."""
     name = name.removesuffix("_id") + "ID" if name.endswith("_id") else name
     return _WORD.sub(lambda found: found[1].upper(), name)

@@ -23,7 +23,9 @@ class CandidateTests(SynchronousTestCase):
 
     def test_commands(self) -> None:
         """Commands are completed from their first letters; the hidden one never is."""
-        self.assertEqual(offered(""), (["completion", "curl", "files", "help", "receipts", "verify", "version"], 4))
+        self.assertEqual(
+            offered(""), (["completion", "curl", "files", "help", "receipts", "status", "verify", "version"], 4)
+        )
         self.assertEqual(offered("cu"), (["curl"], 4))
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))
         self.assertEqual(offered("help", "v"), (["verify", "version"], 4))
@@ -48,6 +50,8 @@ class CandidateTests(SynchronousTestCase):
         self.assertEqual(offered("curl", "--profile=c"), (["--profile=classical", "--profile=cnsa2"], 4))
         self.assertEqual(offered("curl", "--validate=f"), (["--validate=false"], 4))
         self.assertEqual(offered("curl", "-X", "P"), ([], 4))
+        self.assertEqual(offered("status", "--watch="), ([], 4))
+        self.assertEqual(offered("status", "--watch", "-o", ""), (["text", "json"], 4))
 
     def test_files(self) -> None:
         """The shell completes files where a file is meant."""

@@ -31,7 +31,15 @@ class ImportTests(SynchronousTestCase):
 
     def test_light_commands(self) -> None:
         """Help, version, completion and files import none of the slow modules."""
-        for words in (["--help"], ["help", "curl"], ["curl", "--help"], ["version"], ["completion", "bash"], ["files"]):
+        for words in (
+            ["--help"],
+            ["help", "curl"],
+            ["curl", "--help"],
+            ["status", "-h"],
+            ["version"],
+            ["files"],
+            ["completion", "bash"],
+        ):
             self.assertEqual(self.loaded(*words), ["[]"], words)
         self.assertEqual(self.loaded("__complete", "curl", "--"), ["[]"])
 

@@ -81,6 +81,10 @@ class TranscriptTests(SynchronousTestCase):
         """What svc receipts refuses before it reads anything."""
         self.check("receipts.txt")
 
+    def test_status_usage(self) -> None:
+        """What svc status refuses before it asks anybody."""
+        self.check("status.txt")
+
     def test_two_ways_to_help(self) -> None:
         """help COMMAND and COMMAND --help are the same text."""
         for name, (_module, _text, shown) in COMMANDS.items():
