@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from cryptography import x509
@@ -16,6 +18,7 @@ from svc.identity.certificate import CertificateFacts
 from svc.identity.errors import SvidInvalid
 from svc.identity.rules import check_leaf
 from svc.identity.spiffeid import SpiffeID
+from svc.process.status import IssuedCounts
 from svc.telemetry.log_limits import RecordLimiter
 from svc.transport.errors import PeerDenied, PeerSvidInvalid, TransportError
 from svc.transport.observer import NullObserver, Role
@@ -29,21 +32,25 @@ _REFUSED: Final = frozenset({PeerDenied.reason, PeerSvidInvalid.reason})
 
 class AuthorityLog:
     """
-    Writes the log records of the Workload API and of the PQ issuer.
+    Writes the log records of the Workload API and of the PQ issuer, and counts what was issued and refused.
 
-    ``seconds`` is the monotonic clock of the limit on refusals.
+    ``seconds`` is the monotonic clock of the limit on refusals. ``issued`` and ``refusals`` count since the start, the
+    latter by precise reason and also those that the limit keeps out of the log.
     """
 
     log = Logger()
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._refusals = RecordLimiter(REFUSAL_SECONDS, _MAX_KINDS)
+        self._limiter = RecordLimiter(REFUSAL_SECONDS, _MAX_KINDS)
+        self.issued = IssuedCounts(0, 0, 0)
+        self.refusals: Counter[str] = Counter()
 
     def granted(self, caller: Caller, call: str, identities: tuple[SpiffeID, ...]) -> None:
         """Log issued SVIDs; bundles are public and not logged."""
         if call not in ("FetchX509SVID", "FetchJWTSVID"):
             return
+        self._count(**{"x509" if call == "FetchX509SVID" else "jwt": len(identities)})
         for identity in identities:
             self.record(
                 "svc.authority.svid.issued",
@@ -59,6 +66,7 @@ class AuthorityLog:
         self._refusal(uid, status.name, {"detail_reason": status.name.lower(), "detail": detail}, attributes)
 
     def leaf_issued(self, leaf: x509.Certificate) -> None:
+        self._count(pq_leaves=1)
         try:
             name = str(check_leaf(CertificateFacts.read(leaf)))
         except SvidInvalid as error:
@@ -96,8 +104,13 @@ class AuthorityLog:
         level = LogLevel.warn if warn else LogLevel.info
         self.log.emit(level, None, svc_event=event, svc_fields=fields, svc_attributes=attributes)
 
+    def _count(self, **more: int) -> None:
+        counts = {name: getattr(self.issued, name) + count for name, count in more.items()}
+        self.issued = replace(self.issued, **counts)
+
     def _refusal(self, who: object, kind: str, fields: dict[str, str], attributes: dict[str, object]) -> None:
-        suppressed = self._refusals.admit((who, kind), self._seconds())
+        self.refusals[fields["detail_reason"]] += 1
+        suppressed = self._limiter.admit((who, kind), self._seconds())
         if suppressed is None:
             return
         if suppressed:

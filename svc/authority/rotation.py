@@ -91,6 +91,10 @@ class KeyRing(Generic[KeyT]):
         """Every key that belongs in a bundle, oldest first."""
         return self._slots
 
+    def signs(self, slot: Slot[KeyT], now: datetime) -> bool:
+        """Whether an announced key is the one that signs."""
+        return slot is self._signing_slot(now)
+
     def _signing_slot(self, now: datetime) -> Slot[KeyT]:
         begun = [slot for slot in self._slots if slot.active_from <= now]
         # If the clock was set back a little there may be no active key: consumers most likely have the oldest one.

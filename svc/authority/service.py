@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -28,6 +29,7 @@ from svc.authority.publication import Publication
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
 from svc.authority.rotation import KeyRing
 from svc.authority.socketfile import check_free
+from svc.authority.status import authority_members, authority_tables, authority_totals
 from svc.authority.workload_api import WorkloadApi
 from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
@@ -35,9 +37,12 @@ from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.verification import SvidEvidence
 from svc.notary.errors import NotaryError
-from svc.process.admin import admin_root
+from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockWatch, utc_now
+from svc.process.monitor import Monitor
+from svc.process.page_elements import Table
 from svc.process.pages import HttpService
+from svc.process.status import Status
 from svc.transport.addresses import TcpAddress
 from svc.transport.creators import TlsIdentity
 from svc.transport.endpoints import TransportReactor
@@ -73,8 +78,13 @@ class Authority(MultiService):
         self._report = AuthorityLog(reactor.seconds)
         self._clock_watch = ClockWatch(now, reactor.seconds)
         self._health = AuthorityHealth(pq_only=settings.pq_only, federated=bool(settings.federatesWith), now=now)
-        # First: a port that is taken ends the start before any socket is opened.
+        self._monitor = Monitor(
+            "authority", self._health, clock=reactor, now=now, read=lambda: authority_totals(self._report)
+        )
+        self._monitor.setServiceParent(self)
+        # Before the listeners: a port that is taken ends the start before any socket is opened.
         self._pages().setServiceParent(self)
+        self._api: WorkloadApi | None = None
         self._registry = settings.registry
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
@@ -114,7 +124,8 @@ class Authority(MultiService):
             self._health.holds(LISTENERS)
         except SvcError:
             for service in self.services:
-                service.stopService()
+                if service.running:
+                    service.stopService()
             self._close_keys()
             raise
         self._tick.start(TICK_SECONDS, now=False).addErrback(self._tick_failed)
@@ -155,8 +166,30 @@ class Authority(MultiService):
 
     def _pages(self) -> HttpService:
         settings, reactor = self._settings, TransportReactor(self._reactor)
-        key = settings.key_text("adminAddr")
-        return HttpService(settings.adminAddr, admin_root(self._health), reactor=reactor, key=key)
+        operators = OperatorPages(self._status, self._monitor.history, settings.adminAddr, self._tables)
+        pages = admin_root(self._health, operators=operators)
+        return HttpService(settings.adminAddr, pages, reactor=reactor, key=settings.key_text("adminAddr"))
+
+    async def _tables(self) -> tuple[Table, ...]:
+        return authority_tables(self._status())
+
+    def _status(self) -> Status:
+        svid = None
+        if self._source is not None:
+            # Without an SVID the condition ``credentials`` says why.
+            with suppress(SvcError):
+                svid = self._source.svid
+        members = authority_members(
+            self._settings,
+            self._now(),
+            domain=self._domain,
+            pq=self._pq,
+            registry=self._registry,
+            held=() if self._api is None else self._api.held,
+            svid=svid,
+            issued=self._report.issued,
+        )
+        return self._monitor.status(**members)
 
     def _show_health(self, now: datetime, failure: SvcError | None) -> None:
         rings: list[KeyRing[Any]] = [] if self._domain is None else [self._domain.x509.ring, self._domain.jwt.ring]
@@ -280,7 +313,7 @@ class Authority(MultiService):
     def _add_listeners(self) -> None:
         settings, reactor = self._settings, self._reactor
         if settings.socket is not None and self._domain is not None:
-            api = WorkloadApi(
+            self._api = api = WorkloadApi(
                 self._domain, lambda: self._registry, self._now, self._report, open_bundles=settings.openBundles
             )
             WorkloadApiListener(

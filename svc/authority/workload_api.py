@@ -53,6 +53,12 @@ class WorkloadApi:
         self._now = now
         self._observer = observer
         self._open_bundles = open_bundles
+        self._held: dict[object, tuple[IssuedSvid, ...]] = {}
+
+    @property
+    def held(self) -> tuple[IssuedSvid, ...]:
+        """The SVIDs of all open streams."""
+        return tuple(each for held in self._held.values() for each in held)
 
     def __mapping__(self) -> dict[str, Handler]:
         """The methods, in the form of grpclib."""
@@ -86,6 +92,12 @@ class WorkloadApi:
         return call
 
     async def _x509_svids(self, stream: Any, process: CallingProcess, request: Any) -> None:
+        try:
+            await self._watch_svids(stream, process)
+        finally:
+            self._held.pop(stream, None)
+
+    async def _watch_svids(self, stream: Any, process: CallingProcess) -> None:
         held: tuple[IssuedSvid, ...] = ()
         sent = -1
         while True:
@@ -100,6 +112,7 @@ class WorkloadApi:
             if issued:
                 self._observer.granted(caller, "FetchX509SVID", issued)
             sent, held = seen, fresh
+            self._held[stream] = held
             wait = min((each.renew_at - now).total_seconds() for each in held)
             await self._domain.changes.wait_beyond(seen, min(max(wait, MIN_SLEEP), MAX_SLEEP))
 

@@ -33,6 +33,7 @@ class IdentityStatus:
         serves_until: from when on no connection is accepted with it.
         statement_id: the workload statement that was issued with it.
         pq_not_after: the end of the post-quantum leaf.
+        not_before: the beginning of the SVID.
     """
 
     spiffe_id: str
@@ -128,6 +129,39 @@ class IssuedCounts:
 
 
 @dataclass(frozen=True)
+class RootStatus:
+    """
+    One root of an authority that is announced in its bundles.
+
+    Attributes:
+        kind: ``x509``, ``jwt`` or ``pq``.
+        not_after: its end, and that of its key.
+        signs: whether it signs now; one that does not is announced before its time, or still.
+    """
+
+    kind: str
+    not_after: datetime
+    signs: bool
+    not_before: datetime | None = None
+    algorithm: str | None = None
+
+
+@dataclass(frozen=True)
+class EntryStatus:
+    """
+    One identity that an authority gives.
+
+    Attributes:
+        svids: X.509-SVIDs of it that open streams of the Workload API hold and have renewed.
+        not_after: the end of the first of them to expire.
+    """
+
+    spiffe_id: str
+    svids: int
+    not_after: datetime | None = None
+
+
+@dataclass(frozen=True)
 class LastError:
     """
     One kind of log record of severity WARN or above, as it was logged last; denials are among them.
@@ -160,6 +194,8 @@ class Status:
         rates: None until the first sample was taken.
         clients: clients that are connected (broker).
         queued: messages that wait for clients (broker).
+        roots: oldest first of each kind (authority).
+        entries: in the order of the configuration (authority).
         denials: denials of the last hour by precise reason.
         last_errors: newest first, at most :data:`MAX_ERRORS`.
     """
@@ -178,6 +214,8 @@ class Status:
     rates: Rates | None = None
     store: StoreStatus | None = None
     issued: IssuedCounts | None = None
+    roots: tuple[RootStatus, ...] | None = None
+    entries: tuple[EntryStatus, ...] | None = None
     clients: int | None = None
     sessions: int | None = None
     retained: int | None = None

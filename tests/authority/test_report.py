@@ -23,9 +23,11 @@ from svc.authority.grpc_server import MAX_REQUEST, CallerLimits, calling_process
 from svc.authority.pqendpoint import CallerRefused
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
 from svc.identity import SpiffeID
+from svc.process.status import IssuedCounts
 from svc.telemetry.events import EVENTS
 from svc.transport.errors import HandshakeFailed, HandshakeTimeout, PeerDenied, PeerSvidInvalid, TransportError
 from svc.workload.files import FileMissing
+from tests.workload.messages import AUTHORITY
 
 CALLER = Caller(17, 1000, 100, "/bin/sh")
 NAME = SpiffeID.parse("spiffe://example.org/a")
@@ -54,6 +56,18 @@ class AuthorityLogTests(SynchronousTestCase):
         self.assertEqual(found[0]["svc_fields"], {"peer_spiffe_id": str(NAME)})
         self.assertEqual(found[0]["svc_attributes"]["uid"], 1000)
         self.assertEqual(self.records(lambda: self.log.granted(CALLER, "FetchX509Bundles", (NAME,))), [])
+
+    def test_counts(self) -> None:
+        """What was issued is counted by kind, and refusals by reason, also those without a record."""
+        self.log.granted(CALLER, "FetchX509SVID", (NAME, NAME))
+        self.log.granted(CALLER, "FetchJWTSVID", (NAME,))
+        self.log.granted(CALLER, "FetchX509Bundles", (NAME,))
+        self.log.leaf_issued(AUTHORITY.svid("/a").chain[0])
+        self.assertEqual(IssuedCounts(2, 1, 1), self.log.issued)
+        for _ in range(3):
+            self.refuse()
+        self.log.leaf_refused(CallerRefused(defect="x"), NAME)
+        self.assertEqual({"permission_denied": 3, "caller_refused": 1}, self.log.refusals)
 
     def refuse(self, uid: int = 1000) -> None:
         caller = Caller(17, uid, 100, "/bin/sh")

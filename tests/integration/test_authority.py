@@ -640,6 +640,31 @@ class PagesTests(AuthorityCase):
         self.assertEqual({"federation": "file_missing"}, failing)
         self.assertEqual({"roots", "files", "listeners", "federation"}, set(conditions))
 
+    def test_status(self) -> None:
+        """The document has roots, the identities that it issues to, what was issued and what was refused."""
+        authority = self.running(entries=[entry("/a"), entry("/b", uid=4711)])
+        call = self.stub(authority).FetchX509SVID(workload_pb2.X509SVIDRequest(), metadata=HEADER, timeout=60)
+        self.addCleanup(call.cancel)
+        next(call)
+        request = workload_pb2.JWTSVIDRequest(audience=["us"], spiffe_id="spiffe://example.org/b")
+        self.status(lambda: self.stub(authority).FetchJWTSVID(request, metadata=HEADER, timeout=60))
+        code, document = self.until(lambda: self.held(authority, 1))
+        self.assertEqual((200, "svc.status/1", "authority"), (code, document["schema"], document["process"]))
+        self.assertEqual(
+            [("spiffe://example.org/b", 0)], [(each["spiffeID"], each["svids"]) for each in document["entries"][1:]]
+        )
+        self.assertEqual(["x509", "jwt", "pq"], [each["kind"] for each in document["roots"]])
+        self.assertEqual({"x509": 1, "jwt": 0, "pqLeaves": 0}, document["issued"])
+        [refused] = document["lastErrors"]
+        self.assertEqual(("svc.authority.refused", "permission_denied"), (refused["event"], refused["reason"]))
+        call.cancel()
+        self.until(lambda: self.held(authority, 0))
+
+    def held(self, authority: RunningAuthority, count: int) -> tuple[int, dict[str, Any]] | None:
+        """The status page, once streams hold this many SVIDs of the first identity."""
+        page = authority.page("/status")
+        return page if page[1]["entries"][0]["svids"] == count else None
+
     def test_taken(self) -> None:
         """With a port that is taken it does not start, and says which key to change; no socket is left."""
         taken = self.running().config["adminAddr"]
@@ -653,7 +678,7 @@ class PagesTests(AuthorityCase):
     def test_disabled(self) -> None:
         """Without ``adminAddr`` it serves as before, and opens no port."""
         authority = self.running(settings={"adminAddr": ""})
-        self.assertEqual(["spiffe://example.org/workload"], [str(each) for each in self.names(authority)])
+        self.assertTrue(self.until(lambda: authority.records("svc.authority.started")))
         self.assertEqual(0, authority.page("/livez")[0])
 
 
@@ -666,7 +691,7 @@ class PqOnlyStartTests(AuthorityCase):
         self.addCleanup(folder.stop)
         folder.config = {
             "trustDomain": "example.org",
-            "adminAddr": "0",
+            "adminAddr": f"127.0.0.1:{folder.admin_port}",
             "workloadApi": f"unix://{folder.folder}/spire.sock",
             "pqIssuer": {"socket": folder.pq_address},
         }
@@ -674,6 +699,10 @@ class PqOnlyStartTests(AuthorityCase):
         self.assertTrue(folder.pq_bundle_path.exists())
         [started] = self.until(lambda: folder.records("svc.authority.started"))
         self.assertTrue(started["attributes"]["pq_only"])
+        self.until(lambda: folder.readiness()["credentials"].get("reason") == "credentials_missing")
+        self.assertEqual(503, folder.page("/readyz")[0])
+        document = folder.page("/status")[1]
+        self.assertEqual(([], ["pq"]), (document["identities"], [each["kind"] for each in document["roots"]]))
 
     def test_without_pq_issuer(self) -> None:
         """workloadApi without pqIssuer is a configuration error."""
