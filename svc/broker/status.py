@@ -75,7 +75,8 @@ def broker_members(
 
 
 def _identity(svid: X509Svid) -> IdentityStatus:
-    return IdentityStatus(str(svid.spiffe_id), svid.chain_not_after, serves_until=svid.chain_not_after)
+    ends = svid.chain_not_after
+    return IdentityStatus(str(svid.spiffe_id), ends, serves_until=ends, not_before=svid.not_before)
 
 
 def _listener(

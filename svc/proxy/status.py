@@ -56,6 +56,7 @@ def _identity(credentials: CredentialSet) -> IdentityStatus:
         statement_id=credentials.statement.id,
         profile=credentials.profile.value,
         pq_not_after=None if leaf is None else leaf.not_after,
+        not_before=credentials.svid.not_before,
     )
 
 
