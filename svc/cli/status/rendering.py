@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from svc.errors import SvcError, printable
-from svc.process.status import IdentityStatus, LastError, ListenerStatus, Rates, Status
+from svc.process.status import EntryStatus, IdentityStatus, LastError, ListenerStatus, Rates, RootStatus, Status
 from svc.telemetry.health import Condition
 
 GREEN: Final = "\x1b[32m"
@@ -92,7 +92,8 @@ def _character_columns(character: str) -> int:
 def _process(answer: Answer, width: int | None) -> Iterator[Line]:
     status = answer.status
     if status is None:
-        yield _line(Span(answer.address, BOLD), Span(f"unavailable: {printable(answer.error)}", RED))
+        # The sentence names the address.
+        yield _line(Span(_shown(answer.error, 2 * _MAX_SENTENCE), RED))
         return
     yield _title(answer.address, status)
     for condition in status.conditions:
@@ -100,6 +101,8 @@ def _process(answer: Answer, width: int | None) -> Iterator[Line]:
             yield from _condition(condition, status.now, width)
     now = status.now
     yield from _table(_identity_columns(now), status.identities, width)
+    yield from _table(_root_columns(now), status.roots or (), width)
+    yield from _table(_entry_columns(now), status.entries or (), width)
     yield from _table(_LISTENERS, status.listeners, width)
     yield from _facts(status)
     if status.last_errors:
@@ -121,7 +124,10 @@ def _condition(condition: Condition, now: datetime, width: int | None) -> Iterat
 
 def _last_error(error: LastError, now: datetime, width: int | None) -> Iterator[Line]:
     why = ": ".join(_shown(each, _MAX_SENTENCE) for each in (error.event, error.reason, error.detail) if each)
-    return _wrapped(f"last error {_span(now - error.at)} ago  {why}", "", width)
+    if error.source is not None:
+        why += f" ({_shown(error.source)})"
+    again = f", {error.count:,} times" if error.count > 1 else ""
+    return _wrapped(f"last error {_span(now - error.at)} ago{again}  {why}", "", width)
 
 
 def _wrapped(text: str, colour: str, width: int | None) -> Iterator[Line]:
@@ -140,18 +146,18 @@ def _facts(status: Status) -> Iterator[Line]:
     store = status.store
     if store is not None:
         state = ("writable", "") if store.writable else (f"not writable: {_shown(store.trouble, _MAX_SENTENCE)}", RED)
-        records = [] if store.records is None else [Span(f"{store.records:,} records since the start")]
+        records = [] if store.records is None else [Span(f"records {store.records:,}")]
         yield _line(Span(""), Span("store"), Span(_shown(store.path)), Span(*state), *records)
     counts = ("clients", "sessions", "retained", "queued")
-    if known := [f"{getattr(status, each):,} {each}" for each in counts if getattr(status, each) is not None]:
+    if known := [f"{each} {getattr(status, each):,}" for each in counts if getattr(status, each) is not None]:
         yield _fact("broker", *known)
     if status.issued is not None:
         issued = status.issued
         kinds = (("X.509-SVIDs", issued.x509), ("JWT-SVIDs", issued.jwt), ("post-quantum leaves", issued.pq_leaves))
-        yield _fact("issued", *(f"{count:,} {kind}" for kind, count in kinds))
+        yield _fact("issued", *(f"{kind} {count:,}" for kind, count in kinds))
     if status.denials:
         most = sorted(status.denials.items(), key=lambda each: -each[1])
-        yield _fact("denied in the last hour", *(f"{count:,} {_shown(reason)}" for reason, count in most))
+        yield _fact("denied in the last hour", *(f"{_shown(reason)} {count:,}" for reason, count in most))
 
 
 def _rates(rates: Rates) -> Iterator[str]:
@@ -202,6 +208,7 @@ def _count(name: str) -> Callable[[Any], str | None]:
     return cell
 
 
+_ROOTS: Final = {"x509": "X.509", "jwt": "JWT", "pq": "post-quantum"}
 _LISTENERS: Final = (
     _Column("LISTENER", lambda each: each.name, flexible=True),
     _Column("PROTOCOL", lambda each: each.protocol, dropped=1),
@@ -241,6 +248,31 @@ def _identity_columns(now: datetime) -> tuple[_Column, ...]:
         _Column("PQ LEAF", leaf),
         _Column("SERVES", serves, dropped=2),
         _Column("PROFILE", lambda each: each.profile, dropped=1),
+    )
+
+
+def _root_columns(now: datetime) -> tuple[_Column, ...]:
+    def expires(root: RootStatus) -> Span:
+        # One that does not sign any more is announced to its end, which is no reason to worry.
+        found = _countdown(root.not_after, root.not_before, now)
+        return found if root.signs else Span(found.text)
+
+    return (
+        _Column("ROOT", lambda each: _ROOTS.get(each.kind, each.kind)),
+        _Column("EXPIRES", expires),
+        _Column("SIGNS", lambda each: "yes" if each.signs else "no"),
+        _Column("ALGORITHM", lambda each: each.algorithm),
+    )
+
+
+def _entry_columns(now: datetime) -> tuple[_Column, ...]:
+    def expires(entry: EntryStatus) -> str | None:
+        return None if entry.not_after is None else _countdown(entry.not_after, None, now).text
+
+    return (
+        _Column("ISSUES TO", lambda each: each.spiffe_id, flexible=True),
+        _Column("SVIDS", _count("svids"), right=True),
+        _Column("FIRST EXPIRES", expires),
     )
 
 

@@ -57,6 +57,8 @@ def proxy_document(**members: Any) -> dict[str, Any]:
                 "event": "svc.pq.leaf.failed",
                 "reason": "pq_issuer_unavailable",
                 "detail": "the issuer does not answer",
+                "source": "spiffe://prod.example.org/issuer",
+                "count": 7,
             }
         ],
     }

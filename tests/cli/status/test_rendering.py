@@ -23,9 +23,9 @@ svc-proxy 1.2.3  ready  127.0.0.1:9902  up 3h 12m  pid 4711  prod.example.org
   LISTENER  PROTOCOL  DIRECTION  LISTEN        UPSTREAM        LEVEL                  CONNS  PEERS  REQUESTS  REFUSED
   web       http      inbound    0.0.0.0:8443  127.0.0.1:8080  workload..signRequest      3      2     1,234        5
   rates  12.5 requests/s  0.1 refusals/s  0 errors/s  p50 4 ms  p99 1.25 s
-  store  /var/lib/svc/notary.db  writable  1,200 records since the start
-  denied in the last hour  2 policy_deny  1 svid_expired
-  last error 3m ago  svc.pq.leaf.failed: pq_issuer_unavailable: the issuer does not answer
+  store  /var/lib/svc/notary.db  writable  records 1,200
+  denied in the last hour  policy_deny 2  svid_expired 1
+  last error 3m ago, 7 times  svc.pq.leaf.failed: pq_issuer_unavailable: the issuer does not answer (spiffe://prod.example.org/issuer)
 """
 NARROW = """\
 svc-proxy 1.2.3  ready  127.0.0.1:9902  up 3h 12m  pid 4711…
@@ -94,9 +94,25 @@ class RenderingTests(SynchronousTestCase):
         mqtt = {"name": "mqtt", "protocol": "mqtt", "direction": "inbound", "listen": "[::]:8883", "connections": 7}
         broker = shown(answered(process="broker", listeners=[mqtt], clients=7, sessions=1000, retained=0, queued=2))
         self.assertIn("  LISTENER  PROTOCOL  DIRECTION  LISTEN     CONNS\n", broker)
-        self.assertIn("  broker  7 clients  1,000 sessions  0 retained  2 queued\n", broker)
-        authority = shown(answered(process="authority", issued={"x509": 12, "jwt": 0, "pqLeaves": 3}))
-        self.assertIn("  issued  12 X.509-SVIDs  0 JWT-SVIDs  3 post-quantum leaves\n", authority)
+        self.assertIn("  broker  clients 7  sessions 1,000  retained 0  queued 2\n", broker)
+        roots = [
+            {"kind": "x509", "notAfter": "2026-11-21T12:00:10Z", "signs": False, "algorithm": "RSA"},
+            {"kind": "pq", "notAfter": "2026-11-21T12:00:20Z", "signs": True, "algorithm": "ML-DSA-65"},
+        ]
+        entries = [{"spiffeID": "spiffe://a/b", "svids": 2, "notAfter": "2026-11-21T12:00:30Z"}]
+        issued = {"x509": 12, "jwt": 0, "pqLeaves": 3}
+        answer = answered(process="authority", identities=[], issued=issued, roots=roots, entries=entries)
+        expected = """\
+  ROOT          EXPIRES  SIGNS  ALGORITHM
+  X.509         in 10s   no     RSA
+  post-quantum  in 20s   yes    ML-DSA-65
+  ISSUES TO     SVIDS  FIRST EXPIRES
+  spiffe://a/b      2  in 30s
+"""
+        self.assertEqual(expected, shown(answer).partition("\n")[2][: len(expected)])
+        self.assertIn("  issued  X.509-SVIDs 12  JWT-SVIDs 0  post-quantum leaves 3\n", shown(answer))
+        coloured = shown(answer, colour=True)
+        self.assertEqual([False, True], [f"{RED}in {seconds}s" in coloured for seconds in (10, 20)])
 
     def test_store_in_trouble(self) -> None:
         """Why a database is not writable is shown."""
@@ -107,7 +123,7 @@ class RenderingTests(SynchronousTestCase):
         """Processes are apart by an empty line; one that is not reached has its reason."""
         lost = Answer("[::1]:1", error=StatusUnreachable(address="[::1]:1", cause="connection refused"))
         text = shown(answered(), lost)
-        self.assertEqual(f"{PROXY}\n[::1]:1  unavailable: [::1]:1 cannot be reached: connection refused\n", text)
+        self.assertEqual(f"{PROXY}\n[::1]:1 cannot be reached: connection refused\n", text)
 
     def test_escaped(self) -> None:
         """Texts of a document cannot control a terminal."""
@@ -118,10 +134,10 @@ class RenderingTests(SynchronousTestCase):
                 trustDomain=evil,
                 identities=[{"spiffeID": evil, "notAfter": NOW, "profile": evil}],
                 denials={evil: 1},
-                lastErrors=[{"at": NOW, "event": evil, "reason": evil, "detail": evil}],
+                lastErrors=[{"at": NOW, "event": evil, "reason": evil, "detail": evil, "source": evil}],
             )
         )
-        self.assertEqual(8, text.count(printable(evil)))
+        self.assertEqual(9, text.count(printable(evil)))
         self.assertFalse({"\x1b", "\x9b", "\u202e"} & set(text))
 
     @given(st.text(max_size=60), st.integers(1, 200))
