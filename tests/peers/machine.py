@@ -148,8 +148,12 @@ class Machine:
 
     def __enter__(self) -> Self:
         packages = [path for path in sys.path if path.endswith("site-packages")]
-        folders = [str(Path(each).resolve()) for each in (sys.base_prefix, str(TOP), *packages)]
-        inner = [each for each in folders if not each.startswith("/usr")]
+        folders = [Path(each).resolve() for each in (sys.base_prefix, TOP, *packages)]
+        inner = [
+            str(each)
+            for each in folders
+            if not each.is_relative_to("/usr") and not any(o in each.parents for o in folders)
+        ]
         self._shell = subprocess.Popen(
             ["unshare", *_NAMESPACES, "bash", "-c", _BOOT, "bash", str(self._folder), *dict.fromkeys(inner)],
             stdin=subprocess.PIPE,
