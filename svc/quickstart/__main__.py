@@ -117,14 +117,15 @@ class Quickstart:
 
     def _report_kept(self) -> None:
         """Print where everything is, and three commands that work in any folder."""
-        readiness = f"http://127.0.0.1:{self._admin}/readyz"
+        pages = f"127.0.0.1:{self._admin}"
         self._report(f"everything keeps running; configuration, logs and reports: {self._folder}")
         self._report(f"metrics: http://127.0.0.1:{self._metrics}/metrics")
-        self._report(f"readiness: {readiness}")
+        self._report(f"readiness: http://{pages}/readyz")
+        self._report(f"what runs, as a page: http://{pages}/")
         self._report("next, to paste (the folder stays until you remove it):")
         for command in (
             [str(self._bin / "svc"), "curl", "-n", "signRequest", "--print-receipt", *self._target],
-            ["curl", readiness],
+            [str(self._bin / "svc"), "status", pages],
             [str(self._bin / "quickstart"), "--stop"],
         ):
             print(f"  {shlex.join(command)}", file=sys.stderr, flush=True)

@@ -279,11 +279,12 @@ class QuickstartTests(SynchronousTestCase):
             )
             for line in [*(f"curl -sf {url}" for url in re.findall(r"http://\S+", _before)), *commands.splitlines()]
         ]
-        self.assertEqual(5, len(ran))
-        metrics, ready, receipt, ready_again, stopped = ran
+        self.assertEqual(6, len(ran))
+        metrics, ready, page, receipt, status, stopped = ran
         self.assertTrue(metrics.stdout.startswith("# HELP svc_proxy_"), metrics.stdout[:200])
         self.assertTrue(json.loads(ready.stdout)["ready"])
-        self.assertTrue(json.loads(ready_again.stdout)["ready"])
+        self.assertIn("svc-proxy", page.stdout)
+        self.assertIn("svc-proxy", status.stdout)
         self.assertIn("This page came through a verified connection.", receipt.stdout)
         self.assertIn("Signed Request Receipt ", receipt.stderr)
         self.assertEqual("quickstart: stopped proxy, authority, application\n", stopped.stderr)

@@ -146,7 +146,7 @@ def _facts(status: Status) -> Iterator[Line]:
     store = status.store
     if store is not None:
         state = ("writable", "") if store.writable else (f"not writable: {_shown(store.trouble, _MAX_SENTENCE)}", RED)
-        records = [] if store.records is None else [Span(f"records {store.records:,}")]
+        records = [] if store.records is None else [Span(f"{store.records:,} written since the start")]
         yield _line(Span(""), Span("store"), Span(_shown(store.path)), Span(*state), *records)
     counts = ("clients", "sessions", "retained", "queued")
     if known := [f"{each} {getattr(status, each):,}" for each in counts if getattr(status, each) is not None]:
