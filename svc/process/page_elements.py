@@ -43,10 +43,11 @@ white-space:nowrap}
 .good{color:var(--good);background:var(--goodbg)}
 .warn{color:var(--warn);background:var(--warnbg)}
 .bad{color:var(--bad);background:var(--badbg)}
-section{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:1rem;margin-bottom:1rem}
+section{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:1rem;margin-bottom:1rem;
+overflow-x:auto}
 .note{color:var(--muted);margin:0}
-.plots,.facts{display:grid;gap:1rem 1.75rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr))}
-.pair{display:grid;gap:0 1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr))}
+.plots,.facts{display:grid;gap:1rem 1.75rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,max(22rem,40%)),1fr))}
+.pair{display:grid;gap:0 1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,max(22rem,40%)),1fr))}
 .conditions{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:.5rem .6rem}
 .conditions .said{flex-basis:100%;overflow-wrap:anywhere}
 .facts{grid-template-columns:repeat(auto-fit,minmax(8rem,1fr));margin:0}
@@ -69,7 +70,7 @@ tr:last-child td{border-bottom:0;padding-bottom:0}
 td:last-child,th:last-child{padding-right:0}
 .code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.8125rem}
 .num{text-align:right;white-space:nowrap}.tight{white-space:nowrap}.muted{color:var(--muted)}
-@media(max-width:48rem){thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+@media(max-width:60rem){thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 table,tbody,tr,td{display:block}
 tr{padding:.6rem 0;border-bottom:1px solid var(--line)}tr:first-child{padding-top:0}
 tr:last-child{border:0;padding-bottom:0}
