@@ -75,7 +75,7 @@ table,tbody,tr,td{display:block}
 tr{padding:.6rem 0;border-bottom:1px solid var(--line)}tr:first-child{padding-top:0}
 tr:last-child{border:0;padding-bottom:0}
 td,td:last-child{border:0;padding:.1rem 0;display:flex;gap:.75rem;text-align:left;white-space:normal}
-.num,.tight{text-align:left;white-space:normal}
+.num,.tight,.chip{text-align:left;white-space:normal}
 td::before{content:attr(data-label);flex:0 0 7.5rem;color:var(--muted)}}
 """
 #: The source of :data:`STYLE` for ``style-src`` of a Content-Security-Policy.

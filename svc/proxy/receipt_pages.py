@@ -33,7 +33,7 @@ from svc.notary.receiptcheck import ReceiptClaims
 from svc.notary.report import Account, EvidenceSource, stored_account, verification_account
 from svc.notary.verification import Anchors
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
-from svc.process.page_elements import Cell, Chip, Link, Table, note_page
+from svc.process.page_elements import Cell, Chip, Code, Link, Table, note_page
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.settings import HostPort
 from svc.store.errors import StoreError
@@ -205,5 +205,6 @@ def _row(stored: StoredReceipt) -> tuple[Cell, ...]:
     whole = stored.outcome in ("complete", "upgraded")
     outcome = stored.outcome if whole else Chip(stored.outcome, "warn")
     link = Link("Verify" if stored.envelope is not None else "Show", f"/receipts/{stored.id}")
-    client = stored.client or None
-    return when, client, method, path, None if status is None else str(status), outcome, link
+    client = Code(stored.client) if stored.client else None
+    shown_path = None if path is None else Code(path)
+    return when, client, method, shown_path, None if status is None else str(status), outcome, link

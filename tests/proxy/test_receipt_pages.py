@@ -11,7 +11,7 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from svc.identity import BundleSet
 from svc.notary.profile import Profile
-from svc.process.page_elements import Link, Table
+from svc.process.page_elements import Code, Link, Table
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
 from svc.settings import HostPort
 from svc.store.errors import StoreClosed
@@ -75,7 +75,8 @@ class ReceiptPagesTests(SynchronousTestCase):
         self.record("logRequest", None)
         logged, signed = self.table().rows
         self.assertEqual(
-            ("2026-11-21 12:00:00", str(CALLER.spiffe_id), "GET", "/a", "200", "complete"), tuple(signed[:-1])
+            ("2026-11-21 12:00:00", Code(str(CALLER.spiffe_id)), "GET", Code("/a"), "200", "complete"),
+            tuple(signed[:-1]),
         )
         self.assertEqual(["Show", "Verify"], [row[-1].text for row in (logged, signed)])  # type: ignore[union-attr]
 
