@@ -24,7 +24,7 @@ from svc import __version__
 from svc.errors import SvcError
 from svc.identity import BundleSet
 from svc.notary.envelope import Envelope
-from svc.notary.errors import Malformed, NotaryError
+from svc.notary.errors import Malformed
 from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
 from svc.notary.html import STYLE, html_page
 from svc.notary.ids import IdMalformed, parse_artifact_id
@@ -141,7 +141,10 @@ class ReceiptPages:
         try:
             evidence = EvidenceFile(await self._statement(stored), Envelope.parse(stored.envelope))
             result = self._verified(evidence)
-        except (NotaryError, StatementMissing) as error:
+        except StoreError:
+            raise
+        except SvcError as error:
+            # Of the verification, or of the file with the post-quantum roots.
             result = VerificationResult(error=error)
         return verification_account(result, source, evidence)
 

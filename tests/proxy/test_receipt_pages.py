@@ -15,6 +15,7 @@ from svc.process.page_elements import Code, Link, Table
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
 from svc.settings import HostPort
 from svc.store.errors import StoreClosed
+from svc.workload.errors import PqFileMissing
 from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
 from tests.proxy.test_notarization import NONCE, OK, get
 
@@ -93,6 +94,17 @@ class ReceiptPagesTests(SynchronousTestCase):
         status, page = self.report(self.link())
         self.assertEqual((200, True), (status, "Not verified" in page))
         self.assertIn("no_anchor", page)
+
+    def test_roots_cannot_be_read(self) -> None:
+        """A file with post-quantum roots that cannot be read is named, and nothing is verified without it."""
+        self.record()
+
+        def unreadable() -> None:
+            raise PqFileMissing(path="/pq-bundle.json")
+
+        self.pages._pq_bundles = unreadable
+        status, page = self.report(self.link())
+        self.assertEqual((200, True, True), (status, "Not verified" in page, "/pq-bundle.json" in page))
 
     def test_statement_is_gone(self) -> None:
         """A receipt whose statement is not stored any more says so."""
