@@ -25,7 +25,7 @@ _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})\Z"
 )
 _STATUS: Final = re.compile(r"([1-5])(?:([0-9]{2})|xx)\Z")
-_POSITION: Final = re.compile(r"([0-9]{1,12})\.([A-Za-z0-9_-]{1,64})\Z")
+_POSITION: Final = re.compile(r"([0-9]{1,12})\.([A-Za-z0-9_-]{0,64})\Z")
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,5}\Z")
 
 

@@ -52,7 +52,7 @@ class DatabaseUnreadable(StoreError):
     reasons = {
         "notary_forbidden": Reason(
             "the notary database {path} cannot be read: {detail}",
-            "run the command as {owner}, to whom it belongs, or as root",
+            "run the command as {reader}",
         ),
         "notary_not_sqlite": Reason(
             "{path} is not a notary database: it does not begin as an SQLite database does",
@@ -228,7 +228,8 @@ class _ReadOnlyFile:
         # Of a file in a folder that may not be searched not even the owner can be found out.
         with suppress(OSError, KeyError):
             owner = pwd.getpwuid(os.stat(self._file).st_uid).pw_name
-        return DatabaseUnreadable("notary_forbidden", path=self.path, detail=detail, owner=owner)
+        reader = "root" if owner == "root" else f"{owner} or root"
+        return DatabaseUnreadable("notary_forbidden", path=self.path, detail=detail, reader=reader)
 
     def _beside(self, suffix: str) -> int | None:
         """The size of a file beside the database, None where it is absent."""

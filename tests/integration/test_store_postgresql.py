@@ -11,6 +11,7 @@ from svc.store.errors import StoreError
 from svc.store.postgresql.store import PostgresStore
 from svc.store.readonly import open_notary
 from svc.store.records import ReceiptQuery
+from tests.cli.doubles import run_svc
 from tests.peers.postgresql import RunningPostgres
 from tests.peers.waiting import Shared
 from tests.store.doubles import NOW, InlineReactor, InlineThread, receipt, statement
@@ -75,6 +76,8 @@ class ReadOnlyTests(SynchronousTestCase):
         self.assertEqual([], reader.named("x", 3))
         refused = self.assertRaises(StoreError, reader._read, lambda each: each.reserve("spiffe://example.org/a", "n3"))
         self.assertIn("read-only transaction", str(refused))
+        ran = run_svc("receipts", "list", "--notary", SERVER.get().url())
+        self.assertEqual((0, 2), (ran.status, len(ran.stdout.splitlines())))
         reserved = SERVER.get().admin("SELECT nonce FROM svc_notary.reservation")
         self.assertEqual([("n2",)], reserved)
 

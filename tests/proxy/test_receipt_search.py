@@ -5,21 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import fail
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import X509Svid, parse_matcher
 from svc.notary.access import receipts_path
 from svc.notary.envelope import MAX_ENVELOPE
+from svc.proxy.http.notary_endpoint import _continuation
 from svc.store.errors import SearchesBusy
-from svc.store.records import MAX_FOUND, ReceiptQuery, StoredReceipt
+from svc.store.records import MAX_FOUND, FoundReceipts, ReceiptQuery, RecordPosition, StoredReceipt
 from svc.strictjson import loads_object
 from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
 from tests.proxy.test_notarization import OK, get
+from tests.store.doubles import NOW, receipt
 
 OTHER = AUTHORITY.svid("/ns/web/sa/other")
 AUDITOR = AUTHORITY.svid("/ns/audit/sa/reader")
 PATH = receipts_path().encode()
+MINE, THEIRS = "spiffe://example.org/mine", "spiffe://example.org/theirs"
 NONCES = [bytes((65 + number,)) * 21 + b"A" for number in range(6)]
 
 
@@ -106,6 +111,32 @@ class QueryTests(SearchTestCase):
         for query in (b"path=/b", b"status=5xx", b"outcome=timeout", b"until=2020-01-01T00:00:00Z"):
             self.assertEqual([], self.nonces(b"?" + query))
 
+    def test_position_names_no_other_receipt(self) -> None:
+        """Where a search ended at a receipt that is not in the list, it continues behind its own or with the second."""
+        [own] = self.successResultOf(self.rig.store.find(ReceiptQuery(limit=1)))
+        foreign = RecordPosition(own.issued_at, "B" * 43)
+
+        def search(*found: StoredReceipt) -> None:
+            page = FoundReceipts(found)
+            page.next = foreign
+            self.rig.store.find = lambda query: succeed(page)  # type: ignore[method-assign]
+
+        def following(query: str = "") -> object:
+            return self.answer(query.encode())[1]["next"]
+
+        time = own.issued_at
+        search()
+        self.assertEqual(f"{time + 1}.", following())
+        self.assertEqual(f"{time + 1}.", following(f"?before={time + 1}.{'A' * 43}"))
+        search(replace(own, issued_at=time + 1))
+        self.assertEqual(f"{time + 1}.", following())
+        search(own)
+        self.assertEqual(f"{time}.{own.id}", following())
+        # A second with more records than one search reads does not end the list.
+        search()
+        for before in (f"{time + 1}.", f"{time}.{own.id}"):
+            self.assertEqual(f"{time}.{foreign.id}", following(f"?before={before}"))
+
     def test_malformed(self) -> None:
         """A malformed query is 400 and says what was expected."""
         for query in (b"limit=1001", b"limit=0", b"x=1", b"since=yesterday", b"status=4", b"path=/%zz"):
@@ -162,3 +193,40 @@ class BoundTests(SearchTestCase):
         self.assertLessEqual(len(wire.take().partition(b"\r\n\r\n")[2]), MAX_ENVELOPE)
         found, pages = self.all_pages()
         self.assertEqual((93, True), (found, pages > 1))
+
+
+class ContinuationTests(SynchronousTestCase):
+    """Lists that continue many times, in a store that reads few records for each search."""
+
+    @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=24), st.integers(1, 5), st.integers(1, 4))
+    def test_each_once(self, kinds: list[tuple[int, bool]], rows: int, limit: int) -> None:
+        """Every record of the caller is found once, newest first, whoever has the others, and the list ends."""
+        records = [
+            receipt(f"r{number:02}", issued_at=NOW + second, client=MINE if own else THEIRS)
+            for number, (second, own) in enumerate(kinds)
+        ]
+        records.sort(key=lambda each: (each.issued_at, each.id), reverse=True)
+        names: list[str] = []
+        query = ReceiptQuery(client=MINE, limit=limit)
+        for _ in range(4 * len(records) + 4):
+            found = searched(records, query, rows)
+            names += [each.id for each in found]
+            following = _continuation(found, query)
+            if following is None:
+                self.assertEqual([each.id for each in records if each.client == MINE], names)
+                return
+            query = replace(query, before=following)
+        self.fail("the list does not end")
+
+
+def searched(records: list[StoredReceipt], query: ReceiptQuery, rows: int) -> FoundReceipts:
+    """Search in records, newest first, as a database does: only so many are read."""
+    before = query.before or RecordPosition(2**40, "")
+    behind = [each for each in records if (each.issued_at, each.id) < before]
+    found = FoundReceipts()
+    for number, each in enumerate(behind, start=1):
+        found += [each] if each.client == query.client else []
+        if number == rows or len(found) == query.limit:
+            found.next = RecordPosition(each.issued_at, each.id)
+            break
+    return found

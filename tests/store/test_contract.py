@@ -141,6 +141,12 @@ class ContractMixin:
         self.put(receipt("old", issued_at=NOW - 1), receipt("new", issued_at=NOW + 1))
         self.assertEqual(["old"], self.names(before=RecordPosition(NOW, "pruned")))
 
+    def test_search_from_a_whole_second(self) -> None:
+        """A position without an id is before all records of its second."""
+        self.put(receipt("old", issued_at=NOW - 1), receipt("new", issued_at=NOW))
+        self.assertEqual(["old"], self.names(before=RecordPosition(NOW, "")))
+        self.assertEqual(["new", "old"], self.names(before=RecordPosition(NOW + 1, "")))
+
     def test_search_by_columns(self) -> None:
         """Times, parties, level and outcome are all to be those of the query; the end of the times is excluded."""
         self.put(

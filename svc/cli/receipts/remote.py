@@ -60,6 +60,8 @@ class NotarySource:
             " notary.readers find all; unsigned records are not served"
         )
         self._connection = connection
+        # Most receipts name the same few statements.
+        self._statements: dict[str, Envelope | None] = {}
 
     async def find(self, query: ReceiptQuery) -> Page:
         fetched = await self._fetch(f"{receipts_path()}?{write_query(query)}")
@@ -88,8 +90,10 @@ class NotarySource:
             name = parse_artifact_id(svc["workloadStatementID"] if isinstance(svc, dict) else None)
         except (JsonRefused, KeyError, IdMalformed):
             return None
-        fetched = await self._connection.fetch(statement_path(name))
-        return Envelope.parse(fetched.body) if fetched.head.status == _OK else None
+        if name not in self._statements:
+            fetched = await self._connection.fetch(statement_path(name))
+            self._statements[name] = Envelope.parse(fetched.body) if fetched.head.status == _OK else None
+        return self._statements[name]
 
     async def _fetch(self, path: str, key: str = "") -> FetchedArtifact:
         fetched = await self._connection.fetch(path)

@@ -42,7 +42,7 @@ from svc.proxy.errors import NotaryUnavailable
 from svc.proxy.notarizer import Notarizer
 from svc.store.interface import INotaryStore
 from svc.store.querytext import QueryMalformed, position_text, read_query
-from svc.store.records import FoundReceipts, RecordPosition, StoredReceipt
+from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StoredReceipt
 
 if TYPE_CHECKING:
     from svc.proxy.credential_rotation import CredentialRotation
@@ -169,7 +169,7 @@ class NotaryEndpoint:
             level=Level.SIGN_REQUEST.value,
             limit=min(query.limit, _PAGE),
         )
-        return self._store.find(served).addCallback(_search_answer)
+        return self._store.find(served).addCallback(_search_answer, served)
 
     def _trouble(self, failure: Failure) -> NotaryResponse:
         error = failure.value
@@ -189,12 +189,31 @@ class NotaryEndpoint:
         exchange.answer(answer.status, list(answer.headers), answer.body)
 
 
-def _search_answer(found: FoundReceipts) -> NotaryResponse:
+def _search_answer(found: FoundReceipts, query: ReceiptQuery) -> NotaryResponse:
     summaries = [
         (receipt_summary(stored.payload), position_text(RecordPosition(stored.issued_at, stored.id)))
         for stored in found
     ]
-    return search_response(summaries, None if found.next is None else position_text(found.next))
+    following = _continuation(found, query)
+    return search_response(summaries, None if following is None else position_text(following))
+
+
+def _continuation(found: FoundReceipts, query: ReceiptQuery) -> RecordPosition | None:
+    """
+    Where the next search begins.
+
+    The last record that was read may be that of another client, whose id is not shown. Some are then read again: those
+    behind the last one that was found, or the whole second of the one that was read.
+    """
+    last, before = found.next, query.before
+    if last is None:
+        return None
+    if found and found[-1].issued_at == last.issued_at:
+        return RecordPosition(found[-1].issued_at, found[-1].id)
+    if before is not None and last.issued_at == (before.issued_at if before.id else before.issued_at - 1):
+        # One second has more records than a search reads: only behind the last one does the list end at all.
+        return last
+    return RecordPosition(last.issued_at + 1, "")
 
 
 def _statement_answer(envelope: bytes | None, statement_id: str) -> NotaryResponse:
