@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -37,6 +38,12 @@ def _platform(stack: ExitStack) -> SimpleNamespace:
 
 
 PLATFORM = Shared(_platform)
+
+
+def _take_terminal() -> None:
+    """Let Ctrl-C of the terminal reach this process, also where who started the tests ignores interrupts."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class StatusTests(SynchronousTestCase):
@@ -70,7 +77,7 @@ class StatusTests(SynchronousTestCase):
         self.assertRegex(
             proxy, r"\n  web +http +inbound +127.0.0.1:\d+ +127.0.0.1:1 +workload..signRequest +0 +0 +0 +0\n"
         )
-        self.assertRegex(proxy, r"\n  store  \S+  writable  records \d+")
+        self.assertRegex(proxy, r"\n  store  \S+  writable  \d+ written")
         self.assertRegex(broker, r"\n  plain +mqtt +inbound +127.0.0.1:\d+ +0\n")
         self.assertIn("  broker  clients 0  sessions 0", broker)
         self.assertRegex(authority, r"\n  post-quantum +in 29d 23h +yes +ML-DSA-65\n")
@@ -118,7 +125,7 @@ class StatusTests(SynchronousTestCase):
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that the terminal's Ctrl-C reaches it
+            preexec_fn=_take_terminal,
         )
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
