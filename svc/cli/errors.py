@@ -29,31 +29,6 @@ class CliError(SvcError):
         "bundle_needs_trust_domain": Reason(
             "{path} does not say whose roots it holds", "name the trust domain with --trust-domain"
         ),
-        "config_malformed": Reason(
-            "{path} does not say where the notary's records are: {defect}",
-            "name the database with --notary; svc-proxy --check-config checks a configuration",
-        ),
-        "record_missing": Reason(
-            "{place} has no record {key}",
-            "svc receipts list shows what there is; records are deleted after notary.retention, and a proxy gives only"
-            " signed ones, to their client, the workload itself and notary.readers",
-        ),
-        "record_ambiguous": Reason(
-            "{key} is the beginning, nonce or jti of several records: {found}", "give the whole id of one"
-        ),
-        "record_unsigned": Reason(
-            "the record {key} has no signature and is no evidence: its level is logRequest",
-            "svc receipts show prints it; receipts are made at level signRequest",
-        ),
-        "record_altered": Reason(
-            "{place} holds something else under the id {key}", "do not trust it; compare with a backup"
-        ),
-        "notary_answer": Reason("{place} answered {answer}", "{advice_text}"),
-        "list_malformed": Reason(
-            "{place} answered with a list that cannot be read: {detail}", "is that a svc-proxy of this version?"
-        ),
-        "record_pending": Reason("the exchange of {key} still runs", "run the command again in a moment"),
-        "not_exported": Reason("{count} of {all} receipts could not be exported", "the lines above say which and why"),
     }
 
 

@@ -53,7 +53,7 @@ def parse_time(text: str) -> int:
 
 def time_text(seconds: int) -> str:
     """Write a NumericDate, as :func:`parse_time` reads it."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix('+00:00')}Z"
 
 
 def parse_status(text: str) -> range:

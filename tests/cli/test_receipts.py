@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,42 +15,48 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.errors import CliError, UsageRefused
+from svc.cli.errors import UsageRefused
+from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.listing import SummaryList, table
 from svc.cli.receipts.plan import Page
 from svc.cli.receipts.remote import NotarySource
 from svc.identity.pqbundle import PqBundles
 from svc.notary.access import problem
-from svc.notary.exchange import ExchangeOutcome
+from svc.notary.exchange import ExchangeOutcome, RecordedExchange
 from svc.notary.ids import printed_id
 from svc.notary.level import Level
-from svc.notary.receipt import sign_receipt
+from svc.notary.receipt import ReceiptDraft, sign_receipt
 from svc.notary.summary import receipt_summary
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.sqlite import SqliteStore
 from svc.strictjson import b64u_encode
 from tests.cli.doubles import Ran, run_svc
-from tests.notary.artifacts import NONCE, Fixture
+from tests.notary.artifacts import JTI, NONCE, Fixture
 from tests.store.doubles import InlineReactor, InlineThread
 
 FIXTURE = Fixture()
 CLIENT = str(FIXTURE.client_svid.spiffe_id)
 
 
+def drafted(number: int, **changes: Any) -> tuple[RecordedExchange, ReceiptDraft]:
+    """An exchange that ended at a second of its own, and its payload."""
+    exchange = FIXTURE.exchange(**changes)
+    moved = dataclasses.replace(exchange, completed=exchange.completed.replace(second=40 + number))
+    return moved, FIXTURE.draft(moved)
+
+
 def record(number: int, **changes: Any) -> StoredReceipt:
     """One record of the fixture's workload, one second younger than the one before."""
     nonce, jti = (b64u_encode(bytes((kind, number)) * 8) for kind in (1, 2))
-    exchange = FIXTURE.exchange(nonce=nonce, jti=jti, **changes)
-    moved = dataclasses.replace(exchange, completed=exchange.completed.replace(second=40 + number))
-    draft = FIXTURE.draft(moved)
+    moved, draft = drafted(number, **{"nonce": nonce, "jti": jti, **changes})
     signed = moved.level is Level.SIGN_REQUEST
     return StoredReceipt(
         id=draft.id,
         level=moved.level.value,
         client=CLIENT,
         server=str(FIXTURE.svid.spiffe_id),
-        nonce=nonce,
-        jti=jti,
+        nonce=moved.nonce,
+        jti=moved.jti,
         issued_at=draft.issued_at,
         outcome=moved.outcome.value,
         envelope=sign_receipt(draft, FIXTURE.credentials.signers).serialize() if signed else None,
@@ -223,7 +230,7 @@ class ShowTests(ReceiptsTestCase):
         first = RECORDS[0]
         anchors = self.anchors()
         for key in (first.id, first.id[:8], printed_id(first.id), str(first.nonce), first.jti):
-            ran = self.run_on("show", key, *anchors)
+            ran = self.run_on("show", *anchors, "--", key)
             text = ran.stdout.decode()
             self.assertTrue(text.startswith(f"Signed Request Receipt {printed_id(first.id)}\n"), text)
             self.assertIn("  Signatures: ES256 valid, ML-DSA-65 valid\n", text)
@@ -231,12 +238,16 @@ class ShowTests(ReceiptsTestCase):
 
     def test_id_with_a_dash(self) -> None:
         """An id that begins like a flag is an id."""
-        number = next(number for number in range(200) if record(number % 20, path=f"/{number}").id.startswith("-"))
-        dashed = record(number % 20, path=f"/{number}")
-        path = self.folder / "dashed.db"
-        self.fill(path, records=(dashed,))
-        self.run_on("show", dashed.id, *self.anchors(), database=path)
-        self.run_on("export", dashed.id, "--output", str(self.folder / "dashed.json"), database=path)
+        # One id in 64 does; the bound is never reached.
+        names = {"nonce": NONCE, "jti": JTI}
+        paths = (f"/{number}" for number in range(10_000))
+        path = next(each for each in paths if re.match("-[^-]", drafted(0, path=each, **names)[1].id))
+        dashed = record(0, path=path, **names)
+        database = self.folder / "dashed.db"
+        self.fill(database, records=(dashed,))
+        for key in (dashed.id, f"{dashed.id}=", dashed.id[:12]):
+            self.run_on("show", key, *self.anchors(), database=database)
+        self.run_on("export", dashed.id, "--output", str(self.folder / "dashed.json"), database=database)
 
     def test_without_roots(self) -> None:
         """A receipt that cannot be verified is shown as not verified, with the reason, and the status is 1."""
@@ -351,7 +362,7 @@ class ExportTests(ReceiptsTestCase):
     def test_one(self) -> None:
         """One receipt goes to the file that is named, or into the folder that is there."""
         path = self.folder / "one.json"
-        self.run_on("export", RECORDS[0].id[:10], "--output", str(path))
+        self.run_on("export", "--output", str(path), "--", RECORDS[0].id[:10])
         self.assertEqual(0, run_svc("verify", *self.anchors(), str(path)).status)
         self.output.mkdir()
         for output in (str(self.output), f"{self.output}/", f"{self.folder}/new/"):
@@ -436,7 +447,7 @@ class NotarySourceTests(SynchronousTestCase):
         """An answer that is no list is refused."""
         for body in (b"", b"[]", b"{}", b'{"receipts":[],"next":1}', b'{"receipts":[1],"next":null}', b'{"next":null}'):
             source, _connection = self.source((200, body))
-            error = self.assertRaises(CliError, done, source.find(ReceiptQuery()))
+            error = self.assertRaises(RecordError, done, source.find(ReceiptQuery()))
             self.assertEqual("list_malformed", error.reason)
 
     def test_refused_list(self) -> None:
@@ -444,7 +455,7 @@ class NotarySourceTests(SynchronousTestCase):
         for code, hint in (("not_found", "an older one serves no lists"), ("notary_unavailable", "its database")):
             status, body = problem(code)
             source, _connection = self.source((status, body))
-            error = self.assertRaises(CliError, done, source.find(ReceiptQuery()))
+            error = self.assertRaises(RecordError, done, source.find(ReceiptQuery()))
             self.assertIn(f"answered {status} x: {code}", str(error))
             self.assertIn(hint, error.advice())
 
@@ -472,7 +483,7 @@ class NotarySourceTests(SynchronousTestCase):
             (problem("notary_unavailable"), "notary_answer"),
         ):
             source, _connection = self.source(answer)
-            error = self.assertRaises(CliError, done, source.record(RECORDS[0].id))
+            error = self.assertRaises(RecordError, done, source.record(RECORDS[0].id))
             self.assertEqual(reason, error.reason)
 
     def test_names(self) -> None:

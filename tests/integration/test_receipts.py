@@ -109,7 +109,7 @@ class DatabaseTests(_Case):
         self.assertEqual(["/bytes/11"], self.paths("client", *configured, "--path", "*1"))
         newest, unsigned = self.listed("client", *source, "--limit", "1")[0], self.listed("client", *source)[2]
         roots = ("--trust-bundle", str(self.scene.authority.archive_path))
-        shown = self.receipts("client", "show", *source, *roots, newest["id"][:10]).stdout.decode()
+        shown = self.receipts("client", "show", *source, *roots, newest["id"][:12]).stdout.decode()
         self.assertIn("  Signatures: ES256 valid, ML-DSA-65 valid\n", shown)
         shown = self.receipts("client", "show", *source, unsigned["nonce"]).stdout.decode()
         self.assertIn("  Signatures: none (level logRequest)\n", shown)

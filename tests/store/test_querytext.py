@@ -20,7 +20,7 @@ from svc.store.records import MAX_FOUND, ReceiptQuery, RecordPosition
 from tests.store.doubles import CLIENT
 
 OUTCOMES = ("complete", "timeout")
-TIMES = st.none() | st.integers(0, 253_402_300_799)
+TIMES = st.none() | st.integers(-62_135_596_800, 253_402_300_799)
 WORDS = ["since", "=", "&", "limit", "5xx", "%", "path", "before", "1", "/", "."]
 PIECES = st.lists(st.sampled_from(WORDS)).map("".join)
 QUERIES = st.builds(

@@ -13,8 +13,8 @@ from svc.cli.flags import ISSUER_FLAG, PROFILE_FLAG, Arguments, Integer, OneOf, 
 from svc.cli.globals import SvcCommand, SvcGroup, global_options
 from svc.cli.helptext import render_help
 
-#: An id, or a nonce or jti, that begins like a flag.
-_DASHED: Final = re.compile(r"-(?:[A-Za-z0-9_-]{42}|[A-Za-z0-9_-]{21})=?\Z")
+#: An id, a nonce or jti, or the beginning of an id that a narrow table shows, where it begins like a flag.
+_DASHED: Final = re.compile(r"-(?:[A-Za-z0-9_-]{42}=?|[A-Za-z0-9_-]{21}|[A-Za-z0-9_][A-Za-z0-9_-]{10})\Z")
 _OUTCOMES: Final = (
     "complete",
     "client_aborted",

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from svc.cli.errors import CliError, CommandFailed, UsageRefused
+from svc.cli.errors import CommandFailed, UsageRefused
 from svc.cli.globals import GlobalOptions, Invocation
 from svc.cli.output import Console
+from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.listing import SummaryList, run_source
 from svc.cli.receipts.plan import ReceiptSource, SourcePlan, read_filters
 from svc.client.errors import EvidenceExists, EvidenceNotSaved, ExchangeFailed
@@ -105,7 +106,7 @@ def run_export(plan: ExportPlan, invocation: Invocation) -> int:
     console.write_text(f"exported {count} receipt{'' if count == 1 else 's'} to {place}{present}\n")
     if result.failed:
         console.flush()
-        raise CommandFailed(CliError("not_exported", count=result.failed, all=result.all))
+        raise CommandFailed(RecordError("not_exported", count=result.failed, all=result.all))
     return 0
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar, cast
 
-from svc.cli.errors import CliError, UsageRefused
+from svc.cli.errors import UsageRefused
+from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.plan import Page, ReceiptSource, Record
 from svc.notary.envelope import Envelope
 from svc.notary.ids import receipt_id
@@ -44,12 +45,12 @@ class DatabaseSource:
         if stored is None:
             raise self._missing(key)
         if receipt_id(stored.payload) != name:
-            raise CliError("record_altered", place=self.place, key=name)
+            raise RecordError("record_altered", place=self.place, key=name)
         if stored.envelope is None:
             return Record(name, stored.payload, None, None)
         envelope = Envelope.parse(stored.envelope)
         if envelope.payload != stored.payload:
-            raise CliError("record_altered", place=self.place, key=name)
+            raise RecordError("record_altered", place=self.place, key=name)
         statement = self._reader.get_statement(stored.statement_id or "")
         return Record(
             name,
@@ -72,11 +73,11 @@ class DatabaseSource:
             raise self._missing(key)
         if len(found) > 1:
             shown = ", ".join(found[:_NAMED]) + (", …" if len(found) > _NAMED else "")
-            raise CliError("record_ambiguous", key=key, found=shown)
+            raise RecordError("record_ambiguous", key=key, found=shown)
         return found[0]
 
-    def _missing(self, key: str) -> CliError:
-        return CliError("record_missing", place=self.place, key=key)
+    def _missing(self, key: str) -> RecordError:
+        return RecordError("record_missing", place=self.place, key=key)
 
 
 def run_local(database: str, work: Callable[[ReceiptSource], Coroutine[Any, Any, T]]) -> T:

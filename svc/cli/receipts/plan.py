@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
 from svc import naming, strictyaml
-from svc.cli.errors import CliError, FileUnreadable, UsageRefused
+from svc.cli.errors import FileUnreadable, UsageRefused
 from svc.cli.globals import GlobalOptions
+from svc.cli.receipts.errors import RecordError, StatementGone
 from svc.cli.verification_flags import parse_identities
 from svc.errors import printable
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.envelope import Envelope
-from svc.notary.errors import StatementMissing
 from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import ExchangeOutcome
 from svc.settings import parse_duration
@@ -36,12 +36,6 @@ _SOURCES: Final = ("notary", "config", "from")
 _MOMENT: Final = "a duration such as 30m, 1h or 7d, or a time such as 2026-11-22T20:00:00Z"
 
 T = TypeVar("T")
-
-
-class StatementGone(StatementMissing):
-    """the notary has no more the statement that the receipt names, so its signer cannot be verified"""
-
-    hint = "statements are deleted with the last receipt that names them; compare with a backup, or with saved evidence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +91,9 @@ class Record:
     statement: Envelope | None
 
     def evidence(self) -> EvidenceFile:
-        """The record as evidence; CliError where it is unsigned, StatementGone where its signer is not known."""
+        """The record as evidence; RecordError where it is unsigned, StatementGone where its signer is not known."""
         if self.receipt is None:
-            raise CliError("record_unsigned", key=self.id)
+            raise RecordError("record_unsigned", key=self.id)
         if self.statement is None:
             raise StatementGone()
         return EvidenceFile(self.statement, self.receipt)
@@ -186,15 +180,15 @@ def _configured_database(path: str) -> str:
     except OSError as error:
         raise FileUnreadable(path=path, detail=(error.strerror or str(error)).lower()) from error
     except UnicodeDecodeError as error:
-        raise CliError("config_malformed", path=path, defect="it is not UTF-8") from error
+        raise RecordError("config_malformed", path=path, defect="it is not UTF-8") from error
     try:
         document = strictyaml.loads(text)
     except strictyaml.YamlRefused as error:
-        raise CliError("config_malformed", path=path, defect=error.defect) from error
+        raise RecordError("config_malformed", path=path, defect=error.defect) from error
     notary = document.get("notary") if isinstance(document, dict) else None
     if not isinstance(notary, dict):
-        raise CliError("config_malformed", path=path, defect="it has no section notary")
+        raise RecordError("config_malformed", path=path, defect="it has no section notary")
     found = notary.get("database") or notary.get("path", naming.DEFAULT_NOTARY_DATABASE)
     if not isinstance(found, str) or not found:
-        raise CliError("config_malformed", path=path, defect=f"notary.path is {printable(repr(found), 80)}")
+        raise RecordError("config_malformed", path=path, defect=f"notary.path is {printable(repr(found), 80)}")
     return _checked_database(found)

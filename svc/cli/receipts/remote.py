@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 from svc.cli.curl.network import run_on_network
 from svc.cli.curl.plan import CurlPlan, OutputOptions
 from svc.cli.curl.request import curl_request
-from svc.cli.errors import CliError, UsageRefused
+from svc.cli.errors import UsageRefused
 from svc.cli.output import Console
+from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.plan import Page, ReceiptSource, Record, SourcePlan
 from svc.client.connection import ExchangeConnection, FetchedArtifact
 from svc.client.exchange import ExchangeContext
@@ -72,7 +73,7 @@ class NotarySource:
                 raise ValueError("its receipts are no list of objects")
             return Page(receipts, None if following is None else parse_position(str(following)))
         except (JsonRefused, KeyError, ValueError) as error:
-            raise CliError("list_malformed", place=self.place, detail=error) from error
+            raise RecordError("list_malformed", place=self.place, detail=error) from error
 
     async def record(self, key: str) -> Record:
         """Find one receipt by its whole id, in any spelling, or by its nonce or ``jti``."""
@@ -81,7 +82,7 @@ class NotarySource:
         receipt = Envelope.parse(fetched.body)
         name = receipt_id(receipt.payload)
         if wanted not in ("", name):
-            raise CliError("record_altered", place=self.place, key=wanted)
+            raise RecordError("record_altered", place=self.place, key=wanted)
         return Record(name, receipt.payload, receipt, await self._statement(receipt))
 
     async def _statement(self, receipt: Envelope) -> Envelope | None:
@@ -102,15 +103,15 @@ class NotarySource:
             return fetched
         answer = status_text(head.status, head.phrase.decode("latin-1"))
         if head.status == _PENDING:
-            raise CliError("record_pending", key=key)
+            raise RecordError("record_pending", key=key)
         if head.status == _NOT_FOUND and key:
-            raise CliError("record_missing", place=self.place, key=key)
+            raise RecordError("record_missing", place=self.place, key=key)
         problem, peer = read_problem(head, fetched.body), self._connection.peer
         advice = _OTHER_VERSION
         if problem is not None and peer is not None and head.status != _NOT_FOUND:
             advice = problem.advice(peer.own_svid.spiffe_id, peer.svid.spiffe_id)
         code = "" if problem is None else f": {problem.code}"
-        raise CliError("notary_answer", place=self.place, answer=f"{answer}{code}", advice_text=advice)
+        raise RecordError("notary_answer", place=self.place, answer=f"{answer}{code}", advice_text=advice)
 
 
 def run_remote(
