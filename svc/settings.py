@@ -26,6 +26,7 @@ class ConfigUnreadable(SvcError):
     """the configuration {path} cannot be read: {what}"""
 
     reason = "config_unreadable"
+    hint = "check the path, its permissions, and that it is YAML"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(MAX_FILE + 1)
     except OSError as error:
-        raise ConfigUnreadable(path=path, what=error.strerror or str(error)) from error
+        raise ConfigUnreadable(path=path, what=(error.strerror or str(error)).lower()) from error
     except ValueError as error:
         raise ConfigUnreadable(path=path, what="no file can have this name") from error
     if len(data) > MAX_FILE:

@@ -253,29 +253,29 @@ class LoadTests(SynchronousTestCase):
 
     def test_missing(self) -> None:
         """An absent file, in an existing or absent folder."""
-        self.assertEqual(self.refused(self.path), "No such file or directory")
-        self.assertEqual(self.refused(self.path / "a"), "No such file or directory")
+        self.assertEqual(self.refused(self.path), "no such file or directory")
+        self.assertEqual(self.refused(self.path / "a"), "no such file or directory")
 
     def test_a_folder(self) -> None:
         """A folder is refused."""
         self.path.mkdir()
-        self.assertEqual(self.refused(self.path), "Is a directory")
+        self.assertEqual(self.refused(self.path), "is a directory")
 
     def test_permissions(self) -> None:
         """A file without read permission is refused."""
         if os.geteuid() == 0:
             self.path.symlink_to(self.path.absolute())
-            self.assertEqual(self.refused(self.path), "Too many levels of symbolic links")
+            self.assertEqual(self.refused(self.path), "too many levels of symbolic links")
             return
         self.path.write_text(WHOLE)
         self.path.chmod(0)
-        self.assertEqual(self.refused(self.path), "Permission denied")
+        self.assertEqual(self.refused(self.path), "permission denied")
 
     def test_invalid_names(self) -> None:
         """NUL and lone surrogates in a path are reported like other errors."""
         for path in ("a\0b", "\ud800"):
             self.assertEqual(self.refused(path), "no file can have this name")
-        self.assertEqual(self.refused("a" * 5000), "File name too long")
+        self.assertEqual(self.refused("a" * 5000), "file name too long")
 
     def test_size(self) -> None:
         """A file of 1 MiB is read, one octet more is refused."""

@@ -23,7 +23,6 @@ ADVICE: dict[str, str] = {
     "caller_unknown": "serve the notary's pages through a notary site; ask the authority from this machine",
     "condition_unknown": "a defect of svc: report it",
     "config_invalid": "each line names a key, its value and what was expected; `--check-config` shows all",
-    "config_unreadable": "check the path, its permissions, and that it is YAML",
     "connection_closed": "try again; the log of the server says why it closed",
     "connection_limit": "raise `limits.connections` of the listener, or add replicas",
     "credentials_unusable": "the issuer gives keys or certificates that OpenSSL refuses: use P-256 or P-384",

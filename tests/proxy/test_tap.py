@@ -98,9 +98,12 @@ class OptionsTests(SynchronousTestCase):
 
     def test_no_file(self) -> None:
         """A file that cannot be read is reported with its path and the error text of the system."""
+        status, out, err = self.parse("--config", "/nonexistent/proxy.yaml")
+        self.assertEqual((1, ""), (status, out))
         self.assertEqual(
-            self.parse("--config", "/nonexistent/proxy.yaml"),
-            (1, "", "svc: the configuration /nonexistent/proxy.yaml cannot be read: No such file or directory\n"),
+            "svc: the configuration /nonexistent/proxy.yaml cannot be read: no such file or directory\n"
+            "     check the path, its permissions, and that it is YAML\n",
+            err,
         )
 
     def test_no_yaml(self) -> None:
@@ -109,7 +112,7 @@ class OptionsTests(SynchronousTestCase):
         status, _out, err = self.parse("--config", str(self.path))
         self.assertEqual(status, 1)
         self.assertTrue(err.startswith(f"svc: the configuration {self.path} cannot be read: "), err)
-        self.assertEqual(err.count("\n"), 1)
+        self.assertEqual(err.count("\n"), 2)
 
     def test_hostile_path(self) -> None:
         """Control characters in a value are not written to the terminal."""
