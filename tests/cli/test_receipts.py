@@ -215,11 +215,29 @@ class TableTests(SynchronousTestCase):
         self.assertIn(self.CLIENT, line)
         self.assertTrue(line.endswith(RECORDS[1].id))
 
+    def test_usual(self) -> None:
+        """On 80 columns level and outcome are left out, so that a record is one line; on 90 the level is enough."""
+        heading, line = table([self.ROW], 80)
+        self.assertEqual("TIME CLIENT METHOD PATH STATUS ID", " ".join(heading.split()))
+        self.assertLessEqual(max(len(heading), len(line)), 80)
+        heading, line = table([self.ROW], 90)
+        self.assertEqual("TIME CLIENT METHOD PATH STATUS OUTCOME ID", " ".join(heading.split()))
+        self.assertLessEqual(max(len(heading), len(line)), 90)
+
     def test_very_narrow(self) -> None:
-        """No column vanishes on the narrowest terminal."""
+        """On the narrowest terminal the columns that identify a record are still there."""
         heading, line = table([self.ROW], 20)
-        self.assertEqual(8, len(heading.split()))
-        self.assertEqual(8, len(line.split()))
+        self.assertEqual(6, len(heading.split()))
+        self.assertEqual(6, len(line.split()))
+
+    def test_file(self) -> None:
+        """Into a file or pipe every value is written whole, and one long path does not widen the other lines."""
+        long = {**self.ROW, "path": f"/{'c' * 1000}"}
+        heading, first, second = table([self.ROW, long], None)
+        self.assertIn(long["path"], second)
+        self.assertLess(len(heading), 300)
+        self.assertTrue(first.endswith(RECORDS[1].id))
+        self.assertTrue(second.endswith(RECORDS[1].id))
 
 
 class ShowTests(ReceiptsTestCase):

@@ -22,7 +22,11 @@ T = TypeVar("T")
 
 _COLUMNS: Final = ("time", "level", "client", "method", "path", "status", "outcome", "id")
 #: Columns that are cut where the terminal is too narrow, in this order, and how far.
-_CUT: Final = (("id", 12), ("client", 16), ("path", 16))
+_CUT: Final = (("id", 12), ("client", 16), ("path", 8))
+#: Columns that are left out where that is not enough, in this order.
+_LEFT_OUT: Final = ("level", "outcome")
+#: Without a terminal, a longer value is written whole and moves only what follows it in its own line.
+_MAX_PADDING: Final = 80
 _GAP: Final = "  "
 _MAX_VALUE: Final = 2048
 _ABSENT: Final = "-"
@@ -122,26 +126,41 @@ def table(rows: Sequence[Mapping[str, Any]], columns: int | None) -> list[str]:
     Lay out summaries, with a line of headings.
 
     Args:
-        columns: of the terminal; None leaves every value whole.
+        columns: of the terminal; None where there is none, which leaves every value whole.
     """
     lines = [[name.upper() for name in _COLUMNS]]
     lines += [[_shown(row.get(name)) for name in _COLUMNS] for row in rows]
     widths = [max(len(line[number]) for line in lines) for number in range(len(_COLUMNS))]
-    if columns is not None:
-        widths = _fitted(widths, columns)
-    return [_GAP.join(_cut(text, width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    if columns is None:
+        cells = (
+            [text.ljust(min(width, _MAX_PADDING)) for text, width in zip(line, widths, strict=True)] for line in lines
+        )
+    else:
+        fitted = _fitted(dict(zip(_COLUMNS, widths, strict=True)), columns)
+        cells = (
+            [_cut(text, fitted[name]) for name, text in zip(_COLUMNS, line, strict=True) if name in fitted]
+            for line in lines
+        )
+    return [_GAP.join(each).rstrip() for each in cells]
 
 
-def _fitted(widths: list[int], columns: int) -> list[int]:
-    fitted = list(widths)
-    for name, least in _CUT:
-        number = _COLUMNS.index(name)
-        over = sum(fitted) + len(_GAP) * (len(fitted) - 1) - columns
+def _fitted(widths: dict[str, int], columns: int) -> dict[str, int]:
+    """Choose the columns that are shown, and their widths."""
+    least = {**widths, **{name: min(widths[name], width) for name, width in _CUT}}
+    for name in _LEFT_OUT:
+        if _over(least, columns) > 0:
+            del least[name]
+    fitted = {name: widths[name] for name in least}
+    for name, _width in _CUT:
+        over = _over(fitted, columns)
         if over > 0:
             # The id as a whole or its beginning, which the other commands accept; never a part that nobody can use.
-            kept = least if name == "id" else max(least, fitted[number] - over)
-            fitted[number] = min(fitted[number], kept)
+            fitted[name] = least[name] if name == "id" else max(least[name], fitted[name] - over)
     return fitted
+
+
+def _over(widths: Mapping[str, int], columns: int) -> int:
+    return sum(widths.values()) + len(_GAP) * (len(widths) - 1) - columns
 
 
 def _cut(text: str, width: int) -> str:
