@@ -385,6 +385,8 @@ class ExportTests(ReceiptsTestCase):
         self.output.mkdir()
         for output in (str(self.output), f"{self.output}/", f"{self.folder}/new/"):
             self.run_on("export", RECORDS[0].id, "--output", output)
+            ran = self.run_on("export", RECORDS[0].id, "--output", output)
+            self.assertIn(" (1 was there already)\n", ran.stdout.decode())
             self.assertEqual([f"{RECORDS[0].id}.json"], os.listdir(output))
 
     def test_never_overwrites(self) -> None:

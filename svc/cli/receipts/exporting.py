@@ -101,7 +101,7 @@ def run_export(plan: ExportPlan, invocation: Invocation) -> int:
         return folder
 
     place = run_source(plan.source, invocation, one if plan.key else many)
-    present = f" ({result.present} were there already)" if result.present else ""
+    present = f" ({result.present} {'was' if result.present == 1 else 'were'} there already)" if result.present else ""
     count = result.written + result.present
     console.write_text(f"exported {count} receipt{'' if count == 1 else 's'} to {place}{present}\n")
     if result.failed:
