@@ -157,7 +157,7 @@ def _facts(status: Status) -> Iterator[Line]:
         yield _fact("issued", *(f"{kind} {count:,}" for kind, count in kinds))
     if status.denials:
         most = sorted(status.denials.items(), key=lambda each: -each[1])
-        yield _fact("denied in the last hour", *(f"{_shown(reason)} {count:,}" for reason, count in most))
+        yield _fact("refused in the last hour", *(f"{_shown(reason)} {count:,}" for reason, count in most))
 
 
 def _rates(rates: Rates) -> Iterator[str]:

@@ -24,7 +24,7 @@ svc-proxy 1.2.3  ready  127.0.0.1:9902  up 3h 12m  pid 4711  prod.example.org
   web       http      inbound    0.0.0.0:8443  127.0.0.1:8080  workload..signRequest      3      2     1,234        5
   rates  12.5 requests/s  0.1 refusals/s  0 errors/s  p50 4 ms  p99 1.25 s
   store  /var/lib/svc/notary.db  writable  1,200 written since the start
-  denied in the last hour  policy_deny 2  svid_expired 1
+  refused in the last hour  policy_deny 2  svid_expired 1
   last error 3m ago, 7 times  svc.pq.leaf.failed: pq_issuer_unavailable: the issuer does not answer (spiffe://prod.example.org/issuer)
 """
 NARROW = """\
