@@ -43,6 +43,8 @@ from svc.strictjson import JsonRefused, loads_object
 
 #: Receipts on the page.
 _SHOWN: Final = 20
+#: Characters of a path; a longer one would take the room of the other columns, and its report has the whole.
+_MAX_PATH: Final = 120
 #: Seconds that the page waits for the database: it is read most when something hangs.
 _WAIT: Final = 2.0
 _TITLE: Final = "Last receipts"
@@ -209,5 +211,5 @@ def _row(stored: StoredReceipt) -> tuple[Cell, ...]:
     outcome = stored.outcome if whole else Chip(stored.outcome, "warn")
     link = Link("Verify" if stored.envelope is not None else "Show", f"/receipts/{stored.id}")
     client = Code(stored.client) if stored.client else None
-    shown_path = None if path is None else Code(path)
+    shown_path = None if path is None else Code(path if len(path) <= _MAX_PATH else f"{path[: _MAX_PATH - 1]}…")
     return when, client, method, shown_path, None if status is None else str(status), outcome, link

@@ -44,9 +44,9 @@ class ReceiptPagesTests(SynchronousTestCase):
             now=rig.wall,
         )
 
-    def record(self, level: str = "signRequest", nonce: bytes | None = NONCE) -> None:
+    def record(self, level: str = "signRequest", nonce: bytes | None = NONCE, path: bytes = b"/a") -> None:
         """Record an exchange."""
-        self.client.dataReceived(get(level, nonce))
+        self.client.dataReceived(get(level, nonce).replace(b"/a", path, 1))
         self.rig.respond(OK)
 
     def table(self, pages: ReceiptPages | None = None) -> Table:
@@ -80,6 +80,15 @@ class ReceiptPagesTests(SynchronousTestCase):
             tuple(signed[:-1]),
         )
         self.assertEqual(["Show", "Verify"], [row[-1].text for row in (logged, signed)])  # type: ignore[union-attr]
+
+    def test_long_path(self) -> None:
+        """Of a long path the beginning is shown, which leaves room for the other columns; its report has all of it."""
+        for length, shown in ((120, f"/{'a' * 119}"), (121, f"/{'a' * 118}…")):
+            path = f"/{'a' * (length - 1)}"
+            self.record("logRequest", None, path.encode())
+            self.assertEqual(Code(shown), self.table().rows[0][3])
+            self.assertIn(path, self.report(self.link())[1])
+            self.rig.clock.advance(2)
 
     def test_verified(self) -> None:
         """A receipt is verified at its own time under the roots in force."""
