@@ -86,7 +86,7 @@ def number(value: float) -> str:
 
 _PLOTS: Final = (
     _Plot("Requests", (("requests", _rate("requests")),), _per_second, _rate("requests")),
-    _Plot("Duration of requests", (("median", _rate("p50")), ("p99", _rate("p99"))), duration, _rate("requests")),
+    _Plot("Duration of requests", (("median", _rate("p50")), ("p99", _rate("p99"))), duration, _rate("errors")),
     _Plot("Messages", (("received", _rate("received")), ("sent", _rate("sent"))), _per_second, _rate("received")),
     _Plot("Messages dropped", (("dropped", _rate("dropped")),), _per_second, _rate("dropped")),
     _Plot(

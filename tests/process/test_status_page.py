@@ -164,6 +164,12 @@ class StatusPageTests(SynchronousTestCase):
         self.assertNotIn("Forwards to", page.text)
         self.assertNotIn("Duration of requests", page.text)
 
+    def test_authority(self) -> None:
+        """A process that measures no durations has no plot of them."""
+        page = Page(status_page(described("a"), [Sample(NOW, Rates(10.0, requests=1.0, refusals=0.0), None, {})]))
+        self.assertIn("requests 1/s", page.text)
+        self.assertNotIn("Duration of requests", page.text)
+
     def test_values(self) -> None:
         """Numbers, durations and spans are short, with a unit."""
         for value, expected in ((0, "0"), (0.1, "0.1"), (1.25, "1.25"), (12.34, "12.3"), (1234.5, "1,234")):
