@@ -28,10 +28,12 @@ T = TypeVar("T")
 class DatabaseSource:
     """Implements :class:`svc.cli.receipts.plan.ReceiptSource`; nothing in it waits."""
 
-    nothing = "no record matches"
-
     def __init__(self, reader: NotaryReader) -> None:
         self.place = f"the notary database {reader.name}"
+        self.nothing = (
+            f"{self.place} has no record that matches;"
+            " only requests at the levels logRequest and signRequest are recorded"
+        )
         self._reader = reader
 
     async def find(self, query: ReceiptQuery) -> Page:
