@@ -1,5 +1,5 @@
 """
-Verify an evidence file that `svc curl --save-evidence` wrote, without network and years later.
+Verify an evidence file that `svc curl --save-evidence` or `svc receipts export` wrote, without network and years later.
 
     python docs/examples/evidence.py evidence.json bundle-archive.json
 """

@@ -144,7 +144,7 @@ class EvidenceInvalid(NotaryError):
     """the evidence file is malformed: {defect}"""
 
     reason = "malformed"
-    hint = "an evidence file is what svc curl --save-evidence writes (svc-evidence/1)"
+    hint = "an evidence file is what svc curl --save-evidence and svc receipts export write (svc-evidence/1)"
     reasons = {
         "unsupported_version": Reason(
             "the evidence file has the version {found}, and only 1 is known", "use a newer svc"
