@@ -93,6 +93,8 @@ NOT_PROVEN: Final[Mapping[str, str]] = {
     "Not FIPS validated": "OpenSSL and ML-DSA come with the wheels of cryptography.",
 }
 _MAX_VALUE: Final = 2048
+#: Characters of a path in a sentence; "What" has all of it.
+_MAX_TOLD: Final = 120
 
 
 class Part(Enum):
@@ -397,9 +399,10 @@ def _told(claims: Mapping[str, object]) -> str:
     request, response = _object(svc.get("request")), _object(svc.get("response"))
     client, server = (_object(svc.get(name)).get("spiffeID") for name in ("client", "server"))
     answer = f"answered with status {_shown(response.get('status'))}" if response else "gave no answer"
+    path = printable(_shown(request.get("path")), _MAX_TOLD)
     return (
         f"In its words: {_shown(client) if client else 'a client without certificate'} sent "
-        f"{_shown(request.get('method'))} {_shown(request.get('path'))} to {_shown(server)}, which received it at "
+        f"{_shown(request.get('method'))} {path} to {_shown(server)}, which received it at "
         f"{_shown(_object(svc.get('time')).get('received'))} and {answer}."
     )
 

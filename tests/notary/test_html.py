@@ -203,6 +203,14 @@ class VerifiedTests(SynchronousTestCase):
         self.assertIn("sent POST /v1/transfer to spiffe://prod.example.org/ns/pay/sa/api", account.summary[2])
         self.assertIn(printed_id(FIXTURE.evidence.id), text_of(account))
 
+    def test_long_path(self) -> None:
+        """The sentence on top has the beginning of a long path, the section below it the whole."""
+        for length, told in ((120, f"/{'a' * 119}"), (121, f"/{'a' * 119}…")):
+            path = f"/{'a' * (length - 1)}"
+            account = account_of(evidence_of(path=path))
+            self.assertIn(f"sent POST {told} to ", account.summary[2])
+            self.assertIn(path, lines_of(account, "What")["Path"].value)
+
     def test_checks(self) -> None:
         """Each check is there with its result: what was not compared offline is not called passed."""
         account = account_of(evidence_of())
