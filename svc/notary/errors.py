@@ -210,7 +210,7 @@ class StatementMissing(StatementRefused):
 
 
 class IdentityUnexpected(StatementRefused):
-    """the workload is {subject}, which is not among those expected"""
+    """the workload is {subject}; expected {expected}"""
 
     reason = "identity_unexpected"
     hint = "check --expect-id and SVC_EXPECT_ID"

@@ -193,7 +193,8 @@ def verify_statement(
     _check_time(claims, now, moment)
     _check_binding(claims, signed, peer, unbound_ok)
     if expectations and claims.subject not in expectations:
-        raise IdentityUnexpected(subject=claims.subject)
+        expected = " or ".join(map(str, expectations))
+        raise IdentityUnexpected(subject=claims.subject, expected=expected)
     return StatementEvidence(
         id=found_id,
         subject=claims.subject,

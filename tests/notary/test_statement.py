@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import naming
 from svc.identity import BundleSet, certificate_sha256, spki_sha256, verify_svid
 from svc.notary.envelope import Envelope
-from svc.notary.errors import NotaryError
+from svc.notary.errors import IdentityUnexpected, NotaryError
 from svc.notary.facts import WorkloadFacts
 from svc.notary.ids import statement_id
 from svc.notary.keys import Signer
@@ -246,6 +246,9 @@ class VerifyTests(SynchronousTestCase):
         envelope = FIXTURE.credentials.statement.envelope
         self.assertEqual("ok", refusal(envelope, expectations=[MANAGER, FIXTURE.svid.spiffe_id]))
         self.assertEqual("identity_unexpected", refusal(envelope, expectations=[MANAGER]))
+        others = [MANAGER, spiffe_id("/else")]
+        error = self.assertRaises(IdentityUnexpected, FIXTURE.verified_statement, envelope, expectations=others)
+        self.assertIn(f"is {FIXTURE.svid.spiffe_id}; expected {MANAGER} or {others[1]}", str(error))
 
     def test_shape(self) -> None:
         """Every claim of another type is malformed."""
