@@ -249,7 +249,7 @@ def load(path: str | Path, model: type[_ModelT]) -> _ModelT:
         ConfigUnreadable: the file is absent, not readable, too large, or not YAML.
         ConfigInvalid: with every defect found.
     """
-    return parse(_read(Path(path)), model, str(path))
+    return parse(read_text(Path(path)), model, str(path))
 
 
 def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _ModelT:
@@ -264,8 +264,35 @@ def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _Mode
         document = strictyaml.loads(text)
     except strictyaml.YamlRefused as error:
         raise ConfigUnreadable(path=path, what=error.defect) from error
-    if document is None:
-        document = {}
+    return _validated({} if document is None else document, model, path)
+
+
+def parse_all(text: str, models: Mapping[str, type[_ModelT]], path: str) -> list[_ModelT]:
+    """
+    Parse a YAML stream of documents, separated by ``---``, each into the model of its ``kind``; leave out empty ones.
+
+    Raises:
+        ConfigUnreadable: the text is not YAML that :mod:`svc.strictyaml` accepts.
+        ConfigInvalid: with every defect of the first document that has any.
+    """
+    try:
+        documents = [each for each in strictyaml.loads_all(text) if each is not None]
+    except strictyaml.YamlRefused as error:
+        raise ConfigUnreadable(path=path, what=error.defect) from error
+    named = [(each, path if len(documents) == 1 else f"{path}, document {n}") for n, each in enumerate(documents, 1)]
+    return [_validated(each, _model_of(each, models, name), name) for each, name in named]
+
+
+def _model_of(document: object, models: Mapping[str, type[_ModelT]], path: str) -> type[_ModelT]:
+    kind = document.get("kind") if isinstance(document, dict) else ""
+    model = models.get(kind) if isinstance(kind, str) else None
+    if model is None and isinstance(document, dict):
+        value = _shown(kind) if "kind" in document else None
+        raise ConfigInvalid(path, (ConfigProblem("kind", value, f"one of {', '.join(models)}"),))
+    return model or next(iter(models.values()))
+
+
+def _validated(document: object, model: type[_ModelT], path: str) -> _ModelT:
     if not isinstance(document, dict):
         raise ConfigUnreadable(path=path, what="the file is not a mapping of keys to values")
     try:
@@ -276,7 +303,8 @@ def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _Mode
         ) from error
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Read a file of at most 1 MiB as UTF-8; raises ConfigUnreadable."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE + 1)

@@ -1,9 +1,10 @@
 """
 Strict YAML 1.2, so that two readers cannot interpret a document differently.
 
-Accepts one document of mappings with text keys, lists and the scalars of the core schema (YAML 1.2.2, section 10.3.2).
+Accepts documents of mappings with text keys, lists and the scalars of the core schema (YAML 1.2.2, section 10.3.2).
 Refuses what readers interpret differently or what expands a small text: duplicate keys, tags, anchors and aliases,
-merge keys, directives, several documents, numbers with leading zeros, numbers that are not finite, deep nesting.
+merge keys, directives, several documents where one is expected, numbers with leading zeros, numbers that are not
+finite, deep nesting.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ruamel.yaml.events import (
 from svc.errors import SvcError
 
 MAX_DEPTH: Final = 32
+MAX_DOCUMENTS: Final = 1024
 MAX_DIGITS: Final = 20
 
 _CONSTANTS: Final[dict[str, bool | None]] = {
@@ -63,14 +65,34 @@ def loads(text: str, *, max_depth: int = MAX_DEPTH) -> object:
     Raises:
         YamlRefused: with ``defect`` naming what was found and where.
     """
+    documents = loads_all(text, max_depth=max_depth, max_documents=1)
+    return documents[0] if documents else None
+
+
+def loads_all(text: str, *, max_depth: int = MAX_DEPTH, max_documents: int = MAX_DOCUMENTS) -> list[object]:
+    """
+    Parse the documents of a YAML stream, separated by ``---``; see :func:`loads`.
+
+    Raises:
+        YamlRefused: with ``defect`` naming what was found and where.
+    """
     if found := _OTHER_BREAK.search(text):
         raise YamlRefused(defect=f"the character U+{ord(found[0]):04X}, which ends the line for some readers")
     if _DIRECTIVE.match(text):
         raise YamlRefused(defect="a directive: nothing but YAML 1.2 is read")
-    document = _Document(max_depth)
+    documents: list[_Document] = []
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
-            document.feed(event)
+            if isinstance(event, DocumentStartEvent):
+                if event.version is not None or event.tags:
+                    raise _refused("a directive: nothing but YAML 1.2 is read", event)
+                if len(documents) == max_documents:
+                    raise _refused(
+                        "a second document" if max_documents == 1 else f"more than {max_documents} documents", event
+                    )
+                documents.append(_Document(max_depth))
+            elif documents:
+                documents[-1].feed(event)
     except YamlRefused:
         raise
     except MarkedYAMLError as error:
@@ -79,7 +101,7 @@ def loads(text: str, *, max_depth: int = MAX_DEPTH) -> object:
     except Exception as error:
         # The scanner also raises AssertionError, KeyError and others for invalid text.
         raise YamlRefused(defect=str(error).split("\n")[0] or "not YAML") from error
-    return document.value
+    return [document.value for document in documents]
 
 
 class _Document:
@@ -88,18 +110,13 @@ class _Document:
     def __init__(self, max_depth: int) -> None:
         self.value: object = None
         self._max_depth = max_depth
-        self._started = False
         self._open: list[dict[str, object] | list[object]] = []
         #: For each open container the key whose value is read next; None for lists and where a key is read next.
         self._keys: list[str | None] = []
 
     def feed(self, event: Event) -> None:
         """Process the next event of the parser."""
-        if isinstance(event, DocumentStartEvent):
-            if self._started:
-                raise _refused("a second document", event)
-            self._started = True
-        elif isinstance(event, AliasEvent):
+        if isinstance(event, AliasEvent):
             raise _refused(f"the alias *{event.anchor}: aliases are not read, write the value out", event)
         elif isinstance(event, ScalarEvent | MappingStartEvent | SequenceStartEvent):
             self._feed_node(event)

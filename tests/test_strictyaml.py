@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.strictyaml import MAX_DEPTH, YamlRefused, loads
+from svc.strictyaml import MAX_DEPTH, YamlRefused, loads, loads_all
 
 #: Plain scalars and their values (YAML 1.2.2, section 10.3.2).
 SCALARS: dict[str, object] = {
@@ -171,6 +171,21 @@ class ScalarTests(SynchronousTestCase):
                 "pair": [{"k": "l"}],
             },
         )
+
+    def test_several_documents(self) -> None:
+        """Documents of one text follow each other, up to a limit; each is read as strictly as a single one."""
+        self.assertEqual([{"a": 1}, None, ["b"]], loads_all("a: 1\n---\n---\n- b\n...\n"))
+        self.assertEqual([], loads_all("# nothing"))
+        self.assertEqual([1, 2], loads_all("1\n---\n2", max_documents=2))
+        for text, defect in (
+            ("1\n---\n2\n---\n3", "line 4, column 1: more than 2 documents"),
+            ("a: 1\n---\na: 1\na: 2", "line 4, column 1: the key a appears twice"),
+            ("a: 1\n...\n%YAML 1.1\n---\nb: on", "a directive"),
+            ("a: 1\n...\n%TAG ! tag:a,2000:\n---\nb: 1", "a directive"),
+            ("a: &x 1\n---\nb: *x", "the anchor &x"),
+        ):
+            error = self.assertRaises(YamlRefused, loads_all, text, max_documents=2)
+            self.assertIn(defect, error.defect)
 
     def test_a_percent_sign_elsewhere(self) -> None:
         """It begins a directive only before the document."""
