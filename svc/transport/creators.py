@@ -168,6 +168,7 @@ class IdentityCreator(Creator):
             tls_version=connection.get_protocol_version_name().removeprefix("TLSv"),
             post_quantum=is_hybrid(group),
             own_svid=connection.own_svid,
+            server_name=_server_name(connection),
         )
         return connection.peer_evidence
 
@@ -326,6 +327,11 @@ def client_creator(
     """
     rules = PeerRules(source, clock, expected, authorize)
     return ClientCreator(rules, alpn=alpn, groups=groups, observer=observer, server_name=server_name)
+
+
+def _server_name(connection: SSL.Connection) -> str:
+    """What the client asked for, without the dot of the root; octets that are no name match no pattern."""
+    return (connection.get_servername() or b"").decode("ascii", "backslashreplace").lower().removesuffix(".")
 
 
 def _sni_name(server_name: str | None) -> bytes | None:

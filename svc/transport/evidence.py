@@ -25,6 +25,7 @@ class PeerEvidence:
         tls_version: always ``1.3``.
         post_quantum: whether ``group`` is a hybrid with ML-KEM (RFC 10024).
         own_svid: what this side presented on this connection.
+        server_name: the name that the client asked for (SNI), in lower case; empty without one.
     """
 
     svid: SvidEvidence
@@ -33,6 +34,7 @@ class PeerEvidence:
     tls_version: str
     post_quantum: bool
     own_svid: X509Svid
+    server_name: str = ""
 
     @cached_property
     def ends(self) -> datetime:

@@ -176,11 +176,18 @@ class HandshakeTestsMixin(HandshakeCase):
                 self.assertEqual(pair.server_app.transport.negotiatedProtocol, chosen)
 
     def test_server_name_only_for_dns_names(self) -> None:
-        """SNI carries a DNS name and never an IP literal."""
-        for name, seen in (("api.example.org", b"api.example.org"), ("192.0.2.1", None), ("::1", None), (None, None)):
+        """SNI carries a DNS name and never an IP literal; the evidence has it in lower case."""
+        for name, seen in (
+            ("api.example.org", b"api.example.org"),
+            ("API.Example.org.", b"API.Example.org"),
+            ("192.0.2.1", None),
+            ("::1", None),
+            (None, None),
+        ):
             with self.subTest(name=name):
                 pair = self.pair(client_options={"server_name": name})
                 self.assertEqual(pair.server.getHandle().get_servername(), seen)
+                self.assertEqual((seen or b"").decode().lower(), peer_evidence(pair.server).server_name)
 
     def test_rotation_takes_a_new_context_and_keeps_old_connections(self) -> None:
         """A new SVID serves new connections at once; the context is kept while nothing changes."""
