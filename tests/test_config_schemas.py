@@ -60,7 +60,7 @@ CHANGES: list[tuple[tuple[str | int, ...], Any, bool]] = [
     (("notary", "readers", 0), "https://prod.example.org/x", False),
     (("notary", "unknown"), 1, False),
     (("policy",), {"default": "allow"}, True),
-    (("policy",), {"files": []}, False),
+    (("policy",), {"files": ["policy.yaml"]}, False),
     (("listeners",), [], False),
     (("listeners", 0, "protocol"), "mqtt", False),
     (("listeners", 0, "name"), "-web", False),

@@ -15,10 +15,33 @@ from docs.generator.docstrings import attribute_docstrings
 from docs.generator.pages import PageBroken, table
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
+from svc.policyfiles.cases import CasesDocument
+from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
 from svc.proxy.config import ProxySettings
 from svc.settings import ValueFormat
 
 FILES: dict[str, type[BaseModel]] = {"proxy": ProxySettings, "authority": AuthoritySettings, "broker": BrokerSettings}
+
+
+#: The kinds of policy documents; `SvcClusterPolicy` has the keys of `SvcPolicy`.
+DOCUMENTS: dict[str, type[BaseModel]] = {
+    "SvcPolicy": PolicyDocument,
+    "SvcDenyList": DenyListDocument,
+    "SvcPolicyTest": CasesDocument,
+}
+
+
+def schema_file(file: str) -> str:
+    """
+    Name the file of a schema.
+
+    Args:
+        file: as for :func:`schema`.
+
+    Returns:
+        The name in ``docs/schemas``.
+    """
+    return f"{file}.config.json" if file in FILES else f"{file}.json"
 
 
 def models(root: type[BaseModel]) -> list[type[BaseModel]]:
@@ -61,7 +84,7 @@ def keys(model: type[BaseModel]) -> str:
     rows = []
     for name, field in model.model_fields.items():
         kind = _kind(field.annotation, field.metadata)
-        rows.append((f"`{name}`", kind, _default(field), description(model, name)))
+        rows.append((f"`{field.alias or name}`", kind, _default(field), description(model, name)))
     return table(("key", "type and limits", "default", "meaning"), rows)
 
 
@@ -99,13 +122,15 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
         kind = "mapping of texts"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         kind = "mapping"
+    elif origin in (Union, types.UnionType):
+        kind = " or ".join(_kind(each, []) for each in inner)
     else:
         kind = {bool: "`true`, `false`", int: "whole number", str: "text"}[annotation]
-    bounds = _bounds(metadata, str if written is None else written.show)
+    bounds = _bounds(metadata, str if written is None else written.show, "entries" if origin is tuple else "characters")
     return f"{kind}, {bounds}" if bounds else kind
 
 
-def _bounds(metadata: list[Any], show: Any) -> str:
+def _bounds(metadata: list[Any], show: Any, counted: str) -> str:
     low = next((each.ge for each in metadata if isinstance(each, Ge)), None)
     high = next((each.le for each in metadata if isinstance(each, Le)), None)
     longest = next((each.max_length for each in metadata if isinstance(each, MaxLen)), None)
@@ -113,7 +138,7 @@ def _bounds(metadata: list[Any], show: Any) -> str:
         return f"{show(low)} to {show(high)}"
     if low is not None or high is not None:
         raise PageBroken("a number with one bound only")
-    return f"at most {longest} characters" if longest is not None else ""
+    return f"at most {longest} {counted}" if longest is not None else ""
 
 
 def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
@@ -158,23 +183,23 @@ def schema(file: str) -> str:
     Write the JSON Schema of a configuration file.
 
     Args:
-        file: ``proxy``, ``authority`` or ``broker``.
+        file: ``proxy``, ``authority`` or ``broker``, or the kind of a policy document.
 
     Returns:
         The document.
     """
-    root = FILES[file]
+    root = (FILES | DOCUMENTS)[file]
     document = root.model_json_schema()
     for model in models(root):
         part = document if model is root else document["$defs"][model.__name__]
         part.pop("title", None)
         part["description"] = " ".join((model.__doc__ or "").split())
         for name, field in model.model_fields.items():
-            _describe(part["properties"][name], model, name, field)
+            _describe(part["properties"][field.alias or name], model, name, field)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"https://svc.internal/schemas/{file}.config.json",
-        "title": f"Configuration of svc-{file}",
+        "$id": f"https://svc.internal/schemas/{schema_file(file)}",
+        "title": f"Configuration of svc-{file}" if file in FILES else f"{file} of {API_VERSION}",
     }
     return json.dumps({**head, **document}, indent=2, ensure_ascii=False) + "\n"
 

@@ -35,6 +35,9 @@ def makers() -> dict[str, Maker]:
             # Where two files call a mapping alike, the later one says whose it is.
             name = f"keys of {file} {model.__name__}" if name in found else name
             found[name] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
+    shared = {model for root in configuration.DOCUMENTS.values() for model in configuration.models(root)}
+    for model in shared:
+        found[f"keys of {model.__name__}"] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
     for package in interface.PACKAGES:
         found[f"names of {package}"] = lambda package=package: interface.names(package)  # type: ignore[misc]
     found["reasons"] = reasons
@@ -56,8 +59,8 @@ def files() -> dict[Path, Maker]:
         What makes each.
     """
     schemas: dict[Path, Maker] = {
-        FOLDER / "schemas" / f"{name}.config.json": lambda name=name: configuration.schema(name)  # type: ignore[misc]
-        for name in configuration.FILES
+        FOLDER / "schemas" / configuration.schema_file(name): lambda name=name: configuration.schema(name)  # type: ignore[misc]
+        for name in configuration.FILES | configuration.DOCUMENTS
     }
     pages: dict[Path, Maker] = {
         FOLDER / "man" / "man1" / f"{'-'.join(path)}.1": lambda path=path: manpages.page(path)  # type: ignore[misc]

@@ -21,10 +21,9 @@ from svc.embedding.opening import open_service
 from svc.embedding.pipe import PipeEndpoint
 from svc.identity import Matcher, SpiffeID, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, HEADER_FORWARDED_CLIENT
-from svc.policy import AllowListed, DenyAll
+from svc.policyfiles.settings import Policies
 from svc.proxy.assembly import Assembly
 from svc.proxy.config import ListenerSettings, ProxySettings
-from svc.proxy.listener import Listener
 from svc.proxy.observers import ListenerObserver
 from svc.settings import ConfigInvalid, parse
 
@@ -150,11 +149,8 @@ class _SiteAssembly(Assembly):
             return self._upstream
         return super()._client_endpoint(settings, observer)
 
-    def _listener(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
-        listener = super()._listener(whole, settings)
-        if self._allow is not None and listener.context.inbound:
-            listener.context.policy = AllowListed([self._allow], DenyAll())
-        return listener
+    def _load_policies(self, settings: ProxySettings) -> Policies:
+        return super()._load_policies(settings) if self._allow is None else Policies.admitting(self._allow)
 
 
 def caller_id(request: IRequest) -> SpiffeID:

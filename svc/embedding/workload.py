@@ -35,7 +35,7 @@ from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
-from svc.policy import AccessRequest, AllowListed, DenyAll
+from svc.policy.engine import DEFAULT_DENY, Denied
 from svc.process.clock import utc_now
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.telemetry.connections import ConnectionLog, log_suppressed
@@ -303,10 +303,11 @@ class Workload(MultiService):
             AddressInvalid: ``address`` is not one.
             MatcherMalformed: ``allow`` is not one.
         """
-        policy = AllowListed([_matcher(allow)], DenyAll())
+        allowed = _matcher(allow)
 
         def authorize(caller: SvidEvidence) -> None:
-            policy.authorize(AccessRequest(caller.spiffe_id))
+            if not allowed.matches(caller.spiffe_id):
+                raise Denied(identity=caller.spiffe_id, policy=DEFAULT_DENY, rule=DEFAULT_DENY)
 
         log = self._connections
         creator = server_creator(self, clock=self._now, authorize=authorize, alpn=alpn, groups=groups, observer=log)

@@ -232,6 +232,7 @@ def problem(
     detail: str = "",
     detail_reason: str = "",
     retryable: bool | None = None,
+    decision: str = "",
 ) -> tuple[int, bytes]:
     """
     Write an error as RFC 9457 specifies; returns the status code and the document of type ``application/problem+json``.
@@ -242,6 +243,7 @@ def problem(
         detail: a sentence for people.
         detail_reason: the precise reason below ``code``.
         retryable: whether the same request may succeed later; by default that of the notary's own codes, else False.
+        decision: the id under which the log has the decision of the policies.
     """
     kind = _PROBLEMS.get(code, _ProblemKind(500, _OTHER_PROBLEM))
     http_status = kind.status if status is None else status
@@ -256,6 +258,8 @@ def problem(
         document["detail"] = detail
     if detail_reason:
         document["detail_reason"] = detail_reason
+    if decision:
+        document["decision"] = decision
     return http_status, dumps(document)
 
 

@@ -79,7 +79,7 @@ def settings_or_exit(read: Callable[[str], _SettingsT], path: str) -> _SettingsT
         return read(path)
     except ConfigInvalid as error:
         for problem in error.problems:
-            print(f"svc: {path}: {problem}", file=sys.stderr)
+            print(f"svc: {error.path}: {problem}", file=sys.stderr)
         raise SystemExit(1) from error
     except SvcError as error:
         exit_with(error, sys.stderr)

@@ -29,13 +29,14 @@ from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.policyfiles.settings import Policies, load_policies
 from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockService, utc_now
 from svc.process.metrics import metrics_root
 from svc.process.monitor import Monitor
 from svc.process.pages import HttpService
 from svc.process.status import Status
-from svc.proxy.config import ListenerSettings, PolicySettings, ProxySettings, policy_of, redacted_config
+from svc.proxy.config import ListenerSettings, ProxySettings, redacted_config
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.facts import read_facts
@@ -45,7 +46,8 @@ from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
-from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, Reports
+from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
+from svc.proxy.policy_watch import PolicyWatch, in_daemon_thread
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
@@ -127,7 +129,14 @@ class Assembly:
         self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._notarizes)
         self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
-        self._logged_policy: PolicySettings | None = None
+        self._policies = PolicyWatch(
+            settings,
+            read=self._load_policies,
+            apply=self._apply_policies,
+            observer=PolicyReports(self._metrics),
+            clock=reactor,
+            in_thread=in_daemon_thread(reactor),
+        )
         self._notarizer = self._make_notarizer()
         self._rotation = self._make_rotation()
 
@@ -155,6 +164,7 @@ class Assembly:
             listeners=ListenerGroup(self._listener),
             settings=settings,
             load=self._load_settings,
+            policies=self._policies,
             configure_reports=self._configure_reports,
             servers=MultiService(),
             health=self._health,
@@ -169,6 +179,13 @@ class Assembly:
             watch.setServiceParent(proxy.servers)
         self._proxy = proxy
         return proxy
+
+    def _load_policies(self, settings: ProxySettings) -> Policies:
+        return load_policies(settings.policy, settings.trustDomain)
+
+    def _apply_policies(self, policies: Policies) -> None:
+        if self._proxy is not None:
+            self._proxy.apply_policies(policies)
 
     def origin(self) -> Origin:
         """The origin of the log records of this proxy, as far as its facts can be read."""
@@ -309,13 +326,6 @@ class Assembly:
         self._reports.configure(settings)
         if self._notarizes:
             self._health.require("store", any(_demands_records(each) for each in settings.listeners))
-        if self._logged_policy != settings.policy:
-            self._logged_policy = settings.policy
-            emit(
-                _log,
-                Event.POLICY_LOADED,
-                attributes={"default": settings.policy.default, "allow": len(settings.policy.allow)},
-            )
         if settings.policy.default == "allow" and any(each.direction == "inbound" for each in settings.listeners):
             emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": settings.trustDomain})
         if self._notarizes and self._profile is Profile.CLASSICAL:
@@ -331,7 +341,7 @@ class Assembly:
         context = ListenerContext(
             name=settings.name,
             inbound=inbound,
-            policy=policy_of(whole) if inbound else None,
+            policies=self._policies.policies_of(whole) if inbound else None,
             rotation=self._rotation,
             notarizer=self._notarizer,
             pool=self._pool(settings, observer),

@@ -12,14 +12,12 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from svc.identity import TrustDomain
-from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_NOTARY_DATABASE, DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.notary.receipt import Redaction
 from svc.notary.record_bound import RecordBound, largest_limit
-from svc.policy import AllowListed, AllowTrustDomain, DenyAll, Policy
+from svc.policyfiles.settings import PolicySettings
 from svc.process.values import (
     SOCKET_PATTERN,
     ListenerName,
@@ -233,17 +231,6 @@ class WorkloadSettings(Settings):
         )
 
 
-class PolicySettings(Settings):
-    """Which identities may send requests to inbound listeners."""
-
-    default: Literal["allow", "deny"] = "deny"
-    """The identities admitted without an entry in `allow`: none, or every verified identity of `trustDomain`, which is
-    logged as a warning. Identities of federated trust domains are admitted only by `allow`."""
-    allow: Annotated[Items[MatcherText], Field(max_length=1024)] = ()
-    """Further identities that are admitted, of this trust domain or of federated ones. Peers of a trust domain without
-    a bundle from the Workload API are refused in the handshake, whatever is listed here."""
-
-
 class LimitSettings(Settings):
     """Limits for the connections and messages of one listener."""
 
@@ -450,15 +437,6 @@ class ProxySettings(Settings):
         if problems:
             raise ValidationError.from_exception_data("limits", problems)
         return self
-
-
-def policy_of(settings: ProxySettings) -> Policy:
-    """Return the policy of all inbound listeners."""
-    section = settings.policy
-    default: Policy = DenyAll()
-    if section.default == "allow":
-        default = AllowTrustDomain(TrustDomain.parse(settings.trustDomain))
-    return AllowListed([parse_matcher(each) for each in section.allow], default) if section.allow else default
 
 
 def redacted_config(settings: ProxySettings) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from svc.identity import BundleSet, SpiffeID
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
-from svc.policy import Policy
+from svc.policyfiles.settings import Policies
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
@@ -81,6 +81,7 @@ class Listener:
     async def open(self) -> None:
         """Listen."""
         self._port = await self._endpoint.listen(_ClientFactory(self._build))
+        self.context.port = getattr(self._port.getHost(), "port", 0)
 
     def stop_accepting(self) -> Deferred[None]:
         """Close the port; open connections go on and are asked to end. Fires when the port is closed."""
@@ -106,10 +107,10 @@ class Listener:
                 self.log.failure("the time limits of a connection could not be checked; it is dropped")
                 connection.abort("defect")
 
-    def take_policy(self, policy: Policy) -> None:
-        """Decide by another policy from now on; :meth:`reauthorize` asks it about the connections that are open."""
+    def take_policies(self, policies: Policies) -> None:
+        """Decide by other policies from now on; :meth:`reauthorize` applies them to the connections that are open."""
         if self.context.inbound:
-            self.context.policy = policy
+            self.context.policies = policies
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """Reauthorize all peers, and let new exchanges use new credentials."""

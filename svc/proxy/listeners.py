@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity import BundleSet
-from svc.policy import Policy
+from svc.policyfiles.settings import Policies
 from svc.process.listening import ListenFailed
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.listener import Listener
@@ -128,10 +128,10 @@ class ListenerGroup:
             listener.close()
             self._leaving.remove(listener)
 
-    def take_policy(self, policy: Policy) -> None:
-        """Decide by another policy from now on, also for listeners that are leaving."""
+    def take_policies(self, policies: Policies) -> None:
+        """Decide by other policies from now on, also for listeners that are leaving."""
         for listener in self._all():
-            listener.take_policy(policy)
+            listener.take_policies(policies)
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """Reauthorize all peers."""

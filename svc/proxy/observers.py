@@ -7,7 +7,7 @@ Owns which event is logged with which fields, and how often. No lower module use
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -16,9 +16,10 @@ from svc.errors import SvcError
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import ExchangeOutcome, octets_as_text
 from svc.notary.pqleaf import PqLeaf
-from svc.policy import Denied
+from svc.policy.engine import Decision, Denied, MatchedRule
+from svc.policyfiles.settings import Policies
 from svc.proxy.config import ProxySettings
-from svc.proxy.http.reporter import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.sqlite.kind import Operation
 from svc.store.interface import Entity
 from svc.telemetry.connections import (
@@ -30,7 +31,7 @@ from svc.telemetry.connections import (
 )
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
-from svc.telemetry.log_limits import DenialLimiter, FailureStreak
+from svc.telemetry.log_limits import DenialLimiter, FailureStreak, RecordLimiter
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ListenerMetrics, ProxyMetrics
 from svc.telemetry.records import Value
@@ -53,6 +54,9 @@ _UPSTREAM = frozenset(
         "identity_withdrawn",
     }
 )
+#: Seconds in which a difference of a dry run is logged once for each client and rule, and how many are tracked.
+DRY_RUN_INTERVAL: Final = 10.0
+MAX_DRY_RUNS: Final = 256
 #: Outcomes after which nothing is missing.
 _ENDED_WELL = frozenset({ExchangeOutcome.COMPLETE, ExchangeOutcome.UPGRADED})
 
@@ -72,7 +76,19 @@ def _attributes(summary: ExchangeSummary, *, path: bool) -> dict[str, Value]:
         "notary_lookup": summary.lookup or None,
         "level": summary.level.value,
         "receipt_id": summary.receipt_id,
+        **_decided(summary.decision),
     }
+
+
+def _decided(decision: PolicyDecision | None) -> dict[str, Value]:
+    """The attributes of a decision; none outbound, where the peer decides."""
+    if decision is None or not decision.policy:
+        return {}
+    return {"policy": decision.policy, "rule": decision.rule, "decision": decision.id or None}
+
+
+def _of_request(request: RequestHead) -> dict[str, Value]:
+    return {"http.request.method": octets_as_text(request.method), "url.path": octets_as_text(request.path)}
 
 
 class Reports(ConnectionLog):
@@ -90,6 +106,8 @@ class Reports(ConnectionLog):
         self._metrics = metrics
         #: What is denied for who the peer is, apart: what is left out there is audited.
         self._denials = DenialLimiter(clock, self._denials_suppressed)
+        self._clock = clock
+        self._dry_runs = RecordLimiter(DRY_RUN_INTERVAL, MAX_DRY_RUNS)
         #: See :class:`svc.proxy.http.reporter.Reporter`.
         self.every_exchange = self.recorded_exchanges = False
         self._paths = False
@@ -115,7 +133,15 @@ class Reports(ConnectionLog):
     # svc.proxy.http.reporter.Reporter
 
     def denied(
-        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
+        self,
+        reason: str,
+        address: str,
+        peer: str,
+        detail: str,
+        *,
+        listener: str,
+        request: RequestHead | None = None,
+        decision: PolicyDecision | None = None,
     ) -> None:
         """See :class:`svc.proxy.http.reporter.Reporter`."""
         self.denials.add(reason)
@@ -123,7 +149,7 @@ class Reports(ConnectionLog):
             return
         self._log_denial(
             Event.REQUEST_DENIED if reason == "policy_deny" else Event.CONNECTION_REVOKED,
-            {"source.address": address or None},
+            {"source.address": address or None, **_decided(decision)},
             listener=listener,
             request=request,
             reason="policy_deny" if reason == "policy_deny" else "svid_invalid",
@@ -131,6 +157,42 @@ class Reports(ConnectionLog):
             detail=detail,
             peer_spiffe_id=peer,
             user=peer,
+        )
+
+    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead) -> None:
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        matched = decision.matched[-1]
+        omitted = self._dry_runs.admit((peer, matched), self._clock.seconds())
+        if omitted is None:
+            return
+        attributes: dict[str, Value] = {
+            "listener": listener,
+            "policy": matched.policy,
+            "rule": matched.rule,
+            "result": "allowed" if decision.allowed else "denied",
+            "repeated": omitted or None,
+        }
+        if self._paths:
+            attributes |= _of_request(request)
+        emit(self.log, Event.POLICY_DRY_RUN, peer_spiffe_id=peer, attributes=attributes)
+
+    def audited(self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead) -> None:
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        # Who is refused must not fill the log.
+        if not self._audits_denials or not (permitted or self._denials.admit("policy_audited", peer)):
+            return
+        emit(
+            self.log,
+            Event.POLICY_AUDITED,
+            outcome="success" if permitted else "failure",
+            user=peer,
+            peer_spiffe_id=peer,
+            attributes={
+                "listener": listener,
+                "policy": matched.policy,
+                "rule": matched.rule,
+                **_of_request(request),
+            },
         )
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
@@ -213,11 +275,7 @@ class Reports(ConnectionLog):
             return
         audited = {**attributes, "listener": listener}
         if request is not None:
-            audited |= {
-                "http.request.method": octets_as_text(request.method),
-                "url.path": octets_as_text(request.path),
-                "http.response.status_code": Denied.http_status,
-            }
+            audited |= {**_of_request(request), "http.response.status_code": Denied.http_status}
         emit(self.log, Event.ACCESS_DENIED, user=user, attributes=audited, **fields)
 
     def _suppressed(self, reason: str, source: str, count: int) -> None:
@@ -349,6 +407,40 @@ class CredentialReports:
         """The identity was withdrawn."""
         self._health.fails_with("credentials", error)
         emit(self.log, Event.IDENTITY_ENDED, detail_reason=error.reason, detail=str(error))
+
+
+class PolicyReports:
+    """Logs and counts changes of policies; implements :class:`svc.proxy.policy_watch.PolicyObserver`."""
+
+    log = Logger()
+
+    def __init__(self, metrics: ProxyMetrics) -> None:
+        self._metrics = metrics
+
+    def policies_applied(self, policies: Policies, settings: ProxySettings, *, reloaded: bool) -> None:
+        """Other policies are in force."""
+        if reloaded:
+            self._metrics.policies_loaded.inc()
+        files, section = policies.files, settings.policy
+        emit(
+            self.log,
+            Event.POLICY_LOADED,
+            attributes={
+                "default": section.default,
+                "allow": len(section.allow),
+                "files": len(files.paths),
+                "policies": len(files.policies),
+                "rules": sum(len(policy.rules) for policy in files.policies),
+                "deny_lists": len(files.denied),
+                "digest": files.digest if files.paths else None,
+            },
+        )
+
+    def policies_rejected(self, error: SvcError, *, repeated: bool) -> None:
+        """The policies before stay in force; logged once for each reason."""
+        self._metrics.policies_rejected.inc()
+        if not repeated:
+            emit(self.log, Event.POLICY_REJECTED, detail_reason=error.reason, detail=str(error))
 
 
 class NotaryStoreReports:

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.policyfiles.settings import Policies
 from svc.process.lifecycle import (
     FreedMemory,
     freeze_gc,
@@ -28,11 +29,12 @@ from svc.process.lifecycle import (
     stop_in_order,
     when_finished,
 )
-from svc.proxy.config import ProxySettings, policy_of
+from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import NotaryStoreReports, Reports
+from svc.proxy.policy_watch import PolicyWatch
 from svc.proxy.reload import RestartNeeded, plan_reload
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
@@ -77,6 +79,7 @@ class ProxyService(Service):
         listeners: ListenerGroup,
         settings: ProxySettings,
         load: Callable[[], ProxySettings],
+        policies: PolicyWatch,
         configure_reports: Callable[[ProxySettings], None],
         servers: MultiService,
         health: Health,
@@ -98,6 +101,7 @@ class ProxyService(Service):
         self._reports = reports
         self.settings = settings
         self._load = load
+        self._policies = policies
         self._configure_reports = configure_reports
         self._wall = wall
         self._fatal = fatal
@@ -140,6 +144,7 @@ class ProxyService(Service):
 
     async def _start(self) -> None:
         self._configure_reports(self.settings)
+        self._policies.startService()
         self.servers.startService()
         if self._notarizes:
             self._open_notary()
@@ -248,6 +253,9 @@ class ProxyService(Service):
             if not self._serving or self._draining is not None:
                 raise ProxyEnding()
             settings = self._load()
+            policies = await self._policies.load(settings)
+            if self._draining is not None:
+                raise ProxyEnding()
             if settings.notarizes and not self._notarizes:
                 raise RestartNeeded(keys="listeners, to the first inbound one")
             plan = plan_reload(self.settings, settings)
@@ -258,15 +266,19 @@ class ProxyService(Service):
         except Exception:  # noqa: BLE001 (the configuration in force stays, and the reason is logged)
             log_reload(self.log, Event.CONFIG_REJECTED, failure=Failure())
             return False
-        self.settings, before = settings, self.settings
+        self.settings = settings
         self._configure_reports(settings)
-        if settings.policy != before.policy:
-            self.listeners.take_policy(policy_of(settings))
-            self._credentials_changed()
+        if self._policies.take(settings, policies):
+            self.apply_policies(policies)
         attributes = {"changed": ", ".join(plan.changed), "kept": len(plan.keep)}
         attributes |= {"closed": len(plan.close), "opened": len(plan.open)}
         log_reload(self.log, Event.CONFIG_LOADED, attributes=attributes)
         return True
+
+    def apply_policies(self, policies: Policies) -> None:
+        """Decide by other policies from now on, also on the connections that are open."""
+        self.listeners.take_policies(policies)
+        self._credentials_changed()
 
     # -- The end -----------------------------------------------------------------------------------------------------
 
@@ -311,6 +323,7 @@ class ProxyService(Service):
         steps: tuple[Callable[[], object], ...] = (
             self.drain,
             self._stop_sweeping,
+            lambda: stop_if_running(self._policies),
             lambda: stop_if_running(self._rotation),
             lambda: stop_if_running(self._source),
             lambda: stop_if_running(self._retention),

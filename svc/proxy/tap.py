@@ -13,6 +13,7 @@ from twisted.application.service import IService
 
 from svc import __version__
 from svc.naming import DEFAULT_PROXY_CONFIG
+from svc.policyfiles.settings import load_policies
 from svc.process.checking import Check
 from svc.process.clock import use_monotonic_clock
 from svc.process.lifecycle import install_signal_handlers, stop_with_failure
@@ -32,8 +33,10 @@ class Options(ProcessOptions):
     optParameters = config_parameters(DEFAULT_PROXY_CONFIG)
 
     def read(self, path: str) -> ProxySettings:
-        """Validate the file, and check that the database driver it needs is installed."""
-        return _read(path)
+        """Validate the files, and check that the database driver it needs is installed."""
+        settings = _read(path)
+        load_policies(settings.policy, settings.trustDomain)
+        return settings
 
     def checks(self, settings: ProxySettings) -> Iterable[Check]:
         """What is opened at the start."""

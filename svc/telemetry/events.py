@@ -123,6 +123,21 @@ class Event(Enum):
         "every verified identity of the trust domain is allowed",
     )
     POLICY_LOADED = ("svc.proxy.policy.loaded", _AUDIT, _INFO, "success", "policy loaded")
+    POLICY_REJECTED = (
+        "svc.proxy.policy.rejected",
+        _AUDIT,
+        _ERROR,
+        "failure",
+        "policy files rejected, the old ones stay",
+    )
+    POLICY_DRY_RUN = (
+        "svc.proxy.policy.dry_run",
+        _OPERATIONAL,
+        _INFO,
+        "unknown",
+        "policies in dry run would decide otherwise",
+    )
+    POLICY_AUDITED = ("svc.proxy.policy.audited", _AUDIT, _INFO, "success", "request matches a rule of an Audit policy")
     UPSTREAM_FAILED = ("svc.proxy.upstream.failed", _OPERATIONAL, _WARN, "failure", "upstream failed")
     UPSTREAM_MISBEHAVED = ("svc.proxy.upstream.misbehaved", _OPERATIONAL, _WARN, "failure", "upstream broke HTTP")
     DRAIN_STARTED = ("svc.proxy.drain.started", _OPERATIONAL, _INFO, "success", "draining")

@@ -145,7 +145,7 @@ def denial(reason: str) -> str:
     """The one of :data:`DENIALS` that a precise reason belongs to; unknown reasons belong to the request."""
     if reason in SVID_REASONS or reason in ("svid_invalid", "certificate_missing"):
         return "svid_invalid"
-    if reason in ("policy_deny", "identity_unexpected"):
+    if reason in ("policy_deny", "policy_audited", "identity_unexpected"):
         return "policy_deny"
     if reason in _HANDSHAKE:
         return "handshake"

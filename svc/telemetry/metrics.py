@@ -84,6 +84,8 @@ class ListenerMetrics:
         bytes_received: application octets from clients.
         bytes_sent: application octets to backends.
         auth_allowed: allowed requests inbound, verified peers outbound.
+        dry_run_allowed: requests that would be allowed if the policies in dry run were enforced.
+        dry_run_denied: those that would be denied.
     """
 
     def __init__(
@@ -106,6 +108,8 @@ class ListenerMetrics:
         self.denied_policy: Final[UnlockedCount] = decisions.labels(
             "denied", "policy_deny", protocol, self.role, part=part
         )
+        self.dry_run_allowed: Final[UnlockedCount] = connections.dry_runs.labels("allowed", protocol)
+        self.dry_run_denied: Final[UnlockedCount] = connections.dry_runs.labels("denied", protocol)
         self._handshake: Histogram = tls.handshakes.labels(protocol, self.role)
         self._groups = {
             name: tls.tls_connections.labels(protocol, self.role, name, "true" if post_quantum else "false")
@@ -202,6 +206,8 @@ class ProxyMetrics:
         self._workload = _WorkloadFamilies(registry)
         self._db_errors = {pair: self._notary.db_errors.labels(*pair) for pair in DB_ERRORS}
         self._suppressed = {word: self._connections.suppressed.labels(word) for word in DENIALS}
+        self.policies_loaded: Final[Counter] = self._connections.policy_reloads.labels("success")
+        self.policies_rejected: Final[Counter] = self._connections.policy_reloads.labels("error")
         self._expiries: _SvidExpiryCollector | None = None
 
     def listener(self, protocol: Protocol, direction: Direction, name: str = "") -> ListenerMetrics:
@@ -307,6 +313,18 @@ class _ConnectionFamilies:
             "svc_proxy_auth_decisions",
             "Authorization decisions.",
             ("result", "reason", "protocol", "role"),
+            registry=registry,
+        )
+        self.dry_runs: Final = UnlockedCounter(
+            "svc_proxy_policy_dry_run",
+            "Decisions that would be made if the policies in dry run were enforced.",
+            ("result", "protocol"),
+            registry=registry,
+        )
+        self.policy_reloads: Final = Counter(
+            "svc_proxy_policy_reloads",
+            "Changed policy files by whether they were applied.",
+            ("result",),
             registry=registry,
         )
         self.suppressed: Final = Counter(

@@ -53,6 +53,9 @@ ELSEWHERE = {
     "svc.cli.failed": "cli/test_main.py",
     "svc.cli.warning": "cli/test_main.py",
     "svc.cli.notice": "cli/test_main.py",
+    "svc.proxy.policy.audited": "proxy/test_observers.py",
+    "svc.proxy.policy.dry_run": "proxy/test_observers.py",
+    "svc.proxy.policy.rejected": "proxy/test_policy_watch.py",
 }
 
 

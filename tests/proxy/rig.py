@@ -22,12 +22,13 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
-from svc.policy import AllowTrustDomain, Policy
+from svc.policy.engine import Decision, MatchedRule
+from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
-from svc.proxy.http.reporter import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import ListenerObserver
@@ -40,6 +41,7 @@ from svc.testing.store import MemoryStore
 from svc.transport.errors import TransportError
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import MessageLimits, RequestHead
+from tests.proxy.policies import admit_domain
 
 BASE = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 AUTHORITY = TestAuthority("prod.example", now=BASE)
@@ -143,13 +145,34 @@ class RecordingReporter:
         self.every_exchange = self.recorded_exchanges = True
         self.summaries: list[ExchangeSummary] = []
         self.evictions: list[tuple[str, str]] = []
+        self.decisions: list[PolicyDecision | None] = []
+        #: Policy, rule and decision of requests that a dry run decides otherwise, and of those that are audited.
+        self.dry_runs: list[tuple[str, str, bool]] = []
+        self.audits: list[tuple[str, str, bool]] = []
 
     def denied(
-        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
+        self,
+        reason: str,
+        address: str,
+        peer: str,
+        detail: str,
+        *,
+        listener: str,
+        request: RequestHead | None = None,
+        decision: PolicyDecision | None = None,
     ) -> None:
         """Record the denial."""
         self.denials.append((reason, peer))
+        self.decisions.append(decision)
         self.requests.append((listener, None if request is None else request.path))
+
+    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead) -> None:
+        """Record it."""
+        self.dry_runs.append((decision.matched[-1].policy, decision.matched[-1].rule, decision.allowed))
+
+    def audited(self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead) -> None:
+        """Record it."""
+        self.audits.append((matched.policy, matched.rule, permitted))
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
         """Record the eviction."""
@@ -211,7 +234,7 @@ class Rig:
         maximum: Level = Level.SIGN_REQUEST,
         limits: LimitSettings | None = None,
         timeouts: TimeoutSettings | None = None,
-        policy: Policy | None = None,
+        policies: Policies | None = None,
         rate: float = 1000.0,
         burst: float = 1000.0,
         octets: Allowance = Allowance(2**30, 2**40),  # noqa: B008 (frozen)
@@ -257,7 +280,7 @@ class Rig:
         self.context = ListenerContext(
             name="web",
             inbound=inbound,
-            policy=policy or AllowTrustDomain(OWN.spiffe_id.trust_domain) if inbound else None,
+            policies=(policies or admit_domain()) if inbound else None,
             rotation=self.rotation,
             notarizer=self.notarizer,
             pool=self.pool,

@@ -15,7 +15,9 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from svc.identity import SpiffeID
 from svc.notary.level import Level
-from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll
+from svc.policy import Denied
+from svc.policy.rules import ConnectionFacts, RequestFacts
+from svc.policyfiles.settings import Policies
 from svc.process.clock import utc_now
 from svc.proxy.assembly import Assembly
 from svc.proxy.config import ProxySettings
@@ -220,7 +222,8 @@ class ListenerTests(AssemblyTestCase):
         self.assertEqual((context.name, context.inbound), ("web", True))
         self.assertEqual((context.demanded, context.maximum), (Level.LOG_REQUEST, Level.LOG_REQUEST))
         self.assertEqual((context.message_limits.fields, context.timeouts.idle), (9, 7.0))
-        self.assertIsInstance(context.policy, DenyAll)
+        assert context.policies is not None
+        self.assertEqual(context.policies.files.policies, ())
         self.assertIsNotNone(listener._notary)
 
     def test_outbound(self) -> None:
@@ -228,7 +231,7 @@ class ListenerTests(AssemblyTestCase):
         listener = self.listener("pay")
         self.assertIsInstance(listener._endpoint, PlainServerEndpoint)
         self.assertIsInstance(listener.context.pool._endpoint, MutualTlsClientEndpoint)
-        self.assertEqual((listener.context.inbound, listener.context.policy, listener._notary), (False, None, None))
+        self.assertEqual((listener.context.inbound, listener.context.policies, listener._notary), (False, None, None))
         self.assertEqual(listener.context.maximum, Level.SIGN_REQUEST)
 
     def test_fields_of_requests(self) -> None:
@@ -242,22 +245,28 @@ class ListenerTests(AssemblyTestCase):
 
     def test_policy(self) -> None:
         """``default: allow`` admits the own trust domain and no other."""
-        policy = self.listener("web", self.settings(policy="{default: allow}")).context.policy
-        assert isinstance(policy, AllowTrustDomain)
-        self.assertEqual(str(policy._trust_domain), "prod.example")
+        policies = self.listener("web", self.settings(policy="{default: allow}")).context.policies
+        assert policies is not None
+        self.admits(policies, "spiffe://prod.example/a", "default allow")
+        self.assertRaises(Denied, self.admits, policies, "spiffe://bank.example/a", "")
+
+    def admits(self, policies: Policies, identity: str, rule: str) -> None:
+        """Assert that an identity is admitted, and by which rule."""
+        facts = ConnectionFacts("web", 1, SpiffeID.parse(identity))
+        self.assertEqual(rule, policies.rules.connection(facts).authorize(RequestFacts()).rule)
 
     def test_policy_with_a_list(self) -> None:
         """The list is added to what ``allow`` admits; with ``deny`` only the list is admitted."""
-        own, foreign = SpiffeID.parse("spiffe://prod.example/a"), SpiffeID.parse("spiffe://bank.example/a")
+        own, foreign = "spiffe://prod.example/a", "spiffe://bank.example/a"
         for default in ("allow", "deny"):
             section = f"{{default: {default}, allow: [spiffe://bank.example/*]}}"
-            policy = self.listener("web", self.settings(policy=section)).context.policy
-            assert policy is not None
-            self.assertEqual(policy.authorize(AccessRequest(foreign)).identity, foreign)
+            policies = self.listener("web", self.settings(policy=section)).context.policies
+            assert policies is not None
+            self.admits(policies, foreign, "allow spiffe://bank.example/*")
             if default == "allow":
-                self.assertEqual(policy.authorize(AccessRequest(own)).identity, own)
+                self.admits(policies, own, "default allow")
             else:
-                self.assertRaises(Denied, policy.authorize, AccessRequest(own))
+                self.assertRaises(Denied, self.admits, policies, own, "")
 
     def test_shared(self) -> None:
         """All listeners share credentials and notary; each has its own pool."""
@@ -299,15 +308,6 @@ class ConfigurationLogTests(AssemblyTestCase):
         settings = self.settings(notary='pqIssuer: "unix:///pq.sock"', policy="{default: allow}")
         self.assertEqual(self.logged_events(settings), [Event.POLICY_DEFAULT_ALLOW])
         self.assertEqual(self.only(Event.POLICY_DEFAULT_ALLOW).attributes, {"trust_domain": "prod.example"})
-
-    def test_policy(self) -> None:
-        """The policy in force is logged at the start and after each change, and at no other time."""
-        deny, allow = self.settings(), self.settings(policy="{default: allow}")
-        assembly = self.assemble(deny)
-        for settings in (deny, deny, allow, allow, deny):
-            assembly._configure_reports(settings)
-        logged = [each.attributes["default"] for each in self.of(Event.POLICY_LOADED)]
-        self.assertEqual(logged, ["deny", "allow", "deny"])
 
     def test_database_that_is_needed(self) -> None:
         """Readiness depends on the notary database if a listener requires records; a reload updates this."""

@@ -86,7 +86,7 @@ class FileTests(RuleTestCase):
         """An unknown or misspelled key is an error at every level."""
         none = "no such key"
         self.refused(whole(license="x"), ("license", "'x'", none))
-        self.refused(whole(policy="{files: [/etc/svc/policy.yaml]}"), ("policy.files", "a list", none))
+        self.refused(whole(policy="{file: [/etc/svc/policy.yaml]}"), ("policy.file", "a list", none))
         self.refused(whole(listener(require="[workload]")), ("listeners[0].require", "a list", none))
         self.refused(whole(listener(ack="middleware")), ("listeners[0].ack", "'middleware'", none))
         self.refused(whole(listener(limits="{heads: 4KiB}")), ("listeners[0].limits.heads", "'4KiB'", none))

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.identity import TrustDomain
+from svc.identity import ExactID
 from svc.notary.ids import parse_nonce
 from svc.notary.level import Level
-from svc.policy import AccessRequest, AllowTrustDomain, Denied, DenyAll, Permit, Policy
+from svc.policy import Denied, Permit
+from svc.policy.attributes import Attributes, AttributeSource
+from svc.policy.denylist import DenyList
+from svc.policy.engine import MatchedRule
+from svc.policy.paths import HostPattern, PathAmbiguous
+from svc.policy.rules import (
+    Action,
+    AuthorizationPolicy,
+    Condition,
+    Patterns,
+    Rule,
+    Source,
+    Target,
+    Values,
+)
+from svc.policyfiles.settings import Policies
 from svc.proxy.config import ListenerSettings, ProxySettings, TimeoutSettings
 from svc.proxy.errors import LevelInvalid, ProxyError, RequestRefused, RequestTimeout, UpstreamTimeout
 from svc.proxy.http.caller import PlainCaller, VerifiedCaller, asked_level, given_nonce
@@ -21,11 +37,11 @@ from svc.proxy.notarizer import Reservation
 from svc.proxy.reload import RELOADABLE, RestartNeeded, plan_reload
 from svc.settings import parse
 from svc.strictjson import b64u_encode
-from svc.telemetry.metrics import ProxyMetrics
 from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead, RequestParser
 from tests.proxy.parts import settings_of
-from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, evidence_of
+from tests.proxy.policies import admit_domain, admit_nobody, allow_paths, path_rule, policy
+from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Rig, evidence_of
 from tests.proxy.test_notarizer import GENERATION
 from tests.refusals import assert_refused
 
@@ -168,34 +184,23 @@ class DeadlineTests(SynchronousTestCase):
         self.assertIsNotNone(self.check(3600.0 + now, activity=activity, ended=ended, answered=answered))
 
 
-class ByPath:
-    """A policy that decides by the path of each request."""
-
-    depends_on_request = True
-
-    def __init__(self) -> None:
-        self.asked: list[AccessRequest] = []
-
-    def authorize(self, request: AccessRequest) -> Permit:
-        """Permit one path."""
-        self.asked.append(request)
-        if request.path != "/open":
-            raise Denied(identity=request.identity, rule=request.path)
-        return Permit(request.identity, "open")
+def one(value: Hashable) -> Values:
+    """A list of one value."""
+    return Values(frozenset({value}))
 
 
 class VerifiedCallerTests(SynchronousTestCase):
     """The client of an inbound connection."""
 
     def setUp(self) -> None:
-        """Create metrics."""
-        self.registry = CollectorRegistry()
-        self.metrics = ProxyMetrics(self.registry).listener("http", "inbound")
+        """Create a listener."""
+        self.rig = Rig()
+        self.registry = self.rig.registry
 
-    def caller(self, policy: Policy | None = None, *, credentials: bool = True) -> VerifiedCaller:
+    def caller(self, policies: Policies | None = None, *, credentials: bool = True) -> VerifiedCaller:
         """Create the caller under test."""
-        policy = policy or AllowTrustDomain(OWN.spiffe_id.trust_domain)
-        return VerifiedCaller(evidence_of(CALLER), GENERATION if credentials else None, policy, self.metrics)
+        given = GENERATION if credentials else None
+        return VerifiedCaller(evidence_of(CALLER), given, policies or admit_domain(), self.rig.context)
 
     def allowed(self) -> float:
         """Return the number of decisions that allowed something."""
@@ -217,8 +222,7 @@ class VerifiedCallerTests(SynchronousTestCase):
         caller = self.caller()
         self.assertIs(caller.request_lines(head_of(), os.urandom), caller.forwarded_lines)
         hop = ForwardedHop(b"[2001:db8::7]:4711", b"_web", b"https")
-        policy = AllowTrustDomain(OWN.spiffe_id.trust_domain)
-        with_hop = VerifiedCaller(evidence_of(CALLER), GENERATION, policy, self.metrics, hop)
+        with_hop = VerifiedCaller(evidence_of(CALLER), GENERATION, admit_domain(), self.rig.context, hop)
         self.assertEqual(with_hop.forwarded_lines, b"")
         lines = with_hop.request_lines(head_of(), os.urandom)
         added = b'Forwarded: for="[2001:db8::7]:4711";by=_web;host=%b;proto=https\r\n'
@@ -252,8 +256,8 @@ class VerifiedCallerTests(SynchronousTestCase):
 
     def test_refused_for_the_connection(self) -> None:
         """A denial by such a policy applies to the whole connection."""
-        for policy in (DenyAll(), AllowTrustDomain(TrustDomain.parse("bank.example"))):
-            caller = self.caller(policy)
+        for policies in (admit_nobody(), admit_domain("bank.example")):
+            caller = self.caller(policies)
             for _ in range(2):
                 self.assertRaises(Denied, caller.permit, head_of())
             caller.count()
@@ -261,45 +265,121 @@ class VerifiedCallerTests(SynchronousTestCase):
 
     def test_policy_evaluated_for_each_request(self) -> None:
         """A policy that looks at requests is evaluated for each; the first decision counts for the connection."""
-        policy = ByPath()
-        caller = self.caller(policy)
+        caller = self.caller(allow_paths("/open"))
         self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a?b HTTP/1.1"))
-        self.assertEqual(caller.permit(head_of(line=b"POST /open?x HTTP/1.1")).rule, "open")
-        self.assertEqual(
-            policy.asked,
-            [AccessRequest(CALLER.spiffe_id, "GET", "/a"), AccessRequest(CALLER.spiffe_id, "POST", "/open")],
-        )
-        self.assertEqual((self.connections(), self.allowed()), ((0.0, 1.0), 1.0))
+        for line in (b"POST /open?x HTTP/1.1", b"POST http://api/op%65n HTTP/1.1"):
+            self.assertEqual(caller.permit(head_of(line=line)).rule, "open")
+        self.assertEqual((self.connections(), self.allowed()), ((0.0, 1.0), 2.0))
 
-    def again(self, caller: VerifiedCaller, policy: Policy) -> None:
-        """Reauthorize when only the policy has changed."""
-        caller.reauthorize(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policy)
+    def test_path_with_several_readings(self) -> None:
+        """Where policies look at the path it must have one reading; where they do not, it is not looked at."""
+        ambiguous = head_of(line=b"GET /open/..;/admin HTTP/1.1")
+        self.assertRaises(PathAmbiguous, self.caller(allow_paths("/open/*")).permit, ambiguous)
+        self.assertEqual("allow spiffe://prod.example/*", self.caller().permit(ambiguous).rule)
+        trial = policy(Action.DENY, path_rule("admin", "/admin"), enforced=False)
+        watched = Policies.of(policy(Action.ALLOW, Rule("all")), trial)
+        self.assertEqual("all", self.caller(watched).permit(ambiguous).rule)
+
+    def level(self, policies: Policies, lines: bytes = b"") -> Level:
+        """The level of a request to ``/a``."""
+        caller, head = self.caller(policies), head_of(lines)
+        return caller.notarization(head, caller.permit(head))[0]
+
+    def test_levels_of_rules(self) -> None:
+        """Rules raise and lower the level; a minimum is stronger than a maximum, the listener than both."""
+        ask = b"Svc-Notarization-Level: signRequest\r\n"
+        for minimum, maximum, lines, expected in (
+            (None, None, b"", Level.NONE),
+            ("logRequest", None, b"", Level.LOG_REQUEST),
+            ("logRequest", None, ask, Level.SIGN_REQUEST),
+            ("workload", "logRequest", ask, Level.LOG_REQUEST),
+            (None, "workload", b"", Level.NONE),
+        ):
+            policies = Policies.of(policy(Action.ALLOW, path_rule("r", "/a", minimum=minimum, maximum=maximum)))
+            self.assertIs(expected, self.level(policies, lines), (minimum, maximum))
+        narrowing = AuthorizationPolicy("n", Action.ALLOW, (Rule("n", maximum="workload"),), "shop")
+        both = Policies.of(policy(Action.ALLOW, Rule("c", minimum="logRequest")), narrowing)
+        self.assertIs(Level.LOG_REQUEST, self.level(both, ask))
+        self.rig.context.demanded = Level.SIGN_REQUEST
+        low = Policies.of(policy(Action.ALLOW, Rule("c", maximum="workload")))
+        self.assertIs(Level.WORKLOAD, self.level(low))
+        self.rig.context.demanded, self.rig.context.maximum = Level.NONE, Level.WORKLOAD
+        self.assertIs(Level.WORKLOAD, self.level(both, ask))
+
+    def test_facts(self) -> None:
+        """Rules see listener, port, server name, key agreement, and the attributes of both sides."""
+        self.rig.context.port = 8443
+        wanted = Target(listeners=one("web"), ports=one(8443), snis=Patterns((HostPattern("api.example"),)))
+        source = Source(namespaces=one("web"), same_compartment=True)
+        rule = Rule("r", (source,), (wanted,), (Condition(post_quantum=True),))
+        attributes = {each.spiffe_id: Attributes(compartment="red") for each in (OWN, CALLER)}
+        templates = AttributeSource.of(OWN.spiffe_id.trust_domain, given=attributes)
+        policies = replace(Policies.of(policy(Action.ALLOW, rule)), attributes=templates)
+        for server_name, allowed in (("api.example", True), ("other.example", False), ("", False)):
+            evidence = replace(evidence_of(CALLER), server_name=server_name)
+            caller = VerifiedCaller(evidence, GENERATION, policies, self.rig.context)
+            try:
+                self.assertEqual((True, "r"), (allowed, caller.permit(head_of()).rule))
+            except Denied:
+                self.assertFalse(allowed)
+
+    def test_dry_run_and_audit(self) -> None:
+        """What a dry run would decide is counted for each request, what differs and what is audited is reported."""
+        trial = policy(Action.DENY, path_rule("no", "/no"), name="trial", enforced=False)
+        audit = policy(Action.AUDIT, path_rule("seen", "/no", "/seen"), name="audit")
+        caller = self.caller(Policies.of(policy(Action.ALLOW, Rule("all")), trial, audit))
+        for path in (b"/yes", b"/no", b"/seen"):
+            self.assertEqual("all", caller.permit(head_of(line=b"GET %b HTTP/1.1" % path)).rule)
+        self.assertIsNone(caller.connection_permit)
+        self.assertEqual([("trial", "no", False)], self.rig.reporter.dry_runs)
+        self.assertEqual([("audit", "seen", True)] * 2, self.rig.reporter.audits)
+        counts = [
+            self.registry.get_sample_value("svc_proxy_policy_dry_run_total", {"result": each, "protocol": "http"})
+            for each in ("allowed", "denied")
+        ]
+        self.assertEqual([2.0, 1.0], counts)
+
+    def test_deny_list(self) -> None:
+        """Who is on a deny list is refused whatever is allowed, and an open connection is closed once."""
+        listed = DenyList("stolen", (ExactID(CALLER.spiffe_id),))
+        policies = Policies.of(policy(Action.ALLOW, Rule("all")), denied=[listed])
+        caller = self.caller(policies)
+        denied = self.assertRaises(Denied, caller.permit, head_of())
+        self.assertEqual(("stolen", f"identity {CALLER.spiffe_id}"), (denied.policy, denied.rule))
+        self.assertEqual((0.0, 1.0), self.connections())
+        caller = self.caller()
+        self.assertRaises(Denied, self.again, caller, policies)
+        self.again(caller, replace(policies))
+
+    def again(self, caller: VerifiedCaller, policies: Policies, under_way: RequestHead | None = None) -> None:
+        """Reauthorize when only the policies have changed."""
+        caller.reauthorize(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policies, under_way)
 
     def test_other_policy(self) -> None:
         """A client that the new policy refuses is reported once; one that it admits is served from then on."""
-        allow, deny = AllowTrustDomain(OWN.spiffe_id.trust_domain), DenyAll()
+        allow, deny = admit_domain(), admit_nobody()
         caller = self.caller(allow)
         caller.permit(head_of())
         self.again(caller, allow)
-        self.again(caller, AllowTrustDomain(OWN.spiffe_id.trust_domain))
+        self.again(caller, admit_domain())
         caller.permit(head_of())
         self.assertRaises(Denied, self.again, caller, deny)
         self.assertRaises(Denied, caller.permit, head_of())
         # A client that was refused before is not reported again, and may be admitted later.
-        self.again(caller, DenyAll())
+        self.again(caller, admit_nobody())
         self.again(caller, allow)
         caller.permit(head_of())
         # A client without a request yet is refused as well.
         self.assertRaises(Denied, self.again, self.caller(allow), deny)
 
     def test_other_policy_that_depends_on_the_request(self) -> None:
-        """A policy that depends on the request is evaluated at the next request."""
-        caller = self.caller(AllowTrustDomain(OWN.spiffe_id.trust_domain))
+        """A policy that depends on the request is evaluated for what is served, and at the next request."""
+        caller = self.caller()
         caller.permit(head_of())
-        policy = ByPath()
-        self.again(caller, policy)
-        self.assertEqual(policy.asked, [])
+        self.again(caller, allow_paths("/open"))
+        self.again(caller, allow_paths("/open"), head_of(line=b"GET /open HTTP/1.1"))
         self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a HTTP/1.1"))
+        self.assertRaises(Denied, self.again, caller, allow_paths("/b"), head_of(line=b"GET /open HTTP/1.1"))
 
     def test_response_lines(self) -> None:
         """The response has the workload ID and the level; a signed exchange adds the location of its receipt."""
@@ -341,7 +421,7 @@ class PlainCallerTests(SynchronousTestCase):
 
     def test_permit(self) -> None:
         """The permit has the proxy's own identity; the peer authorizes it."""
-        self.assertEqual(self.caller.permit(head_of()), Permit(OWN.spiffe_id, "outbound listener"))
+        self.assertEqual(self.caller.permit(head_of()), Permit(OWN.spiffe_id, (MatchedRule("", "outbound listener"),)))
 
     def lines(self, asked: bytes) -> bytes:
         """Return the lines that are added to a request with these lines."""

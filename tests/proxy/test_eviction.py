@@ -11,11 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID
-from svc.policy import AllowTrustDomain, DenyAll
 from svc.proxy.config import LimitSettings
 from svc.proxy.eviction import MOST_SHARES, EvictionOrder, IdentityShare
 from svc.transport.errors import ConnectionLimitReached
 from svc.transport.limits import connection_limit
+from tests.proxy.policies import admit_domain, admit_nobody
 from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire, lose
 
 LIMIT = 6
@@ -190,7 +190,7 @@ class ClientTests(SynchronousTestCase):
 
     def refused(self, data: bytes = GET) -> tuple[Any, Wire]:
         """Return a client that the policy refuses."""
-        self.rig.context.policy = DenyAll()
+        self.rig.context.policies = admit_nobody()
         client, wire = self.rig.client()
         client.dataReceived(data)
         self.assertIn(b"403", wire.take())
@@ -271,7 +271,7 @@ class ClientTests(SynchronousTestCase):
     def test_another_policy(self) -> None:
         """A client that a new policy permits is in the second class after its next request."""
         client, wire = self.refused()
-        self.rig.context.policy = AllowTrustDomain(CALLER.spiffe_id.trust_domain)
+        self.rig.context.policies = admit_domain()
         client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
         client.dataReceived(GET)
         self.rig.respond(OK)

@@ -14,11 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.policy import DenyAll
 from svc.proxy.config import LimitSettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.reporter import ExchangeSummary
 from svc.store.errors import StoreClosed
+from tests.proxy.policies import admit_nobody
 from tests.proxy.rig import Rig, Wire, lose
 
 SWITCH = b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n"
@@ -33,7 +33,7 @@ class Scene:
     def __init__(self, level: Level, inbound: bool, *, denied: bool = False) -> None:
         self.level = level
         limits = LimitSettings.model_validate({"body": "16B", "head": "1KiB"})
-        self.rig = Rig(inbound=inbound, limits=limits, policy=DenyAll() if denied else None)
+        self.rig = Rig(inbound=inbound, limits=limits, policies=admit_nobody() if denied else None)
         self.client: ClientConnection
         self.wire: Wire
         self.client, self.wire = self.rig.client()

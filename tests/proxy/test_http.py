@@ -10,8 +10,8 @@ from twisted.internet.error import TimeoutError as TwistedTimeout
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.level import Level
-from svc.policy import DenyAll
 from svc.proxy.config import LimitSettings, TimeoutSettings
+from tests.proxy.policies import admit_nobody
 from tests.proxy.rig import AUTHORITY, Rig, lose
 
 GET = b"GET /a HTTP/1.1\r\nHost: api\r\n\r\n"
@@ -153,7 +153,7 @@ class ForwardingTests(SynchronousTestCase):
 
     def test_max_forwards_needs_authorization(self) -> None:
         """The policy is evaluated before the proxy answers a request itself."""
-        rig = Rig(policy=DenyAll())
+        rig = Rig(policies=admit_nobody())
         client, wire = rig.client()
         client.dataReceived(b"OPTIONS / HTTP/1.1\r\nHost: api\r\nMax-Forwards: 0\r\n\r\n")
         self.assertTrue(wire.take().startswith(b"HTTP/1.1 403 "))
@@ -278,7 +278,7 @@ class PipeliningTests(SynchronousTestCase):
 
     def test_many_denied_requests_in_one_read(self) -> None:
         """The proxy's own responses are sent in order and without recursion."""
-        rig = Rig(policy=DenyAll())
+        rig = Rig(policies=admit_nobody())
         client, wire = rig.client()
         client.dataReceived(GET * 500)
         self.assertEqual(wire.take().count(b"HTTP/1.1 403 "), 500)
@@ -601,7 +601,7 @@ class ClientFailureTests(SynchronousTestCase):
         client, wire = rig.client(AUTHORITY.svid("/x"))
         client.dataReceived(GET)
         self.assertEqual(len(rig.endpoint.connections), 1)
-        denying = Rig(policy=DenyAll())
+        denying = Rig(policies=admit_nobody())
         client, wire = denying.client()
         client.dataReceived(GET)
         out = wire.take()

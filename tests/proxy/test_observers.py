@@ -13,9 +13,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
+from svc.policy.engine import Decision, MatchedRule
 from svc.proxy.credential_rotation import CredentialsUnmade
-from svc.proxy.http.reporter import ExchangeSummary
-from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, Reports
+from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
+from svc.proxy.observers import (
+    DRY_RUN_INTERVAL,
+    CredentialReports,
+    ListenerObserver,
+    NotaryStoreReports,
+    Reports,
+)
 from svc.telemetry.events import Category, Event, Severity
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
@@ -50,11 +57,13 @@ SUMMARY = ExchangeSummary(
     recorded=True,
     receipt_id="r" * 43,
     outcome=ExchangeOutcome.COMPLETE,
+    decision=PolicyDecision("p", "r", ""),
 )
 FOREIGN = TestAuthority("foreign.example", now=BASE)
 EXPIRED = PeerSvidInvalid(
     address="192.0.2.1:9", alert="certificate_expired", detail="expired", cause="its certificate ended at noon"
 )
+_DRY_RUN = ("policy", "rule", "result", "repeated")
 _FAILURES = "svc_proxy_tls_handshake_failures_total"
 
 
@@ -204,6 +213,8 @@ class ExchangeReportTests(ReportsTestCase):
             "response_octets": 4,
             "duration_seconds": 0.123457,
             "level": "signRequest",
+            "policy": "p",
+            "rule": "r",
             "receipt_id": "r" * 43,
         }
         for value, path in (("on", {}), ("path", {"url.path": "/a\xc9"})):
@@ -311,6 +322,41 @@ class AuditTests(ReportsTestCase):
     def audited(self) -> list[LoggedEvent]:
         """Return the audit records."""
         return [each for each in self.logged if each.event.category is Category.AUDIT]
+
+    def test_decision(self) -> None:
+        """Both records of a denied request have policy, rule and the id of the answer."""
+        self.reports.denied(
+            "policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web", decision=PolicyDecision("p", "r", "id1")
+        )
+        expected = {"policy": "p", "rule": "r", "decision": "id1"}
+        for record in self.logged:
+            self.assertEqual(expected, {name: record.attributes.get(name) for name in expected})
+        self.assertEqual([Event.REQUEST_DENIED, Event.ACCESS_DENIED], [each.event for each in self.logged])
+
+    def test_audit_policy(self) -> None:
+        """Each permitted request that an Audit rule matches has a record, of refused ones one a second."""
+        request, matched = head_of(line=b"GET /a?b HTTP/1.1"), MatchedRule("p", "r")
+        for permitted in (True, True, False, False):
+            self.reports.audited("spiffe://a/b", matched, permitted=permitted, listener="web", request=request)
+        self.assertEqual([Event.POLICY_AUDITED] * 3, [each.event for each in self.audited()])
+        self.assertEqual(["success", "success", "failure"], [each.fields["outcome"] for each in self.audited()])
+        attributes = {"listener": "web", "policy": "p", "rule": "r", "http.request.method": "GET", "url.path": "/a"}
+        self.assertEqual(attributes, self.audited()[0].attributes)
+        self.reports.configure(settings_of(("web", 1), auditLog="off"))
+        self.logged.clear()
+        self.reports.audited("spiffe://a/b", matched, permitted=True, listener="web", request=request)
+        self.assertEqual([], self.logged)
+
+    def test_dry_run(self) -> None:
+        """What a dry run would change is logged once in ten seconds for each client and rule."""
+        decision = Decision(False, (MatchedRule("p", "r"),))
+        for _ in range(3):
+            self.reports.dry_run_differs("spiffe://a/b", decision, listener="web", request=head_of())
+        self.clock.advance(DRY_RUN_INTERVAL)
+        self.reports.dry_run_differs("spiffe://a/b", decision, listener="web", request=head_of())
+        first, second = self.of(Event.POLICY_DRY_RUN)
+        self.assertEqual(("p", "r", "denied", None), tuple(first.attributes[name] for name in _DRY_RUN))
+        self.assertEqual(2, second.attributes["repeated"])
 
     def test_denied_request(self) -> None:
         """A denied request is audited with peer, method and path, but without the query."""

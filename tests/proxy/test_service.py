@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import MultiService, Service
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, execute, fail, succeed
 from twisted.internet.error import CannotListenError, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -23,13 +23,15 @@ from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.policyfiles.settings import load_policies
 from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
-from svc.proxy.observers import CredentialReports, NotaryStoreReports, Reports
+from svc.proxy.observers import CredentialReports, NotaryStoreReports, PolicyReports, Reports
+from svc.proxy.policy_watch import PolicyWatch
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, ConfigProblem, parse
@@ -158,6 +160,11 @@ class RecordingStoreReports:
         self._journal.append("store is closed")
 
 
+def at_once(work: Callable[[], Any]) -> Deferred[Any]:
+    """Run work here."""
+    return execute(work)
+
+
 class ServiceTestCase(LogTestCase):
     """Base class: a proxy of recording parts with a manual clock."""
 
@@ -206,6 +213,14 @@ class ServiceTestCase(LogTestCase):
             wall=self.wall,
             random=os.urandom,
         )
+        policies = PolicyWatch(
+            settings,
+            read=lambda given: load_policies(given.policy, given.trustDomain),
+            apply=lambda given: self.proxy.apply_policies(given),
+            observer=PolicyReports(ProxyMetrics(CollectorRegistry())),
+            clock=self.clock,
+            in_thread=at_once,
+        )
         return ProxyService(
             reactor=self.clock,
             source=cast(WorkloadSource, self.source),
@@ -217,6 +232,7 @@ class ServiceTestCase(LogTestCase):
             listeners=ListenerGroup(self.made),
             settings=settings,
             load=self.load,
+            policies=policies,
             configure_reports=self.announced.append,
             servers=servers,
             health=self.health,
@@ -780,12 +796,12 @@ class ReloadTests(ServiceTestCase):
         """A new policy leaves the ports open, and closes exactly the connections whose client it refuses."""
         self.start()
         context = self.made.listeners["web"].context
-        before = context.policy
+        before = context.policies
         (_client, idle), (busy, wire) = self.made.connect("web"), self.made.connect("web")
         busy.dataReceived(GET)
         wider = settings_of(("web", 8443), policy='{default: allow, allow: ["spiffe://bank.example/*"]}')
         self.assertIs(True, self.reload(wider))
-        self.assertIsNot(context.policy, before)
+        self.assertIsNot(context.policies, before)
         self.assertFalse(idle.disconnecting or wire.aborted)
         self.assertIs(True, self.reload(settings_of(("web", 8443), policy='{allow: ["spiffe://bank.example/*"]}')))
         self.assertTrue(idle.disconnecting and wire.aborted)

@@ -41,7 +41,7 @@ class TunnelTests(SynchronousTestCase):
             wall=lambda: BASE,
         )
         user = User()
-        self.pool.acquire(Permit(CALLER.spiffe_id, "test"), user)
+        self.pool.acquire(Permit(CALLER.spiffe_id, ()), user)
         assert user.connection is not None
         self.upstream: UpstreamConnection = user.connection
         self.application = endpoint.connections[0][1]

@@ -44,7 +44,7 @@ from svc.transport.errors import ConnectTimeout as TransportTimeout
 from svc.wire.http1 import End, Event, Excess, MessageLimits, MessageRefused, ResponseHead
 from tests.proxy.rig import BASE, CALLER, Handle, Wire, evidence_of
 
-PERMIT = Permit(CALLER.spiffe_id, "default allow")
+PERMIT = Permit(CALLER.spiffe_id, ())
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 SWITCH = b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
 

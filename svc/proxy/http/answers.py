@@ -16,11 +16,11 @@ from svc.wire.fields import Field, encode_fields
 from svc.wire.http1 import ResponseHead
 
 
-def problem_body(error: SvcError) -> bytes:
-    """Write the problem document of an error."""
+def problem_body(error: SvcError, decision: str = "") -> bytes:
+    """Write the problem document of an error, with the id of the decision that refused the request."""
     status, code = error.http_status, error.reason
     if not isinstance(error, ProxyError):
-        return problem(code, status=status, retryable=False)[1]
+        return problem(code, status=status, retryable=False, decision=decision)[1]
     detail = str(error) if error.shows_detail else ""
     return problem(code, status=status, detail=detail, detail_reason=error.detail_reason, retryable=error.retryable)[1]
 

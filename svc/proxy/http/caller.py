@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from svc.identity import BundleSet, SpiffeID
@@ -25,7 +26,10 @@ from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import Peer, TlsFacts
 from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.notary.level import Level, LevelUnknown, effective_level
-from svc.policy import AccessRequest, Denied, Permit, Policy
+from svc.policy.engine import Denied, MatchedRule, Permit
+from svc.policy.paths import PathAmbiguous, plain_host, plain_path
+from svc.policy.rules import ConnectionFacts, RequestFacts
+from svc.policyfiles.settings import Policies
 from svc.proxy.errors import IdentityGone, LevelInvalid, RequestRefused
 from svc.strictjson import b64u_encode
 from svc.transport.evidence import PeerEvidence
@@ -35,7 +39,6 @@ from svc.wire.http1 import RequestHead
 if TYPE_CHECKING:
     from svc.proxy.http.context import ListenerContext
     from svc.proxy.notarizer import Reservation
-    from svc.telemetry.metrics import ListenerMetrics
 
 _LEVEL: Final = HEADER_LEVEL.encode("ascii")
 _NONCE: Final = HEADER_NONCE.encode("ascii")
@@ -49,6 +52,9 @@ _PROTO_LINE: Final = f"{HEADER_FORWARDED_PROTO}: https\r\n".encode("ascii")
 # Looking up a member of an enum costs three times what comparing it does.
 _NO_LEVEL: Final = Level.NONE
 _WORKLOAD: Final = Level.WORKLOAD
+#: The permit of requests from this machine, which the policies do not decide on.
+_OUTBOUND: Final = (MatchedRule("", "outbound listener"),)
+_rank: Final = attrgetter("rank")
 
 
 def asked_level(head: RequestHead) -> Level:
@@ -76,19 +82,33 @@ def given_nonce(head: RequestHead) -> str | None:
         raise RequestRefused("nonce_malformed") from error
 
 
+def _bounds(permit: Permit, demanded: Level, maximum: Level) -> tuple[Level, Level]:
+    """
+    Return the least and the strongest level under rules: the strongest minimum, the weakest maximum.
+
+    A minimum is stronger than a maximum of another rule, and what the listener allows is stronger than both.
+    """
+    minima = [Level.parse(each.minimum) for each in permit.matched if each.minimum is not None]
+    maxima = [Level.parse(each.maximum) for each in permit.matched if each.maximum is not None]
+    least = max(minima, key=_rank, default=_NO_LEVEL)
+    most = max(min(maxima, key=_rank, default=Level.SIGN_REQUEST), least, key=_rank)
+    return max(demanded, least, key=_rank), min(maximum, most, key=_rank)
+
+
 class VerifiedCaller:
     """
     The verified client of an inbound connection.
 
-    ``credentials`` are None where they cannot serve the notary, ``hop`` where requests get no ``Forwarded`` field.
+    ``credentials`` are None where they cannot serve the notary, ``hop`` where requests get no ``Forwarded`` field;
+    ``context`` is that of the listener.
     """
 
     def __init__(
         self,
         evidence: PeerEvidence,
         credentials: CredentialSet | None,
-        policy: Policy,
-        metrics: ListenerMetrics,
+        policies: Policies,
+        context: ListenerContext,
         hop: ForwardedHop | None = None,
     ) -> None:
         svid = evidence.svid
@@ -111,89 +131,157 @@ class VerifiedCaller:
         self._host = self._host_lines = b""
         #: What a response at the level ``workload`` contains.
         self.workload_lines = self._lines(_WORKLOAD)
-        #: The permit of all requests, where the policy does not look at requests and has been asked.
-        self.connection_permit: Permit | None = None
-        self._policy = policy
-        self._metrics = metrics
-        self._decision: Permit | Denied | None = None
+        self._context = context
         self._counted = False
-        #: Whether the policy ever permitted a request, or this client after a change.
+        #: Whether the policies ever permitted a request, or this client after a change.
         self.permitted = False
+        self._take(policies)
+
+    def _take(self, policies: Policies) -> None:
+        """Narrow the policies to this connection."""
+        evidence, own = self.evidence, self.evidence.own_svid.spiffe_id
+        attributes, context = policies.attributes.attributes, self._context
+        self._policies = policies
+        #: The permit of all requests, where no policy looks at requests and one has been decided on.
+        self.connection_permit: Permit | None = None
+        #: Set where a deny list refuses this client, the notary's own paths included.
+        self.listed = policies.listed(evidence.svid)
+        self._decision: Permit | Denied | None = self.listed
+        self._rules = policies.rules.connection(
+            ConnectionFacts(
+                context.name,
+                context.port,
+                self.identity,
+                attributes(self.identity),
+                attributes(own),
+                evidence.post_quantum,
+                evidence.server_name,
+            )
+        )
 
     def count(self, *, refused: bool = False) -> None:
         """Count the connection once: by the first decision, or at its end where there was none."""
         if not self._counted:
             self._counted = True
-            (self._metrics.auth_failed if refused else self._metrics.succeeded).inc()
+            metrics = self._context.metrics
+            (metrics.auth_failed if refused else metrics.succeeded).inc()
 
     def same_identity(self, own: SpiffeID | None) -> bool:
         """Whether this proxy still has the identity that the handshake presented to the client."""
         return self.evidence.own_svid.spiffe_id == own
 
-    def reauthorize(self, bundles: BundleSet, now: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+    def reauthorize(
+        self,
+        bundles: BundleSet,
+        now: datetime,
+        own: SpiffeID | None,
+        policies: Policies | None,
+        under_way: RequestHead | None = None,
+    ) -> None:
         """
-        Verify and authorize the client again by what is in force now.
+        Verify and authorize the client again by what is in force now; ``under_way`` is the request that is served.
 
         Raises:
             OwnIdentityWithdrawn: the connection was made under another identity of this proxy.
             SvidInvalid: the client's SVID would now be refused.
-            Denied: another policy than before refuses a client that was not refused.
+            Denied: other policies than before refuse a client that was not refused, or the request that is served.
         """
         self.evidence.reauthorize(own, bundles, now)
-        if policy is not None and policy is not self._policy:
-            self._apply_policy(policy)
+        if policies is not None and policies is not self._policies:
+            self._apply(policies, under_way)
 
-    def _apply_policy(self, policy: Policy) -> None:
+    def _apply(self, policies: Policies, under_way: RequestHead | None) -> None:
         was_refused = isinstance(self._decision, Denied)
-        self._policy, self._decision, self.connection_permit = policy, None, None
-        if policy.depends_on_request:
-            # Each request is authorized by itself.
-            return
+        self._take(policies)
         try:
-            self._decision = self.connection_permit = policy.authorize(AccessRequest(self.identity))
-            self.permitted = True
-        except Denied as denied:
-            self._decision = denied
+            if self.listed is not None:
+                raise self.listed
+            if not self._rules.depends_on_request:
+                decision = self._decide(RequestFacts())
+                if isinstance(decision, Denied):
+                    raise decision
+            elif under_way is not None:
+                # Every other request is authorized by itself. What had one reading when it was permitted still has.
+                self._rules.authorize(self._facts(under_way))
+        except Denied:
             if not was_refused:
                 raise
 
     def permit(self, head: RequestHead) -> Permit:
         """
-        Return the permit of a request, or raise ``Denied``; count the decision.
+        Return the permit of a request; count the decision. It holds for the connection where no policy looks at
+        requests.
 
-        It holds for the whole connection where the policy does not look at requests.
+        Raises:
+            Denied: with the policy and the rule.
+            PathAmbiguous: the policies look at the path, and it has more than one reading.
         """
         decision = self._decision
-        if decision is None:
-            decision = self._decide(head)
+        if decision is None or self._rules.observed:
+            request = self._facts(head)
+            if decision is None:
+                decision = self._decide(request)
+            if self._rules.observed:
+                self._observe(head, request, permitted=isinstance(decision, Permit))
+        self.count(refused=isinstance(decision, Denied))
         if isinstance(decision, Denied):
-            raise decision
-        self._metrics.auth_allowed.inc()
+            # Raised for each request of the connection, it must not collect their tracebacks.
+            raise decision.with_traceback(None)
+        self._context.metrics.auth_allowed.inc()
         return decision
 
-    def _decide(self, head: RequestHead) -> Permit | Denied:
-        request = AccessRequest(self.identity, head.method.decode("latin-1"), head.path.decode("latin-1"))
+    def _decide(self, request: RequestFacts) -> Permit | Denied:
+        rules = self._rules
         decision: Permit | Denied
         try:
-            decision = self._policy.authorize(request)
+            decision = rules.authorize(request)
             self.permitted = True
         except Denied as denied:
             decision = denied
-        if not self._policy.depends_on_request:
+        if not rules.depends_on_request:
             self._decision = decision
-            self.connection_permit = None if isinstance(decision, Denied) else decision
-        self.count(refused=isinstance(decision, Denied))
+            if isinstance(decision, Permit) and not rules.observed:
+                self.connection_permit = decision
         return decision
 
-    def notarization(self, head: RequestHead, context: ListenerContext) -> tuple[Level, str | None]:
-        """Return level and nonce of a request with a body or reserved headers; refuse a body beyond the limit."""
+    def _facts(self, head: RequestHead) -> RequestFacts:
+        path: str | None
+        try:
+            path = plain_path(head.path)
+        except PathAmbiguous:
+            if self._rules.depends_on_path:
+                raise
+            path = None
+        # A misspelt level is refused once the request is permitted.
+        asked = head.reserved.get(_LEVEL_KEY, b"none").decode("latin-1")
+        host = plain_host(head.host.decode("latin-1")) or None
+        return RequestFacts(head.method.decode("latin-1"), path, host, asked)
+
+    def _observe(self, head: RequestHead, request: RequestFacts, *, permitted: bool) -> None:
+        """Count and report what policies in dry run would decide, and what Audit policies match."""
+        context = self._context
+        trial = self._rules.dry_run(request)
+        if trial is not None:
+            (context.metrics.dry_run_allowed if trial.allowed else context.metrics.dry_run_denied).inc()
+            if trial.allowed != permitted:
+                context.reporter.dry_run_differs(self.text, trial, listener=context.name, request=head)
+        for matched in self._rules.audited(request):
+            context.reporter.audited(self.text, matched, permitted=permitted, listener=context.name, request=head)
+
+    def notarization(self, head: RequestHead, permit: Permit) -> tuple[Level, str | None]:
+        """
+        Return level and nonce of a request with a body or reserved headers, or under a rule with a level; refuse a body
+        beyond the limit.
+        """
+        context = self._context
         limit = context.body_limit
         if limit is not None and head.length is not None and head.length > limit:
             raise RequestRefused("body_too_large", limit=limit)
-        if not head.reserved:
-            return context.unasked, None
-        asked, nonce = asked_level(head), given_nonce(head)
-        return effective_level(demanded=context.demanded, asked=asked, maximum=context.maximum), nonce
+        asked, nonce = (asked_level(head), given_nonce(head)) if head.reserved else (_NO_LEVEL, None)
+        demanded, maximum = context.demanded, context.maximum
+        if permit.bounded:
+            demanded, maximum = _bounds(permit, demanded, maximum)
+        return effective_level(demanded=demanded, asked=asked, maximum=maximum), nonce
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
         """Return the header lines that the proxy adds to a request for the application."""
@@ -240,6 +328,7 @@ class PlainCaller:
     forwarded_lines = b""
     workload_lines = b""
     connection_permit: Permit | None = None
+    listed: Denied | None = None
 
     def __init__(self, own: Callable[[], SpiffeID | None]) -> None:
         #: Returns the identity under which the proxy calls the peer, None where it has none.
@@ -257,11 +346,11 @@ class PlainCaller:
         if own is None:
             raise IdentityGone()
         if permit is None or permit.identity is not own:
-            permit = self._permit = Permit(own, "outbound listener")
+            permit = self._permit = Permit(own, _OUTBOUND)
             self.permitted = True
         return permit
 
-    def notarization(self, head: RequestHead, context: ListenerContext) -> tuple[Level, str | None]:
+    def notarization(self, head: RequestHead, permit: Permit) -> tuple[Level, str | None]:
         """Return no level, since the peer notarizes; the limit of the body is checked while it streams."""
         return Level.NONE, None
 
@@ -269,7 +358,14 @@ class PlainCaller:
         """No identity was presented to a plain client."""
         return True
 
-    def reauthorize(self, bundles: BundleSet, now: datetime, own: SpiffeID | None, policy: Policy | None) -> None:
+    def reauthorize(
+        self,
+        bundles: BundleSet,
+        now: datetime,
+        own: SpiffeID | None,
+        policies: Policies | None,
+        under_way: RequestHead | None = None,
+    ) -> None:
         """A plain client has nothing to verify; the own identity is read for each of its requests."""
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:

@@ -23,7 +23,7 @@ from svc.identity import BundleSet
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.policy import Denied
+from svc.policy.engine import Denied
 from svc.proxy.errors import RequestRefused, RequestTimeout
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
@@ -31,7 +31,7 @@ from svc.proxy.http.caller import Caller
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
-from svc.proxy.http.reporter import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
 from svc.telemetry.labels import Cause
@@ -189,14 +189,24 @@ class ClientConnection:
             if self._upgraded is not None:
                 self._upgraded.tunnel_ended(tunnel.from_client_octets, tunnel.from_upstream_octets)
 
-    def report_policy_denial(self, denied: Denied, request: RequestHead | None = None) -> None:
-        """Count and report a denial, of a request or of the whole connection."""
+    def report_policy_denial(self, denied: Denied, request: RequestHead | None = None, decision: str = "") -> None:
+        """Count and report a denial, of a request with the id of its decision or of the whole connection."""
         self.context.metrics.denied_policy.inc()
-        self._report_denial(denied, request)
+        self._report_denial(denied, request, PolicyDecision(denied.policy, denied.rule, decision))
 
-    def _report_denial(self, error: SvcError, request: RequestHead | None = None) -> None:
-        context, peer = self.context, self.caller.text
-        context.reporter.denied(error.reason, self.address, peer, str(error), listener=context.name, request=request)
+    def _report_denial(
+        self, error: SvcError, request: RequestHead | None = None, decision: PolicyDecision | None = None
+    ) -> None:
+        context = self.context
+        context.reporter.denied(
+            error.reason,
+            self.address,
+            self.caller.text,
+            str(error),
+            listener=context.name,
+            request=request,
+            decision=decision,
+        )
 
     @property
     def address(self) -> str:
@@ -339,6 +349,7 @@ class ClientConnection:
                     recorded=False,
                     receipt_id=None,
                     outcome=ExchangeOutcome.COMPLETE,
+                    decision=None,
                 )
             )
         self.close("timeout" if isinstance(error, RequestTimeout) else "protocol")
@@ -555,8 +566,11 @@ class ClientConnection:
         """Verify and authorize the client again, and end the connection where it would now be refused."""
         if self._closing_until is not None:
             return
+        exchange = self._upgraded if self._exchange is None else self._exchange
+        under_way = exchange.head if exchange is not None and exchange.permitted else None
+        context = self.context
         try:
-            self.caller.reauthorize(bundles, wall, self.context.rotation.identity, self.context.policy)
+            self.caller.reauthorize(bundles, wall, context.rotation.identity, context.policies, under_way)
         except OwnIdentityWithdrawn:
             self.end_now(ExchangeOutcome.SERVER_ABORTED, "identity_withdrawn")
         except Denied as denied:

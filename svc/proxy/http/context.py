@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from svc.notary.level import Level, effective_level
 from svc.notary.record_bound import RecordBound
-from svc.policy import Policy
+from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
@@ -38,8 +38,8 @@ class ListenerContext:
     name: str
     #: Whether clients come by mTLS; outbound listeners accept plain clients of this machine.
     inbound: bool
-    #: Who is admitted; None outbound.
-    policy: Policy | None
+    #: Who is admitted to what; None outbound.
+    policies: Policies | None
     rotation: CredentialRotation
     notarizer: Notarizer
     pool: UpstreamPool
@@ -56,6 +56,8 @@ class ListenerContext:
     #: The wall clock: aware UTC, and in seconds since 1970 where each request reads it.
     wall: Callable[[], datetime]
     unix_time: Callable[[], float]
+    #: The port, once it listens.
+    port: int = 0
     #: Inbound: whether requests get a ``Forwarded`` field.
     forwarded: bool = False
     #: Outbound: what replaces Host, None where it stays.
@@ -97,7 +99,7 @@ class ListenerContext:
 
     def caller(self, transport: Any) -> Caller:
         """Return who is at the other end of a new connection; the direction of the listener decides it here alone."""
-        if self.policy is None:
+        if self.policies is None:
             return PlainCaller(lambda: self.rotation.identity)
         evidence = peer_evidence(transport)
         hop: ForwardedHop | None = None
@@ -105,4 +107,4 @@ class ListenerContext:
             peer = transport.getPeer()
             client = node(getattr(peer, "host", None), getattr(peer, "port", None))
             hop = ForwardedHop(client, obfuscated(self.name), b"https")
-        return VerifiedCaller(evidence, self.rotation.of_evidence(evidence), self.policy, self.metrics, hop)
+        return VerifiedCaller(evidence, self.rotation.of_evidence(evidence), self.policies, self, hop)

@@ -25,7 +25,8 @@ from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.record_bound import SIGNATURES_ROOM
-from svc.policy import Denied
+from svc.policy.engine import Denied, Permit
+from svc.policy.paths import PathAmbiguous
 from svc.proxy.config import TimeoutSettings
 from svc.proxy.errors import (
     AnswerNotTaken,
@@ -40,10 +41,11 @@ from svc.proxy.errors import (
 )
 from svc.proxy.http.answers import own_head, problem_body, problem_fields
 from svc.proxy.http.recorder import Recorder, put_record
-from svc.proxy.http.reporter import ExchangeSummary
+from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.proxy.http.response import ResponseWriter, interim_head
 from svc.proxy.http.upstream import UpstreamRequest
 from svc.proxy.release_points import ReleasePoint
+from svc.strictjson import b64u_encode
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, RequestHead, ResponseHead
 
@@ -200,6 +202,9 @@ class Exchange:
     _outcome_unrecorded = ExchangeOutcome.CLIENT_ABORTED
     _seconds = 0.0
     _lookup = False
+    #: What the policies decided, with its id where they refused it; None without a decision.
+    _decision: Permit | Denied | None = None
+    _decision_id = ""
     _body_octets = 0
     _recorder: Recorder | None = None
     _reservation: Reservation | None = None
@@ -219,27 +224,37 @@ class Exchange:
         """Whether it is over."""
         return self.stage is _FINISHED
 
+    @property
+    def permitted(self) -> bool:
+        """Whether the policies have permitted it; they do not decide on requests for the notary's own paths."""
+        return isinstance(self._decision, Permit)
+
     # -- From the client ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Authorize the request and forward it, or answer at once."""
         context, client, head = self._context, self._client, self.head
-        if is_notary_path(head.path):
+        caller, level, nonce = client.caller, context.unasked, None
+        if is_notary_path(head.path) and caller.listed is None:
             self._lookup = True
             client.serve_notary(self)
             return
-        caller, level, nonce = client.caller, context.unasked, None
         permit = caller.connection_permit
         try:
             if permit is None:
                 permit = caller.permit(head)
             else:
                 context.metrics.auth_allowed.inc()
-            if head.reserved or (context.body_limit is not None and head.length):
-                level, nonce = caller.notarization(head, context)
+            self._decision = permit
+            if permit.bounded or head.reserved or (context.body_limit is not None and head.length):
+                level, nonce = caller.notarization(head, permit)
         except Denied as denied:
-            client.report_policy_denial(denied, head)
-            self.answer_error(denied)
+            self._deny(denied)
+            return
+        except PathAmbiguous as error:
+            context.metrics.denied_policy.inc()
+            context.reporter.exchange_failed(error.reason, caller.text, str(error))
+            self.answer_error(error)
             return
         except ProxyError as error:
             self.answer_error(error)
@@ -258,6 +273,14 @@ class Exchange:
         else:
             self.level = level
             self._reserve(credentials, nonce)
+
+    def _deny(self, denied: Denied) -> None:
+        """Answer a request that the policies refuse, and report it with the id that the answer has."""
+        self._decision = denied
+        self._decision_id = b64u_encode(self._client.random(9))
+        self._client.report_policy_denial(denied, self.head, self._decision_id)
+        body = problem_body(denied, self._decision_id)
+        self.answer(denied.http_status, problem_fields(denied), body)
 
     def request_body(self, data: bytes) -> None:
         """Receive a piece of the request body, without chunk lines."""
@@ -537,6 +560,7 @@ class Exchange:
     def _report(self) -> None:
         """Report an exchange that is over; called once, after its record is durable or has failed."""
         context, reservation, response, writer = self._context, self._reservation, self._response, self._writer
+        decision = self._decision
         context.reporter.exchange_ended(
             ExchangeSummary(
                 listener=context.name,
@@ -553,6 +577,9 @@ class Exchange:
                 recorded=reservation is not None,
                 receipt_id=None if reservation is None else reservation.receipt_id,
                 outcome=self._outcome,
+                decision=None
+                if decision is None
+                else PolicyDecision(decision.policy, decision.rule, self._decision_id),
             )
         )
 

@@ -7,8 +7,24 @@ from typing import Protocol
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
+from svc.policy.engine import Decision, MatchedRule
 from svc.telemetry.labels import Direction
 from svc.wire.http1 import RequestHead
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDecision:
+    """
+    Which rule of which policy permitted or refused a request.
+
+    Attributes:
+        policy: empty outbound, where the peer decides.
+        id: of a refusal, as in the answer; empty for what is permitted and for open connections.
+    """
+
+    policy: str
+    rule: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +47,7 @@ class ExchangeSummary:
         recorded: whether a record was promised.
         receipt_id: the identifier of the record, None where there is none.
         outcome: how the exchange ended, as in the record.
+        decision: of the policies; None where they did not decide.
     """
 
     listener: str
@@ -47,6 +64,7 @@ class ExchangeSummary:
     recorded: bool
     receipt_id: str | None
     outcome: ExchangeOutcome
+    decision: PolicyDecision | None
 
 
 class Reporter(Protocol):
@@ -57,9 +75,23 @@ class Reporter(Protocol):
     recorded_exchanges: bool
 
     def denied(
-        self, reason: str, address: str, peer: str, detail: str, *, listener: str, request: RequestHead | None = None
+        self,
+        reason: str,
+        address: str,
+        peer: str,
+        detail: str,
+        *,
+        listener: str,
+        request: RequestHead | None = None,
+        decision: PolicyDecision | None = None,
     ) -> None:
         """A verified peer was denied a request, or the connection that it had."""
+
+    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead) -> None:
+        """With the policies in dry run enforced, the decision on a request would be another one: this."""
+
+    def audited(self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead) -> None:
+        """A rule of an Audit policy matches a request, which other policies permit or refuse."""
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
         """A full listener closed a connection for a new one."""

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError
-from svc.policy import Permit
+from svc.policy.engine import Permit
 from svc.proxy.errors import ProxyError, UpstreamUnreachable, upstream_error
 from svc.transport.errors import ConnectFailed, OwnSvidRefused, PeerNotVerified, TransportError
 from svc.transport.evidence import PeerEvidence, peer_evidence

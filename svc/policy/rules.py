@@ -1,0 +1,233 @@
+"""
+Rules as values: what a policy says about clients, targets and conditions, each checked against known facts.
+
+The fields of one entry must all hold; of the values of a field one must. A fact that is not known satisfies no list of
+values; it satisfies a list of excluded values only where the rule denies or audits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum
+
+from svc.identity import Matcher, SpiffeID
+from svc.policy.attributes import UNKNOWN, Attributes
+from svc.policy.paths import HostPattern, PathPattern
+
+
+class Action(Enum):
+    """What a policy does with what its rules match."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+    AUDIT = "Audit"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """
+    What is known of a connection when its client is authorized.
+
+    Attributes:
+        listener: the name of the listener.
+        port: its port.
+        identity: the verified identity of the client.
+        attributes: what the administrator's tables say of the client.
+        own: the same of the workload behind the listener.
+        post_quantum: whether the key agreement is.
+        sni: the server name that the client sent, in lower case, empty without one.
+    """
+
+    listener: str
+    port: int
+    identity: SpiffeID
+    attributes: Attributes = UNKNOWN
+    own: Attributes = UNKNOWN
+    post_quantum: bool = False
+    sni: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """
+    What is known of a request; None for what its protocol does not have.
+
+    Attributes:
+        path: as :func:`svc.policy.paths.plain_path` returns it.
+        host: as :func:`svc.policy.paths.plain_host` returns it.
+        asked: the notarization level that the client asks for.
+    """
+
+    method: str | None = None
+    path: str | None = None
+    host: str | None = None
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values that a fact must be among, and values that it must not be among."""
+
+    wanted: frozenset[Hashable] = frozenset()
+    excluded: frozenset[Hashable] = frozenset()
+
+    def admits(self, fact: Hashable | None, *, unknown: bool) -> bool:
+        """Whether a fact satisfies both; ``unknown``: whether a fact that is None satisfies the second."""
+        if fact is None:
+            return not self.wanted and (unknown or not self.excluded)
+        return (not self.wanted or fact in self.wanted) and fact not in self.excluded
+
+    def __bool__(self) -> bool:
+        """Whether any fact is refused."""
+        return bool(self.wanted or self.excluded)
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """As :class:`Values`, of patterns."""
+
+    wanted: tuple[PathPattern | HostPattern, ...] = ()
+    excluded: tuple[PathPattern | HostPattern, ...] = ()
+
+    def admits(self, fact: str | None, *, unknown: bool) -> bool:
+        """See :meth:`Values.admits`."""
+        if fact is None:
+            return not self.wanted and (unknown or not self.excluded)
+        if self.wanted and not any(each.matches(fact) for each in self.wanted):
+            return False
+        return not any(each.matches(fact) for each in self.excluded)
+
+    def __bool__(self) -> bool:
+        """Whether any fact is refused."""
+        return bool(self.wanted or self.excluded)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One entry of ``from``; ``same_compartment`` and ``dominates`` compare the client with the workload."""
+
+    spiffe_ids: tuple[Matcher, ...] = ()
+    not_spiffe_ids: tuple[Matcher, ...] = ()
+    trust_domains: Values = Values()
+    namespaces: Values = Values()
+    service_accounts: Values = Values()
+    levels: Values = Values()
+    compartments: Values = Values()
+    same_compartment: bool = False
+    dominates: bool = False
+
+    def matches(self, facts: ConnectionFacts, *, unknown: bool) -> bool:
+        """Whether a client is one of these."""
+        identity, known, own = facts.identity, facts.attributes, facts.own
+        if self.spiffe_ids and not any(each.matches(identity) for each in self.spiffe_ids):
+            return False
+        if any(each.matches(identity) for each in self.not_spiffe_ids):
+            return False
+        if self.same_compartment and (known.compartment is None or known.compartment != own.compartment):
+            return False
+        if self.dominates and (known.level is None or own.level is None or not known.level.dominates(own.level)):
+            return False
+        return (
+            self.trust_domains.admits(identity.trust_domain, unknown=unknown)
+            and self.namespaces.admits(known.namespace, unknown=unknown)
+            and self.service_accounts.admits(known.service_account, unknown=unknown)
+            and self.levels.admits(known.level, unknown=unknown)
+            and self.compartments.admits(known.compartment, unknown=unknown)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One entry of ``to``."""
+
+    listeners: Values = Values()
+    ports: Values = Values()
+    snis: Patterns = Patterns()
+    hosts: Patterns = Patterns()
+    methods: Values = Values()
+    paths: Patterns = Patterns()
+
+    def matches_connection(self, facts: ConnectionFacts, *, unknown: bool) -> bool:
+        """Whether what the connection alone shows fits."""
+        return (
+            self.listeners.admits(facts.listener, unknown=unknown)
+            and self.ports.admits(facts.port, unknown=unknown)
+            and self.snis.admits(facts.sni or None, unknown=unknown)
+        )
+
+    def matches_request(self, facts: RequestFacts, *, unknown: bool) -> bool:
+        """Whether what the request shows fits."""
+        return (
+            self.methods.admits(facts.method, unknown=unknown)
+            and self.paths.admits(facts.path, unknown=unknown)
+            and self.hosts.admits(facts.host, unknown=unknown)
+        )
+
+    @property
+    def depends_on_connection(self) -> bool:
+        """Whether listener, port or server name can make a difference."""
+        return bool(self.listeners or self.ports or self.snis)
+
+    @property
+    def depends_on_request(self) -> bool:
+        """Whether a request can make a difference."""
+        return bool(self.methods or self.paths or self.hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One entry of ``when``; ``asked``: notarization levels that the client asks for."""
+
+    post_quantum: bool | None = None
+    asked: Values = Values()
+
+    @property
+    def depends_on_connection(self) -> bool:
+        """Whether the key agreement can make a difference."""
+        return self.post_quantum is not None
+
+    def matches_connection(self, facts: ConnectionFacts) -> bool:
+        """Whether what the connection alone shows fits."""
+        return self.post_quantum is None or self.post_quantum == facts.post_quantum
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """
+    One rule; an empty list of sources, targets or conditions is satisfied by everything.
+
+    Attributes:
+        minimum: the notarization level that what it allows gets at least; None without one.
+        maximum: the strongest one that it gets; None without a limit.
+    """
+
+    name: str
+    sources: tuple[Source, ...] = ()
+    targets: tuple[Target, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    minimum: str | None = None
+    maximum: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationPolicy:
+    """
+    One policy; without rules it matches nothing.
+
+    Attributes:
+        name: names it in decisions.
+        namespace: of a policy that narrows what policies of the cluster allow; empty for those.
+        enforced: otherwise what it would change is only reported (``DryRun``).
+    """
+
+    name: str
+    action: Action
+    rules: tuple[Rule, ...] = ()
+    namespace: str = ""
+    enforced: bool = True
+
+    @property
+    def qualified_name(self) -> str:
+        """The name, with the namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name

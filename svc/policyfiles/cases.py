@@ -1,0 +1,175 @@
+"""
+Questions to policies, and the decision on each with its explanation; tables of expected decisions.
+
+Decides with the code that the proxy uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from svc.identity import SpiffeID
+from svc.policy.attributes import Attributes, SecurityLevel
+from svc.policy.engine import Decision, MatchedRule
+from svc.policy.paths import PathAmbiguous, plain_host, plain_path
+from svc.policy.rules import ConnectionFacts, RequestFacts
+from svc.policyfiles.document import Compartment, Level, MetadataDocument, Port
+from svc.policyfiles.settings import Policies
+from svc.process.values import MatcherText
+from svc.settings import Items, Settings
+
+
+class Question(Settings):
+    """One request of one client."""
+
+    as_: MatcherText = Field(alias="as")
+    """The SPIFFE ID of the client."""
+    level: Level | None = None
+    """Its security level, instead of the one that the configuration knows."""
+    compartment: Compartment | None = None
+    """Its compartment, in the same way."""
+    own: MatcherText | None = None
+    """The SPIFFE ID of the workload behind the proxy, for `sameCompartment` and `dominates`."""
+    listener: str = ""
+    """The listener."""
+    port: Port = 443
+    """Its port."""
+    sni: str = ""
+    """The server name in the TLS handshake."""
+    postQuantum: bool = True
+    """Whether the key agreement is post-quantum."""
+    method: str | None = None
+    """The HTTP method; absent for a connection without requests."""
+    path: str | None = None
+    """The path without query."""
+    host: str | None = None
+    """The host."""
+    asked: Literal["none", "workload", "logRequest", "signRequest"] = "none"
+    """The notarization level that the client asks for."""
+
+    def connection(self, policies: Policies) -> ConnectionFacts:
+        """What the policies know of the connection."""
+        identity = SpiffeID.parse(self.as_)
+        known = policies.attributes.attributes(identity)
+        level = known.level if self.level is None else SecurityLevel.parse(self.level)
+        compartment = known.compartment if self.compartment is None else self.compartment
+        own = Attributes() if self.own is None else policies.attributes.attributes(SpiffeID.parse(self.own))
+        return ConnectionFacts(
+            self.listener,
+            self.port,
+            identity,
+            Attributes(known.namespace, known.service_account, level, compartment),
+            own,
+            self.postQuantum,
+            self.sni.lower(),
+        )
+
+    def request(self) -> RequestFacts:
+        """What they know of the request; raises PathAmbiguous."""
+        if self.method is None and self.path is None and self.host is None:
+            return RequestFacts()
+        return RequestFacts(
+            self.method or "GET",
+            plain_path((self.path or "/").encode("utf-8", "surrogateescape")),
+            plain_host(self.host or ""),
+            self.asked,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """
+    A decision, and what led to it.
+
+    Attributes:
+        decision: None where the path has no single reading, or the identity is on a deny list.
+        refused: why, in that case.
+        dry_run: the decision with the policies in dry run enforced, where there are any.
+        audited: the rules of Audit policies that match.
+    """
+
+    decision: Decision | None
+    refused: str = ""
+    dry_run: Decision | None = None
+    audited: Sequence[MatchedRule] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request is permitted."""
+        return self.decision is not None and self.decision.allowed
+
+
+def explain(policies: Policies, question: Question) -> Explanation:
+    """Decide on a question. Certificates and statements of deny lists are not known here."""
+    facts = question.connection(policies)
+    listed = policies.listed(facts.identity)
+    if listed is not None:
+        return Explanation(None, f"{listed.rule} is on the deny list {listed.policy}")
+    connection = policies.rules.connection(facts)
+    try:
+        request = question.request()
+    except PathAmbiguous as error:
+        if connection.depends_on_path:
+            return Explanation(None, str(error))
+        request = RequestFacts(question.method or "GET", None, plain_host(question.host or ""), question.asked)
+    return Explanation(connection.decide(request), "", connection.dry_run(request), tuple(connection.audited(request)))
+
+
+class Case(Question):
+    """A question with the expected decision."""
+
+    expect: Literal["allow", "deny"]
+    """The decision."""
+    rule: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """The rule that makes it; `default-deny` where none does."""
+
+
+class CasesSpec(Settings):
+    """The cases."""
+
+    cases: Annotated[Items[Case], Field(max_length=16_384)]
+    """Each with its expected decision."""
+
+
+class CasesDocument(Settings):
+    """A table of expected decisions."""
+
+    apiVersion: Literal["svc.internal/v1alpha1"]
+    """The version of the format."""
+    kind: Literal["SvcPolicyTest"]
+    """What it is."""
+    metadata: MetadataDocument
+    """The name."""
+    spec: CasesSpec
+    """The table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """A case, its number from 1, and what was decided; ``failed`` says what differs, empty where nothing does."""
+
+    number: int
+    case: Case
+    explanation: Explanation
+    failed: str
+
+
+def run_cases(policies: Policies, cases: Sequence[Case]) -> list[CaseResult]:
+    """Decide on each case and compare."""
+    return [_compared(number, case, explain(policies, case)) for number, case in enumerate(cases, 1)]
+
+
+def _compared(number: int, case: Case, explanation: Explanation) -> CaseResult:
+    decided = "allow" if explanation.allowed else "deny"
+    failed = ""
+    if decided != case.expect:
+        failed = f"expected {case.expect}, decided {decided}"
+    elif case.rule is not None:
+        rules = [each.rule for each in explanation.decision.matched] if explanation.decision else []
+        if case.rule not in rules:
+            failed = f"expected the rule {case.rule}, decided by {', '.join(rules) or explanation.refused}"
+    return CaseResult(number, case, explanation, failed)

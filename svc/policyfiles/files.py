@@ -1,0 +1,147 @@
+"""
+Policy files: found by patterns, read and validated as a whole.
+
+Owns which files belong together, their limits and what identifies their content.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from svc.errors import Reason, SvcError
+from svc.policy.denylist import DenyList
+from svc.policy.rules import AuthorizationPolicy
+from svc.policyfiles.document import DenyListDocument, PolicyDocument
+from svc.settings import parse_all, read_text
+
+MAX_FILES: Final = 1024
+#: Names of files with what changes when they are written or replaced; None for one that cannot be looked at.
+FileStamps = tuple[tuple[str, tuple[int, ...] | None], ...]
+KINDS: Final[Mapping[str, type[PolicyDocument | DenyListDocument]]] = {
+    "SvcClusterPolicy": PolicyDocument,
+    "SvcPolicy": PolicyDocument,
+    "SvcDenyList": DenyListDocument,
+}
+#: Rules of all files together.
+MAX_ALL_RULES: Final = 16_384
+
+
+class PolicyFilesRefused(SvcError):
+    """the policy files are not valid"""
+
+    reason = "policy_invalid"
+    hint = "`svc policy check` names every defect; nothing of the files takes effect until all are valid"
+    reasons: ClassVar = {
+        "policy_file_absent": Reason(
+            "no file matches {pattern}",
+            hint="name a file that exists, or a pattern with * if there may be none",
+        ),
+        "policy_file_invalid": Reason(
+            "{path} is not valid: {defects}",
+            hint="correct the file; what was in force stays until all files are valid",
+        ),
+        "policy_name_twice": Reason(
+            "the policy {name} is in {first} and in {second}",
+            hint="give each policy a name of its own",
+        ),
+        "policy_files_many": Reason(
+            "{count} policy files, at most {limit} are read",
+            hint="put several policies into one file, separated by ---",
+        ),
+        "policy_rules_many": Reason(
+            "{count} rules in all policy files, at most {limit} are read",
+            hint="use path prefixes, templates and several values in one rule",
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFiles:
+    """
+    The policies of files.
+
+    Attributes:
+        denied: deny lists.
+        paths: the files, in their order.
+        digest: SHA-256 of names and contents, in hexadecimal; equal where nothing has changed.
+    """
+
+    policies: tuple[AuthorizationPolicy, ...]
+    denied: tuple[DenyList, ...]
+    paths: tuple[str, ...]
+    digest: str
+
+
+def matching_files(patterns: Iterable[str]) -> list[str]:
+    """
+    Find the files of patterns, sorted by name.
+
+    Raises:
+        PolicyFilesRefused: a name without ``*`` does not exist, or there are too many.
+    """
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        paths = sorted(path for path in glob.glob(pattern) if not os.path.isdir(path))
+        if not paths and not glob.has_magic(pattern):
+            raise PolicyFilesRefused("policy_file_absent", pattern=pattern)
+        found.update(dict.fromkeys(paths))
+    if len(found) > MAX_FILES:
+        raise PolicyFilesRefused("policy_files_many", count=len(found), limit=MAX_FILES)
+    return list(found)
+
+
+def file_stamps(patterns: Iterable[str]) -> FileStamps:
+    """Return what tells whether the files of patterns have changed; blocks on the disk, and raises nothing."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for pattern in patterns:
+        for path in sorted(glob.glob(pattern)) or [pattern]:
+            found[path] = _stamp(path)
+    return tuple(found.items())
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    # The times of the inode too: a file that was written in its place within one tick of the clock, or made readable.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def read_policies(patterns: Iterable[str]) -> PolicyFiles:
+    """
+    Read all policies; blocks on the disk.
+
+    Raises:
+        ConfigUnreadable: a file cannot be read, or is not YAML.
+        ConfigInvalid: with the defects of the first file that has any.
+        PolicyFilesRefused: the files do not fit together.
+    """
+    digest = hashlib.sha256()
+    policies: list[AuthorizationPolicy] = []
+    lists: list[DenyList] = []
+    origin: dict[tuple[str, str], str] = {}
+    paths = matching_files(patterns)
+    for path in paths:
+        text = read_text(Path(path))
+        digest.update(f"{len(path)}:{path}{len(text)}:".encode() + text.encode())
+        for document in parse_all(text, KINDS, path):
+            name = document.metadata.name
+            if isinstance(document, DenyListDocument):
+                lists.append(document.deny_list())
+            else:
+                policies.append(document.policy())
+                name = policies[-1].qualified_name
+            first = origin.setdefault((document.kind, name), path)
+            if len(origin) < len(policies) + len(lists):
+                raise PolicyFilesRefused("policy_name_twice", name=f"{document.kind} {name}", first=first, second=path)
+    rules = sum(len(policy.rules) for policy in policies)
+    if rules > MAX_ALL_RULES:
+        raise PolicyFilesRefused("policy_rules_many", count=rules, limit=MAX_ALL_RULES)
+    return PolicyFiles(tuple(policies), tuple(lists), tuple(paths), digest.hexdigest())

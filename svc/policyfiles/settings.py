@@ -1,0 +1,142 @@
+"""The configuration section ``policy``, and the policies that it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from svc.identity import Matcher, SpiffeID, SvidEvidence, TrustDomain
+from svc.identity.matchers import MemberOf, parse_matcher
+from svc.policy.attributes import Attributes, AttributeSource, IdTemplate, SecurityLevel
+from svc.policy.denylist import DenyList
+from svc.policy.engine import Denied, PolicySet
+from svc.policy.rules import Action, AuthorizationPolicy, Rule, Source
+from svc.policyfiles.document import Compartment, Level, reads
+from svc.policyfiles.files import PolicyFiles, read_policies
+from svc.process.values import MatcherText
+from svc.settings import Items, Settings, text_format
+
+#: The policy that `policy.default` and `policy.allow` make, and the rule of the former.
+CONFIGURATION: Final = "configuration"
+DEFAULT_ALLOW: Final = "default allow"
+
+
+def _absolute(pattern: str) -> str:
+    if not pattern.startswith("/"):
+        raise ValueError("the absolute path of a file, or a pattern such as /etc/svc/policy/*.yaml")
+    return pattern
+
+
+def _workload(text: str) -> str:
+    if not SpiffeID.parse(text).path:
+        raise ValueError("the SPIFFE ID of a workload, with its path")
+    return text
+
+
+_PolicyFile = Annotated[str, AfterValidator(_absolute), text_format("path or pattern", "^/.+$")]
+_Template = Annotated[
+    str, reads(IdTemplate.parse), text_format("template", r"^spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+|/\{[A-Za-z]+\})+$")
+]
+
+
+class AttributeSettings(Settings):
+    """What is known of one workload."""
+
+    spiffeID: MatcherText
+    """Its SPIFFE ID."""
+    level: Level | None = None
+    """Its security level: country and sensitivity, such as `DE:S`."""
+    compartment: Compartment | None = None
+    """Its compartment."""
+
+
+class PolicySettings(Settings):
+    """Which identities may send which requests to inbound listeners."""
+
+    default: Literal["allow", "deny"] = "deny"
+    """The identities admitted without an entry in `allow` or a rule in `files`: none, or every verified identity of
+    `trustDomain`, which is logged as a warning. Identities of federated trust domains are admitted only by `allow` and
+    rules."""
+    allow: Annotated[Items[MatcherText], Field(max_length=1024)] = ()
+    """Further identities that are admitted, of this trust domain or of federated ones. Peers of a trust domain without
+    a bundle from the Workload API are refused in the handshake, whatever is listed here."""
+    files: Annotated[Items[_PolicyFile], Field(max_length=64)] = ()
+    """Policy files, see [policy](policy.md); `*` stands for any characters of a name. Read again when one changes and
+    on SIGHUP, as a whole: while one file is not valid the policies in force stay."""
+    templates: Annotated[Items[_Template], Field(max_length=64)] = ()
+    """Where attributes of workloads are in their SPIFFE IDs, with the placeholders `{namespace}`, `{serviceAccount}`,
+    `{country}`, `{sensitivity}` and `{compartment}`; the first that fits. Then
+    `spiffe://<trustDomain>/ns/{namespace}/sa/{serviceAccount}`."""
+    attributes: Annotated[Items[AttributeSettings], Field(max_length=65_536)] = ()
+    """Attributes of single workloads, before those in their SPIFFE IDs."""
+
+    def attribute_source(self, trust_domain: TrustDomain) -> AttributeSource:
+        """Where attributes come from."""
+        given = {
+            SpiffeID.parse(each.spiffeID): Attributes(
+                level=None if each.level is None else SecurityLevel.parse(each.level), compartment=each.compartment
+            )
+            for each in self.attributes
+        }
+        return AttributeSource.of(trust_domain, [IdTemplate.parse(text) for text in self.templates], given)
+
+    def configured_policy(self, trust_domain: TrustDomain) -> AuthorizationPolicy:
+        """What `default` and `allow` permit."""
+        rules = [Rule(f"allow {text}", (Source((parse_matcher(text),)),)) for text in self.allow]
+        if self.default == "allow":
+            rules.append(Rule(DEFAULT_ALLOW, (Source((MemberOf(trust_domain),)),)))
+        return AuthorizationPolicy(CONFIGURATION, Action.ALLOW, tuple(rules))
+
+
+@dataclass(frozen=True)
+class Policies:
+    """
+    What decides about the clients of inbound listeners; replaced as a whole.
+
+    Attributes:
+        rules: all policies.
+        attributes: what is known of workloads.
+        files: what was read of files.
+    """
+
+    rules: PolicySet
+    attributes: AttributeSource
+    files: PolicyFiles
+
+    @classmethod
+    def of(cls, *policies: AuthorizationPolicy, denied: Iterable[DenyList] = ()) -> Policies:
+        """Policies without files."""
+        return cls(PolicySet(policies), AttributeSource(), PolicyFiles(policies, tuple(denied), (), ""))
+
+    @classmethod
+    def admitting(cls, *matchers: Matcher) -> Policies:
+        """Admit identities to everything, and no others."""
+        rules = tuple(Rule(f"allow {each}", (Source((each,)),)) for each in matchers)
+        return cls.of(AuthorizationPolicy(CONFIGURATION, Action.ALLOW, rules))
+
+    def listed(self, client: SvidEvidence | SpiffeID) -> Denied | None:
+        """The refusal of a client that is on a deny list; of an identity alone, its certificates are not known."""
+        for each in self.files.denied:
+            if isinstance(client, SpiffeID):
+                identity, entry = client, each.entry_for_identity(client)
+            else:
+                identity, entry = client.spiffe_id, each.entry_for(client)
+            if entry is not None:
+                return Denied(identity=identity, policy=each.name, rule=entry)
+        return None
+
+
+def load_policies(section: PolicySettings, trust_domain: str) -> Policies:
+    """
+    Read the policy files of a configuration; blocks on the disk.
+
+    Raises:
+        ConfigUnreadable, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.files.read_policies`.
+    """
+    domain = TrustDomain.parse(trust_domain)
+    files = read_policies(section.files)
+    rules = PolicySet([section.configured_policy(domain), *files.policies])
+    return Policies(rules, section.attribute_source(domain), files)

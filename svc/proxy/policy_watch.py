@@ -1,0 +1,206 @@
+"""
+The policies in force, and the reading of their files again when they change.
+
+Owns when files are read: in a thread, since a disk that hangs must not stop the proxy. What is not valid as a whole
+leaves the policies in force.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.policyfiles.files import FileStamps, PolicyFilesRefused, file_stamps
+from svc.policyfiles.settings import Policies
+from svc.proxy.config import ProxySettings
+from svc.settings import ConfigInvalid
+
+#: Seconds between two looks at the files; what has changed is read when it is the same at two looks, so that no file is
+#: read while it is written.
+CHECK_EVERY: Final = 1.0
+
+T = TypeVar("T")
+#: Runs blocking work elsewhere; fires with its result.
+InThread = Callable[[Callable[[], Any]], "Deferred[Any]"]
+
+
+class PolicyObserver(Protocol):
+    """Receives what becomes of policy files; implemented by the logging module."""
+
+    def policies_applied(self, policies: Policies, settings: ProxySettings, *, reloaded: bool) -> None:
+        """Policies are in force: those of the start, or others than before."""
+
+    def policies_rejected(self, error: SvcError, *, repeated: bool) -> None:
+        """Changed files are not valid; ``repeated``: for the reason that was reported last."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a look at the files found: their stamps, and the policies where those were read."""
+
+    stamps: FileStamps
+    policies: Policies | None = None
+    error: SvcError | None = None
+
+
+class PolicyWatch(Service):
+    """
+    The policies in force.
+
+    Args:
+        settings: the configuration; its files are read at once.
+        read: reads the policies of a configuration; blocks.
+        apply: called with other policies after a change of files.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        *,
+        read: Callable[[ProxySettings], Policies],
+        apply: Callable[[Policies], None],
+        observer: PolicyObserver,
+        clock: Any,
+        in_thread: InThread,
+    ) -> None:
+        self._read = read
+        self._apply = apply
+        self._observer = observer
+        self._in_thread = in_thread
+        self._settings = settings
+        # Before the files are read: what changes meanwhile is found by the first look.
+        self._tried = self._seen = file_stamps(settings.policy.files)
+        self.current = read(settings)
+        #: Those of a configuration that is about to be applied.
+        self._next: tuple[ProxySettings, Policies] | None = None
+        self._reported = ""
+        self._looking = LoopingCall(self._look)
+        self._looking.clock = clock
+
+    def startService(self) -> None:
+        """Report the policies, and begin to look at their files."""
+        super().startService()
+        self._observer.policies_applied(self.current, self._settings, reloaded=False)
+        self._looking.start(CHECK_EVERY, now=False).addErrback(
+            lambda failure: self.log.failure("policy files are not checked for changes any more", failure)
+        )
+
+    def stopService(self) -> None:
+        """Look no more."""
+        super().stopService()
+        if self._looking.running:
+            self._looking.stop()
+
+    def policies_of(self, settings: ProxySettings) -> Policies:
+        """Those of a configuration that was loaded last, else those in force."""
+        return self._next[1] if self._next is not None and self._next[0] is settings else self.current
+
+    # -- A reload of the configuration -------------------------------------------------------------------------------
+
+    async def load(self, settings: ProxySettings) -> Policies:
+        """
+        Read the policies of a configuration that may be applied.
+
+        Raises:
+            ConfigUnreadable, PolicyFilesRefused: the files are not valid.
+        """
+        loaded: tuple[FileStamps, Policies] = await self._in_thread(lambda: self._loaded(settings))
+        self._seen, policies = loaded
+        self._next = (settings, policies)
+        return policies
+
+    def _loaded(self, settings: ProxySettings) -> tuple[FileStamps, Policies]:
+        stamps = file_stamps(settings.policy.files)
+        try:
+            return stamps, self._read(settings)
+        except SvcError as error:
+            raise _named(error) from error
+
+    def take(self, settings: ProxySettings, policies: Policies) -> bool:
+        """Put loaded policies into force; returns whether they differ from those before."""
+        before, self._settings, self._next = self._settings, settings, None
+        self._tried, self._reported = self._seen, ""
+        return self._put(policies, changed=before.policy != settings.policy)
+
+    def _put(self, policies: Policies, *, changed: bool = False) -> bool:
+        if not changed and policies.files.digest == self.current.files.digest:
+            return False
+        self.current = policies
+        self._observer.policies_applied(policies, self._settings, reloaded=True)
+        return True
+
+    # -- Changed files -----------------------------------------------------------------------------------------------
+
+    def _look(self) -> Deferred[None] | None:
+        settings, tried, seen = self._settings, self._tried, self._seen
+        if not settings.policy.files:
+            return None
+
+        def look() -> _Look:
+            stamps = file_stamps(settings.policy.files)
+            if stamps == tried or stamps != seen:
+                return _Look(stamps)
+            try:
+                return _Look(stamps, self._read(settings))
+            except SvcError as error:
+                return _Look(stamps, error=_named(error))
+
+        def looked(found: _Look) -> None:
+            # Otherwise a reload of the configuration has read them meanwhile.
+            if self.running and self._settings is settings and self._tried is tried:
+                self._looked(found)
+
+        return self._in_thread(look).addCallbacks(
+            looked, lambda failure: self.log.failure("policy files could not be checked for changes", failure)
+        )
+
+    def _looked(self, found: _Look) -> None:
+        self._seen = found.stamps
+        if found.error is not None:
+            self._tried = found.stamps
+            text = str(found.error)
+            self._observer.policies_rejected(found.error, repeated=text == self._reported)
+            self._reported = text
+        elif found.policies is not None:
+            self._tried, self._reported = found.stamps, ""
+            if self._put(found.policies):
+                self._apply(found.policies)
+
+
+def in_daemon_thread(reactor: IReactorFromThreads) -> InThread:
+    """Run each work in a thread of its own, which the end of the process does not wait for."""
+
+    def start(work: Callable[[], Any]) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception:  # noqa: BLE001 (whatever happened belongs to the one who gave the work)
+                result = Failure()
+            reactor.callFromThread(done.callback, result)
+
+        threading.Thread(target=run, name="svc-policy", daemon=True).start()
+        return done
+
+    return start
+
+
+def _named(error: SvcError) -> SvcError:
+    """An error with all defects in one line, and the file that has them."""
+    if not isinstance(error, ConfigInvalid):
+        return error
+    defects = "; ".join(str(each) for each in error.problems)
+    return PolicyFilesRefused("policy_file_invalid", path=error.path, defects=defects)
