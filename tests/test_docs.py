@@ -19,6 +19,7 @@ from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.cli.receipts import command as receipts
 from svc.cli.status import command as status
+from svc.cli.policy import command as policy
 from svc.notary import errors
 from svc.notary.errors import NotaryError
 from svc.proxy.errors import ProxyError
@@ -138,6 +139,7 @@ class CommandLineTests(SynchronousTestCase):
                 files.command,
                 status.command,
                 verify.command,
+                *policy.command.commands.values(),
                 *receipts.command.commands.values(),
             )
             for parameter in (*command.params, *GLOBAL_FLAGS)

@@ -19,6 +19,10 @@ class CliError(SvcError):
             "no server identity was named, and --require-pinned-id insists on one",
             "name it with --expect-id or SVC_EXPECT_ID",
         ),
+        "policy_cases_missing": Reason(
+            "the files have no table of cases",
+            "write a document of the kind SvcPolicyTest, beside the policies or in a file of its own",
+        ),
         "data_too_large": Reason(
             "the body of the request is larger than {limit} octets, which {path} exceeds", "send it in several requests"
         ),

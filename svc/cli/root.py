@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
     "help": ("svc.cli.root:help_command", "help about any command", True),
     "receipts": ("svc.cli.receipts.command:command", "list, show and export the records of a notary", True),
     "status": ("svc.cli.status.command:command", "show the proxies, brokers and authorities that run here", True),
+    "policy": ("svc.cli.policy.command:command", "check policy files and explain their decisions", True),
     "verify": ("svc.cli.verify:command", "verify saved evidence offline", True),
     "version": ("svc.cli.root:version_command", "print the version", True),
     "__complete": ("svc.cli.completion:complete_command", "answer a shell's question", False),

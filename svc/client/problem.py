@@ -38,6 +38,8 @@ _VERSIONS: Final = "something on the way changes the Svc-* fields, or this svc a
 #: What to do about each code; {client} is our own identity, {server} that of the proxy.
 _ADVICE: Final = {
     "policy_deny": "its policy does not admit {client}: admit it in the section policy of the proxy of {server}",
+    "path_ambiguous": "its policies look at paths, and this one has several readings: send it without encoded or "
+    "doubled slashes, dot segments, backslashes and parameters (;)",
     "notary_unavailable": _NOTARY_UNAVAILABLE,
     "identity_withdrawn": "the Workload API took the identity of the proxy of {server} away: its registration entry",
     "credentials_expired": "the SVID of the proxy of {server} has ended and was not renewed: its readyz says why",

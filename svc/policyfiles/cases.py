@@ -17,22 +17,21 @@ from svc.policy.attributes import Attributes, SecurityLevel
 from svc.policy.engine import Decision, MatchedRule
 from svc.policy.paths import PathAmbiguous, plain_host, plain_path
 from svc.policy.rules import ConnectionFacts, RequestFacts
-from svc.policyfiles.document import Compartment, Level, MetadataDocument, Port
+from svc.policyfiles.document import Compartment, Level, MetadataDocument, Port, WorkloadID
 from svc.policyfiles.settings import Policies
-from svc.process.values import MatcherText
 from svc.settings import Items, Settings
 
 
 class Question(Settings):
     """One request of one client."""
 
-    as_: MatcherText = Field(alias="as")
+    as_: WorkloadID = Field(alias="as")
     """The SPIFFE ID of the client."""
     level: Level | None = None
     """Its security level, instead of the one that the configuration knows."""
     compartment: Compartment | None = None
     """Its compartment, in the same way."""
-    own: MatcherText | None = None
+    own: WorkloadID | None = None
     """The SPIFFE ID of the workload behind the proxy, for `sameCompartment` and `dominates`."""
     listener: str = ""
     """The listener."""
@@ -165,11 +164,10 @@ def run_cases(policies: Policies, cases: Sequence[Case]) -> list[CaseResult]:
 
 def _compared(number: int, case: Case, explanation: Explanation) -> CaseResult:
     decided = "allow" if explanation.allowed else "deny"
-    failed = ""
+    rules = [each.rule for each in explanation.decision.matched] if explanation.decision else []
+    by, failed = ", ".join(rules) or explanation.refused, ""
     if decided != case.expect:
-        failed = f"expected {case.expect}, decided {decided}"
-    elif case.rule is not None:
-        rules = [each.rule for each in explanation.decision.matched] if explanation.decision else []
-        if case.rule not in rules:
-            failed = f"expected the rule {case.rule}, decided by {', '.join(rules) or explanation.refused}"
+        failed = f"expected {case.expect}, decided {decided} by {by}"
+    elif case.rule is not None and case.rule not in rules:
+        failed = f"expected the rule {case.rule}, decided by {by}"
     return CaseResult(number, case, explanation, failed)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from svc.errors import SvcError
-from svc.identity import TrustDomain
+from svc.identity import SpiffeID, SpiffeIdMalformed, TrustDomain
 from svc.identity.matchers import parse_matcher
 from svc.policy.attributes import SecurityLevel, parse_compartment
 from svc.policy.denylist import DenyList
@@ -56,6 +56,16 @@ def _fits(pattern: re.Pattern[str], expected: str) -> AfterValidator:
     return AfterValidator(validate)
 
 
+def _workload(text: str) -> str:
+    try:
+        path = SpiffeID.parse(text).path
+    except SpiffeIdMalformed:
+        path = ""
+    if not path:
+        raise ValueError("the SPIFFE ID of a workload, such as spiffe://prod.example.org/ns/pay/sa/api")
+    return text
+
+
 _Namespace = Annotated[
     str,
     _fits(_DNS_LABEL, "the name of a namespace: at most 63 of a-z, 0-9 and '-'"),
@@ -67,6 +77,11 @@ _Name = Annotated[
     text_format("name", "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"),
 ]
 _RuleName = Annotated[str, Field(min_length=1, max_length=63)]
+WorkloadID = Annotated[
+    str,
+    AfterValidator(_workload),
+    text_format("SPIFFE ID", r"^spiffe://[a-z0-9._-]{1,255}(/[A-Za-z0-9._-]+)+$"),
+]
 Level = Annotated[str, reads(SecurityLevel.parse), text_format("level", "^[A-Za-z]{2,3}:([UuCcSs]|[Tt][Ss])$")]
 Compartment = Annotated[str, reads(parse_compartment), text_format("name", "^[A-Za-z0-9._-]{1,63}$")]
 _Host = Annotated[

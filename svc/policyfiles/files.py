@@ -9,16 +9,16 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from svc.errors import Reason, SvcError
 from svc.policy.denylist import DenyList
 from svc.policy.rules import AuthorizationPolicy
 from svc.policyfiles.document import DenyListDocument, PolicyDocument
-from svc.settings import parse_all, read_text
+from svc.settings import Settings, parse_all, read_text
 
 MAX_FILES: Final = 1024
 #: Names of files with what changes when they are written or replaced; None for one that cannot be looked at.
@@ -28,6 +28,7 @@ KINDS: Final[Mapping[str, type[PolicyDocument | DenyListDocument]]] = {
     "SvcPolicy": PolicyDocument,
     "SvcDenyList": DenyListDocument,
 }
+DocumentT = TypeVar("DocumentT", bound=Settings)
 #: Rules of all files together.
 MAX_ALL_RULES: Final = 16_384
 
@@ -123,25 +124,54 @@ def read_policies(patterns: Iterable[str]) -> PolicyFiles:
         ConfigInvalid: with the defects of the first file that has any.
         PolicyFilesRefused: the files do not fit together.
     """
-    digest = hashlib.sha256()
-    policies: list[AuthorizationPolicy] = []
-    lists: list[DenyList] = []
-    origin: dict[tuple[str, str], str] = {}
     paths = matching_files(patterns)
+    documents, digest = read_documents(paths, KINDS)
+    return policy_files(documents, paths, digest)
+
+
+def read_documents(
+    paths: Iterable[str], kinds: Mapping[str, type[DocumentT]]
+) -> tuple[list[tuple[str, DocumentT]], str]:
+    """
+    Read the documents of files, each with its file, and the digest of all.
+
+    Raises:
+        ConfigUnreadable, ConfigInvalid: as :func:`read_policies`.
+    """
+    digest = hashlib.sha256()
+    documents: list[tuple[str, DocumentT]] = []
     for path in paths:
         text = read_text(Path(path))
         digest.update(f"{len(path)}:{path}{len(text)}:".encode() + text.encode())
-        for document in parse_all(text, KINDS, path):
-            name = document.metadata.name
-            if isinstance(document, DenyListDocument):
-                lists.append(document.deny_list())
-            else:
-                policies.append(document.policy())
-                name = policies[-1].qualified_name
-            first = origin.setdefault((document.kind, name), path)
-            if len(origin) < len(policies) + len(lists):
-                raise PolicyFilesRefused("policy_name_twice", name=f"{document.kind} {name}", first=first, second=path)
+        documents += ((path, document) for document in parse_all(text, kinds, path))
+    return documents, digest.hexdigest()
+
+
+def policy_files(
+    documents: Iterable[tuple[str, PolicyDocument | DenyListDocument]], paths: Sequence[str], digest: str
+) -> PolicyFiles:
+    """
+    Put the documents of files together; raises PolicyFilesRefused.
+
+    Args:
+        documents: each with its file.
+        paths: the files.
+        digest: of their contents.
+    """
+    policies: list[AuthorizationPolicy] = []
+    lists: list[DenyList] = []
+    origin: dict[tuple[str, str], str] = {}
+    for path, document in documents:
+        name = document.metadata.name
+        if isinstance(document, DenyListDocument):
+            lists.append(document.deny_list())
+        else:
+            policies.append(document.policy())
+            name = policies[-1].qualified_name
+        first = origin.setdefault((document.kind, name), path)
+        if len(origin) < len(policies) + len(lists):
+            raise PolicyFilesRefused("policy_name_twice", name=f"{document.kind} {name}", first=first, second=path)
     rules = sum(len(policy.rules) for policy in policies)
     if rules > MAX_ALL_RULES:
         raise PolicyFilesRefused("policy_rules_many", count=rules, limit=MAX_ALL_RULES)
-    return PolicyFiles(tuple(policies), tuple(lists), tuple(paths), digest.hexdigest())
+    return PolicyFiles(tuple(policies), tuple(lists), tuple(paths), digest)

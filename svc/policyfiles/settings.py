@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from svc.identity import Matcher, SpiffeID, SvidEvidence, TrustDomain
 from svc.identity.matchers import MemberOf, parse_matcher
@@ -14,9 +14,9 @@ from svc.policy.attributes import Attributes, AttributeSource, IdTemplate, Secur
 from svc.policy.denylist import DenyList
 from svc.policy.engine import Denied, PolicySet
 from svc.policy.rules import Action, AuthorizationPolicy, Rule, Source
-from svc.policyfiles.document import Compartment, Level, reads
+from svc.policyfiles.document import Compartment, Level, WorkloadID, reads
 from svc.policyfiles.files import PolicyFiles, read_policies
-from svc.process.values import MatcherText
+from svc.process.values import MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
 
 #: The policy that `policy.default` and `policy.allow` make, and the rule of the former.
@@ -30,12 +30,6 @@ def _absolute(pattern: str) -> str:
     return pattern
 
 
-def _workload(text: str) -> str:
-    if not SpiffeID.parse(text).path:
-        raise ValueError("the SPIFFE ID of a workload, with its path")
-    return text
-
-
 _PolicyFile = Annotated[str, AfterValidator(_absolute), text_format("path or pattern", "^/.+$")]
 _Template = Annotated[
     str, reads(IdTemplate.parse), text_format("template", r"^spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+|/\{[A-Za-z]+\})+$")
@@ -45,7 +39,7 @@ _Template = Annotated[
 class AttributeSettings(Settings):
     """What is known of one workload."""
 
-    spiffeID: MatcherText
+    spiffeID: WorkloadID
     """Its SPIFFE ID."""
     level: Level | None = None
     """Its security level: country and sensitivity, such as `DE:S`."""
@@ -89,6 +83,15 @@ class PolicySettings(Settings):
         if self.default == "allow":
             rules.append(Rule(DEFAULT_ALLOW, (Source((MemberOf(trust_domain),)),)))
         return AuthorizationPolicy(CONFIGURATION, Action.ALLOW, tuple(rules))
+
+
+class ConfiguredPolicy(Settings):
+    """What a configuration of the proxy says of policies; its other keys are not looked at."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    trustDomain: TrustDomainText
+    policy: PolicySettings = PolicySettings()
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,11 @@ def load_policies(section: PolicySettings, trust_domain: str) -> Policies:
     Raises:
         ConfigUnreadable, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.files.read_policies`.
     """
+    return policies_of(section, trust_domain, read_policies(section.files))
+
+
+def policies_of(section: PolicySettings, trust_domain: str, files: PolicyFiles) -> Policies:
+    """Put a section and what was read of files together."""
     domain = TrustDomain.parse(trust_domain)
-    files = read_policies(section.files)
     rules = PolicySet([section.configured_policy(domain), *files.policies])
     return Policies(rules, section.attribute_source(domain), files)

@@ -23,9 +23,10 @@ class CandidateTests(SynchronousTestCase):
 
     def test_commands(self) -> None:
         """Commands are completed from their first letters; the hidden one never is."""
-        self.assertEqual(
-            offered(""), (["completion", "curl", "files", "help", "receipts", "status", "verify", "version"], 4)
-        )
+        commands = ["completion", "curl", "files", "help", "policy", "receipts", "status", "verify", "version"]
+        self.assertEqual(offered(""), (commands, 4))
+        self.assertEqual(offered("policy", ""), (["check", "test"], 4))
+        self.assertEqual(offered("help", "policy", "c"), (["check"], 4))
         self.assertEqual(offered("cu"), (["curl"], 4))
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))
         self.assertEqual(offered("help", "v"), (["verify", "version"], 4))

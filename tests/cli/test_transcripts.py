@@ -85,6 +85,10 @@ class TranscriptTests(SynchronousTestCase):
         """What svc status refuses before it asks anybody."""
         self.check("status.txt")
 
+    def test_policy_usage(self) -> None:
+        """What svc policy refuses before it decides."""
+        self.check("policy.txt")
+
     def test_two_ways_to_help(self) -> None:
         """help COMMAND and COMMAND --help are the same text."""
         for name, (_module, _text, shown) in COMMANDS.items():

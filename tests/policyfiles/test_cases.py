@@ -36,7 +36,14 @@ class CaseTests(FilesCase):
         """Each case is decided; what differs is named."""
         results = run_cases(self.policies(), parse(CASES, CasesDocument).spec.cases)
         self.assertEqual(
-            ["", "", "", "", "expected allow, decided deny", "expected the rule readers, decided by rule-2"],
+            [
+                "",
+                "",
+                "",
+                "",
+                "expected allow, decided deny by default-deny",
+                "expected the rule readers, decided by rule-2",
+            ],
             [each.failed for each in results],
         )
         self.assertIn("dot segment", results[2].explanation.refused)
