@@ -21,6 +21,7 @@ from typing import Final
 
 from OpenSSL import SSL
 
+from benchmarks import policies
 from benchmarks.brokers import Brokers
 from benchmarks.extras import start as start_extras
 from benchmarks.load import CLASSICAL, LoadGenerator
@@ -101,7 +102,9 @@ def _prepared(stage: Stage, say: Callable[[str], None]) -> LoadGenerator:
 def _http(stage: Stage, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
     load = _prepared(stage, say)
     extras = partial(start_extras, stage, _BUILD, say) if options.all else list
-    return Measurement(stage, load, QUICK if options.quick else FULL, say, extras).run()
+    extent = QUICK if options.quick else FULL
+    rows = Measurement(stage, load, extent, say, extras).run()
+    return [*rows, *policies.rows(extent.rounds, 60_000)]
 
 
 def _mqtt(brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:

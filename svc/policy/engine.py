@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from svc.errors import SvcError
 from svc.identity import ExactID, PathPrefix, SpiffeID
-from svc.policy.paths import PathPattern
+from svc.policy.paths import HostPattern, PathPattern
 from svc.policy.rules import (
     Action,
     AuthorizationPolicy,
@@ -219,17 +219,22 @@ class _RequestRule:
         if not self.targets:
             yield _ANY
         for target in self.targets:
-            if not target.paths.wanted:
+            if target.paths.wanted:
+                yield from map(_path_key, target.paths.wanted)
+            elif target.hosts.wanted:
+                yield from (("host", str(pattern).removeprefix("*")) for pattern in target.hosts.wanted)
+            elif target.methods.wanted:
+                yield from (("method", method) for method in target.methods.wanted)
+            else:
                 yield _ANY
-            for pattern in target.paths.wanted:
-                if not isinstance(pattern, PathPattern):
-                    yield _ANY
-                elif pattern.template:
-                    yield ("template", len(pattern.template), pattern.template[0])
-                elif pattern.below:
-                    yield ("below", pattern.below)
-                else:
-                    yield pattern.text
+
+
+def _path_key(pattern: PathPattern | HostPattern) -> Hashable:
+    if not isinstance(pattern, PathPattern):
+        return _ANY
+    if pattern.template:
+        return ("template", len(pattern.template), pattern.template[0])
+    return ("below", pattern.below) if pattern.below else pattern.text
 
 
 class _Stage:
@@ -240,8 +245,10 @@ class _Stage:
         self._constant = rules[0].matched if rules and not rules[0].depends_on_request else None
         self.depends_on_request = bool(rules) and self._constant is None
         self._index = _Index(rules, _RequestRule.index_keys)
-        below = (key[1] for rule in rules for key in rule.index_keys() if isinstance(key, tuple) and key[0] == "below")
-        self._depth = max((prefix.count("/") for prefix in below), default=0)
+        keys = [key for rule in rules for key in rule.index_keys() if isinstance(key, tuple)]
+        self._depth = max((key[1].count("/") for key in keys if key[0] == "below"), default=0)
+        #: What else is probed, since a rule has such a key.
+        self._kinds = frozenset(key[0] for key in keys)
 
     def first(self, request: RequestFacts) -> MatchedRule | None:
         """The first rule that matches a request."""
@@ -254,10 +261,19 @@ class _Stage:
         return [rule.matched for rule in self._candidates(request) if rule.matches(request)]
 
     def _candidates(self, request: RequestFacts) -> list[_RequestRule]:
-        return self._index.candidates(self._probes(request.path))
+        return self._index.candidates(self._probes(request))
 
-    def _probes(self, path: str | None) -> Iterator[Hashable]:
+    def _probes(self, request: RequestFacts) -> Iterator[Hashable]:
         yield _ANY
+        path, host, kinds = request.path, request.host, self._kinds
+        if "method" in kinds:
+            yield ("method", request.method)
+        if host is not None and "host" in kinds:
+            yield ("host", host)
+            end = host.find(".")
+            while end >= 0:
+                yield ("host", host[end:])
+                end = host.find(".", end + 1)
         if path is None:
             return
         yield path
@@ -267,10 +283,10 @@ class _Stage:
             if not end:
                 break
             yield ("below", path[:end])
-        first = path[1:].partition("/")[0]
-        segments = path.count("/")
-        yield ("template", segments, first)
-        yield ("template", segments, None)
+        if "template" in kinds:
+            segments = path.count("/")
+            yield ("template", segments, path[1:].partition("/")[0])
+            yield ("template", segments, None)
 
 
 class _Chain:

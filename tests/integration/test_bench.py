@@ -31,6 +31,7 @@ ROWS = [
     ("connection with X25519MLKEM768", "ours, X25519"),
     ("idle mTLS connection", "haproxy"),
     ("the process at rest", "budget"),
+    ("policy decision, 1000 rules", "ours, 10 rules"),
 ]
 #: The same of a run with ``--mqtt``; they are the last ones of a whole run.
 MQTT_ROWS = [
