@@ -282,7 +282,7 @@ class CertificateDocument(Settings):
     issuer: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """The distinguished name of the issuer (RFC 4514), such as `O=SPIRE,C=US`. *Together*: with `serial`."""
     serial: Annotated[str, Field(pattern="^[0-9a-f]{1,40}$")] | None = None
-    """The serial number, in hexadecimal without colons."""
+    """The serial number, in hexadecimal without colons; in quotes, since digits alone are a number."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
