@@ -116,7 +116,13 @@ class PolicyWatch(Service):
         Raises:
             ConfigUnreadable, PolicyFilesRefused: the files are not valid.
         """
-        loaded: tuple[FileStamps, Policies] = await self._in_thread(lambda: self._loaded(settings))
+        loaded: tuple[FileStamps, Policies]
+        try:
+            loaded = await self._in_thread(lambda: self._loaded(settings))
+        except SvcError as error:
+            # The refused reload is logged where it is decided on.
+            self._observer.policies_rejected(error, repeated=True)
+            raise
         self._seen, policies = loaded
         self._next = (settings, policies)
         return policies
@@ -162,9 +168,9 @@ class PolicyWatch(Service):
             if self.running and self._settings is settings and self._tried is tried:
                 self._looked(found)
 
-        return self._in_thread(look).addCallbacks(
-            looked, lambda failure: self.log.failure("policy files could not be checked for changes", failure)
-        )
+        # An error must not end the looks that follow.
+        found: Deferred[None] = self._in_thread(look).addCallback(looked)
+        return found.addErrback(lambda failure: self.log.failure("changed policy files could not be applied", failure))
 
     def _looked(self, found: _Look) -> None:
         self._seen = found.stamps

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 
+from svc.policyfiles.settings import load_policies
 from svc.process.checking import Check, check_port, check_service
 from svc.proxy.config import NotarySettings, ProxySettings
 from svc.proxy.facts import read_facts
@@ -19,6 +20,9 @@ from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
 
 def opened(settings: ProxySettings) -> Iterator[Check]:
     """List it."""
+    if settings.policy.files:
+        what = f"policy files {', '.join(settings.policy.files)}"
+        yield Check(what, partial(load_policies, settings.policy, settings.trustDomain))
     for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
         if address is not None:
             yield check_port(key, settings.key_text(key), address)

@@ -17,7 +17,7 @@ from svc.policyfiles.settings import load_policies
 from svc.process.checking import Check
 from svc.process.clock import use_monotonic_clock
 from svc.process.lifecycle import install_signal_handlers, stop_with_failure
-from svc.process.options import ProcessOptions, config_parameters
+from svc.process.options import ProcessOptions, config_parameters, settings_or_exit
 from svc.proxy.config import ProxySettings
 from svc.proxy.stores import check_driver
 from svc.settings import load
@@ -33,10 +33,14 @@ class Options(ProcessOptions):
     optParameters = config_parameters(DEFAULT_PROXY_CONFIG)
 
     def read(self, path: str) -> ProxySettings:
-        """Validate the files, and check that the database driver it needs is installed."""
-        settings = _read(path)
-        load_policies(settings.policy, settings.trustDomain)
-        return settings
+        """Validate the file, and check that the database driver it needs is installed."""
+        return _read(path)
+
+    def postOptions(self) -> None:
+        """Validate the options, the configuration and, unless only that is checked, the policy files."""
+        super().postOptions()
+        settings: ProxySettings = self["settings"]
+        settings_or_exit(lambda _path: load_policies(settings.policy, settings.trustDomain), self["config"])
 
     def checks(self, settings: ProxySettings) -> Iterable[Check]:
         """What is opened at the start."""

@@ -12,7 +12,9 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import __version__
+from svc.proxy.startup_checks import opened
 from svc.proxy.tap import Options
+from svc.settings import ConfigInvalid
 
 TOP = Path(__file__).parents[2]
 RIGHT = """
@@ -95,6 +97,19 @@ class OptionsTests(SynchronousTestCase):
         self.path.write_text("trustDomain: A\n")
         status, out, err = self.parse("-c", str(self.path))
         self.assertEqual((status, out, len(err.splitlines())), (1, "", 2))
+
+    def test_policy_files(self) -> None:
+        """A policy file that is not valid fails the start with each defect and its name; --offline reads none."""
+        policy = Path(self.mktemp()).resolve()
+        policy.write_text("{kind: SvcClusterPolicy, apiVersion: svc.internal/v1alpha1, metadata: {name: A}, spec: 1}")
+        self.path.write_text(f"{RIGHT}policy: {{files: [{policy}]}}\n")
+        status, out, err = self.parse("-c", str(self.path))
+        self.assertEqual((status, out), (1, ""))
+        self.assertEqual([f"svc: {policy}: "] * 2, [line[: len(f"svc: {policy}: ")] for line in err.splitlines()])
+        self.assertEqual(0, self.parse("-c", str(self.path), "--check-config", "--offline")[0])
+        [check, *_others] = opened(self.options["settings"])
+        self.assertEqual(f"policy files {policy}", check.what)
+        self.assertRaises(ConfigInvalid, check.test)
 
     def test_no_file(self) -> None:
         """A file that cannot be read is reported with its path and the error text of the system."""
