@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import NameOID
 
 from svc.identity import ExactID, Matcher, SpiffeID, SvidEvidence
+
+#: What others write for attributes that RFC 4514 has no name for.
+_NAMES: Final = {"serialNumber": NameOID.SERIAL_NUMBER, "emailAddress": NameOID.EMAIL_ADDRESS}
+
+
+def plain_issuer(text: str) -> str:
+    """The one spelling of a distinguished name (RFC 4514); raises ValueError for what is none."""
+    return x509.Name.from_rfc4514_string(text, _NAMES).rfc4514_string()
 
 
 @dataclass(frozen=True)
@@ -18,7 +28,7 @@ class DenyList:
     Attributes:
         spiffe_ids: identities.
         certificates: SHA-256 of certificates; of a signing certificate all below it are refused.
-        serials: issuer (RFC 4514) and serial number of certificates, in the same way.
+        serials: issuer, as :func:`plain_issuer` returns it, and serial number of certificates, in the same way.
     """
 
     name: str

@@ -16,7 +16,7 @@ from svc.errors import SvcError
 from svc.identity import SpiffeID, SpiffeIdMalformed, TrustDomain
 from svc.identity.matchers import parse_matcher
 from svc.policy.attributes import SecurityLevel, parse_compartment
-from svc.policy.denylist import DenyList
+from svc.policy.denylist import DenyList, plain_issuer
 from svc.policy.paths import HostPattern, PathPattern
 from svc.policy.rules import Action, AuthorizationPolicy, Condition, Patterns, Rule, Source, Target, Values
 from svc.process.values import ListenerName, MatcherText, TrustDomainText
@@ -28,7 +28,8 @@ MAX_ENTRIES: Final = 64
 MAX_VALUES: Final = 1024
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _DNS_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
-_METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}\Z")
+#: The proxy accepts no method in lower case.
+_METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,63}\Z")
 _ASKED: Final = ("none", "workload", "logRequest", "signRequest")
 
 T = TypeVar("T")
@@ -66,6 +67,16 @@ def _workload(text: str) -> str:
     return text
 
 
+def _issuer(text: str) -> str:
+    if not 1 <= len(text) <= 1024:
+        raise ValueError("a distinguished name of 1 to 1024 characters")
+    try:
+        plain_issuer(text)
+    except ValueError as error:
+        raise ValueError("a distinguished name (RFC 4514) such as O=SPIRE,C=US") from error
+    return text
+
+
 _Namespace = Annotated[
     str,
     _fits(_DNS_LABEL, "the name of a namespace: at most 63 of a-z, 0-9 and '-'"),
@@ -90,8 +101,19 @@ _Host = Annotated[
 _Path = Annotated[str, reads(PathPattern.parse), text_format("path", "^/[^?#%;]*$")]
 _Method = Annotated[
     str,
-    _fits(_METHOD, "a method such as GET"),
-    text_format("method", r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$"),
+    _fits(_METHOD, "a method such as GET, in capitals"),
+    text_format("method", "^[A-Z][A-Z-]{0,63}$"),
+]
+_Sha256 = Annotated[
+    str,
+    _fits(re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}\Z"), "64 hexadecimal digits"),
+    text_format("SHA-256", "^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}$"),
+]
+_Issuer = Annotated[str, AfterValidator(_issuer), text_format("distinguished name", "^.{1,1024}$")]
+_Serial = Annotated[
+    str,
+    _fits(re.compile(r"[0-9A-Fa-f]{1,40}\Z"), "1 to 40 hexadecimal digits"),
+    text_format("serial number", "^[0-9A-Fa-f]{1,40}$"),
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]
 _Asked = Literal["none", "workload", "logRequest", "signRequest"]
@@ -277,11 +299,11 @@ class SpecDocument(Settings):
 class CertificateDocument(Settings):
     """One certificate, by its SHA-256 or by issuer and serial number."""
 
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    """SHA-256 of the DER octets, in hexadecimal."""
-    issuer: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    sha256: _Sha256 | None = None
+    """SHA-256 of the DER octets, in hexadecimal, with colons or without."""
+    issuer: _Issuer | None = None
     """The distinguished name of the issuer (RFC 4514), such as `O=SPIRE,C=US`. *Together*: with `serial`."""
-    serial: Annotated[str, Field(pattern="^[0-9a-f]{1,40}$")] | None = None
+    serial: _Serial | None = None
     """The serial number, in hexadecimal without colons; in quotes, since digits alone are a number."""
 
     @model_validator(mode="after")
@@ -319,9 +341,11 @@ class DenyListDocument(Settings):
         return DenyList(
             self.metadata.name,
             tuple(parse_matcher(text) for text in given.spiffeIDs),
-            frozenset(bytes.fromhex(each.sha256) for each in given.certificates if each.sha256),
+            frozenset(bytes.fromhex(each.sha256.replace(":", "")) for each in given.certificates if each.sha256),
             frozenset(
-                (each.issuer, int(each.serial, 16)) for each in given.certificates if each.issuer and each.serial
+                (plain_issuer(each.issuer), int(each.serial, 16))
+                for each in given.certificates
+                if each.issuer and each.serial
             ),
         )
 

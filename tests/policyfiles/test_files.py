@@ -156,7 +156,9 @@ class RefusedTests(FilesCase):
             (policy.replace("- to", "- name: readers\n        to"), "'readers' appears twice"),
             (policy.replace(both, "minimum: signRequest, maximum: workload"), "not above"),
             (policy.replace("spec:", "spec:\n  podSelector: {}"), "podSelector"),
-            (DENY_LIST.replace("serial: 1f", "serial: 1F"), "serial"),
+            (DENY_LIST.replace("serial: 1f", "serial: 1g"), "serial"),
+            (DENY_LIST.replace("CN=ca", ""), "issuer"),
+            (DENY_LIST.replace("CN=ca", "ca"), "a distinguished name"),
             (DENY_LIST.replace(", serial: 1f", ""), "either sha256, or issuer and serial"),
         ):  # fmt: skip
             problems = self.refused(text)
