@@ -211,9 +211,12 @@ class _RequestRule:
 
     def matches(self, request: RequestFacts) -> bool:
         unknown = self.unknown
-        if self.targets and not any(target.matches_request(request, unknown=unknown) for target in self.targets):
+        if self.asked and not any(asked.admits(request.asked, unknown=unknown) for asked in self.asked):
             return False
-        return not self.asked or any(asked.admits(request.asked, unknown=unknown) for asked in self.asked)
+        for target in self.targets:
+            if target.matches_request(request, unknown=unknown):
+                return True
+        return not self.targets
 
     def index_keys(self) -> Iterator[Hashable]:
         if not self.targets:
@@ -254,7 +257,10 @@ class _Stage:
         """The first rule that matches a request."""
         if not self.depends_on_request:
             return self._constant
-        return next((rule.matched for rule in self._candidates(request) if rule.matches(request)), None)
+        for rule in self._candidates(request):
+            if rule.matches(request):
+                return rule.matched
+        return None
 
     def every(self, request: RequestFacts) -> list[MatchedRule]:
         """All rules that match a request."""

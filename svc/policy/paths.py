@@ -95,6 +95,8 @@ class PathPattern:
     text: str
     #: Segments of a template, None for placeholders; empty for other patterns.
     template: tuple[str | None, ...] = ()
+    #: What all paths of a pattern ``/a/*`` start with, else empty.
+    below: str = ""
 
     @classmethod
     def parse(cls, text: str) -> PathPattern:
@@ -117,12 +119,7 @@ class PathPattern:
             plain_path(bare.encode("utf-8"))
         except (PathAmbiguous, UnicodeEncodeError) as error:
             raise PatternMalformed(text=text, expected="a path that has one reading") from error
-        return cls(text, template)
-
-    @property
-    def below(self) -> str:
-        """What all paths of a pattern ``/a/*`` start with, else empty."""
-        return self.text[:-1] if self.text.endswith("/*") else ""
+        return cls(text, template, body if body != text else "")
 
     def matches(self, path: str) -> bool:
         """Whether a path, as :func:`plain_path` returns it, is one of these."""

@@ -94,9 +94,14 @@ class Patterns:
         """See :meth:`Values.admits`."""
         if fact is None:
             return not self.wanted and (unknown or not self.excluded)
-        if self.wanted and not any(each.matches(fact) for each in self.wanted):
-            return False
-        return not any(each.matches(fact) for each in self.excluded)
+        # Without generators: this is done for every request.
+        for each in self.excluded:
+            if each.matches(fact):
+                return False
+        for each in self.wanted:
+            if each.matches(fact):
+                return True
+        return not self.wanted
 
     def __bool__(self) -> bool:
         """Whether any fact is refused."""

@@ -309,7 +309,7 @@ class VerifiedCallerTests(SynchronousTestCase):
     def test_facts(self) -> None:
         """Rules see listener, port, server name, key agreement, and the attributes of both sides."""
         self.rig.context.port = 8443
-        wanted = Target(listeners=one("web"), ports=one(8443), snis=Patterns((HostPattern("api.example"),)))
+        wanted = Target(listeners=one("web"), ports=one(8443), snis=Patterns((HostPattern.parse("api.example"),)))
         source = Source(namespaces=one("web"), same_compartment=True)
         rule = Rule("r", (source,), (wanted,), (Condition(post_quantum=True),))
         attributes = {each.spiffe_id: Attributes(compartment="red") for each in (OWN, CALLER)}
