@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from svc import __version__
 from svc.errors import SvcError
-from svc.identity import BundleSet, TrustDomain, X509Svid
+from svc.identity import BundleSet, SvidEvidence, TrustDomain, X509Svid
 from svc.identity.matchers import AnyOf, parse_matcher
 from svc.naming import ENV_PQ_BUNDLE
 from svc.notary.facts import WorkloadFacts
@@ -29,6 +29,7 @@ from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies
 from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockService, utc_now
@@ -186,6 +187,14 @@ class Assembly:
     def _apply_policies(self, policies: Policies) -> None:
         if self._proxy is not None:
             self._proxy.apply_policies(policies)
+
+    def _listed(self, evidence: SvidEvidence) -> Denied | None:
+        return self._policies.current.listed(evidence)
+
+    def _refuse_listed(self, evidence: SvidEvidence) -> None:
+        listed = self._listed(evidence)
+        if listed is not None:
+            raise listed
 
     def origin(self) -> Origin:
         """The origin of the log records of this proxy, as far as its facts can be read."""
@@ -357,6 +366,7 @@ class Assembly:
             unix_time=time.time,
             forwarded=settings.forwarded != "off",
             host=None if settings.host is None else settings.host.encode("ascii"),
+            listed=self._listed,
             released=self._on_release_point,
         )
         endpoint = self._server_endpoint(settings, observer, context.evictions)
@@ -421,6 +431,7 @@ class Assembly:
             self._rotation,
             clock=utc_now,
             expected=parse_matcher(settings.peer or ""),
+            authorize=self._refuse_listed,
             server_name=upstream.host if isinstance(upstream, HostPort) else None,
             groups=settings.keyExchange,
             observer=observer,

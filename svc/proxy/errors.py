@@ -10,6 +10,7 @@ from twisted.internet import error as twisted_errors
 from svc.errors import Reason, SvcError
 from svc.identity.errors import NotValidAtTime, SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
+from svc.policy.engine import Denied
 from svc.transport.errors import (
     ConnectTimeout,
     HandshakeTimeout,
@@ -225,7 +226,7 @@ def upstream_error(error: BaseException | None, upstream: str, connect_timeout: 
     if isinstance(error, PeerIdentityUnexpected):
         what = f"it is {error.spiffe_id}; expected {error.expected}"
         return UpstreamIdentityRefused(upstream=upstream, what=what, detail_reason=error.reason)
-    if isinstance(error, PeerDenied):
+    if isinstance(error, PeerDenied | Denied):
         return UpstreamIdentityRefused(upstream=upstream, what=str(error), detail_reason=error.reason)
     cause = error.cause if isinstance(error, PeerSvidInvalid) else error
     if isinstance(cause, NotValidAtTime | PeerCredentialsEnded):

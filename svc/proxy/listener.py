@@ -13,10 +13,12 @@ from twisted.logger import Logger
 from svc.identity import BundleSet, SpiffeID
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
+from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import ListenerContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.reporter import PolicyDecision
 from svc.transport.errors import OwnIdentityWithdrawn
 from svc.transport.evidence import PeerEvidence
 from svc.transport.handshake import address_text
@@ -122,16 +124,25 @@ class Listener:
     def _verify_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
         """Refuse a connection under a former identity of ours, or to a peer that would now be refused."""
         context = self.context
+        peer = str(evidence.svid.spiffe_id)
         try:
             evidence.reauthorize(context.rotation.identity, bundles, wall)
+            listed = context.listed(evidence.svid)
+            if listed is not None:
+                raise listed
         except OwnIdentityWithdrawn:
             context.metrics.upstream_closed("identity_withdrawn")
             raise
         except SvidInvalid as error:
             context.metrics.denied_svid.inc()
             context.metrics.upstream_closed("reauthorization")
-            peer = str(evidence.svid.spiffe_id)
             context.reporter.denied(error.reason, "", peer, str(error), listener=context.name)
+            raise
+        except Denied as denied:
+            context.metrics.denied_policy.inc()
+            context.metrics.upstream_closed("reauthorization")
+            decision = PolicyDecision(denied.policy, denied.rule, "")
+            context.reporter.denied(denied.reason, "", peer, str(denied), listener=context.name, decision=decision)
             raise
 
     def _build(self) -> ClientConnection:

@@ -33,6 +33,7 @@ from svc.transport.endpoints import (
 )
 from svc.workload.errors import PqFileMissing
 from tests.proxy.parts import LogTestCase
+from tests.proxy.rig import CALLER, OWN, evidence_of
 
 WEB = (
     '{name: web, protocol: http, direction: inbound, listen: "127.0.0.1:8443", upstream: "unix:///run/web.sock",'
@@ -254,6 +255,18 @@ class ListenerTests(AssemblyTestCase):
         """Assert that an identity is admitted, and by which rule."""
         facts = ConnectionFacts("web", 1, SpiffeID.parse(identity))
         self.assertEqual(rule, policies.rules.connection(facts).authorize(RequestFacts()).rule)
+
+    def test_deny_list(self) -> None:
+        """Peers of outbound listeners that are on a deny list are refused in the handshake."""
+        path = Path(self.mktemp()).resolve()
+        path.write_text(
+            "{apiVersion: svc.internal/v1alpha1, kind: SvcDenyList, metadata: {name: stolen},"
+            f" spec: {{spiffeIDs: ['{CALLER.spiffe_id}']}}}}"
+        )
+        endpoint: Any = self.listener("pay", self.settings(policy=f"{{files: ['{path}']}}")).context.pool._endpoint
+        authorize = endpoint._creator._rules.authorize
+        self.assertRaises(Denied, authorize, evidence_of(CALLER).svid)
+        authorize(evidence_of(OWN).svid)
 
     def test_policy_with_a_list(self) -> None:
         """The list is added to what ``allow`` admits; with ``deny`` only the list is admitted."""

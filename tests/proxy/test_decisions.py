@@ -380,6 +380,10 @@ class VerifiedCallerTests(SynchronousTestCase):
         self.again(caller, allow_paths("/open"), head_of(line=b"GET /open HTTP/1.1"))
         self.assertRaises(Denied, caller.permit, head_of(line=b"GET /a HTTP/1.1"))
         self.assertRaises(Denied, self.again, caller, allow_paths("/b"), head_of(line=b"GET /open HTTP/1.1"))
+        # Nobody looked at its path so far.
+        other = self.caller()
+        other.permit(head_of(line=b"GET /open//a HTTP/1.1"))
+        self.assertRaises(Denied, self.again, other, allow_paths("/open/*"), head_of(line=b"GET /open//a HTTP/1.1"))
 
     def test_response_lines(self) -> None:
         """The response has the workload ID and the level; a signed exchange adds the location of its receipt."""

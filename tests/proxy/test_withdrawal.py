@@ -13,7 +13,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.identity import BundleSet, X509Svid, verify_svid
+from svc.identity import BundleSet, ExactID, X509Svid, verify_svid
+from svc.policy.denylist import DenyList
+from svc.policyfiles.settings import Policies
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listener import Listener
 from svc.store.errors import StoreUnavailable
@@ -293,6 +295,18 @@ class OutboundTests(SynchronousTestCase):
         self.assertEqual(self.rig.reporter.denials, [("trust_domain_unknown", str(PEER.spiffe_id))])
         self.lose()
         self.assertIn(b"502", wire.take())
+
+    def test_deny_list(self) -> None:
+        """A running exchange with a peer that is now on a deny list is cut and reported."""
+        _client, wire, upstream = self.begin()
+        listed = Policies.of(denied=[DenyList("stolen", (ExactID(PEER.spiffe_id),))])
+        self.rig.context.listed = listed.listed
+        self.reauthorize()
+        self.assertTrue(upstream.aborted)
+        self.assertEqual(self.rig.reporter.denials, [("policy_deny", str(PEER.spiffe_id))])
+        self.assertEqual(["stolen"], [each.policy for each in self.rig.reporter.decisions if each is not None])
+        self.lose()
+        self.assertIn(b"upstream_identity_refused", wire.take())
 
     def test_identity_ends(self) -> None:
         """A running exchange under a withdrawn identity is cut; later requests get 503 and are not forwarded."""

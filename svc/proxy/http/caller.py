@@ -26,7 +26,7 @@ from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import Peer, TlsFacts
 from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.notary.level import Level, LevelUnknown, effective_level
-from svc.policy.engine import Denied, MatchedRule, Permit
+from svc.policy.engine import DEFAULT_DENY, Denied, MatchedRule, Permit
 from svc.policy.paths import PathAmbiguous, plain_host, plain_path
 from svc.policy.rules import ConnectionFacts, RequestFacts
 from svc.policyfiles.settings import Policies
@@ -201,8 +201,11 @@ class VerifiedCaller:
                 if isinstance(decision, Denied):
                     raise decision
             elif under_way is not None:
-                # Every other request is authorized by itself. What had one reading when it was permitted still has.
+                # Every other request is authorized by itself.
                 self._rules.authorize(self._facts(under_way))
+        except PathAmbiguous as error:
+            # The policies before did not look at its path.
+            raise Denied(identity=self.identity, policy=DEFAULT_DENY, rule=DEFAULT_DENY) from error
         except Denied:
             if not was_refused:
                 raise

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from svc.identity import SvidEvidence
 from svc.notary.level import Level, effective_level
 from svc.notary.record_bound import RecordBound
+from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.eviction import EvictionOrder
@@ -62,6 +64,8 @@ class ListenerContext:
     forwarded: bool = False
     #: Outbound: what replaces Host, None where it stays.
     host: bytes | None = None
+    #: Returns the refusal of a peer that is on a deny list.
+    listed: Callable[[SvidEvidence], Denied | None] = lambda _evidence: None
     #: Called when a recorded exchange passes a point of its release.
     released: ReleaseObserver = unobserved
     #: The monotonic time of the last sweep: exact enough for idle times, without a system call for each read.
