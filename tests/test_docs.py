@@ -17,9 +17,9 @@ from docs.generator.pages import COMMAND, PageBroken, filled
 from svc.cli import files, verify
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
+from svc.cli.policy import command as policy
 from svc.cli.receipts import command as receipts
 from svc.cli.status import command as status
-from svc.cli.policy import command as policy
 from svc.notary import errors
 from svc.notary.errors import NotaryError
 from svc.proxy.errors import ProxyError

@@ -39,7 +39,7 @@ def schema_file(file: str) -> str:
         file: as for :func:`schema`.
 
     Returns:
-        The name in ``docs/schemas``.
+        The name in ``svc/data/schemas``.
     """
     return f"{file}.config.json" if file in FILES else f"{file}.json"
 
