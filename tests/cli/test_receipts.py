@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.errors import UsageRefused
 from svc.cli.receipts.errors import RecordError
+from svc.cli.receipts.exporting import ExportResult, _export
 from svc.cli.receipts.listing import SummaryList, table
 from svc.cli.receipts.plan import Page
 from svc.cli.receipts.remote import NotarySource
@@ -515,6 +516,24 @@ class NotarySourceTests(SynchronousTestCase):
         """The beginning of an id is not looked up."""
         source, _connection = self.source()
         self.assertRaises(UsageRefused, done, source.record("abc"))
+
+    def test_export_stays_in_its_folder(self) -> None:
+        """A file has the computed identifier as its name, whatever a proxy lists: it accepts ids with / too."""
+        parts = Path(self.mktemp()).absolute() / "folder"
+        os.makedirs(parts)
+        listed = f"{parts.parent}/outside"
+        statement = FIXTURE.credentials.statement
+        source, _connection = self.source((200, RECORDS[0].envelope or b""), (200, statement.envelope.serialize()))
+
+        async def record(key: str) -> Any:
+            self.assertEqual(listed, key)
+            return await NotarySource.record(source, RECORDS[0].id)
+
+        source.record = record  # type: ignore[method-assign]
+        result = ExportResult()
+        done(_export(source, listed, str(parts), result, SimpleNamespace()))  # type: ignore[arg-type]
+        self.assertEqual(([f"{RECORDS[0].id}.json"], 1), (os.listdir(parts), result.written))
+        self.assertEqual(["folder"], os.listdir(parts.parent))
 
     def test_pages_up_to_a_limit(self) -> None:
         """Pages are read until the limit, empty ones too."""

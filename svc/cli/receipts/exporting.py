@@ -16,7 +16,7 @@ from svc.cli.receipts.listing import SummaryList, run_source
 from svc.cli.receipts.plan import ReceiptSource, SourcePlan, read_filters
 from svc.client.errors import EvidenceExists, EvidenceNotSaved, ExchangeFailed
 from svc.client.evidence import save_evidence
-from svc.errors import SvcError
+from svc.errors import SvcError, printable
 from svc.folders import make_folder
 from svc.notary.errors import detail_reason
 from svc.notary.evidence import MAX_EVIDENCE, EvidenceFile
@@ -113,14 +113,17 @@ def run_export(plan: ExportPlan, invocation: Invocation) -> int:
 async def _export(source: ReceiptSource, name: str, folder: str, result: ExportResult, console: Console) -> None:
     """Export one of several: what is wrong with it alone is reported, and the next follows."""
     try:
-        _name, evidence = await _evidence(source, name)
-        _count(_saved(os.path.join(folder, f"{name}.json"), evidence), result)
+        # The file is named after the identifier that was computed: a proxy may list any text in its place.
+        found, evidence = await _evidence(source, name)
+        _count(_saved(os.path.join(folder, f"{found}.json"), evidence), result)
     except (ExchangeFailed, TransportError):
         # The proxy is lost, and with it all that follow.
         raise
     except SvcError as error:
         result.failed += 1
-        console.notice(f"{name} is not exported: {error}", reason=detail_reason(error), hint=error.advice())
+        console.notice(
+            f"{printable(name, 64)} is not exported: {error}", reason=detail_reason(error), hint=error.advice()
+        )
 
 
 async def _evidence(source: ReceiptSource, key: str) -> tuple[str, EvidenceFile]:
