@@ -92,7 +92,10 @@ class RecordReader(Protocol):
     def get_by_request(self, client: str, key: str) -> StoredReceipt | None: ...
 
     def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
-        """Read up to ``rows`` records of the times of a query, newest first, as one slice of a search."""
+        """
+        Read records of the times of a query, newest first, as one slice of a search: up to ``rows``, and none after
+        ``SLICE_OCTETS`` of payloads.
+        """
 
     def nonce_known(self, client: str, nonce: str) -> bool: ...
 

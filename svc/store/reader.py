@@ -13,7 +13,7 @@ from svc.store.backend import Refused
 from svc.store.compact import expand, read_cuts
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.rows import RECEIPT_COLUMNS, receipt_from, scan_values, selected
-from svc.store.search import SearchSlice
+from svc.store.search import SLICE_OCTETS, SearchSlice
 
 _RECEIPT: Final = f"SELECT {', '.join(RECEIPT_COLUMNS)} FROM receipt WHERE"  # noqa: S608 (constants)
 _BY_ID: Final = f"{_RECEIPT} id = ?"
@@ -73,19 +73,22 @@ class SqliteReader:
     def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
         found: list[StoredReceipt] = []
         last: RecordPosition | None = None
-        count = 0
+        count = octets = 0
+        ended = False
         with self._snapshot() as connection:
             chain = cache(partial(_chain, connection))
             scan = _SCAN.format(selected=selected(query, ":{}"))
             for seq, issued_at, name, payload in connection.execute(scan, scan_values(query, rows)):
                 count += 1
+                octets += len(payload or b"")
                 last = RecordPosition(issued_at, name)
                 if payload is not None and query.selects(payload):
                     record = receipt_from(connection.execute(_BY_SEQ, (seq,)).fetchone(), chain)
                     found += [] if record is None else [record]
-                    if len(found) == query.limit:
-                        break
-        return SearchSlice(found, count, last if len(found) == query.limit or count == rows else None)
+                ended = len(found) == query.limit or count == rows or octets >= SLICE_OCTETS
+                if ended:
+                    break
+        return SearchSlice(found, count, last if ended else None, octets)
 
     def named(self, key: str, limit: int) -> list[str]:
         with self._snapshot() as connection:

@@ -97,7 +97,7 @@ class NotaryReader:
 
     def find(self, query: ReceiptQuery) -> FoundReceipts:
         """Find records, newest first, however many have to be read."""
-        search = Search(query, sys.maxsize)
+        search = Search(query, sys.maxsize, sys.maxsize)
         while search.rows:
             search.got(self._read(lambda reader: reader.scan(search.query, search.rows)))
         return search.found

@@ -14,8 +14,11 @@ from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, Store
 
 #: Records that are read in one transaction.
 SLICE_ROWS: Final = 256
-#: Records that one search reads; then it ends, however many it has found.
+#: Octets of payloads after which a slice ends: a record may have a megabyte.
+SLICE_OCTETS: Final = 512 * 1024
+#: Records, and octets of payloads, that one search reads; then it ends, however many it has found.
 SEARCH_ROWS: Final = 8192
+SEARCH_OCTETS: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,13 @@ class SearchSlice:
         found: the records that the query selects.
         rows: how many were read.
         last: the last one that was read; None where nothing is left behind the slice.
+        octets: how many their payloads had, of those that were read.
     """
 
     found: Sequence[StoredReceipt]
     rows: int
     last: RecordPosition | None
+    octets: int = 0
 
 
 class Search:
@@ -41,6 +46,7 @@ class Search:
     Args:
         query: what to find.
         rows: records that may be read.
+        octets: of payloads that may be read.
 
     Attributes:
         found: what was found.
@@ -48,11 +54,12 @@ class Search:
         rows: the size of the next slice; 0 where the search has ended.
     """
 
-    def __init__(self, query: ReceiptQuery, rows: int = SEARCH_ROWS) -> None:
+    def __init__(self, query: ReceiptQuery, rows: int = SEARCH_ROWS, octets: int = SEARCH_OCTETS) -> None:
         self.found = FoundReceipts()
         self.query = query
         self._limit = query.limit
         self._left = rows
+        self._octets_left = octets
         self.rows = min(SLICE_ROWS, rows)
 
     def got(self, part: SearchSlice) -> None:
@@ -60,7 +67,9 @@ class Search:
         self.found += part.found
         self.found.next = part.last
         self._left -= part.rows
+        self._octets_left -= part.octets
         room = self._limit - len(self.found)
-        self.rows = min(SLICE_ROWS, self._left) if part.last is not None and room > 0 else 0
+        more = part.last is not None and room > 0 and self._octets_left > 0
+        self.rows = min(SLICE_ROWS, self._left) if more else 0
         if self.rows:
             self.query = replace(self.query, before=part.last, limit=room)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.store.errors import SearchesBusy, StoreClosed
 from svc.store.records import MAX_FOUND, ReceiptQuery, RecordPosition, path_matches
-from svc.store.search import SEARCH_ROWS, SLICE_ROWS, Search, SearchSlice
+from svc.store.search import SEARCH_OCTETS, SEARCH_ROWS, SLICE_OCTETS, SLICE_ROWS, Search, SearchSlice
 from svc.store.sqlite import SqliteStore
 from svc.store.threaded import SEARCH_LIMIT
 from tests.store.doubles import CLIENT, NOW, HeldThread, InlineReactor, InlineThread, receipt
@@ -105,6 +105,14 @@ class SearchTests(SynchronousTestCase):
         search.got(SearchSlice([receipt("c")], 1, (NOW, "c")))  # type: ignore[arg-type]
         self.assertEqual((0, (NOW, "c")), (search.rows, search.found.next))
 
+    def test_ends_after_its_octets(self) -> None:
+        """A search reads no more records after SEARCH_OCTETS of payloads, however few they were."""
+        search = Search(ReceiptQuery(limit=5))
+        for number, octets in enumerate((1, SEARCH_OCTETS - 2, 1)):
+            self.assertEqual(SLICE_ROWS, search.rows)
+            search.got(SearchSlice([], 1, RecordPosition(NOW - number, "a"), octets))
+        self.assertEqual((0, (NOW - 2, "a")), (search.rows, search.found.next))
+
 
 class ThreadedSearchTests(SynchronousTestCase):
     """Searches in the reader thread."""
@@ -124,6 +132,29 @@ class ThreadedSearchTests(SynchronousTestCase):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", client=name, issued_at=NOW + number)))
         found = self.successResultOf(store.find(ReceiptQuery(client=CLIENT)))
         self.assertEqual((["r3"], None), ([each.id for each in found], found.next))
+        self.successResultOf(store.close())
+
+    def test_slices_of_large_records(self) -> None:
+        """A slice ends after SLICE_OCTETS of payloads, so that no other read waits for many large records."""
+        store = self.make_store(start_thread=InlineThread)
+        large = "x" * (SLICE_OCTETS // 2)
+        names = [f"r{number}" for number in range(5)]
+        for number, name in enumerate(names):
+            self.successResultOf(store.put_receipt(receipt(name, filler=large, issued_at=NOW + number)))
+        slices: list[SearchSlice] = []
+        scan = store._reader.scan
+
+        def counted(query: ReceiptQuery, rows: int) -> SearchSlice:
+            slices.append(scan(query, rows))
+            return slices[-1]
+
+        self.patch(store._reader, "scan", counted)
+        found = self.successResultOf(store.find(ReceiptQuery()))
+        self.assertEqual((names[::-1], None), ([each.id for each in found], found.next))
+        self.assertEqual([2, 2, 1], [each.rows for each in slices])
+        # What the columns do not select is not read.
+        self.successResultOf(store.find(ReceiptQuery(client="spiffe://example.org/none")))
+        self.assertEqual((5, 0), (slices[-1].rows, slices[-1].octets))
         self.successResultOf(store.close())
 
     def test_other_reads_come_between_the_slices(self) -> None:

@@ -22,7 +22,7 @@ from svc.store.postgresql.schema import FIRST_HOLDER, LOCK_CLASS, version
 from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, PostgresSession, one
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.rows import receipt_from, scan_values, selected
-from svc.store.search import SearchSlice
+from svc.store.search import SLICE_OCTETS, SearchSlice
 
 #: Seconds after a failed attempt to connect within which every read fails without another.
 PAUSE_SECONDS: Final = 0.5
@@ -121,19 +121,21 @@ class PostgresReader:
         def found(session: PostgresSession) -> SearchSlice:
             wanted: list[str] = []
             last: RecordPosition | None = None
-            count = 0
+            count = octets = 0
+            ended = False
             for issued_at, name, payload in session.execute(scan, scan_values(query, rows)):
                 count += 1
+                octets += len(payload or b"")
                 last = RecordPosition(issued_at, name)
                 if payload is not None and query.selects(payload):
                     wanted.append(name)
-                    if len(wanted) == query.limit:
-                        break
+                ended = len(wanted) == query.limit or count == rows or octets >= SLICE_OCTETS
+                if ended:
+                    break
             complete = {row[0]: row for row in session.execute(_BY_IDS, (wanted,))} if wanted else {}
             # What was pruned between the two queries is left out.
             records = [receipt_from(complete.get(name), _chain) for name in wanted]
-            more = len(wanted) == query.limit or count == rows
-            return SearchSlice([each for each in records if each is not None], count, last if more else None)
+            return SearchSlice([each for each in records if each is not None], count, last if ended else None, octets)
 
         return self._query(found)
 
