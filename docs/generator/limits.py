@@ -14,11 +14,13 @@ from svc.notary.receipt import REDACTED_ALWAYS
 from svc.notary.record_bound import RecordBound, largest_limit
 from svc.proxy.config import LimitSettings, NotarySettings, TimeoutSettings
 from svc.proxy.eviction import MOST_SHARES
+from svc.proxy.http.notary_endpoint import MAX_SEARCHES
 from svc.proxy.record_budget import MAX_CLIENTS
 from svc.settings import MAX_FILE as MAX_CONFIGURATION
 from svc.settings import format_duration, format_size
 from svc.sqlite.threads import COMMIT_SECONDS
-from svc.store.threaded import QUEUE_LIMIT
+from svc.store.search import SEARCH_OCTETS, SEARCH_ROWS
+from svc.store.threaded import QUEUE_LIMIT, SEARCH_LIMIT
 from svc.strictjson import MAX_DEPTH, MAX_NODES
 from svc.telemetry.log_writer import MAX_WAITING
 from svc.telemetry.records import MAX_RECORD
@@ -67,6 +69,12 @@ def bounds() -> str:
         ("identities whose budget is remembered", str(MAX_CLIENTS), "fixed"),
         ("signatures that wait", str(_of(NotarySettings, "queue")), "`notary.queue`"),
         ("records that wait for the database, and again readings", str(QUEUE_LIMIT), "fixed"),
+        (
+            "lists of receipts that wait, and those of one client identity at a listener",
+            f"{SEARCH_LIMIT}, {MAX_SEARCHES}",
+            "fixed",
+        ),
+        ("records that one list reads", f"{SEARCH_ROWS}, {format_size(SEARCH_OCTETS)}", "fixed"),
         ("a record's wait for its commit", _time(COMMIT_SECONDS), "fixed"),
         ("certificates of a chain in TLS", str(svid.MAX_CHAIN_CERTIFICATES), "fixed"),
         ("signatures checked for one chain", str(verification.MAX_SIGNATURE_CHECKS), "fixed"),

@@ -7,7 +7,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import fail, succeed
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import X509Svid, parse_matcher
@@ -17,7 +19,7 @@ from svc.proxy.http.notary_endpoint import _continuation
 from svc.store.errors import SearchesBusy
 from svc.store.records import MAX_FOUND, FoundReceipts, ReceiptQuery, RecordPosition, StoredReceipt
 from svc.strictjson import loads_object
-from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
+from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig, Wire
 from tests.proxy.test_notarization import OK, get
 from tests.store.doubles import NOW, receipt
 
@@ -150,6 +152,37 @@ class QueryTests(SearchTestCase):
         self.rig.store.find = lambda query: fail(SearchesBusy(limit=64))  # type: ignore[method-assign]
         status, document = self.answer()
         self.assertEqual((503, "notary_unavailable"), (status, document["code"]))
+
+    def test_searches_of_one_identity(self) -> None:
+        """One identity has a bounded number of searches at a time, even if it leaves; others have theirs."""
+        searches: list[Deferred[FoundReceipts]] = []
+
+        def find(query: ReceiptQuery) -> Deferred[FoundReceipts]:
+            searches.append(Deferred())
+            return searches[-1]
+
+        self.rig.store.find = find  # type: ignore[method-assign]
+
+        def ask(svid: X509Svid = CALLER, *, leave: bool = False) -> Wire:
+            client, wire = self.rig.client(svid)
+            client.dataReceived(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % PATH)
+            if leave:
+                client.connectionLost(Failure(ConnectionDone()))
+            return wire
+
+        waiting = [ask(leave=number == 3) for number in range(4)]
+        refused = ask().take()
+        self.assertIn(b"HTTP/1.1 429 ", refused)
+        self.assertIn(b"Retry-After: 1\r\n", refused)
+        other = ask(OTHER)
+        self.assertEqual(5, len(searches))
+        for each in searches:
+            each.callback(FoundReceipts())
+        for wire in (*waiting[:3], other):
+            self.assertIn(b"HTTP/1.1 200 ", wire.take())
+        self.assertEqual({}, self.rig.notary._searches)
+        ask()
+        self.assertEqual(6, len(searches))
 
     def test_no_credentials(self) -> None:
         """Without credentials nothing is served."""

@@ -6,6 +6,7 @@ Owns the way from a request to the store; who may read what is decided in :mod:`
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
@@ -40,6 +41,7 @@ from svc.notary.receipt import Disclosures, with_disclosures
 from svc.notary.summary import receipt_summary
 from svc.proxy.errors import NotaryUnavailable
 from svc.proxy.notarizer import Notarizer
+from svc.store.errors import SearchesBusy
 from svc.store.interface import INotaryStore
 from svc.store.querytext import QueryMalformed, position_text, read_query
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StoredReceipt
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 #: The most receipts in one response; their summaries are made on the reactor's thread.
 _PAGE: Final = 100
+#: Searches of one identity at a time, so that it does not take the places of all others.
+MAX_SEARCHES: Final = 4
 _OUTCOMES: Final = [outcome.value for outcome in ExchangeOutcome]
 
 
@@ -82,6 +86,7 @@ class NotaryEndpoint:
         self._receipts = receipts
         self._retention = timedelta(seconds=retention)
         self._limits = limits
+        self._searches: Counter[SpiffeID] = Counter()
 
     def serve(self, client: ClientConnection, exchange: Exchange) -> None:
         """Answer a request; ``exchange.answer`` is called when the answer is known."""
@@ -161,6 +166,8 @@ class NotaryEndpoint:
             query = read_query(text, _OUTCOMES)
         except QueryMalformed as error:
             return succeed(problem_response(error))
+        if self._searches[requester] >= MAX_SEARCHES:
+            return succeed(problem_response(SearchesBusy(limit=MAX_SEARCHES), retry_after=1))
         party = authorize_receipt_search(requester, self._readers)
         # Unsigned records are not served.
         served = replace(
@@ -169,7 +176,14 @@ class NotaryEndpoint:
             level=Level.SIGN_REQUEST.value,
             limit=min(query.limit, _PAGE),
         )
-        return self._store.find(served).addCallback(_search_answer, served)
+        self._searches[requester] += 1
+        found = self._store.find(served).addBoth(self._search_ended, requester)
+        return found.addCallback(_search_answer, served)
+
+    def _search_ended(self, found: FoundReceipts | Failure, requester: SpiffeID) -> FoundReceipts | Failure:
+        # Also of a client that has left meanwhile: its search is carried out all the same.
+        self._searches -= Counter((requester,))
+        return found
 
     def _trouble(self, failure: Failure) -> NotaryResponse:
         error = failure.value
