@@ -158,16 +158,16 @@ def _open_file(path: str) -> NotaryReader:
     file = _ReadOnlyFile(path)
     try:
         file.check()
-        reader = SqliteReader(path, file.connect)
         connection = file.connect(path)
         try:
             version = read_version(path, connection, NOTARY)
         finally:
             connection.close()
+        if not version:
+            raise DatabaseUnreadable("notary_empty", path=path)
+        reader = SqliteReader(path, file.connect)
     except (OSError, sqlite3.Error) as error:
         raise file.explained(error) from error
-    if not version:
-        raise DatabaseUnreadable("notary_empty", path=path)
     return NotaryReader(path, reader, (sqlite3.Error, *_ALTERED), file.explained, file.moved_on)
 
 

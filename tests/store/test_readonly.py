@@ -197,6 +197,16 @@ class RefusalTests(ReadOnlyTestCase):
         connection.close()
         self.refused(blank, "notary_empty")
 
+    def test_refusals_leave_nothing_open(self) -> None:
+        """What is refused is closed again."""
+        other = self.folder / "other.db"
+        with sqlite3.connect(other) as connection:
+            connection.execute("CREATE TABLE t (x)")
+        connection.close()
+        before = sorted(os.listdir("/proc/self/fd"))
+        self.refused(other, "store_foreign")
+        self.assertEqual(before, sorted(os.listdir("/proc/self/fd")))
+
     def test_newer_version(self) -> None:
         """A database of a newer program is not read."""
         self.successResultOf(self.store.close())
