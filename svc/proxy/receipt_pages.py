@@ -24,13 +24,12 @@ from svc import __version__
 from svc.errors import SvcError
 from svc.identity import BundleSet
 from svc.notary.envelope import Envelope
-from svc.notary.errors import Malformed
 from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
 from svc.notary.html import STYLE, html_page
 from svc.notary.ids import IdMalformed, parse_artifact_id
 from svc.notary.profile import Profile
-from svc.notary.receiptcheck import ReceiptClaims
 from svc.notary.report import Account, EvidenceSource, stored_account, verification_account
+from svc.notary.summary import receipt_summary
 from svc.notary.verification import Anchors
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
 from svc.process.page_elements import Cell, Chip, Code, Link, Table, note_page
@@ -39,7 +38,7 @@ from svc.settings import HostPort
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
 from svc.store.records import ReceiptQuery, StoredReceipt
-from svc.strictjson import JsonRefused, loads_object
+from svc.strictjson import loads_object
 
 #: Receipts on the page.
 _SHOWN: Final = 20
@@ -197,19 +196,13 @@ def is_loopback(host: str) -> bool:
 
 def _row(stored: StoredReceipt) -> tuple[Cell, ...]:
     when = datetime.fromtimestamp(stored.issued_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    method = path = None
-    status: int | None = None
-    try:
-        claims = ReceiptClaims.read(loads_object(stored.payload))
-    except (Malformed, JsonRefused):
-        # Its report says what is wrong.
-        pass
-    else:
-        method, path = claims.request.method, claims.request.path
-        status = None if claims.response is None else claims.response.status
+    summary = receipt_summary(stored.payload)
+    method, path, status = (summary[name] for name in ("method", "path", "status"))
     whole = stored.outcome in ("complete", "upgraded")
     outcome = stored.outcome if whole else Chip(stored.outcome, "warn")
     link = Link("Verify" if stored.envelope is not None else "Show", f"/receipts/{stored.id}")
     client = Code(stored.client) if stored.client else None
-    shown_path = None if path is None else Code(path if len(path) <= _MAX_PATH else f"{path[: _MAX_PATH - 1]}…")
-    return when, client, method, shown_path, None if status is None else str(status), outcome, link
+    method_shown, status_shown = (None if each is None else str(each) for each in (method, status))
+    text = str(path)
+    path_shown = None if path is None else Code(text if len(text) <= _MAX_PATH else f"{text[: _MAX_PATH - 1]}…")
+    return when, client, method_shown, path_shown, status_shown, outcome, link

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
@@ -15,6 +16,7 @@ from svc.process.page_elements import Code, Link, Table
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
 from svc.settings import HostPort
 from svc.store.errors import StoreClosed
+from svc.store.records import FoundReceipts, ReceiptQuery
 from svc.workload.errors import PqFileMissing
 from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
 from tests.proxy.test_notarization import NONCE, OK, get
@@ -170,6 +172,15 @@ class ReceiptPagesTests(SynchronousTestCase):
         [table] = self.successResultOf(waiting)
         self.assertIn("did not answer within 2 s", table.note)
         self.assertEqual([], self.rig.clock.getDelayedCalls())
+
+    def test_altered_record(self) -> None:
+        """A record whose payload cannot be read is a row of what its columns say."""
+        self.record()
+        store: Any = self.rig.store
+        [found] = self.successResultOf(store.find(ReceiptQuery()))
+        store.find = lambda _query: succeed(FoundReceipts([replace(found, payload=b'{"svc":')]))
+        [row] = self.table().rows
+        self.assertEqual((Code(str(CALLER.spiffe_id)), None, None, None, "complete"), tuple(row[1:-1]))
 
     def test_bound(self) -> None:
         """Twenty receipts are shown at most."""
