@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IConsumer
 from twisted.python.failure import Failure
 from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer
@@ -68,7 +68,7 @@ class RequestStream:
         """
         self._transport = transport
         transport.registerProducer(self._producer, True)
-        self._producer.startProducing(self).addCallbacks(lambda _: self._finish(), self._fail)
+        maybeDeferred(self._producer.startProducing, self).addCallbacks(lambda _: self._finish(), self._fail)
         return self._sent
 
     def write(self, data: bytes) -> None:

@@ -98,6 +98,17 @@ class StreamTests(SynchronousTestCase):
             self.assertEqual(stream.beginning, b"x" * min(size, 4))
             self.assertEqual(stream.summary().sha256, sha256(b"x" * size).digest())
 
+    def test_producer_that_raises(self) -> None:
+        """An error at the start fails the sending, and no producer keeps the transport open."""
+
+        class Broken(Producer):
+            def startProducing(self, consumer: Any) -> Deferred[None]:
+                raise OSError("gone")
+
+        sending = RequestStream(Broken()).send(self.transport)
+        self.failureResultOf(sending, OSError)
+        self.assertIsNone(self.transport.producer)
+
     def test_stopped(self) -> None:
         """A producer that is stopped writes no more, and nothing fires."""
         producer = Producer()
