@@ -185,9 +185,12 @@ class HttpChannel(Protocol):
             self._fail(ConnectionLost(server=self._server, moment=moment, **advice))
 
     def _handle(self, events: list[Event], *, ending: bool = False) -> None:
+        if any(isinstance(event, Excess) for event in events):
+            # Before the response is complete, since the next request may be sent at once.
+            self.close()
         for event in events:
             if self._waiting is None:
-                self._ended = self._ended or isinstance(event, Excess | MessageRefused)
+                self._ended = self._ended or isinstance(event, MessageRefused)
                 continue
             try:
                 self._handle_event(event, ending)

@@ -153,6 +153,16 @@ class ChannelTests(ChannelTestCase):
         self.successResultOf(sending)
         self.assertFalse(self.channel.usable)
 
+    def test_excess_before_the_next_request(self) -> None:
+        """Octets behind a response end the connection before whoever waits for the response sends the next request."""
+        for excess in (b"HTTP/1.1 200 OK\r\n", b"\r\n"):
+            self.setUp()
+            following = self.send().addCallback(lambda _answer: self.send())
+            self.channel.dataReceived(OK + excess)
+            self.failureResultOf(following, errors.ConnectionLost)
+            self.assertEqual(self.transport.value(), REQUEST)
+            self.assertTrue(self.transport.disconnecting)
+
     def test_unasked(self) -> None:
         """Octets without a request end the connection."""
         self.channel.dataReceived(b"HTTP/1.1 200 OK\r\n\r\n")
