@@ -139,6 +139,9 @@ class _NamedResource(Resource):
             (b"cross-origin-resource-policy", b"same-origin"),
         ):
             request.setHeader(name, value)
+        if _embedded_elsewhere(request):
+            what = "a browser asked for a part of another web page; open this page by itself"
+            return _json(request, 403, {"reason": "cross_site", "detail": what})
         host = request.getHeader(b"host")
         if names_process(None if host is None else host.decode("latin-1"), self._address):
             answer: bytes | int = self._resource.render(request)
@@ -147,6 +150,12 @@ class _NamedResource(Resource):
         refused = _json(request, 421, {"reason": "host_unknown", "detail": what})
         request.setResponseCode(421, b"Misdirected Request")
         return refused
+
+
+def _embedded_elsewhere(request: Request) -> bool:
+    """Whether a browser asks for a part of a page of another origin, which could keep this process busy so."""
+    site = request.getHeader(b"sec-fetch-site")
+    return site in (b"cross-site", b"same-site") and request.getHeader(b"sec-fetch-dest") != b"document"
 
 
 class _StatusResource(Resource):

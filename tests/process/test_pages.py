@@ -375,6 +375,21 @@ class OperatorPageTests(PageCase):
             self.assertEqual((421, "host_unknown"), (status, json.loads(page)["reason"]), path)
         self.assertEqual((200, 503), (self.get("/livez", "probe.svc")[0], self.get("/readyz", "probe.svc")[0]))
 
+    def test_parts_of_other_pages(self) -> None:
+        """No page of another origin makes this process describe itself by loading parts; links and own pages may."""
+
+        def get(path: str, site: str, dest: str) -> int:
+            fields = f"Host: 127.0.0.1:9902\nSec-Fetch-Site: {site}\nSec-Fetch-Dest: {dest}"
+            return self.request(self.factory, f"GET {path} HTTP/1.1\n{fields}")[0]
+
+        for path in ("/", "/status", "/config"):
+            for site in ("cross-site", "same-site"):
+                for dest in ("image", "iframe", "empty"):
+                    self.assertEqual(403, get(path, site, dest), (path, site, dest))
+                self.assertEqual(200, get(path, site, "document"), (path, site))
+            for site in ("same-origin", "none"):
+                self.assertEqual(200, get(path, site, "empty"), (path, site))
+
     def test_methods(self) -> None:
         """The pages are only read; HEAD has the header alone."""
         for path in ("/", "/status", "/config"):
