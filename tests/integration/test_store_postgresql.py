@@ -10,7 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.store.errors import StoreError
 from svc.store.postgresql.store import PostgresStore
 from svc.store.readonly import open_notary
-from svc.store.records import ReceiptQuery
+from svc.store.records import ReceiptQuery, RecordPosition
+from svc.store.search import SLICE_OCTETS, SLICE_ROWS
 from tests.cli.doubles import run_svc
 from tests.peers.postgresql import RunningPostgres
 from tests.peers.waiting import Shared
@@ -33,6 +34,19 @@ class PostgresContractTests(ContractMixin, SynchronousTestCase):
     def make_store(self) -> Any:
         SERVER.get().admin(EMPTY)
         return make_store()
+
+    def test_slices_of_large_records(self) -> None:
+        """A slice has no records behind SLICE_OCTETS of payloads; what the columns do not select is not counted."""
+        names = [f"r{number}" for number in range(5)]
+        for number, name in enumerate(names):
+            large = receipt(name, filler="x" * (SLICE_OCTETS // 2), issued_at=NOW + number)
+            self.successResultOf(self.store.put_receipt(large))
+        first = self.store._reader.scan(ReceiptQuery(), SLICE_ROWS)
+        self.assertEqual((2, RecordPosition(NOW + 3, "r3")), (first.rows, first.last))
+        found = self.successResultOf(self.store.find(ReceiptQuery()))
+        self.assertEqual((names[::-1], None), ([each.id for each in found], found.next))
+        other = self.store._reader.scan(ReceiptQuery(client="spiffe://example.org/none"), SLICE_ROWS)
+        self.assertEqual((5, 0, None), (other.rows, other.octets, other.last))
 
 
 class PostgresAgreementTests(AgreementMixin, SynchronousTestCase):

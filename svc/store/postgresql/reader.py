@@ -37,11 +37,16 @@ _BY_ID: Final = f"{_RECEIPT} WHERE receipt.id = %s"
 _BY_NONCE: Final = f"{_RECEIPT} WHERE client = %s AND nonce = %s"
 _BY_JTI: Final = f"{_RECEIPT} WHERE jti = %s AND client = %s ORDER BY issued_at, receipt.id LIMIT 1"
 _BY_IDS: Final = f"{_RECEIPT} WHERE receipt.id = ANY(%s)"
-#: The payload only of what the columns select, since reading it costs more than all others.
+#: The payload only of what the columns select, since reading it costs more than all others; and none behind the octets
+#: of a slice, since lengths are known without reading.
 _SCAN: Final = (
-    "SELECT issued_at, id, CASE WHEN {selected} THEN payload END FROM receipt"
+    "SELECT issued_at, id, CASE WHEN wanted THEN payload END FROM ("
+    "SELECT *, sum(octets) OVER (ORDER BY issued_at DESC, id DESC ROWS UNBOUNDED PRECEDING) AS through FROM ("
+    "SELECT *, CASE WHEN wanted THEN octet_length(payload) ELSE 0 END AS octets FROM ("
+    "SELECT issued_at, id, payload, {selected} AS wanted FROM receipt"
     " WHERE issued_at >= %(since)s AND issued_at < %(until)s AND (issued_at, id) < (%(before)s, %(id)s)"
-    " ORDER BY issued_at DESC, id DESC LIMIT %(rows)s"
+    " ORDER BY issued_at DESC, id DESC LIMIT %(rows)s) AS page) AS measured) AS summed"
+    " WHERE through - octets < %(octets)s ORDER BY issued_at DESC, id DESC"
 )
 _NAMED: Final = (
     "SELECT id FROM receipt WHERE id >= %(key)s AND id < %(end)s UNION SELECT id FROM receipt WHERE jti = %(key)s"
@@ -117,13 +122,14 @@ class PostgresReader:
 
     def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
         scan = _SCAN.format(selected=selected(query, "%({})s")).encode()
+        values = {**scan_values(query, rows), "octets": SLICE_OCTETS}
 
         def found(session: PostgresSession) -> SearchSlice:
             wanted: list[str] = []
             last: RecordPosition | None = None
             count = octets = 0
             ended = False
-            for issued_at, name, payload in session.execute(scan, scan_values(query, rows)):
+            for issued_at, name, payload in session.execute(scan, values):
                 count += 1
                 octets += len(payload or b"")
                 last = RecordPosition(issued_at, name)
