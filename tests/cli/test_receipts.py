@@ -489,7 +489,8 @@ class NotarySourceTests(SynchronousTestCase):
         """A receipt is asked for by its id in any spelling, or by its nonce, and its statement with it."""
         first = RECORDS[0]
         statement = FIXTURE.credentials.statement
-        for key, path in ((printed_id(first.id), first.id), (NONCE, f"by-request/{NONCE}")):
+        names = ((key, f"by-request/{key}") for key in (first.nonce or "", first.jti))
+        for key, path in ((printed_id(first.id), first.id), *names):
             answers = ((200, first.envelope or b""), (200, statement.envelope.serialize()))
             source, connection = self.source(*answers)
             found = done(source.record(key))
@@ -511,6 +512,9 @@ class NotarySourceTests(SynchronousTestCase):
             source, _connection = self.source(answer)
             error = self.assertRaises(RecordError, done, source.record(RECORDS[0].id))
             self.assertEqual(reason, error.reason)
+        for key in (RECORDS[0].nonce or "", RECORDS[0].jti, NONCE):
+            source, _connection = self.source((200, RECORDS[1].envelope or b""))
+            self.assertEqual("record_altered", self.assertRaises(RecordError, done, source.record(key)).reason)
 
     def test_names(self) -> None:
         """The beginning of an id is not looked up."""

@@ -28,7 +28,7 @@ class RecordError(CliError):
             "svc receipts show prints it; receipts are made at level signRequest",
         ),
         "record_altered": Reason(
-            "{place} holds something else under the id {key}", "do not trust it; compare with a backup"
+            "{place} holds something else under {key}", "do not trust it; compare with a backup"
         ),
         "notary_answer": Reason("{place} answered {answer}", "{advice_text}"),
         "list_malformed": Reason(

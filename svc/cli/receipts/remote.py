@@ -32,6 +32,7 @@ from svc.notary.ids import (
 )
 from svc.notary.level import Level
 from svc.notary.profile import Profile
+from svc.notary.summary import receipt_summary
 from svc.notary.verification import Anchors
 from svc.store.querytext import parse_position, write_query
 from svc.store.records import ReceiptQuery
@@ -81,8 +82,8 @@ class NotarySource:
         fetched = await self._fetch(path, key)
         receipt = Envelope.parse(fetched.body)
         name = receipt_id(receipt.payload)
-        if wanted not in ("", name):
-            raise RecordError("record_altered", place=self.place, key=wanted)
+        if not (wanted == name if wanted else _is_named(receipt.payload, key.strip())):
+            raise RecordError("record_altered", place=self.place, key=key)
         return Record(name, receipt.payload, receipt, await self._statement(receipt))
 
     async def _statement(self, receipt: Envelope) -> Envelope | None:
@@ -161,6 +162,12 @@ def read_target(url: str) -> Target:
     if target.path != "/":
         raise UsageRefused(f'--from does not accept "{url}"', "expected: https://host:port, without a path")
     return target
+
+
+def _is_named(payload: bytes, nonce: str) -> bool:
+    """Whether a receipt has a nonce, or a ``jti``."""
+    summary = receipt_summary(payload)
+    return nonce in (summary["nonce"], summary["jti"])
 
 
 def _path(key: str) -> tuple[str, str]:
