@@ -27,9 +27,7 @@ class RecordError(CliError):
             "the record {key} has no signature and is no evidence: its level is logRequest",
             "svc receipts show prints it; receipts are made at level signRequest",
         ),
-        "record_altered": Reason(
-            "{place} holds something else under {key}", "do not trust it; compare with a backup"
-        ),
+        "record_altered": Reason("{place} holds something else under {key}", "do not trust it; compare with a backup"),
         "notary_answer": Reason("{place} answered {answer}", "{advice_text}"),
         "list_malformed": Reason(
             "{place} answered with a list that cannot be read: {detail}", "is that a svc-proxy of this version?"
