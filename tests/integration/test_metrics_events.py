@@ -18,6 +18,7 @@ from tests.integration import (
 from tests.integration.metrics_rig import SHARED, Series, claims, page, series
 
 MODULES = (test_metrics_connections, test_metrics_handshakes, test_metrics_requests, test_metrics_store)
+_POLICY = "tests.integration.test_policy_files.PolicyFileTests."
 _INSIDE = "tests.proxy.test_metrics_inside.InsideTests."
 
 
@@ -56,6 +57,11 @@ ELSEWHERE = {
         "tests.integration.test_proxy_outages.OutageTests.test_proxy"
     ),
     series("notary_signatures_waiting"): "tests.telemetry.test_metrics.NotaryTests.test_signing",
+    **{
+        series("policy_dry_run_total", protocol="http", result=result): f"{_POLICY}test_dry_run_and_audit"
+        for result in ("allowed", "denied")
+    },
+    **{series("policy_reloads_total", result=result): f"{_POLICY}test_change" for result in ("success", "error")},
     closed("key_update_limit"): "tests.integration.test_proxy_handshake_costs.KeyUpdateTests.test_too_many",
     closed("credentials_missing"): f"{_INSIDE}test_credentials_missing",
     closed("defect"): f"{_INSIDE}test_defect",

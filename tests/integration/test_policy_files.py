@@ -92,6 +92,8 @@ class PolicyFileTests(SynchronousTestCase):
         self.write(document(rule("third", "/head")))
         eventually(lambda: self.status("/bytes/1") == 200, SOON, "both files in force")
         self.assertEqual((403, 200), (self.status("/status/204"), self.status("/head")))
+        self.assertEqual(2.0, self.proxy.metric("svc_proxy_policy_reloads_total", result="success"))
+        self.assertGreaterEqual(self.proxy.metric("svc_proxy_policy_reloads_total", result="error"), 1.0)
         served = self.proxy.records("svc.proxy.request.served")[0]["attributes"]
         self.assertEqual(("shop", "first"), (served["policy"], served["rule"]))
 
