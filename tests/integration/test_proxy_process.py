@@ -96,7 +96,7 @@ class ConfigurationTests(_Case):
             self.assertEqual(1, len(found), (key, lines))
 
     def test_unreadable(self) -> None:
-        """No file, and no YAML, are one line each."""
+        """No file, and no YAML, are a line and a hint each."""
         proxy = self.proxy()
         proxy.config_path = proxy.folder / "broken.yaml"
         command = proxy.command("--check-config")
@@ -105,8 +105,9 @@ class ConfigurationTests(_Case):
                 proxy.config_path.write_text(content)
             ran = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=environment())
             self.assertEqual((1, ""), (ran.returncode, ran.stdout))
-            self.assertEqual(1, len(ran.stderr.splitlines()), ran.stderr)
-            self.assertIn("broken.yaml", ran.stderr)
+            line, hint = ran.stderr.splitlines()
+            self.assertIn("broken.yaml", line)
+            self.assertTrue(hint.startswith("     check "), hint)
 
     def test_start_with_problems(self) -> None:
         """A proxy with a bad configuration does not start."""
