@@ -21,8 +21,8 @@ from svc.policy.rules import (
     Patterns,
     RequestFacts,
     Rule,
+    RuleTarget,
     Source,
-    Target,
     Values,
 )
 
@@ -59,10 +59,10 @@ def _policies(count: int) -> PolicySet:
 
 def _rule(number: int) -> Rule:
     if number % 5 == 4:
-        target = Target(hosts=Patterns((HostPattern.parse(f"h{number}.bench.example"),)), methods=_GET)
+        target = RuleTarget(hosts=Patterns((HostPattern.parse(f"h{number}.bench.example"),)), methods=_GET)
     else:
         text = (f"/a{number}/*", f"/b{number}/orders", f"/c{number}/{{id}}", f"/d/e{number}/*")[number % 5]
-        target = Target(paths=Patterns((PathPattern.parse(text),)), methods=_GET)
+        target = RuleTarget(paths=Patterns((PathPattern.parse(text),)), methods=_GET)
     return Rule(f"rule-{number}", _SOURCES, (target,))
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall, react
 
-from svc.broker import Broker, Rule, Rules, anonymous, verified
+from svc.broker import AccessRule, Broker, Rules, anonymous, verified
 from svc.embedding import Workload
 from svc.identity import parse_matcher
 from svc.transport import PlainServerEndpoint, parse_address
@@ -18,8 +18,8 @@ from svc.transport import PlainServerEndpoint, parse_address
 GUESTS = parse_matcher("spiffe://prod.example.org/*")
 RULES = Rules(
     [
-        Rule(None, subscribe=["time", "devices/#"]),  # any client of this machine may subscribe
-        Rule(GUESTS, publish=["devices/+/state"], subscribe=["time"]),
+        AccessRule(None, subscribe=["time", "devices/#"]),  # any client of this machine may subscribe
+        AccessRule(GUESTS, publish=["devices/+/state"], subscribe=["time"]),
     ]
 )
 

@@ -77,7 +77,7 @@ class Guard(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AccessRule:
     """
     One access rule.
 
@@ -102,8 +102,10 @@ class Rule:
 class Rules:
     """A guard that allows what any of its rules allows; topics below ``$SYS`` cannot be published to."""
 
-    rules: Sequence[Rule] = field(default_factory=tuple)
-    _cache: dict[SpiffeID | None, tuple[Rule, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    rules: Sequence[AccessRule] = field(default_factory=tuple)
+    _cache: dict[SpiffeID | None, tuple[AccessRule, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def may_connect(self, principal: Principal) -> bool:
         """Whether a rule applies to the client, whatever that rule allows."""
@@ -121,7 +123,7 @@ class Rules:
         requested = share.filter if share else topic_filter
         return any(covers(allowed, requested) for rule in self._rules_of(principal) for allowed in rule.subscribe)
 
-    def _rules_of(self, principal: Principal) -> tuple[Rule, ...]:
+    def _rules_of(self, principal: Principal) -> tuple[AccessRule, ...]:
         """Cached: they are needed for each message of a new topic, and there may be hundreds of rules."""
         identity = principal.spiffe_id
         found = self._cache.get(identity)

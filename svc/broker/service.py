@@ -21,7 +21,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.broker.access import AllowAll, Guard, ListenerGuard, Rule, Rules
+from svc.broker.access import AccessRule, AllowAll, Guard, ListenerGuard, Rules
 from svc.broker.broker import Broker, anonymous, verified
 from svc.broker.certificates import CertificateRenewal
 from svc.broker.config import ANONYMOUS, BrokerLimitSettings, BrokerListenerSettings, BrokerSettings, changed_rules
@@ -77,7 +77,7 @@ def rules_of(settings: BrokerListenerSettings) -> Guard:
         return AllowAll()
     return Rules(
         tuple(
-            Rule(None if each.who == ANONYMOUS else parse_matcher(each.who), each.publish, each.subscribe)
+            AccessRule(None if each.who == ANONYMOUS else parse_matcher(each.who), each.publish, each.subscribe)
             for each in settings.acl
         )
     )

@@ -131,7 +131,7 @@ class HttpAgent:
         expected = self.expected(request.target)
         self.pool.begin()
         sent = SentRequest(method.encode("latin-1"), url.encode("utf-8"), _twisted_headers(request))
-        return Exchange(self, request, expected, self._silence).start(sent)
+        return AgentExchange(self, request, expected, self._silence).start(sent)
 
     def closeIdleConnections(self) -> Deferred[None]:
         """Close the connections that are kept open; connections of later requests are not kept."""
@@ -154,7 +154,7 @@ class HttpAgent:
         )
 
 
-class Exchange(BodyFlow):
+class AgentExchange(BodyFlow):
     """One exchange: the context of :func:`svc.client.exchange.run_exchange`, and the flow of its body."""
 
     def __init__(self, agent: HttpAgent, request: Request, expected: Matcher, silence: float) -> None:

@@ -15,7 +15,7 @@ from html import escape
 from typing import Final
 
 from svc.errors import printable
-from svc.notary.report import Account, Check, ReportLine, Section, Verdict
+from svc.notary.report import Account, CheckResult, ReportLine, Section, Verdict
 
 #: The style sheet of the page; its digest is the only style that the policy of the page admits.
 STYLE: Final = """
@@ -63,9 +63,9 @@ footer { color: var(--quiet); font-size: .875rem; }
 
 _CLASSES: Final = {Verdict.VERIFIED: "verified", Verdict.REFUSED: "refused", Verdict.UNCHECKED: "unchecked"}
 _CHECKS: Final = {
-    Check.PASSED: ("passed", "✓ passed"),
-    Check.NOT_DONE: ("not-checked", "○ not checked"),
-    Check.FAILED: ("failed", "✗ failed"),
+    CheckResult.PASSED: ("passed", "✓ passed"),
+    CheckResult.NOT_DONE: ("not-checked", "○ not checked"),
+    CheckResult.FAILED: ("failed", "✗ failed"),
 }
 
 

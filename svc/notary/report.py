@@ -113,7 +113,7 @@ def _plain(_part: Part, text: str) -> str:
     return text
 
 
-class Check(Enum):
+class CheckResult(Enum):
     """The result of one check of a verification."""
 
     PASSED = "passed"
@@ -136,7 +136,7 @@ class ReportLine:
     depth: int = 0
     mark: str = ""
     item: bool = False
-    check: Check | None = None
+    check: CheckResult | None = None
 
     def render(self, style: Style) -> str:
         """Write the line without its end; ``style`` wraps each piece."""
@@ -357,10 +357,10 @@ def _refused_account(error: Exception | None, source: EvidenceSource, evidence: 
     text = printable(error, _MAX_VALUE) if error is not None else "there is no statement"
     advice = error.advice() if isinstance(error, SvcError) else ""
     reason = "" if error is None else detail_reason(error)
-    failed = [ReportLine("First failure", text, mark=printable(reason), check=Check.FAILED)]
+    failed = [ReportLine("First failure", text, mark=printable(reason), check=CheckResult.FAILED)]
     failed += [ReportLine("What to do", advice)] if advice else []
     sections = [
-        Section("What was checked", (*failed, ReportLine("All later checks", _STOPPED, check=Check.NOT_DONE))),
+        Section("What was checked", (*failed, ReportLine("All later checks", _STOPPED, check=CheckResult.NOT_DONE))),
         Section("The file", tuple(_source_lines(source))),
     ]
     if evidence is not None:
@@ -512,12 +512,14 @@ def _check_sections(
 def _envelope_checks(evidence: EnvelopeEvidence) -> Iterator[ReportLine]:
     for chain, ignored in ((evidence.classical, "Classical signature"), (evidence.pq, "Post-quantum signature")):
         if chain is None:
-            yield ReportLine(ignored, f"not demanded by the profile {evidence.profile.value}", check=Check.NOT_DONE)
+            yield ReportLine(
+                ignored, f"not demanded by the profile {evidence.profile.value}", check=CheckResult.NOT_DONE
+            )
             continue
         yield ReportLine(
             f"Signature {chain.algorithm.jose}",
             f"valid, by the key of the certificate {certificate_sha256(chain.leaf).hex()}",
-            check=Check.PASSED,
+            check=CheckResult.PASSED,
         )
         # The verification has read the binding of the ML-DSA leaf alone.
         bound = chain is evidence.pq and binding_of(chain.leaf) is not None
@@ -527,7 +529,7 @@ def _envelope_checks(evidence: EnvelopeEvidence) -> Iterator[ReportLine]:
             f"{len(chain.chain)} certificates, valid at {utc_seconds(evidence.verified_at)}, from {chain.spiffe_id} to "
             f"a root of {chain.spiffe_id.trust_domain} in the verifier's {bundle} bundle"
             + ("; bound to the key of the SVID" if bound else ""),
-            check=Check.PASSED,
+            check=CheckResult.PASSED,
         )
         yield ReportLine("Root", _name(chain.anchor), 1)
         yield ReportLine("Root SHA-256", certificate_sha256(chain.anchor).hex(), 1)
@@ -535,14 +537,14 @@ def _envelope_checks(evidence: EnvelopeEvidence) -> Iterator[ReportLine]:
 
 def _statement_checks(statement: StatementEvidence, source: EvidenceSource) -> Iterator[ReportLine]:
     issuer = "the workload itself" if statement.self_issued else "a central issuer that the verifier accepts"
-    yield ReportLine("Issuer", f"{issuer}: {_shown(statement.issuer)}", check=Check.PASSED)
+    yield ReportLine("Issuer", f"{issuer}: {_shown(statement.issuer)}", check=CheckResult.PASSED)
     yield ReportLine(
-        "Validity", f"{utc_seconds(statement.not_before)} to {utc_seconds(statement.expires)}", check=Check.PASSED
+        "Validity", f"{utc_seconds(statement.not_before)} to {utc_seconds(statement.expires)}", check=CheckResult.PASSED
     )
     if source.expected:
-        yield ReportLine("Expected identity", f"{statement.subject} is expected", check=Check.PASSED)
+        yield ReportLine("Expected identity", f"{statement.subject} is expected", check=CheckResult.PASSED)
     else:
-        yield ReportLine("Expected identity", "none was named: any workload is accepted", check=Check.NOT_DONE)
+        yield ReportLine("Expected identity", "none was named: any workload is accepted", check=CheckResult.NOT_DONE)
     yield _done("Bound To Connection", statement.bound, "the key is that of the TLS connection")
 
 
@@ -553,7 +555,7 @@ def _receipt_checks(
         "Statement",
         f"the receipt names the statement {printed_id(receipt.statement_id)}, is signed by its workload with its key, "
         "and was issued while it was valid",
-        check=Check.PASSED,
+        check=CheckResult.PASSED,
     )
     yield _done("Compared With Own Exchange", receipt.compared, "request and response are those of the verifier")
     for name, body in (
@@ -561,18 +563,20 @@ def _receipt_checks(
         ("Response body", evidence and evidence.response_body),
     ):
         if body is None:
-            yield ReportLine(name, "its octets are not in the file", check=Check.NOT_DONE)
+            yield ReportLine(name, "its octets are not in the file", check=CheckResult.NOT_DONE)
         else:
             yield ReportLine(
-                name, "the octets in the file have the size and digest that the receipt attests", check=Check.PASSED
+                name,
+                "the octets in the file have the size and digest that the receipt attests",
+                check=CheckResult.PASSED,
             )
-    yield ReportLine("Trusted time", "no third party backs the time", check=Check.NOT_DONE)
+    yield ReportLine("Trusted time", "no third party backs the time", check=CheckResult.NOT_DONE)
 
 
 def _done(label: str, done: bool, text: str) -> ReportLine:
     if done:
-        return ReportLine(label, text, check=Check.PASSED)
-    return ReportLine(label, "no", mark=OFFLINE, check=Check.NOT_DONE)
+        return ReportLine(label, text, check=CheckResult.PASSED)
+    return ReportLine(label, "no", mark=OFFLINE, check=CheckResult.NOT_DONE)
 
 
 def _detail_sections(statement: StatementEvidence, receipt: ReceiptEvidence | None) -> Iterator[Section]:

@@ -20,12 +20,12 @@ from svc.policy.paths import HostPattern, PathPattern
 from svc.policy.rules import (
     Action,
     AuthorizationPolicy,
-    Condition,
     ConnectionFacts,
     RequestFacts,
     Rule,
+    RuleCondition,
+    RuleTarget,
     Source,
-    Target,
     Values,
 )
 
@@ -160,7 +160,7 @@ class _PolicyRule:
             self._left_by_fit[fit] = self._request_rule(targets, conditions)
         return self._left_by_fit[fit]
 
-    def _request_rule(self, targets: tuple[Target, ...], conditions: tuple[Condition, ...]) -> _RequestRule:
+    def _request_rule(self, targets: tuple[RuleTarget, ...], conditions: tuple[RuleCondition, ...]) -> _RequestRule:
         asked = tuple(each.asked for each in conditions)
         return _RequestRule(
             self._matched,
@@ -201,7 +201,7 @@ class _RequestRule:
     """What is left of a rule for a connection: what only a request shows. Without any it matches every request."""
 
     matched: MatchedRule
-    targets: tuple[Target, ...]
+    targets: tuple[RuleTarget, ...]
     asked: tuple[Values, ...]
     unknown: bool
 

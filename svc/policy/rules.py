@@ -143,7 +143,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RuleTarget:
     """One entry of ``to``."""
 
     listeners: Values = Values()
@@ -181,7 +181,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RuleCondition:
     """One entry of ``when``; ``asked``: notarization levels that the client asks for."""
 
     post_quantum: bool | None = None
@@ -209,8 +209,8 @@ class Rule:
 
     name: str
     sources: tuple[Source, ...] = ()
-    targets: tuple[Target, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    targets: tuple[RuleTarget, ...] = ()
+    conditions: tuple[RuleCondition, ...] = ()
     minimum: str | None = None
     maximum: str | None = None
 

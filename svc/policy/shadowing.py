@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from svc.identity import ExactID, Matcher, MemberOf, PathPrefix
 from svc.policy.paths import HostPattern, PathPattern
-from svc.policy.rules import Action, AuthorizationPolicy, Condition, Patterns, Rule, Source, Target, Values
+from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleCondition, RuleTarget, Source, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def covers(wide: Rule, narrow: Rule) -> bool:
     """Whether whatever matches one rule matches the other, as far as their entries show it one by one."""
     return (
         _entries_cover(wide.sources, narrow.sources, Source(), _source_covers)
-        and _entries_cover(wide.targets, narrow.targets, Target(), _target_covers)
-        and _entries_cover(wide.conditions, narrow.conditions, Condition(), _condition_covers)
+        and _entries_cover(wide.targets, narrow.targets, RuleTarget(), _target_covers)
+        and _entries_cover(wide.conditions, narrow.conditions, RuleCondition(), _condition_covers)
     )
 
 
@@ -84,7 +84,7 @@ def _source_covers(wide: Source, narrow: Source) -> bool:
     )
 
 
-def _target_covers(wide: Target, narrow: Target) -> bool:
+def _target_covers(wide: RuleTarget, narrow: RuleTarget) -> bool:
     return (
         _values_cover(wide.listeners, narrow.listeners)
         and _values_cover(wide.ports, narrow.ports)
@@ -95,7 +95,7 @@ def _target_covers(wide: Target, narrow: Target) -> bool:
     )
 
 
-def _condition_covers(wide: Condition, narrow: Condition) -> bool:
+def _condition_covers(wide: RuleCondition, narrow: RuleCondition) -> bool:
     return wide.post_quantum in (None, narrow.post_quantum) and _values_cover(wide.asked, narrow.asked)
 
 

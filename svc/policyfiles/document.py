@@ -18,7 +18,7 @@ from svc.identity.matchers import parse_matcher
 from svc.policy.attributes import SecurityLevel, parse_compartment
 from svc.policy.denylist import DenyList, plain_issuer
 from svc.policy.paths import HostPattern, PathPattern
-from svc.policy.rules import Action, AuthorizationPolicy, Condition, Patterns, Rule, Source, Target, Values
+from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleCondition, RuleTarget, Source, Values
 from svc.process.values import ListenerName, MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
 
@@ -199,9 +199,9 @@ class TargetDocument(Settings):
     notPaths: _Values[_Path] = ()
     """The same, excluded."""
 
-    def target(self) -> Target:
+    def target(self) -> RuleTarget:
         """The entry as a rule has it."""
-        return Target(
+        return RuleTarget(
             _values(self.listeners, self.notListeners),
             _values(self.ports, self.notPorts),
             _patterns(self.snis, self.notSnis, HostPattern.parse),
@@ -221,9 +221,9 @@ class ConditionDocument(Settings):
     notAsked: _Values[_Asked] = ()
     """The same, excluded."""
 
-    def condition(self) -> Condition:
+    def condition(self) -> RuleCondition:
         """The entry as a rule has it."""
-        return Condition(self.postQuantum, _values(self.asked, self.notAsked))
+        return RuleCondition(self.postQuantum, _values(self.asked, self.notAsked))
 
 
 class NotarizationDocument(Settings):

@@ -155,7 +155,7 @@ class ReceiptPages:
         if found is None:
             found = await self._waited_for(self._store.get_statement(statement_id))
         if found is None:
-            raise StatementMissing(statement_id=statement_id)
+            raise StatementNotStored(statement_id=statement_id)
         return Envelope.parse(found)
 
     def _verified(self, evidence: EvidenceFile) -> VerificationResult:
@@ -167,7 +167,7 @@ class ReceiptPages:
         return read.addTimeout(_WAIT, self._clock)
 
 
-class StatementMissing(SvcError):
+class StatementNotStored(SvcError):
     """the workload statement {statement_id} that the receipt names is not stored"""
 
     reason = "not_found"

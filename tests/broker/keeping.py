@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svc.broker.access import Rule, Rules
+from svc.broker.access import AccessRule, Rules
 from svc.broker.journal import RecoveredState
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
@@ -29,7 +29,9 @@ Made = TypeVar("Made")
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 TABLES = ("session", "subscription", "message", "delivery", "received", "retained")
-EVERYBODY = Rules((Rule(None, ("#",), ("#",)), Rule(parse_matcher("spiffe://example.org/*"), ("#",), ("#",))))
+EVERYBODY = Rules(
+    (AccessRule(None, ("#",), ("#",)), AccessRule(parse_matcher("spiffe://example.org/*"), ("#",), ("#",)))
+)
 
 
 @implementer(ThreadReactor)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from svc.broker.access import Principal, Rule, Rules
+from svc.broker.access import AccessRule, Principal, Rules
 from svc.broker.client import Client, admit_client, refusal_connack
 from svc.broker.errors import BrokerError
 from svc.broker.hub import Hub, HubLimits
@@ -30,7 +30,7 @@ from svc.wire.mqtt import (
 )
 from tests.wire.mqtt.building import encode_checked
 
-ANYTHING = Rules((Rule(None, ("#",), ("#", "$SYS/#")),))
+ANYTHING = Rules((AccessRule(None, ("#",), ("#", "$SYS/#")),))
 
 
 class Clock:

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import CACHED_IDENTITIES, AllowAll, Principal, Rule, Rules, covers
+from svc.broker.access import CACHED_IDENTITIES, AccessRule, AllowAll, Principal, Rules, covers
 from svc.identity import SpiffeID
 from svc.identity.matchers import parse_matcher
 from svc.wire.mqtt import matches
@@ -90,10 +90,10 @@ class RulesTests(SynchronousTestCase):
         """Rules add up; each applies to the identities that it names only."""
         rules = Rules(
             (
-                Rule(parse_matcher("spiffe://example.org/device/*"), ("a",), ("b/#",)),
-                Rule(parse_matcher("spiffe://example.org/device/7"), ("c",), ("d",)),
-                Rule(parse_matcher("spiffe://example.org/device/8"), ("e",), ("f",)),
-                Rule(None, ("g",), ("h",)),
+                AccessRule(parse_matcher("spiffe://example.org/device/*"), ("a",), ("b/#",)),
+                AccessRule(parse_matcher("spiffe://example.org/device/7"), ("c",), ("d",)),
+                AccessRule(parse_matcher("spiffe://example.org/device/8"), ("e",), ("f",)),
+                AccessRule(None, ("g",), ("h",)),
             )
         )
         self.assertEqual([rules.may_publish(DEVICE, each) for each in "aceg"], [True, True, False, False])
@@ -120,7 +120,7 @@ class RulesTests(SynchronousTestCase):
                 asked.append(spiffe_id)
                 return spiffe_id.path.endswith("/0")
 
-        rules = Rules((Rule(Counting(), ("a",), ("a",)), Rule(None, ("b",), ("b",))))  # type: ignore[arg-type]
+        rules = Rules((AccessRule(Counting(), ("a",), ("a",)), AccessRule(None, ("b",), ("b",))))  # type: ignore[arg-type]
         names = [SpiffeID.parse(f"spiffe://example.org/device/{number}") for number in range(CACHED_IDENTITIES + 1)]
         for number, name in enumerate(names):
             for _ in range(2):
@@ -134,19 +134,19 @@ class RulesTests(SynchronousTestCase):
 
     def test_a_union_is_not_enough(self) -> None:
         """One filter must cover a subscription: that two do together is not seen, and refused."""
-        rules = Rules((Rule(None, (), ("a", "a/+/#")),))
+        rules = Rules((AccessRule(None, (), ("a", "a/+/#")),))
         self.assertFalse(rules.may_subscribe(NOBODY, "a/#"))
 
     @given(SHARED)
     def test_shared(self, wanted: str) -> None:
         """A shared subscription is allowed where its filter is, and the share's name opens nothing."""
         inner = wanted.split("/", 2)[2]
-        self.assertTrue(Rules((Rule(None, (), (inner,)),)).may_subscribe(NOBODY, wanted))
-        self.assertFalse(Rules((Rule(None, (), ("$share/#",)),)).may_subscribe(NOBODY, wanted))
+        self.assertTrue(Rules((AccessRule(None, (), (inner,)),)).may_subscribe(NOBODY, wanted))
+        self.assertFalse(Rules((AccessRule(None, (), ("$share/#",)),)).may_subscribe(NOBODY, wanted))
 
     def test_sys_is_of_the_broker(self) -> None:
         """Clients cannot publish below $SYS, whatever the rules."""
-        for guard in (Rules((Rule(None, ("$SYS/#", "$SYS"), ()),)), AllowAll()):
+        for guard in (Rules((AccessRule(None, ("$SYS/#", "$SYS"), ()),)), AllowAll()):
             for topic in ("$SYS", "$SYS/broker/x"):
                 self.assertFalse(guard.may_publish(NOBODY, topic))
         self.assertTrue(AllowAll().may_publish(NOBODY, "$SYSTEM/x"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import AllowAll, ListenerGuard, Principal, Rule, Rules
+from svc.broker.access import AccessRule, AllowAll, ListenerGuard, Principal, Rules
 from svc.broker.journal import RecoveredSession, RecoveredState, SessionRecord
 from svc.broker.message import Message
 from svc.identity import SpiffeID
@@ -26,7 +26,7 @@ LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(sessio
 
 def rules(*matchers: str | None) -> Rules:
     """Rules about these identities, which allow everything; None is anonymous clients."""
-    return Rules(tuple(Rule(each and parse_matcher(each), ("#",), ("#",)) for each in matchers))
+    return Rules(tuple(AccessRule(each and parse_matcher(each), ("#",), ("#",)) for each in matchers))
 
 
 def principal(who: str | None, listener: str = "") -> Principal:
@@ -49,12 +49,12 @@ class MayConnectTests(SynchronousTestCase):
             guard = rules(matcher)
             found = {each for each in (DEVICE, OTHER, FEDERATED, None) if guard.may_connect(principal(each))}
             self.assertEqual(found, admitted, matcher)
-        union = Rules((Rule(AnyOf((parse_matcher(OTHER), parse_matcher(FEDERATED))), ("#",)),))
+        union = Rules((AccessRule(AnyOf((parse_matcher(OTHER), parse_matcher(FEDERATED))), ("#",)),))
         self.assertEqual([union.may_connect(principal(each)) for each in (DEVICE, OTHER, FEDERATED)], [0, 1, 1])
 
     def test_without_rights(self) -> None:
         """A rule that allows nothing admits its identities all the same; without any rule no client is admitted."""
-        self.assertTrue(Rules((Rule(parse_matcher(DEVICE)),)).may_connect(principal(DEVICE)))
+        self.assertTrue(Rules((AccessRule(parse_matcher(DEVICE)),)).may_connect(principal(DEVICE)))
         for who in (DEVICE, None):
             self.assertFalse(Rules(()).may_connect(principal(who)))
             self.assertTrue(AllowAll().may_connect(principal(who)))

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Principal, Rule, Rules
+from svc.broker.access import AccessRule, Principal, Rules
 from svc.broker.broker import Broker, anonymous, verified
 from svc.broker.connection import (
     INLINE_PACKETS,
@@ -47,7 +47,7 @@ from svc.wire.mqtt import (
 )
 from tests.wire.mqtt.building import connect
 
-EVERYBODY = Rules((Rule(None, ("#",), ("#", "$SYS/#")),))
+EVERYBODY = Rules((AccessRule(None, ("#",), ("#", "$SYS/#")),))
 
 
 class Refusals(SilentReporter):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Rule, Rules
+from svc.broker.access import AccessRule, Rules
 from svc.broker.hub import HubLimits
 from svc.broker.session import RECEIVE_TOLERANCE, SessionLimits
 from svc.wire.mqtt import (
@@ -256,7 +256,9 @@ class EndsTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Only one topic may be published to, and it is recorded."""
         self.journal = HandJournal()
-        self.rig = Rig(Rules((Rule(None, ("t",), ("t",)),)), HubLimits(session=SessionLimits(received=2)), self.journal)
+        self.rig = Rig(
+            Rules((AccessRule(None, ("t",), ("t",)),)), HubLimits(session=SessionLimits(received=2)), self.journal
+        )
         away = self.rig.connect("s", clean_start=False, properties=LASTING)
         self.journal.commit_all()
         away.subscribes("t")

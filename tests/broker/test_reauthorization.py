@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Rule, Rules
+from svc.broker.access import AccessRule, Rules
 from svc.broker.broker import Broker
 from svc.broker.connection import BrokerConnection
 from svc.identity import verify_svid
@@ -33,7 +33,7 @@ from tests.broker.test_connection import Wire
 
 NOW = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
 AUTHORITY = TestAuthority("example.org", now=NOW, algorithm="ECDSA-P256")
-RULES = Rules((Rule(parse_matcher("spiffe://example.org/*"), ("#",), ("#",)), Rule(None, (), ("#",))))
+RULES = Rules((AccessRule(parse_matcher("spiffe://example.org/*"), ("#",), ("#",)), AccessRule(None, (), ("#",))))
 
 
 class ReauthorizationCase(SynchronousTestCase):

@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import AllowAll, ListenerGuard, Principal, Rule, Rules
+from svc.broker.access import AccessRule, AllowAll, ListenerGuard, Principal, Rules
 from svc.broker.broker import Broker
 from svc.broker.config import BrokerSettings, changed_rules
 from svc.broker.hub import BATCH
@@ -32,7 +32,7 @@ from tests.broker.test_resuming import Changing
 from tests.refusals import assert_refused
 
 NOBODY = Rules(())
-ONLY_A = Rules((Rule(None, ("a/#",), ("a/#",)),))
+ONLY_A = Rules((AccessRule(None, ("a/#",), ("a/#",)),))
 FILE = """
 limits: {queued: 5}
 listeners:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import AllowAll, Guard, ListenerGuard, Principal, Rule, Rules
+from svc.broker.access import AccessRule, AllowAll, Guard, ListenerGuard, Principal, Rules
 from svc.identity import SpiffeID
 from svc.identity.matchers import ExactID
 from svc.wire.mqtt import Connack, Connect, Properties, Subscription, Version
 from tests.broker.rig import ANYTHING, Peer, Rig
 
-NARROW = Rules((Rule(None, ("t",), ("own/#",)),))
+NARROW = Rules((AccessRule(None, ("t",), ("own/#",)),))
 LASTING = Properties(session_expiry=100)
 
 
@@ -65,7 +65,7 @@ class ResumingTests(SynchronousTestCase):
         for version in Version:
             self.guard.rules = ANYTHING
             self.away("own/#", version)
-            self.guard.rules = Rules((Rule(None, ("own/secret",)),))
+            self.guard.rules = Rules((AccessRule(None, ("own/secret",)),))
             client = self.connects(version)
             self.assertFalse(self.present(client))
             self.assertEqual(client.messages, [])
@@ -88,7 +88,7 @@ class ResumingTests(SynchronousTestCase):
         """An identity does not carry to one listener what another one gave it."""
         packet = Connect("c", Version.V5, clean_start=False, properties=LASTING)
         somebody = SpiffeID.parse("spiffe://example.org/somebody")
-        hub = Rig(ListenerGuard({"": Rules((Rule(ExactID(somebody)),)), "local": AllowAll()})).hub
+        hub = Rig(ListenerGuard({"": Rules((AccessRule(ExactID(somebody)),)), "local": AllowAll()})).hub
         session = hub.admit(packet, Principal(somebody, listener="local")).session
         hub.subscribe(session, Subscription("#", 1), None)
         self.assertTrue(hub.admit(packet, Principal(somebody, listener="local")).present)

@@ -31,7 +31,7 @@ from svc.notary.report import (
     NOT_PROVEN,
     OUTCOMES,
     Account,
-    Check,
+    CheckResult,
     EvidenceSource,
     ReportLine,
     Verdict,
@@ -100,7 +100,7 @@ def text_of(account: Account) -> str:
     return Skeleton(html_page([account])).text.replace(STYLE, "")
 
 
-def checks_of(account: Account, title: str) -> dict[str, tuple[Check | None, str]]:
+def checks_of(account: Account, title: str) -> dict[str, tuple[CheckResult | None, str]]:
     """The checks of the section with this end of its title: result and words by label."""
     lines = next(section.lines for section in account.sections if section.title.endswith(title))
     return {line.label: (line.check, line.value) for line in lines if line.depth == 0}
@@ -216,20 +216,20 @@ class VerifiedTests(SynchronousTestCase):
         account = account_of(evidence_of())
         receipt = checks_of(account, "the receipt")
         for name in ("Signature ES256", "Certificate chain ML-DSA-65", "Statement", "Request body", "Response body"):
-            self.assertIs(Check.PASSED, receipt[name][0], name)
+            self.assertIs(CheckResult.PASSED, receipt[name][0], name)
         for name in ("Compared With Own Exchange", "Trusted time"):
-            self.assertIs(Check.NOT_DONE, receipt[name][0], name)
+            self.assertIs(CheckResult.NOT_DONE, receipt[name][0], name)
         self.assertIn("post-quantum bundle; bound to the key", receipt["Certificate chain ML-DSA-65"][1])
         statement = checks_of(account, "the workload statement")
-        self.assertIs(Check.NOT_DONE, statement["Bound To Connection"][0])
-        self.assertIs(Check.NOT_DONE, statement["Expected identity"][0])
-        self.assertEqual(Check.PASSED, statement["Issuer"][0])
+        self.assertIs(CheckResult.NOT_DONE, statement["Bound To Connection"][0])
+        self.assertIs(CheckResult.NOT_DONE, statement["Expected identity"][0])
+        self.assertEqual(CheckResult.PASSED, statement["Issuer"][0])
 
     def test_profiles(self) -> None:
         """A signature that the profile does not demand is not called passed."""
         for profile, label in ((Profile.CLASSICAL, "Post-quantum signature"), (Profile.PQ, "Classical signature")):
             result = checks_of(account_of(evidence_of(), profile), "the receipt")
-            self.assertIs(Check.NOT_DONE, result[label][0])
+            self.assertIs(CheckResult.NOT_DONE, result[label][0])
 
     def test_ml_dsa_svid(self) -> None:
         """The chain of an ML-DSA SVID, which signs alone, leads to the SPIFFE bundle and is bound to no other key."""
@@ -248,13 +248,13 @@ class VerifiedTests(SynchronousTestCase):
             verification_account(VerificationResult(evidence, time_asserted=True), SOURCE), "the workload statement"
         )
         self.assertTrue(found["Certificate chain ML-DSA-65"][1].endswith("in the verifier's SPIFFE bundle"))
-        self.assertIs(Check.NOT_DONE, found["Classical signature"][0])
+        self.assertIs(CheckResult.NOT_DONE, found["Classical signature"][0])
 
     def test_without_bodies(self) -> None:
         """Bodies that are not in the file were not compared."""
         evidence = evidence_of(request_body=BodySummary.of(b"a"), response_body=BodySummary.of(b"b"))
         found = checks_of(account_of(evidence), "the receipt")
-        self.assertEqual([Check.NOT_DONE] * 2, [found[name][0] for name in ("Request body", "Response body")])
+        self.assertEqual([CheckResult.NOT_DONE] * 2, [found[name][0] for name in ("Request body", "Response body")])
 
     def test_without_client(self) -> None:
         """A client without a certificate is called so."""
@@ -297,7 +297,7 @@ class OtherAccountTests(SynchronousTestCase):
         self.assertIs(Verdict.REFUSED, account.verdict)
         self.assertEqual(("The verification failed: the ES256 signature does not verify.",), account.summary)
         failed = lines_of(account, "What was checked")["First failure"]
-        self.assertEqual((Check.FAILED, "signature_invalid{ES256}"), (failed.check, failed.mark))
+        self.assertEqual((CheckResult.FAILED, "signature_invalid{ES256}"), (failed.check, failed.mark))
         for section in account.sections[2:]:
             self.assertTrue(section.folded and "unverified" in section.title)
         self.assertLess(text_of(account).index("do not rely on this"), text_of(account).index("What was checked"))

@@ -14,13 +14,13 @@ from svc.policy.paths import HostPattern, PathPattern
 from svc.policy.rules import (
     Action,
     AuthorizationPolicy,
-    Condition,
     ConnectionFacts,
     Patterns,
     RequestFacts,
     Rule,
+    RuleCondition,
+    RuleTarget,
     Source,
-    Target,
     Values,
 )
 
@@ -71,17 +71,17 @@ class OrderTests(SynchronousTestCase):
 
     def test_first_matching_rule_is_named(self) -> None:
         """Of several matching rules the first one decides, in the order of the policies."""
-        other = Rule("other", targets=(Target(paths=paths("/x")),))
-        first = policy(Action.ALLOW, other, Rule("r1", targets=(Target(paths=paths("/orders")),)), name="a")
+        other = Rule("other", targets=(RuleTarget(paths=paths("/x")),))
+        first = policy(Action.ALLOW, other, Rule("r1", targets=(RuleTarget(paths=paths("/orders")),)), name="a")
         second = policy(Action.ALLOW, everything("r2"), name="b")
         self.assertEqual((True, "a", "r1"), self.decided(first, second))
         self.assertEqual((True, "b", "r2"), self.decided(second, first))
 
     def test_namespace_only_narrows(self) -> None:
         """A policy of the namespace refuses what the cluster allows, and allows nothing that the cluster does not."""
-        cluster = policy(Action.ALLOW, Rule("c", targets=(Target(paths=paths("/orders")),)), name="cluster")
+        cluster = policy(Action.ALLOW, Rule("c", targets=(RuleTarget(paths=paths("/orders")),)), name="cluster")
         narrow = policy(
-            Action.ALLOW, Rule("n", targets=(Target(methods=Values(frozenset({"GET"}))),)), namespace="shop"
+            Action.ALLOW, Rule("n", targets=(RuleTarget(methods=Values(frozenset({"GET"}))),)), namespace="shop"
         )
         self.assertEqual((True, "shop/p", "n"), self.decided(cluster, narrow))
         post = RequestFacts("POST", "/orders", "shop.example", "none")
@@ -120,7 +120,9 @@ class OrderTests(SynchronousTestCase):
     def test_dry_run_of_a_namespace(self) -> None:
         """A namespace's policy in dry run does not narrow what is enforced."""
         allow = policy(Action.ALLOW, everything(), name="a")
-        dry = policy(Action.ALLOW, Rule("n", targets=(Target(paths=paths("/x")),)), namespace="shop", enforced=False)
+        dry = policy(
+            Action.ALLOW, Rule("n", targets=(RuleTarget(paths=paths("/x")),)), namespace="shop", enforced=False
+        )
         connection = PolicySet([allow, dry]).connection(facts())
         dry_run = connection.dry_run(GET)
         assert dry_run is not None
@@ -128,7 +130,9 @@ class OrderTests(SynchronousTestCase):
 
     def test_audit_decides_nothing(self) -> None:
         """All matching rules of Audit policies are returned, and none decides."""
-        audit = policy(Action.AUDIT, everything("x"), Rule("y", targets=(Target(paths=paths("/orders")),)), name="au")
+        audit = policy(
+            Action.AUDIT, everything("x"), Rule("y", targets=(RuleTarget(paths=paths("/orders")),)), name="au"
+        )
         connection = PolicySet([audit]).connection(facts())
         self.assertFalse(connection.decide(GET).allowed)
         self.assertEqual(["x", "y"], [each.rule for each in connection.audited(GET)])
@@ -194,30 +198,30 @@ class FactTests(SynchronousTestCase):
     def test_targets(self) -> None:
         """Each field of a target, and its exclusion."""
         for target, matches in (
-            (Target(listeners=Values(frozenset({"web"})), ports=Values(frozenset({8443}))), True),
-            (Target(listeners=Values(frozenset({"web"})), ports=Values(frozenset({443}))), False),
-            (Target(listeners=Values(excluded=frozenset({"web"}))), False),
-            (Target(methods=Values(frozenset({"GET", "HEAD"}))), True),
-            (Target(methods=Values(excluded=frozenset({"GET"}))), False),
-            (Target(hosts=Patterns((HostPattern.parse("*.example"),))), True),
-            (Target(hosts=Patterns((HostPattern.parse("shop.example"),)), paths=paths("/orders")), True),
-            (Target(hosts=Patterns((HostPattern.parse("other.example"),)), paths=paths("/orders")), False),
-            (Target(paths=paths("/x", "/{what}")), True),
-            (Target(paths=Patterns((PathPattern.parse("/*"),), (PathPattern.parse("/orders"),))), False),
-            (Target(snis=Patterns((HostPattern.parse("shop.example"),))), False),
+            (RuleTarget(listeners=Values(frozenset({"web"})), ports=Values(frozenset({8443}))), True),
+            (RuleTarget(listeners=Values(frozenset({"web"})), ports=Values(frozenset({443}))), False),
+            (RuleTarget(listeners=Values(excluded=frozenset({"web"}))), False),
+            (RuleTarget(methods=Values(frozenset({"GET", "HEAD"}))), True),
+            (RuleTarget(methods=Values(excluded=frozenset({"GET"}))), False),
+            (RuleTarget(hosts=Patterns((HostPattern.parse("*.example"),))), True),
+            (RuleTarget(hosts=Patterns((HostPattern.parse("shop.example"),)), paths=paths("/orders")), True),
+            (RuleTarget(hosts=Patterns((HostPattern.parse("other.example"),)), paths=paths("/orders")), False),
+            (RuleTarget(paths=paths("/x", "/{what}")), True),
+            (RuleTarget(paths=Patterns((PathPattern.parse("/*"),), (PathPattern.parse("/orders"),))), False),
+            (RuleTarget(snis=Patterns((HostPattern.parse("shop.example"),))), False),
         ):
             self.assertEqual(matches, self.allowed(Rule("r", targets=(target,))), target)
-        sni = Target(snis=Patterns((HostPattern.parse("shop.example"),)))
+        sni = RuleTarget(snis=Patterns((HostPattern.parse("shop.example"),)))
         self.assertTrue(self.allowed(Rule("r", targets=(sni,)), sni="shop.example"))
 
     def test_conditions(self) -> None:
         """The key agreement, and the level that the client asks for."""
         for condition, post_quantum, asked, matches in (
-            (Condition(post_quantum=True), True, "none", True),
-            (Condition(post_quantum=True), False, "none", False),
-            (Condition(post_quantum=False), False, "none", True),
-            (Condition(asked=Values(frozenset({"signRequest"}))), False, "signRequest", True),
-            (Condition(asked=Values(frozenset({"signRequest"}))), False, "none", False),
+            (RuleCondition(post_quantum=True), True, "none", True),
+            (RuleCondition(post_quantum=True), False, "none", False),
+            (RuleCondition(post_quantum=False), False, "none", True),
+            (RuleCondition(asked=Values(frozenset({"signRequest"}))), False, "signRequest", True),
+            (RuleCondition(asked=Values(frozenset({"signRequest"}))), False, "none", False),
         ):
             request = RequestFacts("GET", "/", "h", asked)
             rule = Rule("r", conditions=(condition,))
@@ -226,9 +230,9 @@ class FactTests(SynchronousTestCase):
     def test_protocols_without_requests(self) -> None:
         """A connection without requests satisfies no list of methods or paths; an exclusion only denies it."""
         nothing = RequestFacts()
-        for target in (Target(methods=Values(frozenset({"GET"}))), Target(paths=paths("/*"))):
+        for target in (RuleTarget(methods=Values(frozenset({"GET"}))), RuleTarget(paths=paths("/*"))):
             self.assertFalse(self.allowed(Rule("r", targets=(target,)), request=nothing))
-        excluded = Rule("r", targets=(Target(methods=Values(excluded=frozenset({"GET"}))),))
+        excluded = Rule("r", targets=(RuleTarget(methods=Values(excluded=frozenset({"GET"}))),))
         self.assertFalse(self.allowed(excluded, request=nothing))
         denying = [policy(Action.ALLOW, everything()), policy(Action.DENY, excluded)]
         self.assertFalse(PolicySet(denying).connection(facts()).decide(nothing).allowed)
@@ -237,11 +241,15 @@ class FactTests(SynchronousTestCase):
         """A set says whether a request, and its path, can make a difference."""
         for rule, request, path in (
             (everything(), False, False),
-            (Rule("r", targets=(Target(listeners=Values(frozenset({"web"}))),)), False, False),
-            (Rule("r", targets=(Target(methods=Values(frozenset({"GET"}))),)), True, False),
-            (Rule("r", targets=(Target(paths=paths("/x")),)), True, True),
-            (Rule("r", conditions=(Condition(asked=Values(frozenset({"workload"}))),)), True, False),
-            (Rule("r", (Source(namespaces=Values(frozenset({"pay"}))),), (Target(paths=paths("/x")),)), False, False),
+            (Rule("r", targets=(RuleTarget(listeners=Values(frozenset({"web"}))),)), False, False),
+            (Rule("r", targets=(RuleTarget(methods=Values(frozenset({"GET"}))),)), True, False),
+            (Rule("r", targets=(RuleTarget(paths=paths("/x")),)), True, True),
+            (Rule("r", conditions=(RuleCondition(asked=Values(frozenset({"workload"}))),)), True, False),
+            (
+                Rule("r", (Source(namespaces=Values(frozenset({"pay"}))),), (RuleTarget(paths=paths("/x")),)),
+                False,
+                False,
+            ),
         ):
             connection = PolicySet([policy(Action.ALLOW, rule)]).connection(facts())
             self.assertEqual((request, path), (connection.depends_on_request, connection.depends_on_path), rule)
@@ -307,7 +315,7 @@ _SOURCES = st.builds(
     st.booleans(),
 )
 _TARGETS = st.builds(
-    Target,
+    RuleTarget,
     _values(_NAMES),
     _values(st.sampled_from([1, 2])),
     _patterns(_HOSTS),
@@ -316,12 +324,12 @@ _TARGETS = st.builds(
     _patterns(_PATTERNS),
 )
 _ASKED = st.sampled_from(["none", "signRequest"])
-_CONDITIONS = st.builds(Condition, st.none() | st.booleans(), _values(_ASKED))
+_CONDITIONS = st.builds(RuleCondition, st.none() | st.booleans(), _values(_ASKED))
 RULES = st.builds(
     Rule,
     st.sampled_from(["r1", "r2", "r3"]),
     st.lists(st.one_of(st.just(Source()), _SOURCES), max_size=2).map(tuple),
-    st.lists(st.one_of(st.just(Target()), _TARGETS), max_size=2).map(tuple),
+    st.lists(st.one_of(st.just(RuleTarget()), _TARGETS), max_size=2).map(tuple),
     st.lists(_CONDITIONS, max_size=1).map(tuple),
 )
 _POLICIES = st.builds(

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import parse_matcher
-from svc.policy.rules import Action, ConnectionFacts, Patterns, RequestFacts, Rule, Source, Target, Values
+from svc.policy.rules import Action, ConnectionFacts, Patterns, RequestFacts, Rule, RuleTarget, Source, Values
 from svc.policy.shadowing import Shadowed, covers, shadowed_rules
 from tests.policy.test_engine import CONNECTIONS, REQUESTS, RULES, everything, paths, policy, rule_matches
 
-GETS = Rule("gets", targets=(Target(methods=Values(frozenset({"GET"})), paths=paths("/a/*")),))
-ONE = Rule("one", targets=(Target(methods=Values(frozenset({"GET"})), paths=paths("/a/b", "/a/{x}/c")),))
+GETS = Rule("gets", targets=(RuleTarget(methods=Values(frozenset({"GET"})), paths=paths("/a/*")),))
+ONE = Rule("one", targets=(RuleTarget(methods=Values(frozenset({"GET"})), paths=paths("/a/b", "/a/{x}/c")),))
 
 
 class CoversTests(SynchronousTestCase):
@@ -34,7 +34,7 @@ class CoversTests(SynchronousTestCase):
             (web, shop, False),
             (not_web, web, False),
             (shop, GETS, False),
-            (Rule("r", targets=(Target(paths=Patterns((), paths("/x").wanted)),)), GETS, False),
+            (Rule("r", targets=(RuleTarget(paths=Patterns((), paths("/x").wanted)),)), GETS, False),
         ):
             self.assertEqual(covered, covers(wide, narrow), (wide.name, narrow.name))
 

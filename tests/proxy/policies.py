@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from svc.identity import MemberOf, TrustDomain
 from svc.policy.paths import PathPattern
-from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, Target
+from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleTarget
 from svc.policyfiles.settings import Policies
 
 
@@ -20,7 +20,7 @@ def admit_nobody() -> Policies:
 
 def path_rule(name: str, *paths: str, minimum: str | None = None, maximum: str | None = None) -> Rule:
     """A rule for paths."""
-    targets = (Target(paths=Patterns(tuple(PathPattern.parse(each) for each in paths))),)
+    targets = (RuleTarget(paths=Patterns(tuple(PathPattern.parse(each) for each in paths))),)
     return Rule(name, targets=targets, minimum=minimum, maximum=maximum)
 
 

@@ -21,11 +21,11 @@ from svc.policy.paths import HostPattern, PathAmbiguous
 from svc.policy.rules import (
     Action,
     AuthorizationPolicy,
-    Condition,
     Patterns,
     Rule,
+    RuleCondition,
+    RuleTarget,
     Source,
-    Target,
     Values,
 )
 from svc.policyfiles.settings import Policies
@@ -309,9 +309,9 @@ class VerifiedCallerTests(SynchronousTestCase):
     def test_facts(self) -> None:
         """Rules see listener, port, server name, key agreement, and the attributes of both sides."""
         self.rig.context.port = 8443
-        wanted = Target(listeners=one("web"), ports=one(8443), snis=Patterns((HostPattern.parse("api.example"),)))
+        wanted = RuleTarget(listeners=one("web"), ports=one(8443), snis=Patterns((HostPattern.parse("api.example"),)))
         source = Source(namespaces=one("web"), same_compartment=True)
-        rule = Rule("r", (source,), (wanted,), (Condition(post_quantum=True),))
+        rule = Rule("r", (source,), (wanted,), (RuleCondition(post_quantum=True),))
         attributes = {each.spiffe_id: Attributes(compartment="red") for each in (OWN, CALLER)}
         templates = AttributeSource.of(OWN.spiffe_id.trust_domain, given=attributes)
         policies = replace(Policies.of(policy(Action.ALLOW, rule)), attributes=templates)
