@@ -169,6 +169,7 @@ class IdentityCreator(Creator):
             post_quantum=is_hybrid(group),
             own_svid=connection.own_svid,
             server_name=_server_name(connection),
+            alpn=connection.get_alpn_proto_negotiated().decode("ascii", "backslashreplace"),
         )
         return connection.peer_evidence
 

@@ -26,6 +26,7 @@ class PeerEvidence:
         post_quantum: whether ``group`` is a hybrid with ML-KEM (RFC 10024).
         own_svid: what this side presented on this connection.
         server_name: the name that the client asked for (SNI), in lower case; empty without one.
+        alpn: the application protocol that both agreed on; empty without one.
     """
 
     svid: SvidEvidence
@@ -35,6 +36,7 @@ class PeerEvidence:
     post_quantum: bool
     own_svid: X509Svid
     server_name: str = ""
+    alpn: str = ""
 
     @cached_property
     def ends(self) -> datetime:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from OpenSSL import SSL
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -89,6 +90,7 @@ class _HandshakeListener(Protocol):
         self.tls.lost_before_handshake(reason)
 
 
+@implementer(IHalfCloseableProtocol)
 class TlsProtocol(TLSMemoryBIOProtocol):
     """
     A TLS connection that connects its application's protocol after the peer is verified.
@@ -291,6 +293,14 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         self._shutdownTLS()
         self._tlsShutdownFinished(None)
 
+    def readConnectionLost(self) -> None:
+        """TCP ended in one direction: after the peer's close_notify this side may still send, else it is the end."""
+        if not self._read_closed or self.disconnecting:
+            self.transport.connectionLost(Failure(ConnectionDone()))
+
+    def writeConnectionLost(self) -> None:
+        """TCP below is never closed in one direction."""
+
     def loseWriteConnection(self) -> None:
         """
         Send close_notify and go on receiving; see ``ITCPTransport.loseWriteConnection``.
@@ -315,6 +325,16 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         self.loseConnection()
         if self.connected:
             self.transport.loseConnection()
+
+    def break_off(self) -> None:
+        """
+        Abort without close_notify, which ``abortConnection`` sends: the peer must not take a part of the stream for the
+        whole (RFC 8446, 6.1).
+        """
+        connection = self._tlsConnection
+        if connection is not None:
+            connection.set_shutdown(connection.get_shutdown() | SSL.SENT_SHUTDOWN)
+        self.abortConnection()
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
         if reason is not None and reason.check(SSL.Error) is not None and not is_truncation(_value(reason)):

@@ -136,6 +136,34 @@ class ClosingTestsMixin:
         server.lost.trap(ConnectionDone)
         client.lost.trap(ConnectionLost)
 
+    def test_tcp_ends_in_one_direction(self) -> None:
+        """FIN behind close_notify leaves the other direction open; without close_notify it is a truncated stream."""
+        pair, client, server = self.half_closing()
+        ended: list[Any] = []
+        pair.server_wire.connectionLost = ended.append  # type: ignore[attr-defined]
+        client.transport.loseWriteConnection()
+        pair.pump()
+        pair.server.readConnectionLost()
+        self.assertEqual((ended, server.lost), ([], None))
+        server.transport.write(b"answer")
+        pair.pump()
+        self.assertEqual(client.received, b"answer")
+        pair, client, server = self.half_closing()
+        pair.server_wire.connectionLost = ended.append  # type: ignore[attr-defined]
+        pair.server.readConnectionLost()
+        ended[0].trap(ConnectionDone)
+
+    def test_break_off(self) -> None:
+        """It sends no close_notify: the peer sees a truncated stream."""
+        pair = self.pair()
+        pair.server_app.transport.write(b"part")
+        written = pair.server_wire.buffer
+        pair.server_app.transport.break_off()
+        self.assertEqual((pair.server_wire.aborted, pair.server_wire.buffer), (True, written))
+        pair.pump()
+        pair.client_app.lost.trap(ConnectionLost)
+        pair.server_app.transport.break_off()
+
     def test_half_close_of_the_peer_without_support(self) -> None:
         """A protocol without half-close is ended by the peer's close_notify, as by a full close."""
         pair = self.pair()
