@@ -37,6 +37,7 @@ class ConnectionFacts:
         own: the same of the workload behind the listener.
         post_quantum: whether the key agreement is.
         sni: the server name that the client sent, in lower case, empty without one.
+        alpn: the application protocol agreed on, empty without one.
     """
 
     listener: str
@@ -46,6 +47,7 @@ class ConnectionFacts:
     own: Attributes = UNKNOWN
     post_quantum: bool = False
     sni: str = ""
+    alpn: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ class RuleTarget:
     listeners: Values = Values()
     ports: Values = Values()
     snis: Patterns = Patterns()
+    alpns: Values = Values()
     hosts: Patterns = Patterns()
     methods: Values = Values()
     paths: Patterns = Patterns()
@@ -159,6 +162,7 @@ class RuleTarget:
             self.listeners.admits(facts.listener, unknown=unknown)
             and self.ports.admits(facts.port, unknown=unknown)
             and self.snis.admits(facts.sni or None, unknown=unknown)
+            and self.alpns.admits(facts.alpn or None, unknown=unknown)
         )
 
     def matches_request(self, facts: RequestFacts, *, unknown: bool) -> bool:
@@ -171,8 +175,8 @@ class RuleTarget:
 
     @property
     def depends_on_connection(self) -> bool:
-        """Whether listener, port or server name can make a difference."""
-        return bool(self.listeners or self.ports or self.snis)
+        """Whether listener, port, server name or application protocol can make a difference."""
+        return bool(self.listeners or self.ports or self.snis or self.alpns)
 
     @property
     def depends_on_request(self) -> bool:

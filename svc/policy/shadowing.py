@@ -89,6 +89,7 @@ def _target_covers(wide: RuleTarget, narrow: RuleTarget) -> bool:
         _values_cover(wide.listeners, narrow.listeners)
         and _values_cover(wide.ports, narrow.ports)
         and _patterns_cover(wide.snis, narrow.snis)
+        and _values_cover(wide.alpns, narrow.alpns)
         and _patterns_cover(wide.hosts, narrow.hosts)
         and _values_cover(wide.methods, narrow.methods)
         and _patterns_cover(wide.paths, narrow.paths)

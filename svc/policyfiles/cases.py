@@ -39,6 +39,8 @@ class Question(Settings):
     """Its port."""
     sni: str = ""
     """The server name in the TLS handshake."""
+    alpn: str = ""
+    """The application protocol agreed on in the TLS handshake."""
     postQuantum: bool = True
     """Whether the key agreement is post-quantum."""
     method: str | None = None
@@ -65,6 +67,7 @@ class Question(Settings):
             own,
             self.postQuantum,
             self.sni.lower(),
+            self.alpn,
         )
 
     def request(self) -> RequestFacts:

@@ -19,7 +19,7 @@ from svc.policy.attributes import SecurityLevel, parse_compartment
 from svc.policy.denylist import DenyList, plain_issuer
 from svc.policy.paths import HostPattern, PathPattern
 from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleCondition, RuleTarget, Source, Values
-from svc.process.values import ListenerName, MatcherText, TrustDomainText
+from svc.process.values import AlpnName, ListenerName, MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
 
 API_VERSION: Final = "svc.internal/v1alpha1"
@@ -185,6 +185,10 @@ class TargetDocument(Settings):
     """Server names that the client sends in the TLS handshake; `*.example.org` for all below one."""
     notSnis: _Values[_Host] = ()
     """The same, excluded."""
+    alpns: _Values[AlpnName] = ()
+    """Application protocols agreed on in the TLS handshake (ALPN), such as `h2`."""
+    notAlpns: _Values[AlpnName] = ()
+    """The same, excluded."""
     hosts: _Values[_Host] = ()
     """Hosts of the request, without port."""
     notHosts: _Values[_Host] = ()
@@ -205,6 +209,7 @@ class TargetDocument(Settings):
             _values(self.listeners, self.notListeners),
             _values(self.ports, self.notPorts),
             _patterns(self.snis, self.notSnis, HostPattern.parse),
+            _values(self.alpns, self.notAlpns),
             _patterns(self.hosts, self.notHosts, HostPattern.parse),
             _values(self.methods, self.notMethods),
             _patterns(self.paths, self.notPaths, PathPattern.parse),

@@ -69,6 +69,12 @@ def _positive(value: float) -> float:
     return value
 
 
+def _alpn(value: str) -> str:
+    if not re.fullmatch(r"[!-~]{1,255}", value):
+        raise ValueError("a name of an application protocol (ALPN) such as h2: at most 255 characters, no space")
+    return value
+
+
 def _name(value: str) -> str:
     if _NAME.match(value) is None:
         raise ValueError("a name of at most 63 letters, digits, dots, hyphens and underscores, no mark in front")
@@ -98,4 +104,5 @@ OptionalAddress = Annotated[
 Wait = Annotated[
     Duration, AfterValidator(_positive), text_format("duration above 0s", DURATION_PATTERN, format_duration)
 ]
+AlpnName = Annotated[str, AfterValidator(_alpn), text_format("name", "^[!-~]{1,255}$")]
 ListenerName = Annotated[str, AfterValidator(_name), text_format("name", "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]

@@ -211,6 +211,9 @@ class FactTests(SynchronousTestCase):
             (RuleTarget(snis=Patterns((HostPattern.parse("shop.example"),))), False),
         ):
             self.assertEqual(matches, self.allowed(Rule("r", targets=(target,))), target)
+        alpn = Target(alpns=Values(frozenset({"h2"})))
+        self.assertTrue(self.allowed(Rule("r", targets=(alpn,)), alpn="h2"))
+        self.assertFalse(self.allowed(Rule("r", targets=(alpn,))))
         sni = RuleTarget(snis=Patterns((HostPattern.parse("shop.example"),)))
         self.assertTrue(self.allowed(Rule("r", targets=(sni,)), sni="shop.example"))
 
@@ -314,11 +317,13 @@ _SOURCES = st.builds(
     st.booleans(),
     st.booleans(),
 )
+_ALPNS = st.sampled_from(["h2", "postgresql"])
 _TARGETS = st.builds(
     RuleTarget,
     _values(_NAMES),
     _values(st.sampled_from([1, 2])),
     _patterns(_HOSTS),
+    _values(_ALPNS),
     _patterns(_HOSTS),
     _values(st.sampled_from(["GET", "PUT"])),
     _patterns(_PATTERNS),
@@ -342,7 +347,7 @@ _POLICIES = st.builds(
 )
 CONNECTIONS = st.builds(
     ConnectionFacts, _NAMES, st.sampled_from([1, 2]), _IDS, _ATTRIBUTES, _ATTRIBUTES, st.booleans(),
-    st.sampled_from(["", "h.org", "x.h.org"]),
+    st.sampled_from(["", "h.org", "x.h.org"]), st.sampled_from(["", "h2", "postgresql"]),
 )  # fmt: skip
 REQUESTS = st.one_of(
     st.just(RequestFacts()),

@@ -25,6 +25,7 @@ QUESTION = {
     "listener": "listener",
     "port": "port",
     "sni": "sni",
+    "alpn": "alpn",
     "postQuantum": "post_quantum",
     "method": "method",
     "path": "path",

@@ -49,6 +49,7 @@ _check_command = SvcCommand(
             "the notarization level that the client asks for",
             type=OneOf("none", "workload", "logRequest", "signRequest"),
         ),
+        value_flag("--alpn", "string", "the application protocol agreed on in the TLS handshake"),
         value_flag("--compartment", "string", "the client's compartment, instead of what the configuration says"),
         *_SOURCES,
         value_flag("--host", "string", "the host of the request"),
