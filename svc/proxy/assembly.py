@@ -41,7 +41,8 @@ from svc.proxy.config import ListenerSettings, ProxySettings, redacted_config
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.facts import read_facts
-from svc.proxy.http.context import ListenerContext
+from svc.proxy.http.client import ClientConnection
+from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
@@ -55,6 +56,8 @@ from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.proxy.service import ProxyService
 from svc.proxy.status import proxy_members, proxy_totals
 from svc.proxy.stores import make_store, store_name
+from svc.proxy.tcp.connection import TcpConnection
+from svc.proxy.tcp.context import TcpContext
 from svc.settings import HostPort
 from svc.store.retention import RetentionService
 from svc.telemetry.events import Event, Severity
@@ -63,7 +66,7 @@ from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
 from svc.telemetry.records import Origin
 from svc.transport.addresses import TcpAddress, UnixAddress, parse_address
-from svc.transport.creators import client_creator, server_creator
+from svc.transport.creators import HTTP_1_1, client_creator, server_creator
 from svc.transport.endpoints import (
     MutualTlsClientEndpoint,
     MutualTlsServerEndpoint,
@@ -345,35 +348,60 @@ class Assembly:
 
     def _listener(self, whole: ProxySettings, settings: ListenerSettings) -> Listener:
         inbound = settings.direction == "inbound"
-        metrics = self._metrics.listener("http", settings.direction, settings.name)
+        metrics = self._metrics.listener(settings.protocol, settings.direction, settings.name)
         observer = ListenerObserver(metrics, self._reports, settings.name)
-        context = ListenerContext(
-            name=settings.name,
-            inbound=inbound,
-            policies=self._policies.policies_of(whole) if inbound else None,
-            rotation=self._rotation,
+        shared: dict[str, Any] = {
+            "name": settings.name,
+            "inbound": inbound,
+            "policies": self._policies.policies_of(whole) if inbound else None,
+            "rotation": self._rotation,
+            "metrics": metrics,
+            "reporter": self._reports,
+            "limits": settings.limits,
+            "timeouts": settings.timeouts,
+            "seconds": self._reactor.seconds,
+            "wall": utc_now,
+            "listed": self._listed,
+        }
+        if settings.protocol == "tcp":
+            return self._tcp_listener(settings, observer, shared)
+        return self._http_listener(settings, observer, shared)
+
+    def _tcp_listener(self, settings: ListenerSettings, observer: ListenerObserver, shared: dict[str, Any]) -> Listener:
+        context = TcpContext(
+            **shared,
+            endpoint=self._client_endpoint(settings, observer),
+            upstream=_upstream_name(settings),
+            unreachable=observer.upstream_unreachable,
+            accepted=observer.upstream_accepted,
+            ended=observer.upstream_ended,
+        )
+        endpoint = self._server_endpoint(settings, observer, None)
+        return Listener(context, endpoint, lambda connections: TcpConnection(context, connections))
+
+    def _http_listener(
+        self, settings: ListenerSettings, observer: ListenerObserver, shared: dict[str, Any]
+    ) -> Listener:
+        context = HttpContext(
+            **shared,
             notarizer=self._notarizer,
             pool=self._pool(settings, observer),
-            metrics=metrics,
             notary_metrics=self._metrics.notary("http"),
-            reporter=self._reports,
             demanded=Level.parse(settings.notarization),
             maximum=Level.parse(settings.maxNotarization),
-            limits=settings.limits,
-            timeouts=settings.timeouts,
-            seconds=self._reactor.seconds,
-            wall=utc_now,
             unix_time=time.time,
             forwarded=settings.forwarded != "off",
             host=None if settings.host is None else settings.host.encode("ascii"),
-            listed=self._listed,
             released=self._on_release_point,
         )
         endpoint = self._server_endpoint(settings, observer, context.evictions)
-        return Listener(context, endpoint, self._notary_endpoint(settings) if inbound else None, os.urandom)
+        notary = self._notary_endpoint(settings) if settings.notarizes else None
+        return Listener(
+            context, endpoint, lambda connections: ClientConnection(context, notary, os.urandom, connections)
+        )
 
     def _server_endpoint(
-        self, settings: ListenerSettings, observer: ListenerObserver, evictions: EvictionOrder
+        self, settings: ListenerSettings, observer: ListenerObserver, evictions: EvictionOrder | None
     ) -> IStreamServerEndpoint:
         address = TcpAddress(settings.listen.host, settings.listen.port)
         connections = connection_limit(settings.limits.connections)
@@ -381,15 +409,17 @@ class Assembly:
 
         def evict() -> bool:
             return (
-                evictions.evict_unpermitted()
+                (evictions is not None and evictions.evict_unpermitted())
                 or waiting.evict()
                 or handshakes.evict_stalled(self._reactor.seconds())
-                or evictions.evict_idle()
+                or (evictions is not None and evictions.evict_idle())
             )
 
         if settings.direction == "outbound":
             return PlainServerEndpoint(self._reactor, address, connections=connections, observer=observer, evict=evict)
-        creator = server_creator(self._rotation, clock=utc_now, groups=settings.keyExchange, observer=observer)
+        creator = server_creator(
+            self._rotation, clock=utc_now, alpn=_alpn(settings), groups=settings.keyExchange, observer=observer
+        )
         return MutualTlsServerEndpoint(
             self._reactor,
             address,
@@ -406,7 +436,7 @@ class Assembly:
     def _pool(self, settings: ListenerSettings, observer: ListenerObserver) -> UpstreamPool:
         return UpstreamPool(
             self._client_endpoint(settings, observer),
-            f"{'the application' if settings.direction == 'inbound' else 'the peer'} at {settings.upstream}",
+            _upstream_name(settings),
             connect_timeout=settings.timeouts.connect,
             limits=MessageLimits(head=settings.limits.head, fields=settings.limits.fields),
             max_idle=settings.limits.idleUpstream,
@@ -433,6 +463,7 @@ class Assembly:
             expected=parse_matcher(settings.peer or ""),
             authorize=self._refuse_listed,
             server_name=upstream.host if isinstance(upstream, HostPort) else None,
+            alpn=_alpn(settings),
             groups=settings.keyExchange,
             observer=observer,
         )
@@ -458,6 +489,15 @@ class Assembly:
             retention=notary.retention,
             limits={"head": settings.limits.head, "fields": settings.limits.fields},
         )
+
+
+def _alpn(settings: ListenerSettings) -> tuple[bytes, ...]:
+    return HTTP_1_1 if settings.protocol == "http" else tuple(each.encode("ascii") for each in settings.alpn)
+
+
+def _upstream_name(settings: ListenerSettings) -> str:
+    """What errors call the upstream of a listener."""
+    return f"{'the application' if settings.direction == 'inbound' else 'the peer'} at {settings.upstream}"
 
 
 def _demands_records(settings: ListenerSettings) -> bool:

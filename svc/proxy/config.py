@@ -20,6 +20,7 @@ from svc.notary.record_bound import RecordBound, largest_limit
 from svc.policyfiles.settings import PolicySettings
 from svc.process.values import (
     SOCKET_PATTERN,
+    AlpnName,
     ListenerName,
     MatcherText,
     OptionalAddress,
@@ -47,6 +48,12 @@ from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 LEFT_OUT: Final = "<left out>"
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 MIN_HEAD = 1024
+#: Keys that say nothing of a relayed connection, by where they are.
+_HTTP_KEYS: Final = {
+    "": ("forwarded", "host", "notarization", "maxNotarization"),
+    "limits.": ("head", "fields", "body", "idleUpstream"),
+    "timeouts.": ("header", "idleUpstream", "response", "stream", "exchange"),
+}
 _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 
 
@@ -263,11 +270,14 @@ class TimeoutSettings(Settings):
     header: Wait = 10.0
     """The rest of a request head that has begun; then 408."""
     idle: Wait = 60.0
-    """The next request on a connection; then it is closed."""
+    """The next request on a connection; then it is closed. With `protocol: tcp` the next octet of either side, and 1h
+    unless this is set."""
     idleUpstream: Wait = 30.0
     """The next use of an idle upstream connection."""
     connect: Wait = 5.0
-    """A connection to the upstream; then 504 `upstream_timeout`."""
+    """A connection to the upstream; then 504 `upstream_timeout`, with `protocol: tcp` the client is dropped."""
+    lifetime: Wait | None = None
+    """A whole connection. *Together*: `protocol: tcp` only."""
     response: Wait = 60.0
     """The head of the response after the whole request; then 504."""
     stream: Wait = 300.0
@@ -281,8 +291,10 @@ class ListenerSettings(Settings):
 
     name: ListenerName
     """In logs. *Together*: names differ."""
-    protocol: Literal["http"]
-    """HTTP/1.1 (and 1.0 from clients)."""
+    protocol: Literal["http", "tcp"]
+    """`http`: HTTP/1.1 (and 1.0 from clients). `tcp`: [octets of any protocol](tcp.md), authorized once for each
+    connection, without notarization. *Together*: with `tcp` no keys that are about requests, in `limits` and `timeouts`
+    either."""
     direction: Literal["inbound", "outbound"]
     """Inbound: mutual TLS from clients, plain to the application. Outbound: plain from this machine, mutual TLS to the
     peer."""
@@ -293,6 +305,10 @@ class ListenerSettings(Settings):
     """The application, or for outbound the peer's proxy (`host:port` only; a DNS name is sent as SNI)."""
     peer: MatcherText | None = None
     """The SPIFFE ID of the upstream, or a pattern of it. *Together*: outbound only, and required there."""
+    alpn: Items[AlpnName] = ()
+    """Application protocols (ALPN), best first: accepted of clients inbound, offered to the peer outbound. Without any
+    ALPN is ignored. A client that offers only others is refused. *Together*: `protocol: tcp` only; `http` has
+    `http/1.1`."""
     keyExchange: Literal["default", "require"] = "default"
     """`default` prefers hybrid groups (X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024) and accepts X25519, P-256
     and P-384; `require` accepts hybrid groups only."""
@@ -316,6 +332,27 @@ class ListenerSettings(Settings):
     """Limits for connections and messages."""
     timeouts: TimeoutSettings = TimeoutSettings()
     """Time limits."""
+
+    @property
+    def notarizes(self) -> bool:
+        """Whether its requests can be notarized."""
+        return self.direction == "inbound" and self.protocol == "http"
+
+    @model_validator(mode="after")
+    def _protocol(self) -> Self:
+        if self.protocol == "http":
+            if self.alpn:
+                raise ValueError("no alpn here: it belongs to tcp listeners, a listener for HTTP has http/1.1")
+            if self.timeouts.lifetime is not None:
+                raise ValueError("no timeouts.lifetime here: it belongs to tcp listeners")
+            return self
+        given = {"": self.model_fields_set}
+        given |= {"limits.": self.limits.model_fields_set, "timeouts.": self.timeouts.model_fields_set}
+        for place, keys in _HTTP_KEYS.items():
+            for key in keys:
+                if key in given[place]:
+                    raise ValueError(f"no {place}{key} here: a tcp listener relays octets and knows no requests")
+        return self
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -345,7 +382,7 @@ def _record_problem(number: int, listener: ListenerSettings, redaction: Redactio
     """Find the limit of a listener under which a record could become too large, and its largest value."""
     limits = listener.limits
     bound = RecordBound(limits.head, limits.fields, redaction)
-    if listener.direction == "outbound" or _RANKS[listener.maxNotarization] < _RANKS["logRequest"] or bound.fits:
+    if not listener.notarizes or _RANKS[listener.maxNotarization] < _RANKS["logRequest"] or bound.fits:
         return None
     largest_head = largest_limit("head", bound)
     if largest_head < MIN_HEAD or "head" not in limits.model_fields_set:
@@ -412,8 +449,8 @@ class ProxySettings(Settings):
 
     @property
     def notarizes(self) -> bool:
-        """Whether there is a notary: outbound listeners leave that to their peers."""
-        return any(each.direction == "inbound" for each in self.listeners)
+        """Whether there is a notary: outbound listeners leave that to their peers, those for TCP have none."""
+        return any(each.notarizes for each in self.listeners)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

@@ -1,41 +1,59 @@
-"""One listener: its endpoint, the set of its open connections, its pool, and how it ends."""
+"""One listener: its endpoint, the set of its open connections, and how it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Protocol
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
+from twisted.internet.interfaces import IAddress, IListeningPort, IProtocol, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
 from svc.identity import BundleSet, SpiffeID
-from svc.identity.errors import SvidInvalid
-from svc.notary.exchange import ExchangeOutcome
-from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies
-from svc.proxy.http.client import ClientConnection
-from svc.proxy.http.context import ListenerContext
-from svc.proxy.http.notary_endpoint import NotaryEndpoint
-from svc.proxy.http.reporter import PolicyDecision
-from svc.transport.errors import OwnIdentityWithdrawn
-from svc.transport.evidence import PeerEvidence
+from svc.proxy.context import ListenerContext
+from svc.telemetry.labels import Cause
 from svc.transport.handshake import address_text
+
+
+class Connection(Protocol):
+    """A connection of a client, which adds itself to the open ones of its listener and removes itself."""
+
+    @property
+    def identity(self) -> SpiffeID | None:
+        """The verified identity of the client; None outbound."""
+
+    def sweep(self, now: float, wall: datetime) -> None:
+        """Check the time limits; called about twice a second."""
+
+    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
+        """Verify and authorize again, and end the connection where it would now be refused."""
+
+    def cut(self, cause: Cause) -> None:
+        """End at once, whatever is under way."""
+
+    def abort(self, cause: Cause) -> None:
+        """Drop the connection, so that the client sees that something is missing."""
 
 
 class _ClientFactory(Factory):
     noisy = False
 
-    def __init__(self, build: Callable[[], ClientConnection]) -> None:
+    def __init__(self, build: Callable[[], IProtocol]) -> None:
         self._build = build
 
-    def buildProtocol(self, addr: IAddress | None) -> ClientConnection:  # type: ignore[override]  # it needs no factory
+    def buildProtocol(self, addr: IAddress | None) -> IProtocol:  # type: ignore[override]  # it needs no factory
         return self._build()
 
 
 class Listener:
-    """A listener that can be opened, drained and closed."""
+    """
+    A listener that can be opened, drained and closed.
+
+    ``build`` makes the protocol of a client from the set of open connections, to which the protocol adds itself.
+    """
 
     log = Logger()
 
@@ -43,15 +61,13 @@ class Listener:
         self,
         context: ListenerContext,
         endpoint: IStreamServerEndpoint,
-        notary: NotaryEndpoint | None,
-        random: Callable[[int], bytes],
+        build: Callable[[set[Connection]], IProtocol],
     ) -> None:
         self.context = context
         self._endpoint = endpoint
-        self._notary = notary
-        self._random = random
+        self._build = build
         self._port: IListeningPort | None = None
-        self._connections: set[ClientConnection] = set()
+        self._connections: set[Connection] = set()
 
     @property
     def name(self) -> str:
@@ -77,12 +93,12 @@ class Listener:
     @property
     def peers(self) -> set[SpiffeID]:
         """The verified identities of their clients."""
-        identities = (connection.caller.identity for connection in self._connections)
+        identities = (connection.identity for connection in self._connections)
         return {each for each in identities if each is not None}
 
     async def open(self) -> None:
         """Listen."""
-        self._port = await self._endpoint.listen(_ClientFactory(self._build))
+        self._port = await self._endpoint.listen(_ClientFactory(lambda: self._build(self._connections)))
         self.context.port = getattr(self._port.getHost(), "port", 0)
 
     def stop_accepting(self) -> Deferred[None]:
@@ -95,13 +111,13 @@ class Listener:
     def close(self) -> None:
         """Cut what is still open."""
         for connection in list(self._connections):
-            connection.end_now(ExchangeOutcome.SERVER_ABORTED, "drain")
-        self.context.pool.close()
+            connection.cut("drain")
+        self.context.close()
 
     def sweep(self, now: float, wall: datetime) -> None:
         """Check the time limits of all connections; called about twice a second."""
         self.context.tick = now
-        self.context.pool.sweep(now)
+        self.context.sweep(now)
         for connection in list(self._connections):
             try:
                 connection.sweep(now, wall)
@@ -116,34 +132,6 @@ class Listener:
 
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """Reauthorize all peers, and let new exchanges use new credentials."""
-        if not self.context.inbound:
-            self.context.pool.reauthorize(lambda evidence: self._verify_upstream(evidence, bundles, wall))
+        self.context.reauthorize(bundles, wall)
         for connection in list(self._connections):
             connection.reauthorize(bundles, wall)
-
-    def _verify_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
-        """Refuse a connection under a former identity of ours, or to a peer that would now be refused."""
-        context = self.context
-        peer = str(evidence.svid.spiffe_id)
-        try:
-            evidence.reauthorize(context.rotation.identity, bundles, wall)
-            listed = context.listed(evidence.svid)
-            if listed is not None:
-                raise listed
-        except OwnIdentityWithdrawn:
-            context.metrics.upstream_closed("identity_withdrawn")
-            raise
-        except SvidInvalid as error:
-            context.metrics.denied_svid.inc()
-            context.metrics.upstream_closed("reauthorization")
-            context.reporter.denied(error.reason, "", peer, str(error), listener=context.name)
-            raise
-        except Denied as denied:
-            context.metrics.denied_policy.inc()
-            context.metrics.upstream_closed("reauthorization")
-            decision = PolicyDecision(denied.policy, denied.rule, "")
-            context.reporter.denied(denied.reason, "", peer, str(denied), listener=context.name, decision=decision)
-            raise
-
-    def _build(self) -> ClientConnection:
-        return ClientConnection(self.context, self._notary, self._random, self._connections)

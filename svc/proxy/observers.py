@@ -19,7 +19,7 @@ from svc.notary.pqleaf import PqLeaf
 from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import ProxySettings
-from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
+from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
 from svc.sqlite.kind import Operation
 from svc.store.interface import Entity
 from svc.telemetry.connections import (
@@ -159,7 +159,7 @@ class Reports(ConnectionLog):
             user=peer,
         )
 
-    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead) -> None:
+    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead | None) -> None:
         """See :class:`svc.proxy.http.reporter.Reporter`."""
         matched = decision.matched[-1]
         omitted = self._dry_runs.admit((peer, matched), self._clock.seconds())
@@ -172,11 +172,13 @@ class Reports(ConnectionLog):
             "result": "allowed" if decision.allowed else "denied",
             "repeated": omitted or None,
         }
-        if self._paths:
+        if self._paths and request is not None:
             attributes |= _of_request(request)
         emit(self.log, Event.POLICY_DRY_RUN, peer_spiffe_id=peer, attributes=attributes)
 
-    def audited(self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead) -> None:
+    def audited(
+        self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead | None
+    ) -> None:
         """See :class:`svc.proxy.http.reporter.Reporter`."""
         # Who is refused must not fill the log.
         if not self._audits_denials or not (permitted or self._denials.admit("policy_audited", peer)):
@@ -191,7 +193,7 @@ class Reports(ConnectionLog):
                 "listener": listener,
                 "policy": matched.policy,
                 "rule": matched.rule,
-                **_of_request(request),
+                **({} if request is None else _of_request(request)),
             },
         )
 
@@ -229,6 +231,25 @@ class Reports(ConnectionLog):
             detail=detail,
             peer_spiffe_id=peer or None,
             attributes={"code": reason} if precise else None,
+        )
+
+    def connection_ended(self, summary: ConnectionSummary) -> None:
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        emit(
+            self.log,
+            Event.CONNECTION_SERVED,
+            outcome="success" if summary.complete else "failure",
+            peer_spiffe_id=summary.peer or None,
+            attributes={
+                "listener": summary.listener,
+                "direction": summary.direction,
+                "source.address": summary.address,
+                "cause": summary.cause,
+                "received_octets": summary.received_octets,
+                "sent_octets": summary.sent_octets,
+                "duration_seconds": round(summary.seconds, 6),
+                **_decided(summary.decision),
+            },
         )
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:

@@ -257,7 +257,7 @@ class ProxyService(Service):
             if self._draining is not None:
                 raise ProxyEnding()
             if settings.notarizes and not self._notarizes:
-                raise RestartNeeded(keys="listeners, to the first inbound one")
+                raise RestartNeeded(keys="listeners, to the first inbound one for HTTP")
             plan = plan_reload(self.settings, settings)
             await self.listeners.apply(plan, self.settings, settings)
         except SvcError as error:

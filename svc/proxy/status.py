@@ -67,12 +67,12 @@ def _listener(settings: ListenerSettings, found: Sequence[Listener]) -> Listener
     metrics = found[0].context.metrics if found else None
     return ListenerStatus(
         name=settings.name,
-        protocol="http",
+        protocol=settings.protocol,
         direction=settings.direction,
         listen=(found[0].address_text if found else "") or str(settings.listen),
         upstream=str(settings.upstream),
-        level=settings.notarization,
-        max_level=settings.maxNotarization,
+        level=settings.notarization if settings.protocol == "http" else None,
+        max_level=settings.maxNotarization if settings.protocol == "http" else None,
         connections=sum(each.open_connections for each in found) if found else None,
         peers=len(peers) if found and settings.direction == "inbound" else None,
         requests=None if metrics is None else metrics.requests,

@@ -115,6 +115,7 @@ class Event(Enum):
     )
     ACCESS_RECORDED = ("svc.proxy.access.recorded", _AUDIT, _INFO, "success", "recorded exchange ended")
     REQUEST_SERVED = ("svc.proxy.request.served", _OPERATIONAL, _INFO, "success", "request served")
+    CONNECTION_SERVED = ("svc.proxy.connection.served", _OPERATIONAL, _INFO, "success", "connection relayed")
     POLICY_DEFAULT_ALLOW = (
         "svc.proxy.policy.default_allow",
         _SECURITY,

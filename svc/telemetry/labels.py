@@ -43,6 +43,9 @@ Cause = Literal[
     "proxy_header_invalid",
     "proxy_header_timeout",
     "key_update_limit",
+    "policy_deny",
+    "upstream",
+    "lifetime",
     "defect",
     "other",
 ]

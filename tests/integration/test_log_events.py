@@ -38,6 +38,7 @@ ELSEWHERE = {
     "svc.runtime.failure": "integration/test_twistd_logging.py",
     "svc.runtime.logs_dropped": "integration/test_log_writer.py",
     "svc.runtime.clock_stepped": "integration/test_proxy_clock.py",
+    "svc.proxy.connection.served": "integration/test_proxy_tcp.py",
     "svc.proxy.connection.aborted": "integration/test_proxy_handshake_costs.py",
     "svc.store.damaged": "integration/test_proxy_damaged_database.py",
     "svc.store.set_aside": "integration/test_proxy_damaged_database.py",

@@ -22,6 +22,11 @@ _PACKAGES = {
     "openssl": "openssl",
     "groff": "groff-base",
     "promtool": "prometheus",
+    "nc.openbsd": "netcat-openbsd",
+    "redis-cli": "redis-tools",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
     "mosquitto_pub": "mosquitto-clients",
     "mosquitto_sub": "mosquitto-clients",
 }

@@ -211,7 +211,7 @@ class FactTests(SynchronousTestCase):
             (RuleTarget(snis=Patterns((HostPattern.parse("shop.example"),))), False),
         ):
             self.assertEqual(matches, self.allowed(Rule("r", targets=(target,))), target)
-        alpn = Target(alpns=Values(frozenset({"h2"})))
+        alpn = RuleTarget(alpns=Values(frozenset({"h2"})))
         self.assertTrue(self.allowed(Rule("r", targets=(alpn,)), alpn="h2"))
         self.assertFalse(self.allowed(Rule("r", targets=(alpn,))))
         sni = RuleTarget(snis=Patterns((HostPattern.parse("shop.example"),)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -147,7 +146,7 @@ class RecordingListenerFactory:
         rig = Rig(inbound=settings.direction == "inbound")
         rig.context.name = settings.name
         endpoint = ServerEndpoint(self._ports, settings)
-        listener = Listener(rig.context, endpoint, rig.notary, os.urandom)
+        listener = Listener(rig.context, endpoint, rig.build)
         self.rigs[settings.name], self.endpoints[settings.name] = rig, endpoint
         self.listeners[settings.name] = listener
         self.wholes.append(whole)

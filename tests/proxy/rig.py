@@ -26,10 +26,11 @@ from svc.policy.engine import Decision, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.client import ClientConnection
-from svc.proxy.http.context import ListenerContext
+from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
-from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
+from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
 from svc.proxy.http.upstream import UpstreamPool
+from svc.proxy.listener import Connection
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import ListenerObserver
 from svc.proxy.record_budget import Allowance, RecordBudget
@@ -96,6 +97,7 @@ class FakeEndpoint:
         self.refuse: Exception | None = None
         #: Takes the place of the TLS connection object.
         self.handle: Handle | None = None
+        self.wire = Wire
 
     def connect(self, protocolFactory: Any) -> Deferred[Any]:
         """Start a connection attempt."""
@@ -112,7 +114,7 @@ class FakeEndpoint:
     def make(self, factory: Any) -> Any:
         """Create one connection."""
         protocol = factory.buildProtocol(None)
-        wire = Wire(self.handle)
+        wire = self.wire(self.handle)
         self.connections.append((protocol, wire))
         protocol.makeConnection(wire)
         return protocol
@@ -144,6 +146,7 @@ class RecordingReporter:
         self.details: list[tuple[str, str]] = []
         self.every_exchange = self.recorded_exchanges = True
         self.summaries: list[ExchangeSummary] = []
+        self.connections: list[ConnectionSummary] = []
         self.evictions: list[tuple[str, str]] = []
         self.decisions: list[PolicyDecision | None] = []
         #: Policy, rule and decision of requests that a dry run decides otherwise, and of those that are audited.
@@ -166,11 +169,13 @@ class RecordingReporter:
         self.decisions.append(decision)
         self.requests.append((listener, None if request is None else request.path))
 
-    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead) -> None:
+    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead | None) -> None:
         """Record it."""
         self.dry_runs.append((decision.matched[-1].policy, decision.matched[-1].rule, decision.allowed))
 
-    def audited(self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead) -> None:
+    def audited(
+        self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead | None
+    ) -> None:
         """Record it."""
         self.audits.append((matched.policy, matched.rule, permitted))
 
@@ -182,6 +187,10 @@ class RecordingReporter:
         """Record the failure."""
         self.failures.append(reason)
         self.details.append((precise, detail))
+
+    def connection_ended(self, summary: ConnectionSummary) -> None:
+        """Record the summary."""
+        self.connections.append(summary)
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:
         """Record the summary."""
@@ -277,7 +286,7 @@ class Rig:
             wall=self.wall,
             ended=self.upstream_ended,
         )
-        self.context = ListenerContext(
+        self.context = HttpContext(
             name="web",
             inbound=inbound,
             policies=(policies or admit_domain()) if inbound else None,
@@ -319,11 +328,15 @@ class Rig:
         """Return the wall clock time, derived from the test's clock."""
         return BASE + timedelta(seconds=self.clock.seconds())
 
+    def build(self, connections: set[Connection]) -> ClientConnection:
+        """Build the protocol of a client, as a listener does."""
+        return ClientConnection(self.context, self.notary if self.context.inbound else None, os.urandom, connections)
+
     def client(self, svid: X509Svid = CALLER) -> tuple[ClientConnection, Wire]:
         """Accept a client connection."""
         inbound = self.context.inbound
         wire = Wire(Handle(evidence_of(svid)) if inbound else None)
-        client = ClientConnection(self.context, self.notary if inbound else None, os.urandom, self.open)
+        client = self.build(cast(Any, self.open))
         client.makeConnection(wire)
         return client, wire
 

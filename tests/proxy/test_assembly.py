@@ -23,6 +23,8 @@ from svc.proxy.assembly import Assembly
 from svc.proxy.config import ProxySettings
 from svc.proxy.listener import Listener
 from svc.proxy.service import ProxyService
+from svc.proxy.tcp.connection import TcpConnection
+from svc.proxy.tcp.context import TcpContext
 from svc.settings import parse
 from svc.telemetry.events import Event
 from svc.transport.endpoints import (
@@ -44,6 +46,21 @@ PAY = (
     '{name: pay, protocol: http, direction: outbound, listen: "127.0.0.1:18443", upstream: "pay.bank:8443",'
     ' peer: "spiffe://bank.example/pay"}'
 )
+
+
+TCP = (
+    '{name: db, protocol: tcp, direction: inbound, listen: "127.0.0.1:15432", upstream: "127.0.0.1:5432",'
+    " alpn: [postgresql], timeouts: {lifetime: 1d}}"
+)
+TCP_OUT = (
+    '{name: away, protocol: tcp, direction: outbound, listen: "127.0.0.1:5433", upstream: "db.bank:8443",'
+    ' peer: "spiffe://bank.example/db", alpn: [postgresql]}'
+)
+
+
+def built(listener: Listener) -> Any:
+    """Build the protocol of a client."""
+    return listener._build(set())
 
 
 class AssemblyTestCase(LogTestCase):
@@ -225,15 +242,38 @@ class ListenerTests(AssemblyTestCase):
         self.assertEqual((context.message_limits.fields, context.timeouts.idle), (9, 7.0))
         assert context.policies is not None
         self.assertEqual(context.policies.files.policies, ())
-        self.assertIsNotNone(listener._notary)
+        self.assertIsNotNone(built(listener)._endpoint)
 
     def test_outbound(self) -> None:
         """Outbound: plain from the application, mutual TLS to the peer; neither policy nor notary."""
         listener = self.listener("pay")
         self.assertIsInstance(listener._endpoint, PlainServerEndpoint)
         self.assertIsInstance(listener.context.pool._endpoint, MutualTlsClientEndpoint)
-        self.assertEqual((listener.context.inbound, listener.context.policies, listener._notary), (False, None, None))
+        self.assertEqual(
+            (listener.context.inbound, listener.context.policies, built(listener)._endpoint), (False, None, None)
+        )
         self.assertEqual(listener.context.maximum, Level.SIGN_REQUEST)
+
+    def test_tcp_inbound(self) -> None:
+        """A TCP listener relays to the application, accepts the protocols of its own, and notarizes nothing."""
+        settings = self.settings(TCP)
+        listener = self.listener("db", settings)
+        context = listener.context
+        assert isinstance(context, TcpContext)
+        self.assertIsInstance(context.endpoint, PlainClientEndpoint)
+        self.assertIsInstance(built(listener), TcpConnection)
+        self.assertEqual(listener._endpoint._creator.alpn, (b"postgresql",))
+        self.assertEqual((context.idle, context.timeouts.lifetime, context.metrics.protocol), (3600.0, 86400.0, "tcp"))
+        self.assertIsNotNone(context.policies)
+        self.assertFalse(settings.notarizes)
+
+    def test_tcp_outbound(self) -> None:
+        """Outbound it connects to the peer with the protocols that it offers."""
+        context = self.listener("away", self.settings(TCP_OUT)).context
+        assert isinstance(context, TcpContext)
+        endpoint: Any = context.endpoint
+        self.assertEqual((endpoint._creator.alpn, context.policies), ((b"postgresql",), None))
+        self.assertEqual(context.upstream, "the peer at db.bank:8443")
 
     def test_fields_of_requests(self) -> None:
         """``forwarded`` and ``host`` reach the connections; without them nothing changes."""

@@ -102,9 +102,29 @@ class FileTests(RuleTestCase):
         """A configuration without a listener is invalid."""
         self.refused("trustDomain: a.example\nlisteners: []", ("listeners", "a list", "at least one listener"))
 
+    def test_tcp(self) -> None:
+        """A TCP listener has no keys about requests, and an HTTP listener none about octets alone."""
+        (db,) = parse(whole(listener(protocol="tcp", alpn="[h2]", timeouts="{lifetime: 1h}")), ProxySettings).listeners
+        self.assertEqual((db.alpn, db.timeouts.lifetime, db.notarizes), (("h2",), 3600.0, False))
+        requests = "a tcp listener relays octets and knows no requests"
+        for key, keys in (
+            ("notarization", {"notarization": "workload"}),
+            ("forwarded", {"forwarded": "rfc7239"}),
+            ("limits.head", {"limits": "{head: 8KiB}"}),
+            ("timeouts.stream", {"timeouts": "{stream: 1s}"}),
+        ):
+            self.refused(
+                whole(listener(protocol="tcp", **keys)), ("listeners[0]", "a mapping", f"no {key} here: {requests}")
+            )
+        for keys, expected in (
+            ({"alpn": "[h2]"}, "no alpn here: it belongs to tcp listeners, a listener for HTTP has http/1.1"),
+            ({"timeouts": "{lifetime: 1h}"}, "no timeouts.lifetime here: it belongs to tcp listeners"),
+        ):
+            self.refused(whole(listener(**keys)), ("listeners[0]", "a mapping", expected))
+
     def test_one_defect_is_reported_once(self) -> None:
         """A defect in the only listener is not reported a second time as a missing listener."""
-        self.refused(whole(listener(protocol="mqtt")), ("listeners[0].protocol", "'mqtt'", "'http'"))
+        self.refused(whole(listener(protocol="mqtt")), ("listeners[0].protocol", "'mqtt'", "'http' or 'tcp'"))
 
     def test_trust_domain(self) -> None:
         """``trustDomain`` follows the exact grammar of trust domain names."""

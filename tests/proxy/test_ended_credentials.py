@@ -82,7 +82,7 @@ class OutboundTests(SynchronousTestCase):
         """Create an outbound listener."""
         self.rig = Rig(inbound=False)
         (settings,) = settings_of(("out", 1)).listeners
-        self.listener = Listener(self.rig.context, ServerEndpoint(Ports(), settings), None, os.urandom)
+        self.listener = Listener(self.rig.context, ServerEndpoint(Ports(), settings), self.rig.build)
         self.connects(PEER, OWN)
 
     def connects(self, peer: X509Svid, own: X509Svid) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from typing import Any, cast
 
@@ -37,7 +36,7 @@ class SweepTests(SynchronousTestCase):
     def test_defect_in_one_connection(self) -> None:
         """A connection whose check raises is dropped and logged; all others are still checked."""
         rig = Rig()
-        listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
+        listener = Listener(rig.context, cast(Any, rig.endpoint), rig.build)
         bad = Connection(RuntimeError("a defect"))
         connections = [Connection(), bad, Connection()]
         listener._connections.update(cast(Any, connections))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -100,7 +99,7 @@ class InsideTests(SynchronousTestCase):
     def test_defect(self) -> None:
         """A connection whose time limits cannot be checked is dropped."""
         rig = self.rig
-        listener = Listener(rig.context, cast(Any, rig.endpoint), rig.notary, os.urandom)
+        listener = Listener(rig.context, cast(Any, rig.endpoint), rig.build)
         client, wire = rig.client()
         client._end_if_expired = lambda _wall: 1 / 0  # type: ignore[assignment, method-assign, return-value]
         listener._connections.add(client)

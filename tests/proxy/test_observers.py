@@ -15,7 +15,7 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy.engine import Decision, MatchedRule
 from svc.proxy.credential_rotation import CredentialsUnmade
-from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
+from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
 from svc.proxy.observers import (
     DRY_RUN_INTERVAL,
     CredentialReports,
@@ -234,6 +234,30 @@ class ExchangeReportTests(ReportsTestCase):
         record = self.only(Event.REQUEST_SERVED)
         for name in ("http.request.method", "url.path", "duration_seconds", "receipt_id", "notary_lookup"):
             self.assertIsNone(record.attributes[name], name)
+
+    def test_access_log_of_a_connection(self) -> None:
+        """A relayed connection is logged with its cause and the octets of both directions."""
+        summary = ConnectionSummary(
+            "db", "inbound", "spiffe://a/b", "192.0.2.1", 3, 4, 0.1234567, "client", True, PolicyDecision("p", "r", "")
+        )
+        self.reports.connection_ended(summary)
+        self.reports.connection_ended(replace(summary, complete=False, direction="outbound", decision=None, peer=""))
+        first, second = self.of(Event.CONNECTION_SERVED)
+        attributes = {
+            "listener": "db",
+            "direction": "inbound",
+            "source.address": "192.0.2.1",
+            "cause": "client",
+            "received_octets": 3,
+            "sent_octets": 4,
+            "duration_seconds": 0.123457,
+            "policy": "p",
+            "rule": "r",
+            "decision": None,
+        }
+        self.assertEqual(first.attributes, attributes)
+        self.assertEqual(first.fields, {"outcome": "success", "peer_spiffe_id": "spiffe://a/b"})
+        self.assertEqual((second.fields, "policy" in second.attributes), ({"outcome": "failure"}, False))
 
     def test_outcomes(self) -> None:
         """An exchange that did not complete is logged as a failure."""

@@ -88,7 +88,7 @@ class OptionsTests(SynchronousTestCase):
                 f"svc: {self.path}: drainTimeout: 10: expected a duration with its unit,"
                 " such as 250ms, 10s, 5m, 1h or 90d, up to 36500d",
                 f"svc: {self.path}: license: 'x': expected no such key",
-                f"svc: {self.path}: listeners[0].protocol: 'mqtt': expected 'http'",
+                f"svc: {self.path}: listeners[0].protocol: 'mqtt': expected 'http' or 'tcp'",
             ],
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import weakref
 from datetime import timedelta
 
@@ -256,7 +255,7 @@ class OutboundTests(SynchronousTestCase):
         """Create a listener whose upstream is a peer of a federated trust domain."""
         self.rig = Rig(inbound=False)
         (settings,) = settings_of(("out", 1)).listeners
-        self.listener = Listener(self.rig.context, ServerEndpoint(Ports(), settings), None, os.urandom)
+        self.listener = Listener(self.rig.context, ServerEndpoint(Ports(), settings), self.rig.build)
 
     def begin(self, own: X509Svid = OWN) -> tuple[ClientConnection, Wire, Wire]:
         """An application sends a request, which is forwarded on a connection to the peer."""

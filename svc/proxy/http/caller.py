@@ -28,7 +28,7 @@ from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.notary.level import Level, LevelUnknown, effective_level
 from svc.policy.engine import DEFAULT_DENY, Denied, MatchedRule, Permit
 from svc.policy.paths import PathAmbiguous, plain_host, plain_path
-from svc.policy.rules import ConnectionFacts, RequestFacts
+from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.proxy.errors import IdentityGone, LevelInvalid, RequestRefused
 from svc.strictjson import b64u_encode
@@ -37,7 +37,7 @@ from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
-    from svc.proxy.http.context import ListenerContext
+    from svc.proxy.http.context import HttpContext
     from svc.proxy.notarizer import Reservation
 
 _LEVEL: Final = HEADER_LEVEL.encode("ascii")
@@ -108,7 +108,7 @@ class VerifiedCaller:
         evidence: PeerEvidence,
         credentials: CredentialSet | None,
         policies: Policies,
-        context: ListenerContext,
+        context: HttpContext,
         hop: ForwardedHop | None = None,
     ) -> None:
         svid = evidence.svid
@@ -139,25 +139,13 @@ class VerifiedCaller:
 
     def _take(self, policies: Policies) -> None:
         """Narrow the policies to this connection."""
-        evidence, own = self.evidence, self.evidence.own_svid.spiffe_id
-        attributes, context = policies.attributes.attributes, self._context
         self._policies = policies
         #: The permit of all requests, where no policy looks at requests and one has been decided on.
         self.connection_permit: Permit | None = None
         #: Set where a deny list refuses this client, the notary's own paths included.
-        self.listed = policies.listed(evidence.svid)
+        self.listed = policies.listed(self.evidence.svid)
         self._decision: Permit | Denied | None = self.listed
-        self._rules = policies.rules.connection(
-            ConnectionFacts(
-                context.name,
-                context.port,
-                self.identity,
-                attributes(self.identity),
-                attributes(own),
-                evidence.post_quantum,
-                evidence.server_name,
-            )
-        )
+        self._rules = self._context.narrowed(policies, self.evidence)
 
     def count(self, *, refused: bool = False) -> None:
         """Count the connection once: by the first decision, or at its end where there was none."""
@@ -225,7 +213,8 @@ class VerifiedCaller:
             if decision is None:
                 decision = self._decide(request)
             if self._rules.observed:
-                self._observe(head, request, permitted=isinstance(decision, Permit))
+                permitted = isinstance(decision, Permit)
+                self._context.observe(self._rules, request, self.text, head, permitted=permitted)
         self.count(refused=isinstance(decision, Denied))
         if isinstance(decision, Denied):
             # Raised for each request of the connection, it must not collect their tracebacks.
@@ -259,17 +248,6 @@ class VerifiedCaller:
         asked = head.reserved.get(_LEVEL_KEY, b"none").decode("latin-1")
         host = plain_host(head.host.decode("latin-1")) or None
         return RequestFacts(head.method.decode("latin-1"), path, host, asked)
-
-    def _observe(self, head: RequestHead, request: RequestFacts, *, permitted: bool) -> None:
-        """Count and report what policies in dry run would decide, and what Audit policies match."""
-        context = self._context
-        trial = self._rules.dry_run(request)
-        if trial is not None:
-            (context.metrics.dry_run_allowed if trial.allowed else context.metrics.dry_run_denied).inc()
-            if trial.allowed != permitted:
-                context.reporter.dry_run_differs(self.text, trial, listener=context.name, request=head)
-        for matched in self._rules.audited(request):
-            context.reporter.audited(self.text, matched, permitted=permitted, listener=context.name, request=head)
 
     def notarization(self, head: RequestHead, permit: Permit) -> tuple[Level, str | None]:
         """

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError
-from svc.identity import BundleSet
+from svc.identity import BundleSet, SpiffeID
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
@@ -28,12 +28,13 @@ from svc.proxy.errors import RequestRefused, RequestTimeout
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.caller import Caller
-from svc.proxy.http.context import ListenerContext
+from svc.proxy.http.context import HttpContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.notary_endpoint import NotaryEndpoint
 from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
+from svc.proxy.listener import Connection
 from svc.telemetry.labels import Cause
 from svc.transport.errors import KeyUpdateLimitReached, OwnIdentityWithdrawn, PeerCredentialsEnded, TransportError
 from svc.transport.fair_limiter import release_slot
@@ -99,10 +100,10 @@ class ClientConnection:
 
     def __init__(
         self,
-        context: ListenerContext,
+        context: HttpContext,
         endpoint: NotaryEndpoint | None,
         random: Callable[[int], bytes],
-        registry: set[ClientConnection],
+        registry: set[Connection],
     ) -> None:
         self.context = context
         self.random = random
@@ -207,6 +208,11 @@ class ClientConnection:
             request=request,
             decision=decision,
         )
+
+    @property
+    def identity(self) -> SpiffeID | None:
+        """The verified identity of the client; None outbound."""
+        return self.caller.identity
 
     @property
     def address(self) -> str:
@@ -562,6 +568,10 @@ class ClientConnection:
         else:
             self.close(cause)
 
+    def cut(self, cause: Cause) -> None:
+        """End at once, in order where nothing is under way; a running exchange is recorded as broken off."""
+        self.end_now(ExchangeOutcome.SERVER_ABORTED, cause)
+
     def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
         """Verify and authorize the client again, and end the connection where it would now be refused."""
         if self._closing_until is not None:
@@ -572,11 +582,11 @@ class ClientConnection:
         try:
             self.caller.reauthorize(bundles, wall, context.rotation.identity, context.policies, under_way)
         except OwnIdentityWithdrawn:
-            self.end_now(ExchangeOutcome.SERVER_ABORTED, "identity_withdrawn")
+            self.cut("identity_withdrawn")
         except Denied as denied:
             self.report_policy_denial(denied)
-            self.end_now(ExchangeOutcome.SERVER_ABORTED, "reauthorization")
+            self.cut("reauthorization")
         except SvidInvalid as error:
             self.context.metrics.denied_svid.inc()
             self._report_denial(error)
-            self.end_now(ExchangeOutcome.SERVER_ABORTED, "reauthorization")
+            self.cut("reauthorization")

@@ -1,77 +1,47 @@
-"""
-What all connections of one listener share: settings, policy, pool, notary, metrics, and the coarse clock that the sweep
-sets.
-"""
+"""What all connections of one HTTP listener share, beside what every listener has: pool, notary, its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from svc.identity import SvidEvidence
+from svc.identity import BundleSet
 from svc.notary.level import Level, effective_level
 from svc.notary.record_bound import RecordBound
-from svc.policy.engine import Denied
-from svc.policyfiles.settings import Policies
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.context import ListenerContext
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
-from svc.proxy.http.reporter import Reporter
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.telemetry.labels import HTTP_METHODS
-from svc.telemetry.metrics import ListenerMetrics, NotaryMetrics
+from svc.telemetry.metrics import NotaryMetrics
 from svc.telemetry.unlocked import UnlockedCount, UnlockedDurations
 from svc.transport.evidence import peer_evidence
 from svc.wire.forwarded import ForwardedHop, node, obfuscated
 from svc.wire.http1 import MessageLimits
 
-if TYPE_CHECKING:
-    from svc.proxy.credential_rotation import CredentialRotation
 
+@dataclass(slots=True, kw_only=True)
+class HttpContext(ListenerContext):
+    """What the connections of one HTTP listener share."""
 
-@dataclass(slots=True)
-class ListenerContext:
-    """What the connections of one listener share."""
-
-    name: str
-    #: Whether clients come by mTLS; outbound listeners accept plain clients of this machine.
-    inbound: bool
-    #: Who is admitted to what; None outbound.
-    policies: Policies | None
-    rotation: CredentialRotation
     notarizer: Notarizer
     pool: UpstreamPool
-    metrics: ListenerMetrics
     notary_metrics: NotaryMetrics
-    reporter: Reporter
     #: The level that every request gets at least, and the strongest one.
     demanded: Level
     maximum: Level
-    limits: LimitSettings
-    timeouts: TimeoutSettings
-    #: The monotonic clock.
-    seconds: Callable[[], float]
-    #: The wall clock: aware UTC, and in seconds since 1970 where each request reads it.
-    wall: Callable[[], datetime]
+    #: The wall clock in seconds since 1970, where each request reads it.
     unix_time: Callable[[], float]
-    #: The port, once it listens.
-    port: int = 0
     #: Inbound: whether requests get a ``Forwarded`` field.
     forwarded: bool = False
     #: Outbound: what replaces Host, None where it stays.
     host: bytes | None = None
-    #: Returns the refusal of a peer that is on a deny list.
-    listed: Callable[[SvidEvidence], Denied | None] = lambda _evidence: None
     #: Called when a recorded exchange passes a point of its release.
     released: ReleaseObserver = unobserved
-    #: The monotonic time of the last sweep: exact enough for idle times, without a system call for each read.
-    tick: float = 0.0
-    #: Set when the listener is to end: responses then carry ``Connection: close``.
-    draining: bool = False
     message_limits: MessageLimits = field(init=False)
     #: The largest body of a request, None without a limit.
     body_limit: int | None = field(init=False)
@@ -89,6 +59,8 @@ class ListenerContext:
     other_durations: UnlockedDurations = field(init=False)
 
     def __post_init__(self) -> None:
+        # A class with slots is another one than that of its methods, which super() without arguments refers to.
+        ListenerContext.__post_init__(self)
         self.evictions = EvictionOrder(self.limits.connections)
         self.message_limits = MessageLimits(head=self.limits.head, fields=self.limits.fields)
         self.body_limit = self.limits.body
@@ -99,7 +71,19 @@ class ListenerContext:
         methods = [name.encode("ascii") for name in HTTP_METHODS]
         self.durations = {method: self.metrics.request_duration(method) for method in methods}
         self.other_durations = self.metrics.request_duration(b"")
-        self.tick = self.seconds()
+
+    def sweep(self, now: float) -> None:
+        """See :meth:`ListenerContext.sweep`."""
+        self.pool.sweep(now)
+
+    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
+        """See :meth:`ListenerContext.reauthorize`."""
+        if not self.inbound:
+            self.pool.reauthorize(lambda evidence: self.verify_upstream(evidence, bundles, wall))
+
+    def close(self) -> None:
+        """See :meth:`ListenerContext.close`."""
+        self.pool.close()
 
     def caller(self, transport: Any) -> Caller:
         """Return who is at the other end of a new connection; the direction of the listener decides it here alone."""

@@ -28,7 +28,7 @@ from svc.wire.fields import Field
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
-    from svc.proxy.http.context import ListenerContext
+    from svc.proxy.http.context import HttpContext
     from svc.proxy.notarizer import Reservation
 
 
@@ -127,7 +127,7 @@ class Recorder:
 
 
 def put_record(
-    context: ListenerContext, peer: str, reservation: Reservation, recorder: Recorder, outcome: ExchangeOutcome
+    context: HttpContext, peer: str, reservation: Reservation, recorder: Recorder, outcome: ExchangeOutcome
 ) -> Deferred[None]:
     """
     Commit the record of an exchange; count and report the result.

@@ -8,7 +8,7 @@ from typing import Protocol
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy.engine import Decision, MatchedRule
-from svc.telemetry.labels import Direction
+from svc.telemetry.labels import Cause, Direction
 from svc.wire.http1 import RequestHead
 
 
@@ -67,6 +67,36 @@ class ExchangeSummary:
     decision: PolicyDecision | None
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionSummary:
+    """
+    One relayed connection at its end.
+
+    Attributes:
+        listener: the name of its listener.
+        direction: ``inbound`` or ``outbound``.
+        peer: the verified identity of the client inbound, of the peer outbound; empty where there was none.
+        address: the host that the client connects from.
+        received_octets: what the client sent.
+        sent_octets: what the other side sent.
+        seconds: from the accepted connection to the end.
+        cause: what ended it, as counted.
+        complete: whether both sides ended their streams in order.
+        decision: of the policies; None outbound.
+    """
+
+    listener: str
+    direction: Direction
+    peer: str
+    address: str
+    received_octets: int
+    sent_octets: int
+    seconds: float
+    cause: Cause
+    complete: bool
+    decision: PolicyDecision | None
+
+
 class Reporter(Protocol):
     """Receives reports for operators; implemented by the logging module, which connections do not import."""
 
@@ -87,11 +117,13 @@ class Reporter(Protocol):
     ) -> None:
         """A verified peer was denied a request, or the connection that it had."""
 
-    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead) -> None:
-        """With the policies in dry run enforced, the decision on a request would be another one: this."""
+    def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead | None) -> None:
+        """With the policies in dry run enforced, the decision on a request or connection would be another one: this."""
 
-    def audited(self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead) -> None:
-        """A rule of an Audit policy matches a request, which other policies permit or refuse."""
+    def audited(
+        self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead | None
+    ) -> None:
+        """A rule of an Audit policy matches a request or connection, which other policies permit or refuse."""
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
         """A full listener closed a connection for a new one."""
@@ -102,6 +134,9 @@ class Reporter(Protocol):
 
         ``precise`` is the reason below ``reason``, where there is one.
         """
+
+    def connection_ended(self, summary: ConnectionSummary) -> None:
+        """A relayed connection is over; called where every exchange is reported."""
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:
         """An exchange is over, and its record durable or failed; called once for each that is reported."""

@@ -1,0 +1,115 @@
+"""What all connections of one listener share, whatever its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from svc.identity import BundleSet, SvidEvidence
+from svc.identity.errors import SvidInvalid
+from svc.policy.engine import ConnectionPolicy, Denied
+from svc.policy.rules import ConnectionFacts, RequestFacts
+from svc.policyfiles.settings import Policies
+from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.http.reporter import PolicyDecision, Reporter
+from svc.telemetry.metrics import ListenerMetrics
+from svc.transport.errors import OwnIdentityWithdrawn
+from svc.transport.evidence import PeerEvidence
+from svc.wire.http1 import RequestHead
+
+if TYPE_CHECKING:
+    from svc.proxy.credential_rotation import CredentialRotation
+
+
+@dataclass(slots=True, kw_only=True)
+class ListenerContext:
+    """The settings, the policies and the clocks of a listener, and where its connections are counted and reported."""
+
+    name: str
+    #: Whether clients come by mTLS; outbound listeners accept plain clients of this machine.
+    inbound: bool
+    #: Who is admitted to what; None outbound.
+    policies: Policies | None
+    rotation: CredentialRotation
+    metrics: ListenerMetrics
+    reporter: Reporter
+    limits: LimitSettings
+    timeouts: TimeoutSettings
+    #: The monotonic clock.
+    seconds: Callable[[], float]
+    #: The wall clock, aware UTC.
+    wall: Callable[[], datetime]
+    #: Returns the refusal of a peer that is on a deny list.
+    listed: Callable[[SvidEvidence], Denied | None] = lambda _evidence: None
+    #: The port, once it listens.
+    port: int = 0
+    #: The monotonic time of the last sweep: exact enough for idle times, without a system call for each read.
+    tick: float = 0.0
+    #: Set when the listener is to end.
+    draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.tick = self.seconds()
+
+    def narrowed(self, policies: Policies, evidence: PeerEvidence) -> ConnectionPolicy:
+        """The policies, narrowed to a connection of a verified client."""
+        identity, own = evidence.svid.spiffe_id, evidence.own_svid.spiffe_id
+        attributes = policies.attributes.attributes
+        return policies.rules.connection(
+            ConnectionFacts(
+                self.name,
+                self.port,
+                identity,
+                attributes(identity),
+                attributes(own),
+                evidence.post_quantum,
+                evidence.server_name,
+                evidence.alpn,
+            )
+        )
+
+    def observe(
+        self, rules: ConnectionPolicy, facts: RequestFacts, peer: str, request: RequestHead | None, *, permitted: bool
+    ) -> None:
+        """Count and report what policies in dry run would decide, and what Audit policies match."""
+        trial = rules.dry_run(facts)
+        if trial is not None:
+            (self.metrics.dry_run_allowed if trial.allowed else self.metrics.dry_run_denied).inc()
+            if trial.allowed != permitted:
+                self.reporter.dry_run_differs(peer, trial, listener=self.name, request=request)
+        for matched in rules.audited(facts):
+            self.reporter.audited(peer, matched, permitted=permitted, listener=self.name, request=request)
+
+    def verify_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
+        """Refuse a connection under a former identity of ours, or to a peer that would now be refused; report it."""
+        peer = str(evidence.svid.spiffe_id)
+        try:
+            evidence.reauthorize(self.rotation.identity, bundles, wall)
+            listed = self.listed(evidence.svid)
+            if listed is not None:
+                raise listed
+        except OwnIdentityWithdrawn:
+            self.metrics.upstream_closed("identity_withdrawn")
+            raise
+        except SvidInvalid as error:
+            self.metrics.denied_svid.inc()
+            self.metrics.upstream_closed("reauthorization")
+            self.reporter.denied(error.reason, "", peer, str(error), listener=self.name)
+            raise
+        except Denied as denied:
+            self.metrics.denied_policy.inc()
+            self.metrics.upstream_closed("reauthorization")
+            decision = PolicyDecision(denied.policy, denied.rule, "")
+            self.reporter.denied(denied.reason, "", peer, str(denied), listener=self.name, decision=decision)
+            raise
+
+    def sweep(self, now: float) -> None:
+        """Check the time limits of what is not a client's connection."""
+
+    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
+        """Verify again what is not a client's connection; connections are called after it."""
+
+    def close(self) -> None:
+        """Close what is not a client's connection."""

@@ -1,0 +1,52 @@
+"""What all connections of one TCP listener share, beside what every listener has: the way to the upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from svc.identity import BundleSet
+from svc.proxy.context import ListenerContext
+from svc.proxy.errors import ProxyError, upstream_error
+from svc.transport.errors import TransportError
+from svc.transport.evidence import PeerEvidence
+
+#: Seconds without an octet after which a connection is closed where the configuration does not say.
+DEFAULT_IDLE: Final = 3600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class TcpContext(ListenerContext):
+    """What the connections of one TCP listener share."""
+
+    endpoint: IStreamClientEndpoint
+    #: What errors call the upstream, such as ``the application at 127.0.0.1:5432``.
+    upstream: str
+    #: Called where no connection to the upstream could be made, and for each verified peer that accepted our SVID.
+    unreachable: Callable[[], None]
+    accepted: Callable[[], None]
+    #: Called for each connection to a peer that is closed because the credentials of one side have ended.
+    ended: Callable[[PeerEvidence, TransportError], None]
+    #: How often peers were to be verified again, and by which bundles last.
+    changes: int = 0
+    bundles: BundleSet | None = None
+    idle: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A class with slots is another one than that of its methods, which super() without arguments refers to.
+        ListenerContext.__post_init__(self)
+        timeouts = self.timeouts
+        self.idle = timeouts.idle if "idle" in timeouts.model_fields_set else DEFAULT_IDLE
+
+    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
+        """Have connections that are being made verified by these bundles, too."""
+        self.changes += 1
+        self.bundles = bundles
+
+    def explained(self, error: BaseException | None) -> ProxyError:
+        """Return what an error of a connection to the upstream means for a client."""
+        return upstream_error(error, self.upstream, self.timeouts.connect)
