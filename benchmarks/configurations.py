@@ -78,6 +78,35 @@ def haproxy(ground: Ground, inbound: int, outbound: int) -> str:
     )
 
 
+def haproxy_tcp(ground: Ground, inbound: int) -> str:
+    """
+    Write haproxy with one thread, relaying octets.
+
+    Args:
+        ground: what all share.
+        inbound: its port with mutual TLS.
+
+    Returns:
+        The text of ``haproxy.cfg``.
+    """
+    mutual_tls = _MUTUAL_TLS.format(folder=ground.credentials).removesuffix(" alpn http/1.1")
+    return _HAPROXY_TCP.format(mutual_tls=mutual_tls, most=_MOST_CONNECTIONS, inbound=inbound, plain=ground.plain)
+
+
+def stunnel(ground: Ground, inbound: int) -> str:
+    """
+    Write stunnel.
+
+    Args:
+        ground: what all share.
+        inbound: its port with mutual TLS.
+
+    Returns:
+        The text of ``stunnel.conf``.
+    """
+    return _STUNNEL.format(folder=ground.credentials, inbound=inbound, plain=ground.plain)
+
+
 def caddy(ground: Ground, inbound: int) -> dict[str, object]:
     """
     Write caddy.
@@ -129,14 +158,17 @@ def caddy(ground: Ground, inbound: int) -> dict[str, object]:
     }
 
 
-def proxy(ground: Ground, levels: dict[str, int], outbound: int, admin: int, metrics: int) -> dict[str, object]:
+def proxy(
+    ground: Ground, levels: dict[str, int], outbound: int, tcp: int, admin: int, metrics: int
+) -> dict[str, object]:
     """
-    Write our proxy: one inbound listener for each level of notarization, and one outbound listener.
+    Write our proxy: one inbound listener for each level of notarization, one for TCP, and one outbound listener.
 
     Args:
         ground: what all share.
         levels: the inbound ports by level.
         outbound: the outbound port.
+        tcp: the inbound port of the listener that relays TCP.
         admin: the port of the readiness page.
         metrics: the port of the metrics.
 
@@ -164,6 +196,16 @@ def proxy(ground: Ground, levels: dict[str, int], outbound: int, admin: int, met
             "listen": f"127.0.0.1:{outbound}",
             "upstream": f"127.0.0.1:{ground.tls}",
             "peer": IDENTITY,
+            "limits": limits,
+        }
+    )
+    listeners.append(
+        {
+            "name": "tcp",
+            "protocol": "tcp",
+            "direction": "inbound",
+            "listen": f"127.0.0.1:{tcp}",
+            "upstream": f"127.0.0.1:{ground.plain}",
             "limits": limits,
         }
     )
@@ -247,4 +289,37 @@ frontend outbound
     default_backend remote
 backend remote
     server nginx 127.0.0.1:{tls} {mutual_tls}
+"""
+_HAPROXY_TCP: Final = """\
+global
+    nbthread 1
+    maxconn {most}
+    tune.ssl.cachesize 0
+    ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 120s
+    timeout server 120s
+frontend inbound
+    bind 127.0.0.1:{inbound} backlog 4096 {mutual_tls} curves X25519
+    default_backend application
+backend application
+    server nginx 127.0.0.1:{plain}
+"""
+_STUNNEL: Final = """\
+foreground = yes
+pid =
+debug = err
+[inbound]
+accept = 127.0.0.1:{inbound}
+connect = 127.0.0.1:{plain}
+cert = {folder}/both.pem
+CAfile = {folder}/roots.pem
+verifyChain = yes
+requireCert = yes
+sslVersionMin = TLSv1.3
+curves = X25519
+sessionCacheSize = 1
+options = NO_TICKET
 """

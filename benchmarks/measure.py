@@ -87,12 +87,14 @@ class Measurement:
         haproxy, haproxy_out = self._stage.haproxy()
         ours = self._stage.proxy()
         caddy = self._stage.caddy()
+        relays = [ours["tcp"], self._stage.haproxy_tcp(), self._stage.stunnel()]
         others = [self._stage.twisted_web(), *self._extras()]
         direct = Device("direct", self._stage.plain_port, ours["none"].pid, tls=False)
         for number in range(self._extent.rounds):
             self._say(f"round {number + 1} of {self._extent.rounds}")
             self._small([haproxy, ours["none"], ours["workload"], caddy, *others, haproxy_out, ours["outbound"]])
-            self._bulk([haproxy, ours["none"]])
+            self._small(relays)
+            self._bulk([haproxy, ours["none"], *relays])
             self._connects([haproxy, ours["none"]])
             self._single([direct, haproxy, *(ours[level] for level in LEVELS)])
             self._receipts(ours["signRequest"])
@@ -194,6 +196,13 @@ class Measurement:
         rows += [
             less_is_better(f"{level}, added p50", "budget", self._added(f"ours, {level}", none), [budget], "ms", 1.0)
             for level, budget in _LEVEL_BUDGETS.items()
+        ]
+        tcp = "ours, tcp"
+        rows += [
+            less_is_better("TCP inbound", "haproxy tcp", small(tcp), small("haproxy tcp"), request, 0.7),
+            less_is_better("TCP inbound", "stunnel", small(tcp), small("stunnel"), request, 1.0),
+            more_is_better("TCP bulk", "haproxy tcp", bulk(tcp), bulk("haproxy tcp"), "MB/CPU s", 1.0),
+            more_is_better("TCP bulk", "stunnel", bulk(tcp), bulk("stunnel"), "MB/CPU s", None),
         ]
         hybrid, classical = (self._of("key agreement", group) for group in GROUPS)
         return [

@@ -34,7 +34,7 @@ class PeerMissing(SvcError):
     """{program} is not installed"""
 
     reason = "peer_missing"
-    hint = "as root: apt-get install haproxy caddy nginx-light mosquitto; bin/bench does it where it can"
+    hint = "as root: apt-get install haproxy stunnel4 caddy nginx-light mosquitto; bin/bench does it where it can"
 
 
 class BundleMissing(SvcError):
@@ -169,6 +169,30 @@ class Stage:
         )
         return Device("haproxy", inbound, running.pid), Device("haproxy outbound", outbound, running.pid, tls=False)
 
+    def haproxy_tcp(self) -> Device:
+        """
+        Start haproxy with one thread, relaying octets.
+
+        Returns:
+            The device.
+        """
+        port = free_port()
+        config = self._write("haproxy-tcp.cfg", configurations.haproxy_tcp(self._ground, port))
+        running = self._start("haproxy-tcp", [program("haproxy"), "-db", "-f", str(config)], lambda: answers_tcp(port))
+        return Device("haproxy tcp", port, running.pid)
+
+    def stunnel(self) -> Device:
+        """
+        Start stunnel; it serves each connection in a thread of its own.
+
+        Returns:
+            The device.
+        """
+        port = free_port()
+        config = self._write("stunnel.conf", configurations.stunnel(self._ground, port))
+        running = self._start("stunnel", [program("stunnel4"), str(config)], lambda: answers_tcp(port))
+        return Device("stunnel", port, running.pid)
+
     def caddy(self) -> Device:
         """
         Start caddy on one core.
@@ -184,21 +208,22 @@ class Stage:
 
     def proxy(self, *, options: Sequence[str] = ()) -> dict[str, Device]:
         """
-        Start our proxy with one listener for each level of notarization and one outbound listener.
+        Start our proxy with one listener for each level of notarization, one for TCP, and one outbound listener.
 
         Args:
             options: more options of ``twistd``.
 
         Returns:
-            Its sides by level, and ``outbound``.
+            Its sides by level, ``tcp`` and ``outbound``.
         """
         ports = {level: free_port() for level in LEVELS}
-        outbound, admin = free_port(), free_port()
-        settings = configurations.proxy(self._ground, ports, outbound, admin, free_port())
+        outbound, tcp, admin = free_port(), free_port(), free_port()
+        settings = configurations.proxy(self._ground, ports, outbound, tcp, admin, free_port())
         config = self._write(f"proxy-{admin}.yaml", json.dumps(settings))
         command = [*twistd(), *options, "svc-proxy", "--config", str(config)]
         running = self._start(f"proxy-{admin}", command, lambda: _is_ready(admin))
         devices = {level: Device(f"ours, {level}", port, running.pid) for level, port in ports.items()}
+        devices["tcp"] = Device("ours, tcp", tcp, running.pid)
         devices["outbound"] = Device("ours, outbound", outbound, running.pid, tls=False)
         return devices
 

@@ -49,6 +49,7 @@ def surroundings() -> dict[str, object]:
         "openssl": SSL.OpenSSL_version(SSL.OPENSSL_VERSION).decode(),
         "transports": [select_tls().name, select_tcp().name],
         "haproxy": _first_line(["haproxy", "-v"]),
+        "stunnel": _first_line(["stunnel4", "-version"]),
         "nginx": _first_line(["nginx", "-v"]),
         "caddy": _first_line(["caddy", "version"]),
         "mosquitto": _first_line(["mosquitto", "-h"]),

@@ -26,6 +26,10 @@ ROWS = [
     ("workload, added p50", "budget"),
     ("logRequest, added p50", "budget"),
     ("signRequest, added p50", "budget"),
+    ("TCP inbound", "haproxy tcp"),
+    ("TCP inbound", "stunnel"),
+    ("TCP bulk", "haproxy tcp"),
+    ("TCP bulk", "stunnel"),
     ("durable signed receipts", "budget"),
     ("durable signed receipts, wall", "budget"),
     ("connection with X25519MLKEM768", "ours, X25519"),
@@ -52,7 +56,8 @@ FLOORS = {
 
 def _missing() -> list[str]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
-    missing = [name for name in ("haproxy", "caddy", "nginx", "mosquitto") if shutil.which(name, path=path) is None]
+    names = ("haproxy", "stunnel4", "caddy", "nginx", "mosquitto")
+    missing = [name for name in names if shutil.which(name, path=path) is None]
     if os.geteuid() != 0 and shutil.which("gcc") is None:
         # As root the command installs the compiler itself.
         missing.append("gcc")
@@ -66,7 +71,7 @@ class BenchTests(SynchronousTestCase):
         """Skip where a peer is absent."""
         missing = _missing()
         if missing:
-            packages = "haproxy caddy nginx-light mosquitto gcc libssl-dev"
+            packages = "haproxy stunnel4 caddy nginx-light mosquitto gcc libssl-dev"
             raise SkipTest(f"needs {', '.join(missing)}: apt-get install {packages}")
 
     def test_a_smoke_run_measures_every_row(self) -> None:
