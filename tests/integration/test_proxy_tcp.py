@@ -32,7 +32,7 @@ from tests.peers.waiting import Shared, answers, end_process, eventually, free_p
 
 MIB = 1024 * 1024
 ID = "spiffe://example.org/ns/shop/sa/api"
-NAMES = ("postgresql", "redis", "ssh", "grpc", "octets", "nobody")
+NAMES = ("postgresql", "redis", "ssh", "grpc", "octets", "nobody", "few")
 
 
 def policies(*refused: str) -> str:
@@ -134,6 +134,7 @@ def _make(stack: ExitStack) -> Any:
         "grpc": f"127.0.0.1:{_grpc(stack)}",
         "octets": f"127.0.0.1:{octets.port}",
         "nobody": f"127.0.0.1:{octets.port}",
+        "few": f"127.0.0.1:{octets.port}",
     }
     authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
     rules = folder / "policies.yaml"
@@ -141,8 +142,8 @@ def _make(stack: ExitStack) -> Any:
     inbound, outbound = {name: free_port() for name in NAMES}, {name: free_port() for name in NAMES}
     listeners: list[dict[str, Any]] = []
     for name in NAMES:
-        alpn = {"alpn": ["h2"]} if name == "grpc" else {}
-        shared = {"protocol": "tcp", **alpn}
+        own: dict[str, dict[str, Any]] = {"grpc": {"alpn": ["h2"]}, "few": {"limits": {"connections": 2}}}
+        shared = {"protocol": "tcp", **own.get(name, {})}
         listeners += [
             {
                 **shared,
@@ -305,6 +306,30 @@ class StreamTests(_Case):
         self.assertEqual("default-deny", record["attributes"]["policy"])
         closed = {"protocol": "tcp", "cause": "policy_deny"}
         eventually(lambda: self.proxy.metric("svc_proxy_connections_closed_total", **closed))
+
+    def test_connection_limit(self) -> None:
+        """A full listener closes the next connection, and takes one again when another has ended."""
+        before = len(self.rig.octets.held)
+        first, second = self.connect("few"), self.connect("few")
+        for each in (first, second):
+            each.sendall(b"hold")
+        eventually(lambda: len(self.rig.octets.held) == before + 2, what="two connections of the application")
+        with contextlib.suppress(ConnectionError):
+            self.assertEqual(b"", self.connect("few").recv(1))
+        limited = {"protocol": "tcp", "cause": "connection_limit"}
+        eventually(lambda: self.proxy.metric("svc_proxy_connections_closed_total", **limited))
+        first.close()
+        for each in self.rig.octets.held[before:]:
+            each.close()
+
+        def served() -> bool:
+            with contextlib.suppress(ConnectionError):
+                again = self.connect("few")
+                again.sendall(b"get 5")
+                return len(_read(again)) == 5
+            return False
+
+        eventually(served, what="a place for another connection")
 
     def test_access_log(self) -> None:
         """Each connection is logged once, with the octets of both directions and the deciding rule."""

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.identity import ExactID
+from svc.policy.denylist import DenyList
 from svc.policy.engine import Denied
 from svc.policy.paths import HostPattern
 from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, Target, Values
@@ -417,6 +418,18 @@ class ReauthorizationTests(SynchronousTestCase):
         lose(client)
         lose(rig.far()[0])
         self.assertEqual(rig.closed("reauthorization"), 1)
+
+    def test_deny_list(self) -> None:
+        """A client that comes on a deny list is dropped, and one that is on it reaches nothing."""
+        rig = TcpRig()
+        _client, wire = rig.accept()
+        everything = AuthorizationPolicy("p", Action.ALLOW, (Rule("all"),))
+        listed = DenyList("stolen", (ExactID(CALLER.spiffe_id),))
+        rig.listener.take_policies(Policies.of(everything, denied=[listed]))
+        rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+        self.assertTrue(wire.aborted and rig.accept()[1].aborted)
+        self.assertEqual(len(rig.endpoint.connections), 1)
+        self.assertEqual([each.policy for each in rig.reporter.decisions if each is not None], ["stolen", "stolen"])
 
     def test_bundles(self) -> None:
         """A client whose SVID the new bundles refuse is dropped."""
