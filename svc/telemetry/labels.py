@@ -50,6 +50,8 @@ Cause = Literal[
     "other",
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
+#: What closes connections of the protocol ``tcp`` alone.
+TCP_CAUSES: Final[frozenset[Cause]] = frozenset(("policy_deny", "upstream", "lifetime"))
 
 #: Why the proxy closes an open connection to a peer.
 UpstreamCause = Literal["peer_expired", "credentials_expired", "reauthorization", "identity_withdrawn"]

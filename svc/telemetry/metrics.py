@@ -24,6 +24,7 @@ from svc.telemetry.labels import (
     HTTP_METHODS,
     LEVELS,
     OTHER,
+    TCP_CAUSES,
     TLS_GROUPS,
     UPSTREAM_CAUSES,
     Cause,
@@ -118,7 +119,11 @@ class ListenerMetrics:
         self._failures = {
             reason: tls.handshake_failures.labels(self.role, reason) for reason in HANDSHAKE_REASONS[self.role]
         }
-        self._closed: dict[str, Counter] = {cause: connections.closed.labels(protocol, cause) for cause in CAUSES}
+        self._closed: dict[str, Counter] = {
+            cause: connections.closed.labels(protocol, cause)
+            for cause in CAUSES
+            if protocol == "tcp" or cause not in TCP_CAUSES
+        }
         self._upstream_closed = {
             cause: connections.upstream_closed.labels(protocol, cause) for cause in UPSTREAM_CAUSES
         }

@@ -36,6 +36,7 @@ class TableTests(SynchronousTestCase):
         metrics = ProxyMetrics(registry)
         metrics.listener("http", "inbound")
         metrics.listener("http", "outbound")
+        metrics.listener("tcp", "inbound")
         metrics.notary("http")
         metrics.watch_svids(lambda: [(_OWN, datetime(2026, 11, 21, tzinfo=UTC))])
         self.families: dict[str, Metric] = {name_of(family): family for family in registry.collect()}

@@ -17,7 +17,7 @@ from svc.identity import ExactID
 from svc.policy.denylist import DenyList
 from svc.policy.engine import Denied
 from svc.policy.paths import HostPattern
-from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, Target, Values
+from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleTarget, Values
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import TimeoutSettings
 from svc.transport.errors import ConnectFailed, OwnSvidRefused
@@ -199,13 +199,13 @@ class BeginningTests(SynchronousTestCase):
 
     def test_rules_about_requests(self) -> None:
         """A connection has no request: what only a request can satisfy admits nothing."""
-        gets = Rule("gets", targets=(Target(methods=Values(frozenset({"GET"}))),))
+        gets = Rule("gets", targets=(RuleTarget(methods=Values(frozenset({"GET"}))),))
         rig = TcpRig(policies=Policies.of(AuthorizationPolicy("p", Action.ALLOW, (gets,))))
         self.assertTrue(rig.accept()[1].aborted)
 
     def test_server_name_and_protocol(self) -> None:
         """Policies see the server name and the application protocol of the handshake."""
-        target = Target(snis=Patterns((HostPattern.parse("db.example"),)), alpns=Values(frozenset({"postgresql"})))
+        target = RuleTarget(snis=Patterns((HostPattern.parse("db.example"),)), alpns=Values(frozenset({"postgresql"})))
         policies = Policies.of(AuthorizationPolicy("p", Action.ALLOW, (Rule("r", targets=(target,)),)))
         rig = TcpRig(policies=policies)
         for facts, admitted in (
