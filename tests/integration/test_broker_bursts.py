@@ -24,6 +24,8 @@ SOME = 50
 Kinds = Sequence[tuple[int, int]]
 #: Versions, and the QoS of what is published.
 KINDS: Kinds = [(version, qos) for version in (paho.MQTTv311, paho.MQTTv5) for qos in (1, 2)]
+#: Packet Identifier not found (MQTT 5.0, section 2.4).
+_IDENTIFIER_NOT_FOUND = 0x92
 
 
 class Client:
@@ -74,7 +76,8 @@ class Client:
 
     def _on_publish(self, _client: Any, _data: Any, _identifier: int, reason: Any, _properties: Any) -> None:
         self.acknowledged += 1
-        if reason is not None and reason.is_failure:
+        # A PUBREL whose PUBCOMP was lost with the broker: no error during recovery (MQTT 5.0, section 3.7.2.1).
+        if reason is not None and reason.is_failure and reason.value != _IDENTIFIER_NOT_FOUND:
             self.refused.append(reason)
 
 
