@@ -18,7 +18,7 @@ from typing import Protocol as Interface
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IPushProducer, ITCPTransport
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -229,6 +229,18 @@ class HttpChannel(Protocol):
         self.abort()
         if waiting is not None:
             waiting.errback(error)
+
+
+class ChannelFactory(Factory):
+    """Makes the channel of a connection to a target."""
+
+    noisy = False
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def buildProtocol(self, addr: object) -> HttpChannel:
+        return HttpChannel(self._target.server, secure=self._target.secure)
 
 
 @dataclass(frozen=True, slots=True)

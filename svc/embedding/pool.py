@@ -12,9 +12,8 @@ from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
-from twisted.internet.protocol import Factory
 
-from svc.client.connection import HttpChannel, OpenConnection, address_of
+from svc.client.connection import ChannelFactory, HttpChannel, OpenConnection, address_of
 from svc.client.target import Target
 from svc.embedding.errors import EmbeddingError
 from svc.errors import SvcError
@@ -98,7 +97,7 @@ class ConnectionPool:
         elif previous.peer is not None:
             expected = ExactID(previous.peer.svid.spiffe_id)
         endpoint = self._connect(address_of(target, previous), expected, target.server_name)
-        channel = cast(HttpChannel, await endpoint.connect(_ChannelFactory(target.server)))
+        channel = cast(HttpChannel, await endpoint.connect(ChannelFactory(target)))
         return OpenConnection(channel, peer_evidence(channel.transport))
 
     def release(self, target: Target, connection: OpenConnection, *, keep: bool) -> None:
@@ -146,13 +145,3 @@ class ConnectionPool:
     def _expire(self, idle: _Idle) -> None:
         self._idle.remove(idle)
         idle.connection.channel.close()
-
-
-class _ChannelFactory(Factory):
-    noisy = False
-
-    def __init__(self, server: str) -> None:
-        self._server = server
-
-    def buildProtocol(self, addr: object) -> HttpChannel:
-        return HttpChannel(self._server)

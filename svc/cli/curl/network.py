@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar, cast
 
 from twisted.internet import error as twisted_errors
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import Factory
 
 from svc.cli.curl.plan import CurlPlan
 from svc.cli.errors import NetworkError, ServerIdentityUnexpected, ServerTrustDomainUnexpected
@@ -22,7 +21,7 @@ from svc.cli.output import Console
 from svc.cli.reactor import run_until_done
 from svc.cli.trust import LocalTrust
 from svc.client import debug_log
-from svc.client.connection import HttpChannel, OpenConnection, address_of
+from svc.client.connection import ChannelFactory, HttpChannel, OpenConnection, address_of
 from svc.client.exchange import ExchangeContext
 from svc.client.target import Target
 from svc.client.verification import Trust
@@ -81,7 +80,7 @@ class NetworkContext:
         debug_log.connecting(self._target.server, None)
         endpoint = PlainClientEndpoint(self.clock, address, timeout=CONNECT_SECONDS)
         try:
-            channel = cast(HttpChannel, await endpoint.connect(_ChannelFactory(self._target)))
+            channel = cast(HttpChannel, await endpoint.connect(ChannelFactory(self._target)))
         except transport_errors.TransportError as error:
             raise connect_error(error, self._target) from error
         return _opened(channel, None)
@@ -96,20 +95,10 @@ class NetworkContext:
         debug_log.connecting(self._target.server, expected)
         endpoint = MutualTlsClientEndpoint(self.clock, address, creator, connect_timeout=CONNECT_SECONDS)
         try:
-            channel = cast(HttpChannel, await endpoint.connect(_ChannelFactory(self._target)))
+            channel = cast(HttpChannel, await endpoint.connect(ChannelFactory(self._target)))
         except transport_errors.TransportError as error:
             raise connect_error(error, self._target, pinned=pinned) from error
         return _opened(channel, peer_evidence(channel.transport))
-
-
-class _ChannelFactory(Factory):
-    noisy = False
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    def buildProtocol(self, addr: object) -> HttpChannel:
-        return HttpChannel(self._target.server, secure=self._target.secure)
 
 
 def _opened(channel: HttpChannel, peer: PeerEvidence | None) -> OpenConnection:
