@@ -404,8 +404,11 @@ class Assembly:
         self, settings: ListenerSettings, observer: ListenerObserver, evictions: EvictionOrder | None
     ) -> IStreamServerEndpoint:
         address = TcpAddress(settings.listen.host, settings.listen.port)
-        connections = connection_limit(settings.limits.connections)
-        waiting, handshakes = waiting_limit(settings.limits.waiting), handshake_limit(settings.limits.handshakes)
+        limits = settings.limits
+        # With `protocol: tcp` a full inbound listener still needs handshakes, to know whose connections come.
+        relays_inbound = settings.protocol == "tcp" and settings.direction == "inbound"
+        connections = connection_limit(limits.connections + (limits.handshakes if relays_inbound else 0))
+        waiting, handshakes = waiting_limit(limits.waiting), handshake_limit(limits.handshakes)
 
         def evict() -> bool:
             return (

@@ -244,7 +244,9 @@ class LimitSettings(Settings):
     connections: int = Field(default=4096, ge=1, le=1_000_000)
     """Open connections of clients. When all are taken, each new one closes one that was never permitted a request, else
     one that has sent nothing or whose handshake has stalled, else an idle one of the identity that holds most, always
-    the longest idle; if all are in use the new one is closed."""
+    the longest idle; if all are in use the new one is closed. With `protocol: tcp` inbound it counts authorized
+    connections: the identity that holds most loses its longest idle one to an identity that holds at least two fewer,
+    otherwise the new one is closed."""
     handshakes: int = Field(default=256, ge=1, le=65536)
     """TLS handshakes at the same time, each from the first octet of its client on."""
     waiting: int = Field(default=1024, ge=1, le=65536)

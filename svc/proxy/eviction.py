@@ -1,9 +1,11 @@
 """
 Which connection a full listener closes for a new one.
 
-Owns the order: first the connections that were never permitted a request, then the idle ones of the identity that
-holds most, the longest idle first in both. A connection with an exchange under way is in no order, so it is never
-evicted, and nothing here acts before the listener is full. Pure: a connection frees its slot and closes by itself.
+Owns the order. HTTP: first the connections that were never permitted a request, then the idle ones of the identity that
+holds most, the longest idle first in both; a connection with an exchange under way is in no order, so it is never
+evicted. TCP, where a connection without traffic may still be in use: an identity that holds more than that of the new
+connection would loses its longest idle one. Nothing here acts before the listener is full. Pure: a connection frees its
+slot and closes by itself.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import ClassVar, Final, Protocol
 
 from svc.errors import Reason, SvcError
 from svc.identity import SpiffeID
+from svc.transport.errors import ConnectionLimitReached
 
 #: Identities looked at for one new connection, largest first: a tenth of a millisecond where none is idle.
 MOST_SHARES: Final = 1024
@@ -61,25 +64,58 @@ class IdentityShare:
         self.held = 0
         self.idle: IdleConnections = {}
 
+    def used(self, connection: EvictableConnection) -> None:
+        """Move a connection with activity behind the others."""
+        if connection in self.idle:
+            del self.idle[connection]
+            self.idle[connection] = None
+
 
 class EvictionOrder:
-    """The connections of one listener in the order of their eviction."""
+    """
+    The connections of one listener in the order of their eviction.
+
+    HTTP connections :meth:`join` when they are accepted, TCP connections are let in by :meth:`admit`.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         #: Those that were never permitted a request; identity and time of the handshake permit nothing.
         self.unpermitted: IdleConnections = {}
         self._shares: dict[SpiffeID | None, IdentityShare] = {}
+        self._held = 0
         #: The shares by how many connections they hold.
         self._sizes: dict[int, dict[IdentityShare, None]] = {}
 
     def join(self, connection: EvictableConnection, identity: SpiffeID | None) -> IdentityShare:
         """Count a new connection, idle and without a permit; plain clients of this machine are one holder, ``None``."""
+        share = self._count(identity)
+        self.unpermitted[connection] = None
+        return share
+
+    def admit(self, connection: EvictableConnection, identity: SpiffeID | None) -> IdentityShare:
+        """
+        Count a new connection that is permitted already; at the limit another one is evicted for it.
+
+        Raises:
+            ConnectionLimitReached: no identity holds more than that of the new connection would.
+        """
+        if self._held >= self._limit:
+            own = self._shares.get(identity)
+            largest = max(self._sizes)
+            if largest <= (0 if own is None else own.held) + 1:
+                raise ConnectionLimitReached(limit=self._limit)
+            longest_idle = next(iter(next(iter(self._sizes[largest])).idle))
+            longest_idle.evict(ConnectionEvicted("evicted_idle", limit=self._limit))
+        share = self._count(identity)
+        share.idle[connection] = None
+        return share
+
+    def _count(self, identity: SpiffeID | None) -> IdentityShare:
         share = self._shares.get(identity)
         if share is None:
             share = self._shares[identity] = IdentityShare(identity)
         self._resize(share, share.held + 1)
-        self.unpermitted[connection] = None
         return share
 
     def leave(self, connection: EvictableConnection, share: IdentityShare) -> None:
@@ -110,6 +146,7 @@ class EvictionOrder:
 
     def _resize(self, share: IdentityShare, held: int) -> None:
         before, share.held = share.held, held
+        self._held += held - before
         if before:
             same = self._sizes[before]
             del same[share]

@@ -78,7 +78,7 @@ class Event(Enum):
         _OPERATIONAL,
         _WARN,
         "failure",
-        "open connection closed for a new one, the listener is full",
+        "connection of a verified peer closed, the listener is full",
     )
     CONNECTION_REVOKED = (
         "svc.proxy.connection.revoked",

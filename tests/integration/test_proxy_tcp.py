@@ -10,7 +10,6 @@ import os
 import socket
 import ssl
 import subprocess
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
 from tests.peers.independent_clients import Credentials
+from tests.peers.octets import Octets
 from tests.peers.postgresql import DATABASE, RunningPostgres
 from tests.peers.programs import find, run
 from tests.peers.proxy import RunningProxy
@@ -41,43 +41,6 @@ def policies(*refused: str) -> str:
     spec = {"authorization": {"action": "Allow", "rules": rules}}
     made = {"apiVersion": "svc.internal/v1alpha1", "kind": "SvcClusterPolicy", "metadata": {"name": "streams"}}
     return json.dumps({**made, "spec": spec})
-
-
-class Octets:
-    """
-    A server on loopback that answers a whole stream with its digest, the length of a number with so many octets, and
-    keeps each socket open that sends ``hold``.
-    """
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self.accepted = 0
-        self.held: list[socket.socket] = []
-        stack.callback(self._listening.close)
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listening.accept()
-                self.accepted += 1
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            first = connection.recv(64)
-            if first == b"hold":
-                self.held.append(connection)
-                return
-            with connection:
-                if first.startswith(b"get "):
-                    connection.sendall(webapp.octets(int(first[4:])))
-                    return
-                digest = hashlib.sha256(first)
-                while data := connection.recv(65536):
-                    digest.update(data)
-                connection.sendall(digest.hexdigest().encode())
 
 
 def _redis(stack: ExitStack, folder: Path) -> int:

@@ -139,6 +139,84 @@ class FullListener(RuleBasedStateMachine):
 FullListenerTests = FullListener.TestCase
 
 
+class Relayed:
+    """A TCP connection as the eviction order sees it."""
+
+    evictable = True
+
+    def __init__(self, order: EvictionOrder, identity: SpiffeID) -> None:
+        self.order = order
+        self.identity = identity
+        self.evicted: SvcError | None = None
+        self.used = 0
+        self.share: IdentityShare = order.admit(self, identity)
+
+    def evict(self, error: SvcError) -> None:
+        """Record the eviction."""
+        self.evicted = error
+        self.order.leave(self, self.share)
+
+
+class FullTcpListener(RuleBasedStateMachine):
+    """Connections that are let in fairly between identities, compared with a search over all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = EvictionOrder(LIMIT)
+        self.open: list[Relayed] = []
+        self.step = 0
+
+    @rule(identity=st.sampled_from(NAMES))
+    def connect(self, identity: SpiffeID) -> None:
+        """A client connects; where the listener is full, one that holds more loses its longest idle connection."""
+        self.step += 1
+        full = len(self.open) == LIMIT
+        held = Counter(each.identity for each in self.open)
+        most = max(held.values(), default=0)
+        try:
+            client = Relayed(self.order, identity)
+        except ConnectionLimitReached as error:
+            assert full and most <= held[identity] + 1
+            assert error.limit == LIMIT
+            return
+        client.used = self.step
+        gone = [each for each in self.open if each.evicted is not None]
+        assert len(gone) == full
+        for each in gone:
+            assert held[each.identity] == most > held[identity] + 1
+            assert each.used == min(other.used for other in self.open if other.identity == each.identity)
+            self.open.remove(each)
+        self.open.append(client)
+
+    @precondition(lambda self: self.open)
+    @rule(number=st.integers(0, LIMIT - 1))
+    def use(self, number: int) -> None:
+        """Octets pass."""
+        self.step += 1
+        client = self.open[number % len(self.open)]
+        client.used = self.step
+        client.share.used(client)
+
+    @precondition(lambda self: self.open)
+    @rule(number=st.integers(0, LIMIT - 1))
+    def leave(self, number: int) -> None:
+        """A client disconnects; what was still counted of it moves nothing."""
+        client = self.open.pop(number % len(self.open))
+        self.order.leave(client, client.share)
+        client.share.used(client)
+
+    @invariant()
+    def bounds(self) -> None:
+        """Exactly the open connections are counted, at most as many as the limit."""
+        assert len(self.open) <= LIMIT
+        held = Counter(each.identity for each in self.open)
+        assert {share.identity: share.held for share in self.order._shares.values()} == held
+        assert {each for share in self.order._shares.values() for each in share.idle} == set(self.open)
+
+
+FullTcpListenerTests = FullTcpListener.TestCase
+
+
 class OrderTests(SynchronousTestCase):
     """The eviction order alone."""
 

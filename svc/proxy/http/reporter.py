@@ -126,7 +126,7 @@ class Reporter(Protocol):
         """A rule of an Audit policy matches a request or connection, which other policies permit or refuse."""
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
-        """A full listener closed a connection for a new one."""
+        """A full listener closed a connection for a new one, or the new one of an identity that holds most."""
 
     def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
         """

@@ -8,6 +8,7 @@ reached, is dropped.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import cast
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectingCancelledError
@@ -22,6 +23,7 @@ from svc.policy.engine import Denied
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.proxy.errors import IdentityGone, ProxyError
+from svc.proxy.eviction import IdentityShare
 from svc.proxy.http.reporter import ConnectionSummary, PolicyDecision
 from svc.proxy.listener import Connection
 from svc.proxy.tcp.context import TcpContext
@@ -29,6 +31,7 @@ from svc.proxy.tcp.relay import RelayEnd
 from svc.telemetry.labels import Cause
 from svc.transport.errors import (
     ConnectFailed,
+    ConnectionLimitReached,
     KeyUpdateLimitReached,
     OwnIdentityWithdrawn,
     OwnSvidRefused,
@@ -89,6 +92,9 @@ class _UpstreamFactory(Factory):
 class TcpConnection(RelayEnd):
     """A client's connection, which adds itself to the ``registry`` of open connections and removes itself."""
 
+    #: See :class:`svc.proxy.eviction.EvictableConnection`; that no octets pass does not show that nothing is under way.
+    evictable = True
+
     def __init__(self, context: TcpContext, registry: set[Connection]) -> None:
         super().__init__()
         self.context = context
@@ -100,6 +106,8 @@ class TcpConnection(RelayEnd):
         self._policies: Policies | None = None
         #: The last decision of the policies; None outbound, where the peer decides.
         self._decision: PolicyDecision | None = None
+        #: What its identity holds of the listener, this connection included; None while it holds no slot.
+        self._share: IdentityShare | None = None
         self._cause: Cause | None = None
         self._dropped = self._ended_first = False
         self._started = context.seconds()
@@ -132,6 +140,9 @@ class TcpConnection(RelayEnd):
             context.metrics.auth_failed.inc()
             self._report_denied(denied)
             self.abort("policy_deny")
+        except ConnectionLimitReached as error:
+            context.metrics.failed.inc()
+            self.evict(error)
         else:
             self._connect()
 
@@ -143,6 +154,7 @@ class TcpConnection(RelayEnd):
             raise IdentityGone()
         self._decide(policies, evidence)
         context.metrics.auth_allowed.inc()
+        self._share = context.evictions.admit(self, evidence.svid.spiffe_id)
         context.metrics.succeeded.inc()
 
     def _decide(self, policies: Policies, evidence: PeerEvidence) -> None:
@@ -192,6 +204,7 @@ class TcpConnection(RelayEnd):
     def abort(self, cause: Cause) -> None:
         """Drop both connections, so that each side sees that something is missing."""
         self._dropped = True
+        self._free_slot()
         if self._cause is None:
             self._cause = cause
         if self._attempt is not None:
@@ -201,6 +214,16 @@ class TcpConnection(RelayEnd):
         super().break_off()
 
     cut = abort
+
+    def evict(self, error: SvcError) -> None:
+        """Report it, free the slot at once and drop both connections."""
+        self.context.reporter.evicted(error.reason, self._address, self._peer, str(error))
+        self.abort(cast(Cause, error.reason))
+
+    def _free_slot(self) -> None:
+        share, self._share = self._share, None
+        if share is not None:
+            self.context.evictions.leave(self, share)
 
     def readConnectionLost(self) -> None:
         """The client sends no more."""
@@ -231,6 +254,7 @@ class TcpConnection(RelayEnd):
         if self not in self._registry or not self.gone or (upstream is not None and not upstream.gone):
             return
         self._registry.discard(self)
+        self._free_slot()
         self._count_octets()
         context, cause = self.context, self._cause or "other"
         context.metrics.active.dec()
@@ -261,6 +285,8 @@ class TcpConnection(RelayEnd):
         seen = self.octets + (0 if upstream is None else upstream.octets)
         if seen != self._seen:
             self._seen, self._activity = seen, now
+            if self._share is not None:
+                self._share.used(self)
         lifetime = self.context.timeouts.lifetime
         if self._dropped:
             return

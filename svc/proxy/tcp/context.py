@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from svc.identity import BundleSet
 from svc.proxy.context import ListenerContext
 from svc.proxy.errors import ProxyError, upstream_error
+from svc.proxy.eviction import EvictionOrder
 from svc.transport.errors import TransportError
 from svc.transport.evidence import PeerEvidence
 
@@ -35,10 +36,13 @@ class TcpContext(ListenerContext):
     changes: int = 0
     bundles: BundleSet | None = None
     idle: float = field(init=False)
+    #: Bounds the authorized connections of an inbound listener, fairly between identities.
+    evictions: EvictionOrder = field(init=False)
 
     def __post_init__(self) -> None:
         # A class with slots is another one than that of its methods, which super() without arguments refers to.
         ListenerContext.__post_init__(self)
+        self.evictions = EvictionOrder(self.limits.connections)
         timeouts = self.timeouts
         self.idle = timeouts.idle if "idle" in timeouts.model_fields_set else DEFAULT_IDLE
 

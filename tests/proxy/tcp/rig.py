@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 from svc.identity import X509Svid
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import TimeoutSettings
+from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.listener import Connection, Listener
 from svc.proxy.observers import ListenerObserver
 from svc.proxy.tcp.connection import TcpConnection
@@ -43,6 +43,7 @@ class TcpRig(Rig):
         inbound: bool = True,
         policies: Policies | None = None,
         timeouts: TimeoutSettings | None = None,
+        limits: LimitSettings | None = None,
     ) -> None:
         super().__init__(inbound=inbound)
         self.endpoint.wire = HalfWire
@@ -55,7 +56,7 @@ class TcpRig(Rig):
             rotation=cast(Any, self.rotation),
             metrics=self.tcp_metrics,
             reporter=self.reporter,
-            limits=self.context.limits,
+            limits=limits or LimitSettings(),
             timeouts=timeouts or TimeoutSettings(),
             seconds=self.clock.seconds,
             wall=self.wall,

@@ -19,7 +19,7 @@ from svc.policy.engine import Denied
 from svc.policy.paths import HostPattern
 from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleTarget, Values
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import TimeoutSettings
+from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.transport.errors import ConnectFailed, OwnSvidRefused
 from tests.proxy.policies import admit_nobody
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Handle, evidence_of
@@ -400,6 +400,90 @@ class LimitTests(SynchronousTestCase):
         rig.pass_time(1)
         self.assertTrue(wire.aborted)
         self.assertEqual(rig.reporter.denials, [("credentials_expired", str(CALLER.spiffe_id))])
+
+
+class FullListenerTests(SynchronousTestCase):
+    """A listener with as many authorized connections as it may have."""
+
+    OTHER = AUTHORITY.svid("/ns/shop/sa/till", ttl=timedelta(hours=2))
+
+    def setUp(self) -> None:
+        """All slots are taken by one identity."""
+        self.rig = TcpRig(limits=LimitSettings(connections=3))
+        self.held = [self.rig.accept() for _ in range(3)]
+
+    @property
+    def dropped(self) -> list[bool]:
+        """Which of them are dropped."""
+        return [wire.aborted for _client, wire in self.held]
+
+    def test_same_identity(self) -> None:
+        """At the limit the next connection of the same identity is refused before the upstream is reached."""
+        client, wire = self.rig.accept()
+        self.assertTrue(wire.aborted)
+        lose(client)
+        self.assertEqual((self.dropped, len(self.rig.endpoint.connections)), ([False] * 3, 3))
+        self.assertEqual(self.rig.closed("connection_limit"), 1)
+        self.assertEqual(self.rig.reporter.evictions, [("connection_limit", str(CALLER.spiffe_id))])
+        labels = {"protocol": "tcp", "direction": "inbound"}
+        self.assertEqual(self.rig.value("svc_proxy_connections_total", result="error", **labels), 1)
+        self.assertEqual(self.rig.value("svc_proxy_connections_total", result="success", **labels), 3)
+
+    def test_another_identity(self) -> None:
+        """It takes the slots of the identity that holds most, longest idle first, up to the same number."""
+        client, _wire = self.held[0]
+        self.rig.pass_time(1)
+        client.dataReceived(b"x")
+        self.rig.pass_time(1)
+        self.assertFalse(self.rig.accept(self.OTHER)[1].aborted)
+        self.assertEqual(self.dropped, [False, True, False])
+        self.assertTrue(self.rig.endpoint.connections[1][1].aborted)
+        self.assertTrue(self.rig.accept(self.OTHER)[1].aborted, "each would hold the share of the other")
+        self.assertEqual(self.dropped, [False, True, False])
+        lose(self.held[1][0])
+        lose(self.rig.endpoint.connections[1][0])
+        self.assertEqual(self.rig.closed("evicted_idle"), 1)
+        self.assertEqual(self.rig.reporter.evictions[0], ("evicted_idle", str(CALLER.spiffe_id)))
+
+    def test_octets_of_the_upstream(self) -> None:
+        """What the upstream sends is activity, too."""
+        self.rig.endpoint.connections[0][0].dataReceived(b"x")
+        self.rig.pass_time(1)
+        self.rig.accept(self.OTHER)
+        self.assertEqual(self.dropped, [False, True, False])
+
+    def test_upstream_that_is_not_there_yet(self) -> None:
+        """A connection whose upstream is being reached is evicted like others."""
+        self.rig = TcpRig(limits=LimitSettings(connections=2))
+        self.rig.endpoint.manual = True
+        self.held = [self.rig.accept(), self.rig.accept()]
+        self.rig.accept(self.OTHER)
+        self.assertEqual(self.dropped, [True, False])
+
+    def test_end_of_a_connection(self) -> None:
+        """A slot is free when both transports are closed: an upstream that stays open is counted."""
+        client, _wire = self.held[0]
+        upstream = self.rig.endpoint.connections[0][0]
+        client.readConnectionLost()
+        upstream.readConnectionLost()
+        lose(client)
+        self.assertTrue(self.rig.accept()[1].aborted)
+        lose(upstream)
+        self.assertFalse(self.rig.accept()[1].aborted)
+
+    def test_dropped_connection(self) -> None:
+        """A connection that is dropped frees its slot at once, and once."""
+        for _ in range(2):
+            self.held[0][0].abort("idle")
+        lose(self.held[0][0])
+        lose(self.rig.endpoint.connections[0][0])
+        self.assertEqual([self.rig.accept()[1].aborted for _ in range(2)], [False, True])
+
+    def test_outbound(self) -> None:
+        """Clients of this machine are bounded where they are accepted; none of them is evicted."""
+        self.rig = TcpRig(inbound=False, limits=LimitSettings(connections=1))
+        self.rig.endpoint.handle = Handle(evidence_of(PEER))
+        self.assertEqual([self.rig.accept()[1].aborted for _ in range(2)], [False, False])
 
 
 class ReauthorizationTests(SynchronousTestCase):
