@@ -417,23 +417,18 @@ class PolicySet:
             dry_run=bool(narrowing),
             has_dry_run=any(not each.enforced and each.action is not Action.AUDIT for each in self.policies),
         )
-        self._connections: dict[ConnectionFacts, ConnectionPolicy] = {}
         self._narrowed: dict[tuple[_RequestRule, ...], _Narrowed] = {}
 
     def connection(self, facts: ConnectionFacts) -> ConnectionPolicy:
         """The set, narrowed to a connection."""
-        known = self._connections.get(facts)
-        if known is None:
-            candidates = self._index.candidates(_source_probes(facts))
-            left = [(each.policy, rule) for each in candidates if (rule := each.narrowed(facts)) is not None]
-            narrowed = _remembered(
-                self._narrowed, tuple(rule for _policy, rule in left), lambda: _Narrowed(left, self._namespaces)
-            )
-            known = _remembered(self._connections, facts, lambda: ConnectionPolicy(facts.identity, narrowed))
-        return known
+        candidates = self._index.candidates(_source_probes(facts))
+        left = [(each.policy, rule) for each in candidates if (rule := each.narrowed(facts)) is not None]
+        rules = tuple(rule for _policy, rule in left)
+        narrowed = cached(self._narrowed, rules, lambda: _Narrowed(left, self._namespaces))
+        return ConnectionPolicy(facts.identity, narrowed)
 
 
-def _remembered(cache: dict[K, T], key: K, make: Callable[[], T]) -> T:
+def cached(cache: dict[K, T], key: K, make: Callable[[], T]) -> T:
     """The value of a key; where it is new it takes the place of the oldest."""
     value = cache.get(key)
     if value is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -12,8 +12,8 @@ from svc.identity import Matcher, SpiffeID, SvidEvidence, TrustDomain
 from svc.identity.matchers import MemberOf, parse_matcher
 from svc.policy.attributes import Attributes, AttributeSource, IdTemplate, SecurityLevel
 from svc.policy.denylist import DenyList
-from svc.policy.engine import Denied, PolicySet
-from svc.policy.rules import Action, AuthorizationPolicy, Rule, Source
+from svc.policy.engine import ConnectionPolicy, Denied, PolicySet, cached
+from svc.policy.rules import Action, AuthorizationPolicy, ConnectionFacts, Rule, Source
 from svc.policyfiles.document import Compartment, Level, WorkloadID, reads
 from svc.policyfiles.files import PolicyFiles, read_policies
 from svc.process.values import MatcherText, TrustDomainText
@@ -108,6 +108,29 @@ class Policies:
     rules: PolicySet
     attributes: AttributeSource
     files: PolicyFiles
+    #: The policies narrowed to each kind of connection, by the facts without attributes.
+    _connections: dict[tuple[object, ...], ConnectionPolicy] = field(default_factory=dict, init=False, repr=False)
+
+    def connection(
+        self,
+        listener: str,
+        port: int,
+        client: SpiffeID,
+        own: SpiffeID,
+        *,
+        post_quantum: bool = False,
+        sni: str = "",
+        alpn: str = "",
+    ) -> ConnectionPolicy:
+        """The policies, narrowed to a connection; for the arguments see :class:`svc.policy.rules.ConnectionFacts`."""
+
+        def narrowed() -> ConnectionPolicy:
+            of = self.attributes.attributes
+            return self.rules.connection(
+                ConnectionFacts(listener, port, client, of(client), of(own), post_quantum, sni, alpn)
+            )
+
+        return cached(self._connections, (listener, port, client, own, post_quantum, sni, alpn), narrowed)
 
     @classmethod
     def of(cls, *policies: AuthorizationPolicy, denied: Iterable[DenyList] = ()) -> Policies:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from svc.identity import BundleSet, SvidEvidence
 from svc.identity.errors import SvidInvalid
 from svc.policy.engine import ConnectionPolicy, Denied
-from svc.policy.rules import ConnectionFacts, RequestFacts
+from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.reporter import PolicyDecision, Reporter
@@ -55,19 +55,14 @@ class ListenerContext:
 
     def narrowed(self, policies: Policies, evidence: PeerEvidence) -> ConnectionPolicy:
         """The policies, narrowed to a connection of a verified client."""
-        identity, own = evidence.svid.spiffe_id, evidence.own_svid.spiffe_id
-        attributes = policies.attributes.attributes
-        return policies.rules.connection(
-            ConnectionFacts(
-                self.name,
-                self.port,
-                identity,
-                attributes(identity),
-                attributes(own),
-                evidence.post_quantum,
-                evidence.server_name,
-                evidence.alpn,
-            )
+        return policies.connection(
+            self.name,
+            self.port,
+            evidence.svid.spiffe_id,
+            evidence.own_svid.spiffe_id,
+            post_quantum=evidence.post_quantum,
+            sni=evidence.server_name,
+            alpn=evidence.alpn,
         )
 
     def observe(

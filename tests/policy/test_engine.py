@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID, TrustDomain, parse_matcher
-from svc.policy import engine
 from svc.policy.attributes import Attributes, SecurityLevel
 from svc.policy.engine import DEFAULT_DENY, Denied, MatchedRule, PolicySet
 from svc.policy.paths import HostPattern, PathPattern
@@ -256,22 +255,6 @@ class FactTests(SynchronousTestCase):
         ):
             connection = PolicySet([policy(Action.ALLOW, rule)]).connection(facts())
             self.assertEqual((request, path), (connection.depends_on_request, connection.depends_on_path), rule)
-
-
-class CacheTests(SynchronousTestCase):
-    """Narrowed rules are kept for a bounded number of kinds of connections."""
-
-    def test_bounded(self) -> None:
-        """The oldest is dropped at the limit, and made again when it is needed."""
-        policies = PolicySet([policy(Action.ALLOW, everything())])
-        first = policies.connection(facts())
-        self.assertIs(first, policies.connection(facts()))
-        for port in range(1, engine.CACHE_SIZE):
-            policies.connection(facts(port=port))
-        self.assertIs(first, policies.connection(facts()))
-        policies.connection(facts(port=engine.CACHE_SIZE))
-        self.assertIsNot(first, policies.connection(facts()))
-        self.assertEqual(engine.CACHE_SIZE, len(policies._connections))
 
 
 # A small world, so that rules often match.
