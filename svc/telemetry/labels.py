@@ -50,8 +50,11 @@ Cause = Literal[
     "other",
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
-#: What closes connections of the protocol ``tcp`` alone.
+#: What closes connections of one protocol alone.
 TCP_CAUSES: Final[frozenset[Cause]] = frozenset(("policy_deny", "upstream", "lifetime"))
+HTTP_CAUSES: Final[frozenset[Cause]] = frozenset(
+    ("served", "timeout", "protocol", "record", "server_aborted", "evicted_unpermitted")
+)
 
 #: Why the proxy closes an open connection to a peer.
 UpstreamCause = Literal["peer_expired", "credentials_expired", "reauthorization", "identity_withdrawn"]

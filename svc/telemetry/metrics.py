@@ -21,6 +21,7 @@ from svc.telemetry.labels import (
     DB_ERRORS,
     DENIALS,
     HANDSHAKE_REASONS,
+    HTTP_CAUSES,
     HTTP_METHODS,
     LEVELS,
     OTHER,
@@ -122,20 +123,22 @@ class ListenerMetrics:
         self._closed: dict[str, Counter] = {
             cause: connections.closed.labels(protocol, cause)
             for cause in CAUSES
-            if protocol == "tcp" or cause not in TCP_CAUSES
+            if cause not in (HTTP_CAUSES if protocol == "tcp" else TCP_CAUSES)
         }
         self._upstream_closed = {
             cause: connections.upstream_closed.labels(protocol, cause) for cause in UPSTREAM_CAUSES
         }
-        self._other_methods: UnlockedDurations = connections.requests.labels(protocol, OTHER, part=part)
-        self._methods: dict[bytes, UnlockedDurations] = {
-            name.encode("ascii"): connections.requests.labels(protocol, name, part=part) for name in HTTP_METHODS
-        }
+        #: By method; all others are at the empty one. A TCP connection has no requests.
+        self._requests: dict[bytes, UnlockedDurations] = {}
+        if protocol != "tcp":
+            for name in HTTP_METHODS:
+                self._requests[name.encode("ascii")] = connections.requests.labels(protocol, name, part=part)
+            self._requests[b""] = connections.requests.labels(protocol, OTHER, part=part)
 
     @property
     def requests(self) -> int:
         """Requests of this listener that got a response."""
-        return sum(sum(each.counts) for each in (self._other_methods, *self._methods.values()))
+        return sum(sum(each.counts) for each in self._requests.values())
 
     @property
     def denied(self) -> int:
@@ -144,7 +147,7 @@ class ListenerMetrics:
 
     def request_duration(self, method: bytes) -> UnlockedDurations:
         """The histogram of a method as it is on the wire; unregistered methods share one."""
-        return self._methods.get(method, self._other_methods)
+        return self._requests.get(method, self._requests[b""])
 
     def closed(self, cause: Cause) -> None:
         """Count a connection of a client that was closed."""

@@ -17,9 +17,11 @@ from svc.telemetry.labels import (
     DB_ERRORS,
     DENIALS,
     HANDSHAKE_REASONS,
+    HTTP_CAUSES,
     HTTP_METHODS,
     OTHER,
     SVID_REASONS,
+    TCP_CAUSES,
     TLS_GROUPS,
     Role,
     denial,
@@ -254,6 +256,17 @@ class ListenerTests(MetricsCase):
         for name, count in (*((name, 1) for name in HTTP_METHODS), (OTHER, 5)):
             found = self.value("svc_proxy_request_duration_seconds_count", protocol="http", http_method=name)
             self.assertEqual(count, found, name)
+
+    def test_only_what_can_move(self) -> None:
+        """No protocol has series that only events of the other one move."""
+        self.metrics.listener("tcp", "inbound")
+        requests, closed = "svc_proxy_request_duration_seconds_count", "svc_proxy_connections_closed_total"
+        self.assertNotIn(requests.encode() + b"{", generate_latest(self.registry))
+        for protocol, others in (("tcp", HTTP_CAUSES), ("http", TCP_CAUSES)):
+            self.metrics.listener(protocol, "inbound")
+            found = {each for each in CAUSES if self.value(closed, protocol=protocol, cause=each) is not None}
+            self.assertEqual(set(CAUSES) - others, found)
+        self.assertEqual(0, self.value(requests, protocol="http", http_method="GET"))
 
     def test_refused_connections(self) -> None:
         """A connection beyond a limit is an error closed by that limit."""
