@@ -320,7 +320,7 @@ RULES = st.builds(
     st.lists(st.one_of(st.just(RuleTarget()), _TARGETS), max_size=2).map(tuple),
     st.lists(_CONDITIONS, max_size=1).map(tuple),
 )
-_POLICIES = st.builds(
+POLICIES = st.builds(
     AuthorizationPolicy,
     st.sampled_from(["p", "q"]),
     st.sampled_from(Action),
@@ -393,32 +393,37 @@ def _naive(
     return True, decided
 
 
+def assert_as_naive(policies: list[AuthorizationPolicy], asked: list[tuple[ConnectionFacts, RequestFacts]]) -> None:
+    """A set decides on requests as the evaluation of all its rules does, enforced, in dry run and audited."""
+    policy_set = PolicySet(policies)
+    enforced = [each for each in policies if each.enforced]
+    for connection, request in asked:
+        narrowed = policy_set.connection(connection)
+        decision = narrowed.decide(request)
+        found = decision.allowed, [(each.policy, each.rule) for each in decision.matched]
+        assert found == _naive(enforced, connection, request)
+        if not narrowed.depends_on_request:
+            assert decision == narrowed.decide(RequestFacts("OTHER", "/else", "else", "else"))
+        dry_run = narrowed.dry_run(request)
+        if dry_run is not None:
+            found = dry_run.allowed, [(each.policy, each.rule) for each in dry_run.matched]
+            assert found == _naive(policies, connection, request)
+        audited = [
+            (each.qualified_name, rule.name)
+            for each in policies
+            if each.action is Action.AUDIT
+            for rule in each.rules
+            if rule_matches(Action.AUDIT, rule, connection, request)
+        ]
+        assert audited == [(each.policy, each.rule) for each in narrowed.audited(request)]
+
+
 class AgreementTests(SynchronousTestCase):
     """The index and the narrowing change no decision."""
 
-    @given(st.lists(_POLICIES, max_size=5), st.lists(st.tuples(CONNECTIONS, REQUESTS), min_size=1, max_size=4))
+    @given(st.lists(POLICIES, max_size=5), st.lists(st.tuples(CONNECTIONS, REQUESTS), min_size=1, max_size=4))
     def test_as_naive(
         self, policies: list[AuthorizationPolicy], asked: list[tuple[ConnectionFacts, RequestFacts]]
     ) -> None:
-        """Any set decides on any request as the evaluation of all its rules does, enforced, in dry run and audited."""
-        policy_set = PolicySet(policies)
-        enforced = [each for each in policies if each.enforced]
-        for connection, request in asked:
-            narrowed = policy_set.connection(connection)
-            decision = narrowed.decide(request)
-            found = decision.allowed, [(each.policy, each.rule) for each in decision.matched]
-            self.assertEqual(_naive(enforced, connection, request), found)
-            if not narrowed.depends_on_request:
-                self.assertEqual(decision, narrowed.decide(RequestFacts("OTHER", "/else", "else", "else")))
-            dry_run = narrowed.dry_run(request)
-            if dry_run is not None:
-                found = dry_run.allowed, [(each.policy, each.rule) for each in dry_run.matched]
-                self.assertEqual(_naive(policies, connection, request), found)
-            audited = [
-                (each.qualified_name, rule.name)
-                for each in policies
-                if each.action is Action.AUDIT
-                for rule in each.rules
-                if rule_matches(Action.AUDIT, rule, connection, request)
-            ]
-            self.assertEqual(audited, [(each.policy, each.rule) for each in narrowed.audited(request)])
+        """Any set decides on any request as the evaluation of all its rules does."""
+        assert_as_naive(policies, asked)

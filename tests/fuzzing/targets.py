@@ -1,0 +1,245 @@
+"""
+Functions of octets that raise where the code under test breaks its promise, and inputs to begin with.
+
+A parser may refuse any input by its own errors, and by no others; what it accepts must be usable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from svc.errors import SvcError
+from svc.identity import verify_svid
+from svc.policy.denylist import DenyList, plain_issuer
+from svc.policy.engine import Denied, PolicySet
+from svc.policy.paths import HostPattern, PathAmbiguous, PathPattern, PatternMalformed, plain_host, plain_path
+from svc.policy.rules import AuthorizationPolicy, ConnectionFacts, RequestFacts
+from svc.policy.shadowing import shadowed_rules
+from svc.policyfiles.files import KINDS, PolicyFilesRefused, policy_files
+from svc.settings import ConfigInvalid, ConfigUnreadable, parse_all
+from svc.testing.ca import TestAuthority
+from svc.wire.http1 import MessageRefused, RequestHead
+from svc.wire.proxyprotocol import FIXED, ProxyHeader, ProxyHeaderInvalid, ProxyHeaderParser
+from tests.policy.test_engine import CONNECTIONS, POLICIES, REQUESTS, assert_as_naive, facts
+from tests.policyfiles.test_files import DENY_LIST, POLICY
+from tests.wire.reading import comparable, cut, read_requests, read_response
+
+_NOW = datetime(2026, 11, 23, tzinfo=UTC)
+_AUTHORITY = TestAuthority("x.org", now=_NOW)
+_CLIENT = verify_svid(_AUTHORITY.intermediate().svid("/ns/old/sa/a").chain, _AUTHORITY.bundles(), _NOW)
+_CONNECTIONS = (facts(), facts(identity=_CLIENT.spiffe_id, listener="db", sni="h.org", alpn="h2"))
+_PATHS = (None, "/", "*", "/orders/", "/orders/a", "/a/b/c/d")
+
+
+@dataclass(frozen=True)
+class Target:
+    """
+    A function of octets and inputs to begin with.
+
+    Attributes:
+        longest: the octets of the longest input.
+        inputs: how many are tried in every run; some seconds.
+    """
+
+    run: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+    longest: int = 2048
+    inputs: int = 20_000
+
+
+def documents(data: bytes) -> tuple[tuple[AuthorizationPolicy, ...], tuple[DenyList, ...]]:
+    """The policies and deny lists of a file; none where it is refused, by an error that can be shown."""
+    try:
+        documents = parse_all(data.decode("utf-8", "replace"), KINDS, "a.yaml")
+        read = policy_files([("a.yaml", each) for each in documents], ["a.yaml"], "")
+    except (ConfigUnreadable, ConfigInvalid, PolicyFilesRefused) as error:
+        _shown(error)
+        return (), ()
+    return read.policies, read.denied
+
+
+def _shown(error: SvcError) -> None:
+    """An error has one line of text, however the input looks, and says what to do where it has a hint."""
+    text = f"{error}; {error.advice()}"
+    assert text.isprintable(), repr(text)
+
+
+def policy_file(data: bytes) -> None:
+    """A file is refused, or each of its policies decides on every connection and request."""
+    policies, _lists = documents(data)
+    list(shadowed_rules(policies))
+    decides = PolicySet(policies)
+    for connection in _CONNECTIONS:
+        narrowed = decides.connection(connection)
+        for path in _PATHS:
+            request = RequestFacts() if path is None else RequestFacts("GET", path, "h.org", "none")
+            narrowed.dry_run(request)
+            narrowed.audited(request)
+            try:
+                narrowed.authorize(request)
+            except Denied as denied:
+                _shown(denied)
+
+
+def deny_list(data: bytes) -> None:
+    """A file is refused, or each of its lists decides on a peer, alike by evidence and by identity."""
+    _policies, lists = documents(data)
+    for each in lists:
+        entry, of_identity = each.entry_for(_CLIENT), each.entry_for_identity(_CLIENT.spiffe_id)
+        assert of_identity is None or of_identity == entry
+        assert all(plain_issuer(issuer) == issuer for issuer, _serial in each.serials)
+
+
+@given(st.lists(POLICIES, max_size=5), st.lists(st.tuples(CONNECTIONS, REQUESTS), min_size=1, max_size=4))
+@settings(database=None, deadline=None, suppress_health_check=list(HealthCheck))
+def _engine(policies: list[AuthorizationPolicy], asked: list[tuple[ConnectionFacts, RequestFacts]]) -> None:
+    assert_as_naive(policies, asked)
+
+
+def path(data: bytes) -> None:
+    """
+    A path is ambiguous, or its one reading has nothing that could be read otherwise, and is its own reading; a pattern
+    is malformed, or matches what it names.
+    """
+    try:
+        plain = plain_path(data)
+    except PathAmbiguous as error:
+        _shown(error)
+    else:
+        assert plain == "*" or plain.startswith("/")
+        assert plain_path(plain.encode("utf-8")) == plain
+        assert not any(each in plain for each in ("//", "\\", ";", "?", "#", "%", "\x00")), plain
+        assert not {".", ".."} & set(plain.split("/"))
+    text = data.decode("utf-8", "replace")
+    try:
+        pattern = PathPattern.parse(text)
+    except PatternMalformed as error:
+        _shown(error)
+    else:
+        named = "/".join("x" if each is None else each for each in ("", *pattern.template)) or text.replace("/*", "/a")
+        assert pattern.matches(named), (text, named)
+        assert not pattern.matches("")
+    try:
+        host = HostPattern.parse(text)
+    except PatternMalformed as error:
+        _shown(error)
+    else:
+        assert host.matches(plain_host(text.replace("*.", "a.") + ":443")), text
+
+
+def requests(data: bytes) -> None:
+    """Any octets are the same requests however they are split into reads; a head that is accepted has one path."""
+    spec, octets = _cuts(data)
+    whole = read_requests(octets)
+    assert comparable(read_requests(*cut(octets, spec))) == comparable(whole)
+    for event in whole:
+        if isinstance(event, MessageRefused):
+            _shown(event.error)
+        elif isinstance(event, RequestHead):
+            try:
+                plain_path(event.path)
+            except PathAmbiguous:
+                continue
+
+
+def responses(data: bytes) -> None:
+    """The same of responses, to requests with and without a body in the response, up to the end of the connection."""
+    spec, octets = _cuts(data)
+    method = (b"GET", b"HEAD", b"POST")[len(spec) % 3]
+    for eof in (False, True):
+        whole = read_response(octets, method=method, upgrade=bool(spec), eof=eof)
+        split = read_response(*cut(octets, spec), method=method, upgrade=bool(spec), eof=eof)
+        assert comparable(split) == comparable(whole)
+        for event in whole:
+            if isinstance(event, MessageRefused):
+                _shown(event.error)
+
+
+def proxy_header(data: bytes) -> None:
+    """A header is refused, or complete with the rest behind it, however it is split into reads."""
+    spec, octets = _cuts(data)
+    whole, split = _header([octets]), _header(cut(octets, spec))
+    assert whole == split, (whole, split)
+    if isinstance(whole, tuple):
+        header, rest = whole
+        assert octets.endswith(rest) and len(octets) - len(rest) >= FIXED
+        assert header.source is None or 0 <= header.source[1] <= 65535
+
+
+def _header(reads: list[bytes]) -> tuple[ProxyHeader, bytes] | str | None:
+    parser = ProxyHeaderParser()
+    try:
+        for number, each in enumerate(reads):
+            found = parser.feed(each)
+            if found is not None:
+                return found[0], found[1] + b"".join(reads[number + 1 :])
+    except ProxyHeaderInvalid as error:
+        _shown(error)
+        return error.defect
+    return None
+
+
+def _cuts(data: bytes) -> tuple[list[int], bytes]:
+    """Where the rest of an input is cut: its first octet says at how many places, which follow."""
+    count = data[0] % 8 if data else 0
+    return list(data[1 : count + 1]), data[count + 1 :]
+
+
+def _request(text: str) -> bytes:
+    return b"\x02\x05\x30" + text.replace("\n", "\r\n").encode()
+
+
+_HEADER = b"\x01\x0e\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x0a\x00\x00\x01\x0a\x00\x00\x02\x30\x39\x01\xbbGET /"
+TARGETS = {
+    "policy_file": Target(
+        policy_file,
+        (
+            POLICY.replace("NAME", "a").encode(),
+            f"{POLICY.replace('NAME', 'a')}---\n{POLICY.replace('NAME', 'b')}".encode(),
+            b'{"apiVersion": "svc.internal/v1alpha1", "kind": "SvcPolicy", "metadata": {"name": "n", "namespace": "s"},'
+            b' "spec": {"authorization": {"action": "Deny", "mode": "DryRun", "rules": [{"from": [{"namespaces": ["a"],'
+            b' "levels": ["DE:S"], "sameCompartment": true}], "to": [{"hosts": ["*.h.org"], "paths": ["/a/{id}"],'
+            b' "notMethods": ["PUT"], "snis": ["h.org"], "alpns": ["h2"], "ports": [1], "listeners": ["web"]}],'
+            b' "when": [{"postQuantum": true, "asked": ["none"]}]}]}}}',
+        ),
+        inputs=2_000,
+    ),
+    "policy_engine": Target(_engine.hypothesis.fuzz_one_input, (bytes(64), bytes(range(256))), 4096, 2_000),
+    "deny_list": Target(deny_list, (DENY_LIST.encode(),), inputs=2_000),
+    "path": Target(
+        path,
+        tuple(b"/ * /a/b/* /users/{id}/orders /a%2fb /%61/..%2e /a;b /a//b /a\\b /%c3%a4 /a%3f *.h.org [::1]".split()),
+        256,
+    ),
+    "requests": Target(
+        requests,
+        (
+            _request("GET / HTTP/1.1\nHost: a\nSvc-Notarization-Level: workload\n\n"),
+            _request("POST /a%20b?c HTTP/1.1\nHost: a:1\nContent-Length: 5\n\nhelloGET / HTTP/1.0\n\n"),
+            _request("PUT * HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n5;x=y\nhello\n0\nX: y\n\n"),
+            _request("GET / HTTP/1.1\nHost: a\nConnection: upgrade\nUpgrade: websocket\n\n\x81\x00"),
+        ),
+    ),
+    "responses": Target(
+        responses,
+        (
+            _request("HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
+            _request("HTTP/1.1 100 Continue\n\nHTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n5\nhello\n0\nX: y\n\n"),
+            _request("HTTP/1.0 204 x\n\nHTTP/1.1 101 Switching\nUpgrade: websocket\nConnection: upgrade\n\n"),
+        ),
+    ),
+    "proxy_header": Target(
+        proxy_header,
+        (
+            _HEADER,
+            b"\x00" + _HEADER[2:].replace(b"\x21\x11\x00\x0c", b"\x21\x11\x00\x10") + b"\x04\x00\x01x",
+            b"\x00PROXY TCP4",
+        ),
+        512,
+    ),
+}

@@ -1,0 +1,78 @@
+"""Fuzzing of each target: a fixed number of inputs, in the long form ten minutes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.fuzzing.targets import TARGETS, documents
+from tests.peers.waiting import TOP, rounds
+
+#: Of the long form.
+SECONDS = 600
+
+
+class SeedTests(SynchronousTestCase):
+    """The inputs to begin with, where atheris is not installed either."""
+
+    def test_seeds(self) -> None:
+        """All pass, and those of files are accepted."""
+        for target in TARGETS.values():
+            for seed in target.seeds:
+                target.run(seed)
+        for name, kind in (("policy_file", 0), ("deny_list", 1)):
+            self.assertTrue(all(documents(seed)[kind] for seed in TARGETS[name].seeds))
+
+
+class FuzzTests(SynchronousTestCase):
+    """libFuzzer on one target after the other."""
+
+    def fuzz(self, name: str) -> None:
+        """Run it in a process of its own, which libFuzzer ends."""
+        if find_spec("atheris") is None:
+            raise SkipTest("atheris is not installed: pip install -e .[test], where it has a wheel (Linux on x86_64)")
+        target, folder = TARGETS[name], Path(self.mktemp()).absolute()
+        folder.mkdir()
+        for number, seed in enumerate(target.seeds):
+            Path(folder, f"seed-{number}").write_bytes(seed)
+        # libFuzzer stops at whichever comes first; 0 is no limit.
+        bound = f"-runs={rounds(target.inputs, -1)}", f"-max_total_time={rounds(0, SECONDS)}"
+        found = f"{folder}-found-"
+        options = (*bound, "-seed=1", f"-max_len={target.longest}", "-timeout=60", f"-artifact_prefix={found}")
+        command = [sys.executable, "-m", "tests.fuzzing", name, str(folder), *options]
+        done = subprocess.run(command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        inputs = [each.read_bytes() for each in folder.parent.glob(f"{folder.name}-found-*")]
+        shown = done.stdout.decode(errors="replace")[-4000:]
+        self.assertEqual((0, []), (done.returncode, inputs), f"{shown}\nadd the input to the seeds of {name}")
+
+    def test_policy_file(self) -> None:
+        """Policy files."""
+        self.fuzz("policy_file")
+
+    def test_policy_engine(self) -> None:
+        """Decisions of any policies, as a naive evaluation decides."""
+        self.fuzz("policy_engine")
+
+    def test_deny_list(self) -> None:
+        """Deny lists."""
+        self.fuzz("deny_list")
+
+    def test_path(self) -> None:
+        """Paths of requests, and patterns of paths and hosts."""
+        self.fuzz("path")
+
+    def test_requests(self) -> None:
+        """Heads and bodies of requests."""
+        self.fuzz("requests")
+
+    def test_responses(self) -> None:
+        """Heads and bodies of responses."""
+        self.fuzz("responses")
+
+    def test_proxy_header(self) -> None:
+        """PROXY protocol headers."""
+        self.fuzz("proxy_header")
