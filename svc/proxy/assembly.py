@@ -31,6 +31,7 @@ from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies
+from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
 from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockService, utc_now
 from svc.process.metrics import metrics_root
@@ -49,7 +50,6 @@ from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
-from svc.proxy.policy_watch import PolicyWatch, in_daemon_thread
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved

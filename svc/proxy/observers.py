@@ -431,7 +431,7 @@ class CredentialReports:
 
 
 class PolicyReports:
-    """Logs and counts changes of policies; implements :class:`svc.proxy.policy_watch.PolicyObserver`."""
+    """Logs and counts changes of policies; implements :class:`svc.policyfiles.watch.PolicyObserver`."""
 
     log = Logger()
 

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.policyfiles.settings import Policies
+from svc.policyfiles.watch import PolicyWatch
 from svc.process.lifecycle import (
     FreedMemory,
     freeze_gc,
@@ -34,7 +35,6 @@ from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import NotaryStoreReports, Reports
-from svc.proxy.policy_watch import PolicyWatch
 from svc.proxy.reload import RestartNeeded, plan_reload
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
@@ -79,7 +79,7 @@ class ProxyService(Service):
         listeners: ListenerGroup,
         settings: ProxySettings,
         load: Callable[[], ProxySettings],
-        policies: PolicyWatch,
+        policies: PolicyWatch[ProxySettings],
         configure_reports: Callable[[ProxySettings], None],
         servers: MultiService,
         health: Health,

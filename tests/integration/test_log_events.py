@@ -56,7 +56,7 @@ ELSEWHERE = {
     "svc.cli.notice": "cli/test_main.py",
     "svc.proxy.policy.audited": "proxy/test_observers.py",
     "svc.proxy.policy.dry_run": "proxy/test_observers.py",
-    "svc.proxy.policy.rejected": "proxy/test_policy_watch.py",
+    "svc.proxy.policy.rejected": "policyfiles/test_watch.py",
 }
 
 

@@ -24,6 +24,7 @@ from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.policyfiles.settings import load_policies
+from svc.policyfiles.watch import PolicyWatch
 from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
@@ -31,7 +32,6 @@ from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, NotaryStoreReports, PolicyReports, Reports
-from svc.proxy.policy_watch import PolicyWatch
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, ConfigProblem, parse

@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred, ensureDeferred, execute
 from twisted.internet.task import Clock
 
 from svc.policyfiles.settings import Policies, load_policies
+from svc.policyfiles.watch import CHECK_EVERY, PolicyWatch
 from svc.proxy.config import ProxySettings
 from svc.proxy.observers import PolicyReports
-from svc.proxy.policy_watch import CHECK_EVERY, PolicyWatch
 from svc.settings import ConfigInvalid
 from svc.telemetry.events import Event
 from svc.telemetry.metrics import ProxyMetrics

@@ -2,15 +2,15 @@
 The policies in force, and the reading of their files again when they change.
 
 Owns when files are read: in a thread, since a disk that hangs must not stop the proxy. What is not valid as a whole
-leaves the policies in force.
+leaves the policies in force. Configurations are those of the proxy, or of the broker, whose files are deny lists.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -22,22 +22,40 @@ from twisted.python.failure import Failure
 from svc.errors import SvcError
 from svc.policyfiles.files import FileStamps, PolicyFilesRefused, file_stamps
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import ProxySettings
 from svc.settings import ConfigInvalid
 
 #: Seconds between two looks at the files; what has changed is read when it is the same at two looks, so that no file is
 #: read while it is written.
 CHECK_EVERY: Final = 1.0
 
-T = TypeVar("T")
 #: Runs blocking work elsewhere; fires with its result.
 InThread = Callable[[Callable[[], Any]], "Deferred[Any]"]
 
 
-class PolicyObserver(Protocol):
+class PolicySection(Protocol):
+    """The section ``policy`` of a configuration."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Patterns of files."""
+
+
+class WatchedSettings(Protocol):
+    """A configuration with policy files."""
+
+    @property
+    def policy(self) -> PolicySection:
+        """The section; the same policies are in force while it and the files are the same."""
+
+
+S = TypeVar("S", bound=WatchedSettings)
+S_contra = TypeVar("S_contra", bound=WatchedSettings, contravariant=True)
+
+
+class PolicyObserver(Protocol[S_contra]):
     """Receives what becomes of policy files; implemented by the logging module."""
 
-    def policies_applied(self, policies: Policies, settings: ProxySettings, *, reloaded: bool) -> None:
+    def policies_applied(self, policies: Policies, settings: S_contra, *, reloaded: bool) -> None:
         """Policies are in force: those of the start, or others than before."""
 
     def policies_rejected(self, error: SvcError, *, repeated: bool) -> None:
@@ -53,7 +71,7 @@ class _Look:
     error: SvcError | None = None
 
 
-class PolicyWatch(Service):
+class PolicyWatch(Service, Generic[S]):
     """
     The policies in force.
 
@@ -67,11 +85,11 @@ class PolicyWatch(Service):
 
     def __init__(
         self,
-        settings: ProxySettings,
+        settings: S,
         *,
-        read: Callable[[ProxySettings], Policies],
+        read: Callable[[S], Policies],
         apply: Callable[[Policies], None],
-        observer: PolicyObserver,
+        observer: PolicyObserver[S],
         clock: Any,
         in_thread: InThread,
     ) -> None:
@@ -84,7 +102,7 @@ class PolicyWatch(Service):
         self._tried = self._seen = file_stamps(settings.policy.files)
         self.current = read(settings)
         #: Those of a configuration that is about to be applied.
-        self._next: tuple[ProxySettings, Policies] | None = None
+        self._next: tuple[S, Policies] | None = None
         self._reported = ""
         self._looking = LoopingCall(self._look)
         self._looking.clock = clock
@@ -103,13 +121,13 @@ class PolicyWatch(Service):
         if self._looking.running:
             self._looking.stop()
 
-    def policies_of(self, settings: ProxySettings) -> Policies:
+    def policies_of(self, settings: S) -> Policies:
         """Those of a configuration that was loaded last, else those in force."""
         return self._next[1] if self._next is not None and self._next[0] is settings else self.current
 
     # -- A reload of the configuration -------------------------------------------------------------------------------
 
-    async def load(self, settings: ProxySettings) -> Policies:
+    async def load(self, settings: S) -> Policies:
         """
         Read the policies of a configuration that may be applied.
 
@@ -127,14 +145,14 @@ class PolicyWatch(Service):
         self._next = (settings, policies)
         return policies
 
-    def _loaded(self, settings: ProxySettings) -> tuple[FileStamps, Policies]:
+    def _loaded(self, settings: S) -> tuple[FileStamps, Policies]:
         stamps = file_stamps(settings.policy.files)
         try:
             return stamps, self._read(settings)
         except SvcError as error:
             raise _named(error) from error
 
-    def take(self, settings: ProxySettings, policies: Policies) -> bool:
+    def take(self, settings: S, policies: Policies) -> bool:
         """Put loaded policies into force; returns whether they differ from those before."""
         before, self._settings, self._next = self._settings, settings, None
         self._tried, self._reported = self._seen, ""
