@@ -33,6 +33,7 @@ from svc.broker.errors import StoreRefuses
 from svc.broker.hub import Hub, HubLimits
 from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
+from svc.policy.engine import Denied
 from svc.transport.evidence import peer_evidence
 from svc.wire.mqtt import QoS, ReasonCode, name_defect
 from svc.workload.interface import CredentialSource
@@ -93,6 +94,7 @@ class Broker(Service):
         recovered: the state that the journal recovered.
         reporter: reports events of connections.
         wall: seconds since 1970 UTC.
+        listed: returns the refusal of a client, or of the owner of a session, that is on a deny list.
 
     Attributes:
         hub: the core.
@@ -111,6 +113,7 @@ class Broker(Service):
         recovered: RecoveredState | None = None,
         reporter: ConnectionReporter | None = None,
         wall: Callable[[], float] = time.time,
+        listed: Callable[[Principal], Denied | None] = lambda principal: None,
     ) -> None:
         self._reactor = reactor
         self._connection_limits = connection_limits or ConnectionLimits()
@@ -124,6 +127,7 @@ class Broker(Service):
             limits=limits,
             journal=journal or NoJournal(),
             on_denied=self._reporter.denied,
+            listed=listed,
         )
         if recovered is not None:
             self.hub.restore(recovered)
@@ -198,10 +202,11 @@ class Broker(Service):
 
     def rules_changed(self) -> None:
         """
-        Reauthorize open connections and stored sessions; to be called when the guard decides otherwise than before.
+        Reauthorize open connections and stored sessions; to be called when the guard or the deny lists have changed.
 
-        A client to which no rule applies gets DISCONNECT 0x87, and its session ends unless it may be resumed at another
-        listener. Subscriptions that are not allowed any more end.
+        A client that a list refuses, or to which no rule applies, gets DISCONNECT 0x87, and its session ends unless it
+        may be resumed: at another listener, or with another certificate. Subscriptions that are not allowed any more
+        end.
         """
         self._for_each(lambda connection: connection.rules_changed())
         self.hub.rules_changed()

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from svc.broker.errors import BrokerError
 from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_BROKER_ADMIN, PORT_BROKER_METRICS
+from svc.policyfiles.settings import PolicyFile
 from svc.process.values import ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
 from svc.settings import (
     DURATION_PATTERN,
@@ -206,6 +207,15 @@ class PersistenceSettings(Settings):
     `-wal`, `-shm` and `.reserve` (8 MiB reserved for a full disk) are next to it."""
 
 
+class BrokerPolicySettings(Settings):
+    """Which identities and certificates are refused, whatever access rules allow."""
+
+    files: Annotated[Items[PolicyFile], Field(max_length=64)] = ()
+    """Files with [deny lists](policy.md#deny-lists) (`SvcDenyList`) and nothing else; `*` stands for any characters of
+    a name. Read again when one changes, as a whole: while one file is not valid the lists in force stay. *Together*:
+    with a listener with `tls.spiffe`."""
+
+
 class BrokerSettings(Settings):
     """The broker."""
 
@@ -223,6 +233,8 @@ class BrokerSettings(Settings):
     There is no authentication: keep it on loopback."""
     limits: BrokerLimitSettings = Field(default_factory=BrokerLimitSettings)
     """Limits."""
+    policy: BrokerPolicySettings = Field(default_factory=BrokerPolicySettings)
+    """Deny lists."""
     persistence: PersistenceSettings | None = None
     """Durable state; without it nothing survives a restart, retained messages and sessions included."""
     listeners: Annotated[Items[BrokerListenerSettings], Field(json_schema_extra={"minItems": 1})]
@@ -238,8 +250,11 @@ class BrokerSettings(Settings):
             twice = sorted({each for each in values if values.count(each) > 1})
             if twice:
                 raise ValueError(f"listeners with different {what}, not {twice[0]} twice")
-        if self.trustDomain is None and any(each.tls is not None and each.tls.spiffe for each in self.listeners):
+        spiffe = any(each.tls is not None and each.tls.spiffe for each in self.listeners)
+        if self.trustDomain is None and spiffe:
             raise ValueError("trustDomain, which listeners with tls.spiffe need")
+        if self.policy.files and not spiffe:
+            raise ValueError("a listener with tls.spiffe: policy.files refuses identities, and no client has one")
         return self
 
 

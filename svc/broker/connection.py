@@ -476,7 +476,7 @@ class BrokerConnection(TwistedProtocol):
             self._end(error, ReasonCode.NOT_AUTHORIZED)
 
     def rules_changed(self) -> None:
-        """Apply changed access rules; without a rule that applies to the client, its connection ends."""
+        """Apply changed access rules and deny lists; a client that they refuse as a whole is disconnected."""
         if self.ended or not self._connect_received:
             return
         try:

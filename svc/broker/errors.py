@@ -54,6 +54,12 @@ class BrokerError(SvcError):
             mqtt_reason=ReasonCode.NOT_AUTHORIZED,
             return_code=ReturnCode.NOT_AUTHORIZED,
         ),
+        "mqtt_deny_list": MqttReason(
+            "{who} is refused by the deny list {list}: {entry}",
+            "remove the entry when the identity, or the holder of the certificate, is to be admitted again",
+            mqtt_reason=ReasonCode.NOT_AUTHORIZED,
+            return_code=ReturnCode.NOT_AUTHORIZED,
+        ),
         "mqtt_session_limit": MqttReason(
             "the broker has {limit} sessions, which is its limit",
             mqtt_reason=ReasonCode.QUOTA_EXCEEDED,

@@ -25,6 +25,7 @@ from svc.broker.session import Session, SessionLimits
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
+from svc.policy.engine import Denied
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, split_shared
 
 #: Sessions and retained messages that are processed before other events: some milliseconds.
@@ -77,6 +78,7 @@ class Hub:
         limits: of the broker.
         journal: records durable state.
         on_denied: called with principal, client identifier and action when access rules refuse something.
+        listed: returns the refusal of a client, or of the owner of a session, that is on a deny list.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Hub:
         limits: HubLimits | None = None,
         journal: Journal | None = None,
         on_denied: Callable[[Principal, str, str], None] = lambda principal, client_id, action: None,
+        listed: Callable[[Principal], Denied | None] = lambda principal: None,
     ) -> None:
+        self._listed = listed
         self._on_denied = on_denied
         self.now: Final = now
         self.guard: Final = guard
@@ -156,11 +160,14 @@ class Hub:
 
     def check_may_connect(self, principal: Principal) -> None:
         """
-        Check that an access rule applies to a client.
+        Check that no deny list refuses a client, and that an access rule applies to it.
 
         Raises:
-            BrokerError: none does (``mqtt_no_rule``).
+            BrokerError: a list does (``mqtt_deny_list``), or no rule (``mqtt_no_rule``).
         """
+        listed = self._listed(principal)
+        if listed is not None:
+            raise BrokerError("mqtt_deny_list", who=listed.identity, list=listed.policy, entry=listed.rule)
         if not self.guard.may_connect(principal):
             who = "anonymous clients" if principal.spiffe_id is None else principal.spiffe_id
             raise BrokerError("mqtt_no_rule", listener=principal.listener, who=who)
@@ -179,11 +186,12 @@ class Hub:
             self.end_session(session)
 
     def _owner_may_connect(self, owner: str) -> bool:
-        """Whether any rule applies to the owner of a session, so that it may be resumed."""
+        """Whether any rule applies to the owner of a session, and no deny list, so that it may be resumed."""
         try:
-            return self.guard.may_connect(Principal.from_owner(owner))
+            principal = Principal.from_owner(owner)
         except SpiffeIdMalformed:
             return False
+        return self._listed(principal) is None and self.guard.may_connect(principal)
 
     def _check_session_limits(self, principal: Principal) -> None:
         if len(self.sessions) >= self.limits.sessions:

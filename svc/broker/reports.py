@@ -15,9 +15,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.broker.access import Principal
+from svc.broker.config import BrokerSettings
 from svc.broker.hub import Hub
 from svc.broker.statistics import ACTIONS, DROPS
 from svc.errors import SvcError
+from svc.policyfiles.settings import Policies
 from svc.telemetry.connections import ConnectionLog, log_suppressed
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -31,11 +33,12 @@ RELOADS: Final = ("success", "error")
 
 class BrokerReports(ConnectionLog):
     """
-    A :class:`~svc.broker.connection.ConnectionReporter` and a :class:`~svc.transport.observer.ConnectionObserver`.
+    A :class:`~svc.broker.connection.ConnectionReporter`, a :class:`~svc.transport.observer.ConnectionObserver` and a
+    :class:`~svc.policyfiles.watch.PolicyObserver`.
 
     Attributes:
         refusals: connections that were closed before CONNECT, by reason.
-        reloads: reloads of the configuration, by result.
+        reloads: reloads of the configuration and changes of deny lists, by result.
     """
 
     log = Logger()
@@ -89,6 +92,25 @@ class BrokerReports(ConnectionLog):
         """Count and log a reload that was refused; the configuration before stays in force."""
         self.reloads["error"] += 1
         log_reload_refused(self.log, error)
+
+    # svc.policyfiles.watch.PolicyObserver
+
+    def policies_applied(self, policies: Policies, settings: BrokerSettings, *, reloaded: bool) -> None:
+        """Log the deny lists in force; count a change like a reload of the configuration."""
+        files = policies.files
+        if reloaded:
+            self.reloads["success"] += 1
+        emit(
+            self.log,
+            Event.BROKER_DENY_LISTS_LOADED,
+            attributes={"files": len(files.paths), "deny_lists": len(files.denied), "digest": files.digest},
+        )
+
+    def policies_rejected(self, error: SvcError, *, repeated: bool) -> None:
+        """Count that changed deny lists are not valid; log it once for each reason."""
+        self.reloads["error"] += 1
+        if not repeated:
+            emit(self.log, Event.BROKER_DENY_LISTS_REJECTED, detail_reason=error.reason, detail=str(error))
 
     # svc.transport.observer.ConnectionObserver
 
@@ -275,7 +297,13 @@ class BrokerMetrics(Collector):
                 counts.refused + self._refusals,
             ),
             ("svc_broker_messages_dropped", "Messages not delivered, by reason.", "reason", DROPS, counts.drops),
-            ("svc_broker_config_reloads", "Reloads of the configuration, by result.", "result", RELOADS, self._reloads),
+            (
+                "svc_broker_config_reloads",
+                "Reloads of the configuration and changes of deny lists, by result.",
+                "result",
+                RELOADS,
+                self._reloads,
+            ),
             ("svc_broker_denied", "What access rules refused, by action.", "action", ACTIONS, counts.denied),
         )
         for name, text, label, known, found in labelled:

@@ -21,7 +21,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.broker.access import AccessRule, AllowAll, Guard, ListenerGuard, Rules
+from svc.broker.access import AccessRule, AllowAll, Guard, ListenerGuard, Principal, Rules
 from svc.broker.broker import Broker, anonymous, verified
 from svc.broker.certificates import CertificateRenewal
 from svc.broker.config import ANONYMOUS, BrokerLimitSettings, BrokerListenerSettings, BrokerSettings, changed_rules
@@ -37,6 +37,9 @@ from svc.broker.status import broker_members, broker_totals
 from svc.errors import SvcError
 from svc.identity import TrustDomain
 from svc.identity.matchers import parse_matcher
+from svc.policy.engine import Denied
+from svc.policyfiles.settings import load_deny_lists
+from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
 from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import utc_now
 from svc.process.lifecycle import freeze_gc, pause_gc, stop_if_running, stop_in_order, when_finished
@@ -138,6 +141,7 @@ class BrokerService(Service):
         self._reactor = reactor
         self._fatal = fatal
         self._reports = BrokerReports(reactor)
+        self._deny_lists = self._watch_deny_lists() if settings.policy.files else None
         persistence = settings.persistence
         self._journal: SqliteJournal | None = None
         self._source = source = self._make_source()
@@ -165,6 +169,28 @@ class BrokerService(Service):
         self._starting: Deferred[None] | None = None
         self._stopping: Deferred[None] | None = None
 
+    def _watch_deny_lists(self) -> PolicyWatch[BrokerSettings]:
+        return PolicyWatch(
+            self.settings,
+            read=lambda settings: load_deny_lists(settings.policy.files),
+            apply=lambda _lists: self._rules_changed(),
+            observer=self._reports,
+            clock=self._reactor,
+            in_thread=in_daemon_thread(self._reactor),
+        )
+
+    def _listed(self, principal: Principal) -> Denied | None:
+        """The refusal of a client, or of the owner of a session, that is on a deny list."""
+        if self._deny_lists is None or principal.spiffe_id is None:
+            return None
+        evidence = principal.evidence
+        return self._deny_lists.current.listed(principal.spiffe_id if evidence is None else evidence.svid)
+
+    def _rules_changed(self) -> None:
+        # While it stops, nothing may be recorded any more.
+        if self._broker is not None and self.running:
+            self._broker.rules_changed()
+
     def _make_source(self) -> WorkloadSource | None:
         settings = self.settings
         if settings.trustDomain is None or not any(_is_spiffe(each) for each in settings.listeners):
@@ -191,6 +217,8 @@ class BrokerService(Service):
         settings, source = self.settings, self._source
         registry = self._open_pages()
         self._broker = broker = await self._make_broker()
+        if self._deny_lists is not None:
+            self._deny_lists.setServiceParent(self._pages)
         reports = self._reports
         registry.register(
             BrokerMetrics(
@@ -240,6 +268,7 @@ class BrokerService(Service):
             recovered=recovered,
             reporter=self._reports,
             wall=time.time,
+            listed=self._listed,
         )
 
     async def _close_journal(self) -> None:
@@ -356,8 +385,7 @@ class BrokerService(Service):
         The certificate files of listeners are checked in any case.
         """
         self._certificates.check_now()
-        broker = self._broker
-        if broker is None:
+        if self._broker is None:
             self._reload_due = True
             return
         try:
@@ -371,7 +399,7 @@ class BrokerService(Service):
         self._guard.replace(rules)
         self._reports.reloaded(listeners)
         if listeners:
-            broker.rules_changed()
+            self._rules_changed()
 
     def _start_failed(self, failure: Failure) -> None:
         error = failure.value

@@ -14,10 +14,11 @@ from twisted.application.service import IService
 
 from svc import __version__
 from svc.broker.config import BrokerSettings
+from svc.policyfiles.settings import load_deny_lists
 from svc.process.checking import Check, check_port, check_service
 from svc.process.clock import use_monotonic_clock
 from svc.process.lifecycle import install_signal_handlers, stop_with_failure
-from svc.process.options import ProcessOptions, config_parameters
+from svc.process.options import ProcessOptions, config_parameters, settings_or_exit
 from svc.settings import load
 
 if TYPE_CHECKING:
@@ -34,10 +35,18 @@ class Options(ProcessOptions):
         """Parse and validate the file."""
         return load(path, BrokerSettings)
 
+    def postOptions(self) -> None:
+        """Validate the options, the configuration and, unless only that is checked, the deny lists."""
+        super().postOptions()
+        settings: BrokerSettings = self["settings"]
+        settings_or_exit(lambda _path: load_deny_lists(settings.policy.files), self["config"])
+
     def checks(self, settings: BrokerSettings) -> Iterable[Check]:
         """Yield a check of each thing that the broker opens at its start, in the same order."""
         from svc.transport.certificates import CertificateCreator
 
+        if files := settings.policy.files:
+            yield Check(f"deny lists {', '.join(files)}", partial(load_deny_lists, files))
         for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
             if address is not None:
                 yield check_port(key, settings.key_text(key), address)

@@ -115,9 +115,11 @@ def _stamp(path: str) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def read_policies(patterns: Iterable[str]) -> PolicyFiles:
+def read_policies(
+    patterns: Iterable[str], kinds: Mapping[str, type[PolicyDocument | DenyListDocument]] = KINDS
+) -> PolicyFiles:
     """
-    Read all policies; blocks on the disk.
+    Read all policies; blocks on the disk. ``kinds`` are those that the files may hold.
 
     Raises:
         ConfigUnreadable: a file cannot be read, or is not YAML.
@@ -125,7 +127,7 @@ def read_policies(patterns: Iterable[str]) -> PolicyFiles:
         PolicyFilesRefused: the files do not fit together.
     """
     paths = matching_files(patterns)
-    documents, digest = read_documents(paths, KINDS)
+    documents, digest = read_documents(paths, kinds)
     return policy_files(documents, paths, digest)
 
 

@@ -14,7 +14,7 @@ from svc.policy.attributes import Attributes, AttributeSource, IdTemplate, Secur
 from svc.policy.denylist import DenyList
 from svc.policy.engine import ConnectionPolicy, Denied, PolicySet, cached
 from svc.policy.rules import Action, AuthorizationPolicy, ConnectionFacts, Rule, Source
-from svc.policyfiles.document import Compartment, Level, WorkloadID, reads
+from svc.policyfiles.document import Compartment, DenyListDocument, Level, WorkloadID, reads
 from svc.policyfiles.files import PolicyFiles, read_policies
 from svc.process.values import MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
@@ -30,7 +30,8 @@ def _absolute(pattern: str) -> str:
     return pattern
 
 
-_PolicyFile = Annotated[str, AfterValidator(_absolute), text_format("path or pattern", "^/.+$")]
+#: The path of a policy file, or a pattern of paths.
+PolicyFile = Annotated[str, AfterValidator(_absolute), text_format("path or pattern", "^/.+$")]
 _Template = Annotated[
     str, reads(IdTemplate.parse), text_format("template", r"^spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+|/\{[A-Za-z]+\})+$")
 ]
@@ -57,7 +58,7 @@ class PolicySettings(Settings):
     allow: Annotated[Items[MatcherText], Field(max_length=1024)] = ()
     """Further identities that are admitted, of this trust domain or of federated ones. Peers of a trust domain without
     a bundle from the Workload API are refused in the handshake, whatever is listed here."""
-    files: Annotated[Items[_PolicyFile], Field(max_length=64)] = ()
+    files: Annotated[Items[PolicyFile], Field(max_length=64)] = ()
     """Policy files, see [policy](policy.md); `*` stands for any characters of a name. Read again when one changes and
     on SIGHUP, as a whole: while one file is not valid the policies in force stay."""
     templates: Annotated[Items[_Template], Field(max_length=64)] = ()
@@ -170,3 +171,13 @@ def policies_of(section: PolicySettings, trust_domain: str, files: PolicyFiles) 
     domain = TrustDomain.parse(trust_domain)
     rules = PolicySet([section.configured_policy(domain), *files.policies])
     return Policies(rules, section.attribute_source(domain), files)
+
+
+def load_deny_lists(patterns: Iterable[str]) -> Policies:
+    """
+    Read files that hold deny lists alone; blocks on the disk.
+
+    Raises:
+        ConfigUnreadable, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.files.read_policies`.
+    """
+    return Policies(PolicySet(()), AttributeSource(), read_policies(patterns, {"SvcDenyList": DenyListDocument}))

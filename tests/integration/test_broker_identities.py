@@ -46,12 +46,12 @@ REFUSED = ReasonCode.NOT_AUTHORIZED
 AT_ONCE = 4.0
 
 
-def make_broker(stack: ExitStack, authority: RunningAuthority) -> RunningBroker:
+def make_broker(stack: ExitStack, authority: RunningAuthority, **settings: Any) -> RunningBroker:
     """Start a broker with one listener for identities."""
     return stack.enter_context(
         RunningBroker(
             listener={"name": "devices", "tls": {"spiffe": True}, "acl": ACL},
-            settings={"trustDomain": "example.org", "spiffeSocketPath": authority.address},
+            settings={"trustDomain": "example.org", "spiffeSocketPath": authority.address, **settings},
         )
     )
 
@@ -77,8 +77,11 @@ class Site:
         }
         entries = [entry(path, ttl=ttls.get(name, "1h")) for name, path in paths.items()]
         self.authority = stack.enter_context(RunningAuthority(entries=entries))
-        self.broker = make_broker(stack, self.authority)
+        self.broker = self._broker()
         self._paths = paths
+
+    def _broker(self) -> RunningBroker:
+        return make_broker(self.stack, self.authority)
 
     def credentials(self, name: str, folder: str = "id") -> Credentials:
         """Export an SVID."""
