@@ -155,9 +155,10 @@ class CredentialRotation(Service):
 
     def of_evidence(self, evidence: PeerEvidence) -> CredentialSet | None:
         """Return the newest credential set with the SVID that this side presented on a connection."""
-        leaf = evidence.own_svid.leaf
+        own = evidence.own_svid
         for credentials in reversed(self._valid):
-            if credentials.svid.leaf == leaf:
+            # Mostly it is the very object: comparing certificates takes microseconds.
+            if credentials.svid is own or credentials.svid.leaf == own.leaf:
                 return credentials
         return None
 

@@ -52,6 +52,8 @@ _PROTO_LINE: Final = f"{HEADER_FORWARDED_PROTO}: https\r\n".encode("ascii")
 # Looking up a member of an enum costs three times what comparing it does.
 _NO_LEVEL: Final = Level.NONE
 _WORKLOAD: Final = Level.WORKLOAD
+#: What policies that do not look at requests decide on.
+_NO_REQUEST: Final = RequestFacts()
 #: The permit of requests from this machine, which the policies do not decide on.
 _OUTBOUND: Final = (MatchedRule("", "outbound listener"),)
 _rank: Final = attrgetter("rank")
@@ -185,7 +187,7 @@ class VerifiedCaller:
             if self.listed is not None:
                 raise self.listed
             if not self._rules.depends_on_request:
-                decision = self._decide(RequestFacts())
+                decision = self._decide(_NO_REQUEST)
                 if isinstance(decision, Denied):
                     raise decision
             elif under_way is not None:
@@ -207,14 +209,14 @@ class VerifiedCaller:
             Denied: with the policy and the rule.
             PathAmbiguous: the policies look at the path, and it has more than one reading.
         """
-        decision = self._decision
-        if decision is None or self._rules.observed:
-            request = self._facts(head)
+        decision, rules = self._decision, self._rules
+        if decision is None or rules.observed:
+            request = self._facts(head) if rules.depends_on_request or rules.observed else _NO_REQUEST
             if decision is None:
                 decision = self._decide(request)
-            if self._rules.observed:
+            if rules.observed:
                 permitted = isinstance(decision, Permit)
-                self._context.observe(self._rules, request, self.text, head, permitted=permitted)
+                self._context.observe(rules, request, self.text, head, permitted=permitted)
         self.count(refused=isinstance(decision, Denied))
         if isinstance(decision, Denied):
             # Raised for each request of the connection, it must not collect their tracebacks.
