@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from svc.errors import Reason, SvcError
-from svc.notary.errors import ReceiptRefused
+from svc.notary.errors import ReceiptElsewhere as ReceiptElsewhere
 
 
 class RequestInvalid(SvcError):
@@ -50,13 +50,6 @@ class ServerUnexpected(ExchangeFailed):
 
     reason = "identity_unexpected"
     hint = "is the address right, and is this the server that you mean?"
-
-
-class ReceiptElsewhere(ReceiptRefused):
-    """the answer names {location} as the location of its receipt, which is not at the notary"""
-
-    reason = "receipt_missing"
-    hint = "only paths below /.well-known/svc-notary are followed"
 
 
 class ProxyAnswered(SvcError):

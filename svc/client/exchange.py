@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from svc import naming
 from svc.client import debug_log
-from svc.client.connection import ExchangeConnection, FetchedArtifact, OpenConnection, Response, ResponseSink
-from svc.client.errors import ExchangeFailed, ReceiptElsewhere, ServerUnexpected
+from svc.client.connection import ExchangeConnection, OpenConnection, Response, ResponseSink
+from svc.client.errors import ExchangeFailed, ServerUnexpected
 from svc.client.request import Request
 from svc.client.verification import NO_STATEMENT, Demands, Trust, check_statement, observed_exchange
 from svc.errors import SvcError
-from svc.notary.access import receipt_location, statement_path
+from svc.notary.access import statement_path
 from svc.notary.errors import ReceiptRefused, StatementMissing, StatementRefused
 from svc.notary.exchange import BodySummary, ObservedExchange
-from svc.notary.ids import IdMalformed, parse_artifact_id
 from svc.notary.level import check_level
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
+from svc.notary.response_headers import named_level, named_receipt_path, named_statement, pending_pause
 from svc.notary.statement import StatementEvidence
 from svc.transport.errors import TransportError
-from svc.wire.http1 import ResponseHead
 from svc.workload.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -39,11 +37,6 @@ if TYPE_CHECKING:
 
 #: How long a receipt may be pending, in seconds.
 PENDING: Final = 30.0
-_MAX_PAUSE: Final = 1.0
-_MIN_PAUSE: Final = 0.05
-_WORKLOAD_ID: Final = naming.HEADER_WORKLOAD_ID.lower().encode("ascii")
-_LOCATION: Final = naming.HEADER_RECEIPT_LOCATION.lower().encode("ascii")
-_LEVEL: Final = naming.HEADER_LEVEL.lower().encode("ascii")
 
 
 class Phase(Enum):
@@ -216,42 +209,6 @@ async def _verify_receipt(
     result.receipt, result.receipt_envelope = receipt, envelope
 
 
-def named_statement(head: ResponseHead) -> str | None:
-    """The identifier of the statement that a response names; raises ``IdMalformed`` where it is none."""
-    values = head.values(_WORKLOAD_ID)
-    if not values:
-        return None
-    if len(values) > 1:
-        raise IdMalformed(defect=f"{naming.HEADER_WORKLOAD_ID} appears {len(values)} times")
-    return parse_artifact_id(values[0].decode("latin-1"))
-
-
-def named_level(head: ResponseHead) -> str | None:
-    """The level that a response names, None where it names none or several."""
-    values = head.values(_LEVEL)
-    return values[0].decode("latin-1") if len(values) == 1 else None
-
-
-def named_receipt_path(head: ResponseHead, nonce: str) -> str:
-    """
-    The path of the receipt that a response names.
-
-    Raises:
-        ReceiptRefused: the response names none, or the receipt of another request.
-        ReceiptElsewhere: it names one outside the notary.
-    """
-    values = head.values(_LOCATION)
-    if not values:
-        raise ReceiptRefused("receipt_missing")
-    location = values[0].decode("latin-1")
-    own = receipt_location(nonce)
-    if len(values) == 1 and location == own:
-        return own
-    if not location.startswith(f"{naming.NOTARY_PATH}/"):
-        raise ReceiptElsewhere(location=location)
-    raise ReceiptRefused("nonce_mismatch")
-
-
 async def _fetch_statement(connection: ExchangeConnection, identifier: str) -> bytes:
     fetched = await connection.fetch(statement_path(identifier))
     if fetched.head.status != 200:
@@ -264,23 +221,9 @@ async def _fetch_receipt(connection: ExchangeConnection, path: str, clock: IReac
     deadline = clock.seconds() + PENDING
     while True:
         fetched = await connection.fetch(path)
-        status = fetched.head.status
-        if status == 200:
+        pause = pending_pause(fetched.head)
+        if pause is None:
             return fetched.body
-        if status == 404:
-            raise ReceiptRefused("receipt_missing")
-        if status != 202:
-            raise ReceiptRefused("fetch_failed", artifact="receipt", status=status)
-        pause = retry_pause(fetched)
         if clock.seconds() + pause > deadline:
             raise ReceiptRefused("receipt_pending", seconds=int(PENDING))
         await deferLater(clock, pause)
-
-
-def retry_pause(fetched: FetchedArtifact) -> float:
-    """The seconds of Retry-After (RFC 9110 section 10.2.3), bounded; a date or nothing means the longest pause."""
-    values = fetched.head.values(b"retry-after")
-    text = values[0].strip() if values else b""
-    if not text.isdigit() or len(text) > 9:
-        return _MAX_PAUSE
-    return min(max(float(text), _MIN_PAUSE), _MAX_PAUSE)

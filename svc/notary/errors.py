@@ -267,6 +267,13 @@ class ReceiptRefused(NotaryError):
     }
 
 
+class ReceiptElsewhere(ReceiptRefused):
+    """the answer names {location} as the location of its receipt, which is not at the notary"""
+
+    reason = "receipt_missing"
+    hint = "only paths below /.well-known/svc-notary are followed"
+
+
 class LevelMismatch(ReceiptRefused):
     """the level {asked} was asked for, but the notarization level is {answered}"""
 

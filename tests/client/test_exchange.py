@@ -8,39 +8,25 @@ import os
 from collections.abc import Callable
 from datetime import timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.curl.body import BufferedBody
 from svc.cli.curl.request import curl_request
-from svc.cli.errors import CliError, NetworkError, ServerIdentityUnexpected
+from svc.cli.errors import NetworkError, ServerIdentityUnexpected
 from svc.cli.main import shown_reason
-from svc.client.connection import FetchedArtifact
-from svc.client.exchange import (
-    ExchangeResult,
-    Phase,
-    named_level,
-    named_receipt_path,
-    named_statement,
-    retry_pause,
-    run_exchange,
-)
+from svc.client.exchange import ExchangeResult, Phase, run_exchange
 from svc.client.request import Request
 from svc.client.target import Target
 from svc.client.verification import BAD_STATEMENT, NO_STATEMENT, Demands
 from svc.identity import BundleSet, SpiffeID
-from svc.notary.access import receipt_location
-from svc.notary.errors import NotaryError
 from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts
-from svc.notary.ids import IdMalformed, new_nonce
+from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.testing.ca import TestAuthority
 from svc.wire.fields import Field
-from svc.wire.http1 import ResponseHead
 from svc.workload.errors import WorkloadApiUnavailable
 from tests.cli.doubles import (
     BODY,
@@ -55,7 +41,6 @@ from tests.cli.doubles import (
     replaced,
     settled,
 )
-from tests.refusals import assert_refused
 
 SIGNED = Demands(level=Level.SIGN_REQUEST)
 NONCE = new_nonce(counted(16))
@@ -558,67 +543,3 @@ class NetworkTests(ExchangeTestCase):
             context = MemoryContext(server)
             self.run_in_memory(server, context=context)
             self.assertTrue(all(transport.lost for transport in context.memory_dialer.transports))
-
-
-ID = "A" * 43
-
-
-def head_with(*fields: tuple[bytes, bytes]) -> ResponseHead:
-    return ResponseHead("1.1", list(fields), frozenset(), True, 0, False, False, 200, b"OK", False)
-
-
-class NamedTests(SynchronousTestCase):
-    """What an answer names."""
-
-    def test_statement(self) -> None:
-        """One canonical identifier, or none; anything else is malformed."""
-        self.assertIsNone(named_statement(head_with()))
-        self.assertEqual(named_statement(head_with((b"SVC-workload-id", ID.encode()))), ID)
-        for value in (b"", ID.encode() + b"=", b"A" * 42 + b"B", b"\xff", b"../../etc/passwd"):
-            self.assertRaises(IdMalformed, named_statement, head_with((b"Svc-Workload-ID", value)))
-        twice = head_with((b"Svc-Workload-ID", ID.encode()), (b"svc-workload-id", ID.encode()))
-        self.assertRaises(IdMalformed, named_statement, twice)
-
-    def test_level(self) -> None:
-        """One level, or none."""
-        self.assertIsNone(named_level(head_with()))
-        self.assertEqual(named_level(head_with((b"Svc-Notarization-Level", b"workload"))), "workload")
-        level = (b"Svc-Notarization-Level", b"workload")
-        self.assertIsNone(named_level(head_with(level, level)))
-
-    def test_location(self) -> None:
-        """Only the notary's path for this very request is accepted."""
-        own = receipt_location(NONCE)
-        self.assertEqual(named_receipt_path(head_with((b"Svc-Receipt-Location", own.encode())), NONCE), own)
-        assert_refused(self, "receipt_missing", named_receipt_path, head_with(), NONCE)
-        for value, reason in (
-            (f"https://evil.test{own}", "receipt_missing"),
-            (f"//evil.test{own}", "receipt_missing"),
-            ("/other", "receipt_missing"),
-            (f"/x/..{own}", "receipt_missing"),
-            (f"{own}?x", "nonce_mismatch"),
-            (f"{own}/../x", "nonce_mismatch"),
-            (own[:-1] + "A", "nonce_mismatch"),
-        ):
-            head = head_with((b"Svc-Receipt-Location", value.encode()))
-            assert_refused(self, reason, named_receipt_path, head, NONCE)
-
-    @given(st.binary(max_size=20))
-    def test_any_location(self, value: bytes) -> None:
-        """Whatever the header contains, only the own path is returned."""
-        try:
-            path = named_receipt_path(head_with((b"Svc-Receipt-Location", value)), NONCE)
-        except (CliError, NotaryError):
-            return
-        self.assertEqual(path, receipt_location(NONCE))
-
-    @given(st.binary(max_size=12))
-    def test_anyretry_pause(self, value: bytes) -> None:
-        """Whatever Retry-After says, the pause stays between a twentieth of a second and a second."""
-        self.assertTrue(0.05 <= retry_pause(FetchedArtifact(head_with((b"Retry-After", value)), b"")) <= 1.0)
-
-    def testretry_pause(self) -> None:
-        """Seconds count, a date or nothing means a second."""
-        for value, pause in ((b"0", 0.05), (b"1", 1.0), (b"99", 1.0), (b"Sat, 21 Nov 2026 09:00:00 GMT", 1.0)):
-            self.assertEqual(retry_pause(FetchedArtifact(head_with((b"Retry-After", value)), b"")), pause)
-        self.assertEqual(retry_pause(FetchedArtifact(head_with(), b"")), 1.0)
