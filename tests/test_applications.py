@@ -178,8 +178,11 @@ class PageTests(SynchronousTestCase):
         }
         self.assertEqual(names, kept | {"Host", "X-Forwarded-Client-Cert", "X-Forwarded-Proto"})
 
-    def test_listener(self) -> None:
-        """The listener of the page is valid."""
-        [text] = blocks("yaml")
-        [bank] = parse(f"trustDomain: example.org\nlisteners:\n{text}", ProxySettings).listeners
+    def test_listeners(self) -> None:
+        """The listeners of the page are valid."""
+        [bank, verified] = (
+            parse(f"trustDomain: example.org\nlisteners:\n{text}", ProxySettings).listeners[0]
+            for text in blocks("yaml")
+        )
         self.assertEqual((bank.direction, bank.host), ("outbound", "pay.bank.example"))
+        self.assertEqual((verified.require, verified.collectReceipts), (("receipt",), True))

@@ -57,6 +57,7 @@ _ADVICE: Final = {
     "upstream_closed": _APPLICATION,
     "upstream_malformed": _APPLICATION,
     "upstream_identity_refused": "the proxy refuses the SVID of the peer behind it: its log says why",
+    "upstream_unverified": "the peer behind the proxy did not prove what its listener requires: its log says why",
     "own_svid_refused": "the peer behind the proxy refuses the SVID of the proxy: the log of the peer says why",
     "upstream_timeout": "the application behind the proxy is slow or stuck: its log, and timeouts.connect, "
     "timeouts.response, timeouts.stream and timeouts.exchange of the listener",

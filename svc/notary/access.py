@@ -168,7 +168,7 @@ def receipt_location(request_key: str) -> str:
 
 
 def authorize_receipt_access(
-    requester: SpiffeID, *, client: SpiffeID | None, server: SpiffeID, readers: Matcher | None = None
+    requester: SpiffeID, *, client: SpiffeID | None, server: SpiffeID | None, readers: Matcher | None = None
 ) -> ReceiptAccess:
     """
     Authorize the reading of a receipt. Statements need no authorization: every verified peer may read them.
@@ -176,7 +176,7 @@ def authorize_receipt_access(
     Args:
         requester: the verified peer that asks.
         client: the receipt's client, None where it had no identity.
-        server: the workload itself.
+        server: the workload itself; None where receipts are served to clients alone.
         readers: identities with the grant ``notary.read``, who do not get the salts.
 
     Raises:

@@ -29,6 +29,7 @@ from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.notary.verification import Anchors
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
@@ -44,12 +45,14 @@ from svc.proxy.eviction import EvictionOrder
 from svc.proxy.facts import read_facts
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
-from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
+from svc.proxy.http.peer_verification import PeerVerification, VerifiedEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
+from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
@@ -79,7 +82,7 @@ from svc.wire.http1 import MessageLimits
 from svc.workload.errors import PqFileMissing
 from svc.workload.interface import report_health
 from svc.workload.pqclient import fetch_pq_leaf
-from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
+from svc.workload.pqfile import PqBundleSource, pq_bundle_path, read_pq_bundles
 from svc.workload.pqwatch import IssuerWatch
 from svc.workload.source import WorkloadSource
 
@@ -108,10 +111,11 @@ class Assembly:
         self._fatal = fatal
         self._on_release_point = released
         self._registry = CollectorRegistry()
-        self._notarizes = settings.notarizes
-        self._metrics = ProxyMetrics(self._registry, notary=self._notarizes)
+        self._notarizes, self._stores = settings.notarizes, settings.stores
+        self._metrics = ProxyMetrics(self._registry, notary=self._stores)
+        absent = NOTARY_CONDITIONS if not self._stores else ("pqIssuer",) if not self._notarizes else ()
         self._health = Health(
-            (each for each in PROXY_CONDITIONS if self._notarizes or each not in NOTARY_CONDITIONS),
+            (each for each in PROXY_CONDITIONS if each not in absent),
             optional=PROXY_OPTIONAL,
             now=utc_now,
             changed=lambda _ready: _log_readiness(self._health),
@@ -120,6 +124,8 @@ class Assembly:
         self._reports = Reports(self._metrics, reactor)
         # Without a notary nothing is signed for others, and no post-quantum leaf is needed.
         self._profile = Profile.parse(settings.notary.profile) if self._notarizes else Profile.CLASSICAL
+        #: The one by which this proxy verifies, whether it signs or not.
+        self._verified_profile = Profile.parse(settings.notary.profile)
         self._source = WorkloadSource(
             settings.spiffeSocketPath,
             reactor=reactor,
@@ -130,7 +136,7 @@ class Assembly:
             changed=lambda: report_health(self._health, self._source.state),
         )
         self._store_reports = NotaryStoreReports(self._metrics, self._health, store_name(settings.notary))
-        self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._notarizes)
+        self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._stores)
         self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
         self._policies = PolicyWatch(
@@ -141,7 +147,13 @@ class Assembly:
             clock=reactor,
             in_thread=in_daemon_thread(reactor),
         )
+        self._budget = self._make_budget()
         self._notarizer = self._make_notarizer()
+        self._collector = ReceiptCollector(
+            self._store, database=store_name(settings.notary), budget=self._budget, released=self._on_release_point
+        )
+        #: Post-quantum roots for the verification of peers, once a listener demands it.
+        self._pq_roots: PqBundleSource | None = None
         self._rotation = self._make_rotation()
 
     def build(self) -> ProxyService:
@@ -165,6 +177,7 @@ class Assembly:
             rotation=self._rotation,
             signing=self._signing,
             notarizer=self._notarizer,
+            collector=self._collector,
             listeners=ListenerGroup(self._listener),
             settings=settings,
             load=self._load_settings,
@@ -217,6 +230,14 @@ class Assembly:
 
     # -- Parts that all listeners share ------------------------------------------------------------------------------
 
+    def _make_budget(self) -> RecordBudget:
+        notary = self._settings.notary
+        return RecordBudget(
+            Allowance(notary.receiptsPerSecond, notary.receiptsBurst),
+            Allowance(notary.recordOctetsPerSecond, notary.recordOctetsBurst),
+            self._reactor.seconds,
+        )
+
     def _make_notarizer(self) -> Notarizer:
         notary = self._settings.notary
         return Notarizer(
@@ -224,11 +245,7 @@ class Assembly:
             self._signing,
             database=store_name(notary),
             redaction=Redaction.of(notary.redactHeaders, query=notary.redactQuery),
-            budget=RecordBudget(
-                Allowance(notary.receiptsPerSecond, notary.receiptsBurst),
-                Allowance(notary.recordOctetsPerSecond, notary.recordOctetsBurst),
-                self._reactor.seconds,
-            ),
+            budget=self._budget,
             queue_limit=notary.queue,
             random=os.urandom,
             released=self._on_release_point,
@@ -316,12 +333,12 @@ class Assembly:
         def status() -> Status:
             return monitor.status(**proxy_members(proxy, self._rotation, self._store, self._store_reports))
 
-        if not self._notarizes:
+        if not self._stores:
             return OperatorPages(status, monitor.history, address)
         receipts = ReceiptPages(
             self._store,
             self._rotation,
-            profile=self._profile,
+            profile=self._verified_profile,
             pq_bundles=self._pq_bundles,
             address=address,
             clock=self._reactor,
@@ -336,7 +353,7 @@ class Assembly:
 
     def _configure_reports(self, settings: ProxySettings) -> None:
         self._reports.configure(settings)
-        if self._notarizes:
+        if self._stores:
             self._health.require("store", any(_demands_records(each) for each in settings.listeners))
         if settings.policy.default == "allow" and any(each.direction == "inbound" for each in settings.listeners):
             emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": settings.trustDomain})
@@ -382,12 +399,15 @@ class Assembly:
     def _http_listener(
         self, settings: ListenerSettings, observer: ListenerObserver, shared: dict[str, Any]
     ) -> Listener:
+        demanded = settings.notarization if settings.direction == "inbound" else settings.demanded_of_peer
+        peers = None if settings.demanded_of_peer == "none" else self._peer_verification(settings, observer)
         context = HttpContext(
             **shared,
             notarizer=self._notarizer,
-            pool=self._pool(settings, observer),
+            pool=self._pool(settings, observer, peers),
+            peers=peers,
             notary_metrics=self._metrics.notary("http"),
-            demanded=Level.parse(settings.notarization),
+            demanded=Level.parse(demanded),
             maximum=Level.parse(settings.maxNotarization),
             unix_time=time.time,
             forwarded=settings.forwarded != "off",
@@ -395,7 +415,9 @@ class Assembly:
             released=self._on_release_point,
         )
         endpoint = self._server_endpoint(settings, observer, context.evictions)
-        notary = self._notary_endpoint(settings) if settings.notarizes else None
+        notary: ReservedPath | None = self._notary_endpoint(settings) if settings.notarizes else None
+        if settings.collectReceipts:
+            notary = CollectedReceipts(self._store, self._collector, self._rotation)
         return Listener(
             context, endpoint, lambda connections: ClientConnection(context, notary, os.urandom, connections)
         )
@@ -436,9 +458,39 @@ class Assembly:
             evict=evict,
         )
 
-    def _pool(self, settings: ListenerSettings, observer: ListenerObserver) -> UpstreamPool:
+    def _peer_verification(self, settings: ListenerSettings, observer: ListenerObserver) -> PeerVerification:
+        notary, timeouts = self._settings.notary, settings.timeouts
+        if self._verified_profile.needs_post_quantum and self._pq_roots is None:
+            path = pq_bundle_path(notary.pqBundle, os.environ, self._settings.spiffeSocketPath)
+            self._pq_roots = PqBundleSource(path or "", reactor=self._reactor)
+            if self._proxy is not None:
+                self._pq_roots.subscribe(self._proxy.bundles_changed)
+                self._pq_roots.setServiceParent(self._proxy.servers)
+        return PeerVerification(
+            upstream=_upstream_name(settings),
+            host=str(settings.upstream).encode("ascii"),
+            level=Level.parse(settings.demanded_of_peer),
+            profile=self._verified_profile,
+            anchors=self._anchors,
+            pq_path=None if self._pq_roots is None else self._pq_roots.path,
+            clock=self._reactor,
+            wall=utc_now,
+            statement_seconds=timeouts.connect,
+            receipt_seconds=timeouts.response,
+            observer=observer,
+            collector=self._collector if settings.collectReceipts else None,
+        )
+
+    def _anchors(self) -> Anchors:
+        """The roots by which peers are verified; raises where post-quantum ones are needed and none were ever read."""
+        return Anchors(self._rotation.bundles, BundleSet() if self._pq_roots is None else self._pq_roots.bundles)
+
+    def _pool(
+        self, settings: ListenerSettings, observer: ListenerObserver, peers: PeerVerification | None
+    ) -> UpstreamPool:
+        endpoint = self._client_endpoint(settings, observer)
         return UpstreamPool(
-            self._client_endpoint(settings, observer),
+            endpoint if peers is None else VerifiedEndpoint(endpoint, peers),
             _upstream_name(settings),
             connect_timeout=settings.timeouts.connect,
             limits=MessageLimits(head=settings.limits.head, fields=settings.limits.fields),
@@ -447,8 +499,10 @@ class Assembly:
             seconds=self._reactor.seconds,
             wall=utc_now,
             unreachable=observer.upstream_unreachable,
-            accepted=observer.upstream_accepted,
+            # Where the peer has to prove more, its verification counts it.
+            accepted=observer.upstream_accepted if peers is None else lambda: None,
             ended=observer.upstream_ended,
+            peers=peers,
         )
 
     def _client_endpoint(self, settings: ListenerSettings, observer: ListenerObserver) -> IStreamClientEndpoint:
@@ -505,7 +559,7 @@ def _upstream_name(settings: ListenerSettings) -> str:
 
 def _demands_records(settings: ListenerSettings) -> bool:
     """Whether each request through a listener needs the notary database."""
-    return Level.parse(settings.notarization) in (Level.LOG_REQUEST, Level.SIGN_REQUEST)
+    return Level.parse(settings.notarization).recorded or (settings.collectReceipts and "receipt" in settings.require)
 
 
 def _log_readiness(health: Health) -> None:

@@ -50,7 +50,7 @@ LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 MIN_HEAD = 1024
 #: Keys that say nothing of a relayed connection, by where they are.
 _HTTP_KEYS: Final = {
-    "": ("forwarded", "host", "notarization", "maxNotarization"),
+    "": ("forwarded", "host", "notarization", "maxNotarization", "require", "collectReceipts"),
     "limits.": ("head", "fields", "body", "idleUpstream"),
     "timeouts.": ("header", "idleUpstream", "response", "stream", "exchange"),
 }
@@ -115,7 +115,8 @@ class NotarySettings(Settings):
     profile: Literal["hybrid", "pq", "classical", "cnsa2"] = "hybrid"
     """Which signatures are made, see [profiles](receipts.md#profiles). `classical` logs a warning at each start."""
     pqIssuer: PqIssuerText | None = None
-    """The address of the post-quantum issuer. *Together*: required unless `profile: classical`."""
+    """The address of the post-quantum issuer. *Together*: required unless `profile: classical`, or all listeners are
+    outbound."""
     pqIssuerID: MatcherText | None = None
     """The SPIFFE ID of the issuer, or a pattern of it. *Together*: required where `pqIssuer` is `host:port` (mutual TLS
     with the SVID)."""
@@ -150,12 +151,7 @@ class NotarySettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _issuer_where_needed(self) -> Self:
-        if self.profile != "classical" and self.pqIssuer is None:
-            raise ValueError(
-                f"pqIssuer, which profile {self.profile} needs (unix:///path of svc-authority, or host:port),"
-                " or profile: classical"
-            )
+    def _issuer_with_id(self) -> Self:
         if self.pqIssuer is not None and not self.pqIssuer.startswith("unix:") and self.pqIssuerID is None:
             raise ValueError("pqIssuerID, the SPIFFE ID of an issuer that is reached by host:port")
         return self
@@ -330,6 +326,15 @@ class ListenerSettings(Settings):
     maxNotarization: LevelName = "signRequest"
     """The highest level that clients may request with `Svc-Notarization-Level`. *Together*: at least `notarization`;
     inbound only."""
+    require: Items[Literal["workload", "receipt"]] = ()
+    """What the peer has to prove, see [verified answers](applications.md#verified-answers). `workload`: its statement,
+    verified for each connection before a request is sent on it. `receipt`: that, and the receipt of each request,
+    verified before its response ends. *Together*: outbound only; by `notary.profile` and the post-quantum roots of
+    `notary.pqBundle`."""
+    collectReceipts: bool = False
+    """Keep the verified receipts of requests in the notary database: of those for which the application asks
+    `signRequest`, with `require: [receipt]` of all. As with `require: [workload]` every connection is verified.
+    *Together*: outbound only."""
     limits: LimitSettings = LimitSettings()
     """Limits for connections and messages."""
     timeouts: TimeoutSettings = TimeoutSettings()
@@ -339,6 +344,13 @@ class ListenerSettings(Settings):
     def notarizes(self) -> bool:
         """Whether its requests can be notarized."""
         return self.direction == "inbound" and self.protocol == "http"
+
+    @property
+    def demanded_of_peer(self) -> LevelName:
+        """The level that every request to the peer asks for at least; ``none`` where the peer proves nothing more."""
+        if "receipt" in self.require:
+            return "signRequest"
+        return "workload" if self.require or self.collectReceipts else "none"
 
     @model_validator(mode="after")
     def _protocol(self) -> Self:
@@ -373,6 +385,8 @@ class ListenerSettings(Settings):
                 raise ValueError("no notarization here: the peer of an outbound listener notarizes")
         elif self.peer is not None:
             raise ValueError("no peer here: it belongs to outbound listeners, the policy admits inbound peers")
+        elif self.require or self.collectReceipts:
+            raise ValueError("no require or collectReceipts here: they belong to outbound listeners, which have a peer")
         elif self.host is not None:
             raise ValueError("no host here: it belongs to outbound listeners, inbound ones keep the Host of the client")
         if _RANKS[self.notarization] > _RANKS[self.maxNotarization]:
@@ -441,7 +455,8 @@ class ProxySettings(Settings):
     """Which access attempts are [audit records](telemetry.md#audit-records): none; connections and requests that were
     refused by the identity of their peer, with the path of the request; or also every exchange with a record."""
     notary: NotarySettings = Field(default_factory=lambda: NotarySettings(pqIssuer="unix:///run/svc/pq.sock"))
-    """Where records are stored and how they are signed. With outbound listeners alone nothing of it is used."""
+    """Where records are stored and how they are signed. With outbound listeners alone only what `require` and
+    `collectReceipts` name is used."""
     workload: WorkloadSettings = WorkloadSettings()
     """The workload facts in the statement, beside the identity."""
     policy: PolicySettings = PolicySettings()
@@ -453,6 +468,11 @@ class ProxySettings(Settings):
     def notarizes(self) -> bool:
         """Whether there is a notary: outbound listeners leave that to their peers, those for TCP have none."""
         return any(each.notarizes for each in self.listeners)
+
+    @property
+    def stores(self) -> bool:
+        """Whether there is a notary database: for the own notary, or for the receipts of peers."""
+        return self.notarizes or any(each.collectReceipts for each in self.listeners)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -466,6 +486,19 @@ class ProxySettings(Settings):
             if listener.listen.port and address in addresses:
                 raise ValueError(f"listeners with distinct addresses; {address} appears twice")
             addresses.add(address)
+        return self
+
+    @model_validator(mode="after")
+    def _issuer_where_needed(self) -> Self:
+        profile = self.notary.profile
+        if self.notarizes and profile != "classical" and self.notary.pqIssuer is None:
+            expected = (
+                f"pqIssuer, which profile {profile} needs (unix:///path of svc-authority, or host:port),"
+                " or profile: classical"
+            )
+            kind = PydanticCustomError("issuer_missing", "{expected}", {"expected": expected})
+            problem = InitErrorDetails(type=kind, loc=("notary",), input={})
+            raise ValidationError.from_exception_data("notary", [problem])
         return self
 
     @model_validator(mode="after")

@@ -94,6 +94,18 @@ class UpstreamSvidNotCurrent(UpstreamSvidInvalid):
     retryable = True
 
 
+class UpstreamUnverified(ProxyError):
+    """{upstream} gave no proof that this listener accepts: {what}"""
+
+    reason = "upstream_unverified"
+    http_status = 502
+    shows_detail = True
+    hint = (
+        "the peer must be behind svc-proxy with a maxNotarization that suffices, and its roots must be known here"
+        " (notary.profile, notary.pqBundle)"
+    )
+
+
 class UpstreamClosed(ProxyError):
     """{upstream} closed the connection before it answered"""
 
@@ -215,6 +227,8 @@ class NotaryRate(ProxyError):
 
 def upstream_error(error: BaseException | None, upstream: str, connect_timeout: float) -> ProxyError:
     """Return what an error of a connection to the upstream, failed or lost, means for a request."""
+    if isinstance(error, ProxyError):
+        return error
     if isinstance(error, OwnCredentialsMissing | OwnIdentityWithdrawn | CredentialsMissing | IdentityWithdrawn):
         return IdentityGone()
     if isinstance(error, OwnCredentialsEnded | OwnSvidExpired):

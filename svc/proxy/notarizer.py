@@ -7,7 +7,6 @@ Owns nonces in flight, the limit of waiting signatures, and the signing thread. 
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from svc.notary.level import Level
 from svc.notary.receipt import Redaction, receipt_payload, sign_receipt
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryStoreUnavailable, NotaryUnavailable
-from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.record_budget import RecordBudget
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import INotaryStore
@@ -172,7 +171,7 @@ class Notarizer:
             return fail(NotaryRate(what=what, retry_after=1))
         refused = self._budget.reserve(client, octets)
         if refused is not None:
-            return fail(self._rate_error(*refused))
+            return fail(self._budget.exceeded(*refused))
         reservation = Reservation(level, client, nonce, new_nonce(self._random(16)), credentials, octets)
         self._in_flight[client, reservation.key] = reservation
         if nonce is None:
@@ -205,13 +204,6 @@ class Notarizer:
             made = maybeDeferred(self._record, reservation, exchange)
         done: Deferred[None] = made.addCallback(self._put, reservation)
         return done.addBoth(self._committed, reservation)
-
-    def _rate_error(self, allowance: Allowance, seconds: float) -> NotaryRate:
-        if allowance is self._budget.records:
-            what = f"this identity causes more than {allowance.rate:.0f} records/s (notary.receiptsPerSecond)"
-        else:
-            what = f"its records take more than {allowance.rate:.0f} octets/s (notary.recordOctetsPerSecond)"
-        return NotaryRate(what=what, retry_after=max(1, math.ceil(seconds)))
 
     def _put(self, record: StoredReceipt, reservation: Reservation) -> Deferred[None]:
         taken = stored_octets(

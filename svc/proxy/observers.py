@@ -49,6 +49,7 @@ _UPSTREAM = frozenset(
         "upstream_closed",
         "upstream_timeout",
         "upstream_identity_refused",
+        "upstream_unverified",
         "own_svid_refused",
         "credentials_expired",
         "identity_withdrawn",
@@ -76,6 +77,7 @@ def _attributes(summary: ExchangeSummary, *, path: bool) -> dict[str, Value]:
         "notary_lookup": summary.lookup or None,
         "level": summary.level.value,
         "receipt_id": summary.receipt_id,
+        "statement_id": summary.statement_id,
         **_decided(summary.decision),
     }
 
@@ -345,6 +347,16 @@ class ListenerObserver:
     def upstream_accepted(self) -> None:
         """Count a connection to a peer that did not refuse the proxy's SVID."""
         self._metrics.upstream_accepted()
+
+    def upstream_unverified(self) -> None:
+        """Count a connection whose peer sent no statement that is accepted; each request reports its reason."""
+        self._metrics.upstream_unverified()
+
+    def upstream_revoked(self, peer: PeerEvidence, error: SvcError) -> None:
+        """Count and log a connection to a peer that is closed because its statement would now be refused."""
+        self._metrics.denied_policy.inc()
+        self._metrics.upstream_closed("reauthorization")
+        self._reports.denied(error.reason, "", str(peer.svid.spiffe_id), str(error), listener=self._name)
 
     def upstream_ended(self, evidence: PeerEvidence, error: TransportError) -> None:
         """Count and log a connection to a peer that is closed because the credentials of one side have ended."""

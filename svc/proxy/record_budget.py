@@ -7,10 +7,13 @@ admitted: the largest possible one is reserved, and what it did not take is give
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from svc.proxy.errors import NotaryRate
 
 #: Clients whose budgets are kept; the one not seen for longest is dropped, and begins again with a full budget.
 MAX_CLIENTS: Final = 8192
@@ -57,6 +60,14 @@ class RecordBudget:
             found.octets -= octets
             return None
         return (self.records, waits[0]) if waits[0] >= waits[1] else (self.octets, waits[1])
+
+    def exceeded(self, allowance: Allowance, seconds: float) -> NotaryRate:
+        """The refusal of a client whose allowance is used up for some seconds."""
+        if allowance is self.records:
+            what = f"this identity causes more than {allowance.rate:.0f} records/s (notary.receiptsPerSecond)"
+        else:
+            what = f"its records take more than {allowance.rate:.0f} octets/s (notary.recordOctetsPerSecond)"
+        return NotaryRate(what=what, retry_after=max(1, math.ceil(seconds)))
 
     def give_back(self, client: str, octets: int) -> None:
         """Return octets that were reserved and not used; the budget of a dropped client is full anyway."""

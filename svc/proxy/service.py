@@ -35,6 +35,7 @@ from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import NotaryStoreReports, Reports
+from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.reload import RestartNeeded, plan_reload
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
@@ -76,6 +77,7 @@ class ProxyService(Service):
         rotation: CredentialRotation,
         signing: SigningThread,
         notarizer: Notarizer,
+        collector: ReceiptCollector,
         listeners: ListenerGroup,
         settings: ProxySettings,
         load: Callable[[], ProxySettings],
@@ -95,6 +97,7 @@ class ProxyService(Service):
         self._rotation = rotation
         self._signing = signing
         self._notarizer = notarizer
+        self._collector = collector
         self.listeners = listeners
         self.servers = servers
         self._health = health
@@ -107,7 +110,7 @@ class ProxyService(Service):
         self._fatal = fatal
         self._store_reports = store_reports
         #: Decided once: what a notary needs is opened at the start.
-        self._notarizes = settings.notarizes
+        self._notarizes, self._stores = settings.notarizes, settings.stores
         self._freed = FreedMemory()
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = reactor
@@ -146,7 +149,7 @@ class ProxyService(Service):
         self._configure_reports(self.settings)
         self._policies.startService()
         self.servers.startService()
-        if self._notarizes:
+        if self._stores:
             self._open_notary()
         self._rotation.subscribe(self._credentials_changed)
         self._source.startService()
@@ -170,7 +173,8 @@ class ProxyService(Service):
         self._store.init()
         if self._store.writable:
             self._health.holds("store")
-        self._signing.start()
+        if self._notarizes:
+            self._signing.start()
         self._retention.startService()
 
     async def _first_credentials(self) -> None:
@@ -195,6 +199,10 @@ class ProxyService(Service):
             failure=None if known else failure,
         )
         self._fatal()
+
+    def bundles_changed(self) -> None:
+        """Verify all peers by other roots from now on, those of open connections too."""
+        self._credentials_changed()
 
     def _credentials_changed(self) -> None:
         self.listeners.reauthorize(self._rotation.bundles, self._wall())
@@ -258,6 +266,8 @@ class ProxyService(Service):
                 raise ProxyEnding()
             if settings.notarizes and not self._notarizes:
                 raise RestartNeeded(keys="listeners, to the first inbound one for HTTP")
+            if settings.stores and not self._stores:
+                raise RestartNeeded(keys="listeners, to the first one with collectReceipts")
             plan = plan_reload(self.settings, settings)
             await self.listeners.apply(plan, self.settings, settings)
         except SvcError as error:
@@ -300,14 +310,18 @@ class ProxyService(Service):
             self._sweep()
         left = self.listeners.open_connections
         self.listeners.close()
-        while self._notarizer.in_flight and self._reactor.seconds() < until + 5.0:
+        while self._records_in_flight and self._reactor.seconds() < until + 5.0:
             await deferLater(self._reactor, _DRAIN_CHECK_EVERY)
         emit(
             self.log,
             Event.DRAIN_FINISHED,
-            outcome="failure" if left or self._notarizer.in_flight else "success",
-            attributes={"connections_cut": left, "records_lost": self._notarizer.in_flight},
+            outcome="failure" if left or self._records_in_flight else "success",
+            attributes={"connections_cut": left, "records_lost": self._records_in_flight},
         )
+
+    @property
+    def _records_in_flight(self) -> int:
+        return self._notarizer.in_flight + self._collector.in_flight
 
     def stopService(self) -> Deferred[None]:
         """End in order. Fires when the database is closed."""

@@ -26,8 +26,14 @@ def opened(settings: ProxySettings) -> Iterator[Check]:
     for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
         if address is not None:
             yield check_port(key, settings.key_text(key), address)
-    if settings.notarizes:
-        yield from _of_notary(settings.notary, settings.spiffeSocketPath)
+    notary = settings.notary
+    if settings.stores:
+        yield Check(f"notary database {store_name(notary)}", partial(check_store, notary))
+    verifies = any(each.demanded_of_peer != "none" for each in settings.listeners)
+    if notary.profile != "classical" and (settings.notarizes or verifies):
+        yield from _of_roots(notary, settings.spiffeSocketPath)
+    if notary.profile != "classical" and settings.notarizes:
+        yield check_service("post-quantum issuer", "notary.pqIssuer", notary.pqIssuer or "")
     yield check_service("Workload API", "spiffeSocketPath", settings.spiffeSocketPath)
     if settings.workload.podInfo is not None:
         yield Check(f"facts of the workload in {settings.workload.podInfo}", partial(read_facts, settings.workload))
@@ -35,12 +41,8 @@ def opened(settings: ProxySettings) -> Iterator[Check]:
         yield check_port(f"{each.direction} listener {each.name}", f"listeners[{number}].listen", each.listen)
 
 
-def _of_notary(notary: NotarySettings, socket: str) -> Iterator[Check]:
-    yield Check(f"notary database {store_name(notary)}", partial(check_store, notary))
-    if notary.profile == "classical":
-        return
+def _of_roots(notary: NotarySettings, socket: str) -> Iterator[Check]:
     path = pq_bundle_path(notary.pqBundle, os.environ, socket)
     # The default file may be absent.
     if path is not None and (os.path.exists(path) or path != pq_bundle_path(None, {}, socket)):
         yield Check(f"post-quantum roots {path}", partial(read_pq_bundles, path))
-    yield check_service("post-quantum issuer", "notary.pqIssuer", notary.pqIssuer or "")

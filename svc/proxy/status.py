@@ -42,7 +42,7 @@ def proxy_members(
         "identities": tuple(_identity(each) for each in rotation.valid),
         "listeners": tuple(_listener(each, proxy.listeners.all_named(each.name)) for each in settings.listeners),
         "store": StoreStatus(store_reports.name, store.writable, store.trouble, store_reports.records)
-        if settings.notarizes
+        if settings.stores
         else None,
     }
 

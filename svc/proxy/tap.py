@@ -52,7 +52,7 @@ class Options(ProcessOptions):
 def _read(path: str) -> ProxySettings:
     """Validate the file, and check that the database driver it needs is installed."""
     settings = load(path, ProxySettings)
-    if settings.notarizes:
+    if settings.stores:
         check_driver(settings.notary)
     return settings
 

@@ -166,6 +166,11 @@ class ListenerMetrics:
         """Count a connection whose peer accepted the SVID of this side."""
         self.succeeded.inc()
 
+    def upstream_unverified(self) -> None:
+        """Count a peer whose workload statement the listener refused."""
+        self.auth_failed.inc()
+        self.denied_policy.inc()
+
     def handshake_done(self, role: Role, seconds: float, evidence: HandshakeEvidence) -> None:
         """Observe a finished handshake; ``seconds`` includes the verification of the SVID."""
         self._handshake.observe(seconds)

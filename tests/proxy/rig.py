@@ -16,30 +16,32 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.identity import SpiffeID, X509Svid, verify_svid
+from svc.identity import BundleSet, SpiffeID, X509Svid, verify_svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.notary.verification import Anchors
 from svc.policy.engine import Decision, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
-from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
+from svc.proxy.http.peer_verification import PeerVerification, VerifiedEndpoint
 from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Connection
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import ListenerObserver
+from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.store.records import StoredReceipt
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore
-from svc.transport.errors import TransportError
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import MessageLimits, RequestHead
 from tests.proxy.policies import admit_domain
@@ -251,6 +253,10 @@ class Rig:
         released: ReleaseObserver = unobserved,
         forwarded: bool = False,
         host: bytes | None = None,
+        own: X509Svid = OWN,
+        require: Level = Level.NONE,
+        collect: bool = False,
+        profile: Profile = Profile.CLASSICAL,
     ) -> None:
         self.clock = Clock()
         self.endpoint = FakeEndpoint()
@@ -260,23 +266,45 @@ class Rig:
         self.registry = CollectorRegistry()
         self.metrics = ProxyMetrics(self.registry)
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
-        self.credentials = CredentialSet.issue(OWN, None, facts, Profile.CLASSICAL, BASE, os.urandom)
-        self.rotation = OneCredentialSet(self.credentials, OWN)
+        self.credentials = CredentialSet.issue(own, None, facts, Profile.CLASSICAL, BASE, os.urandom)
+        self.rotation = OneCredentialSet(self.credentials, own)
         self.signing = ImmediateSigning()
+        budget = RecordBudget(Allowance(rate, burst), octets, self.clock.seconds)
+        self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget, released=released)
         self.notarizer = Notarizer(
             self.store,
             self.signing,  # type: ignore[arg-type]
             database="notary.db",
             redaction=redaction or Redaction(),
-            budget=RecordBudget(Allowance(rate, burst), octets, self.clock.seconds),
+            budget=budget,
             queue_limit=8,
             random=os.urandom,
             released=released,
         )
         limits = limits or LimitSettings()
         timeouts = timeouts or TimeoutSettings()
+        self.anchors = Anchors(AUTHORITY.bundles(), BundleSet())
+        listener_metrics = self.metrics.listener("http", "inbound" if inbound else "outbound")
+        #: Counts and reports as the observer of the listener does.
+        self.observer = ListenerObserver(listener_metrics, cast(Any, self.reporter), "web")
+        self.peers: PeerVerification | None = None
+        if require is not Level.NONE:
+            self.peers = PeerVerification(
+                upstream="the peer",
+                host=b"pay.bank:8443",
+                level=require,
+                profile=profile,
+                anchors=lambda: self.anchors,
+                pq_path="/run/pq-bundle.json",
+                clock=self.clock,
+                wall=self.wall,
+                statement_seconds=timeouts.connect,
+                receipt_seconds=timeouts.response,
+                observer=self.observer,
+                collector=self.collector if collect else None,
+            )
         self.pool = UpstreamPool(
-            self.endpoint,
+            self.endpoint if self.peers is None else VerifiedEndpoint(self.endpoint, self.peers),
             "127.0.0.1:8080",
             connect_timeout=timeouts.connect,
             limits=MessageLimits(limits.head, limits.fields),
@@ -284,7 +312,8 @@ class Rig:
             idle_timeout=timeouts.idleUpstream,
             seconds=self.clock.seconds,
             wall=self.wall,
-            ended=self.upstream_ended,
+            ended=self.observer.upstream_ended,
+            peers=self.peers,
         )
         self.context = HttpContext(
             name="web",
@@ -293,10 +322,11 @@ class Rig:
             rotation=self.rotation,
             notarizer=self.notarizer,
             pool=self.pool,
-            metrics=self.metrics.listener("http", "inbound" if inbound else "outbound"),
+            metrics=listener_metrics,
             notary_metrics=self.metrics.notary("http"),
             reporter=self.reporter,
-            demanded=demanded,
+            demanded=demanded if self.peers is None else require,
+            peers=self.peers,
             maximum=maximum,
             limits=limits,
             timeouts=timeouts,
@@ -319,18 +349,16 @@ class Rig:
         )
         self.open: set[ClientConnection] = set()
 
-    def upstream_ended(self, evidence: PeerEvidence, error: TransportError) -> None:
-        """Report a lost upstream as the observer of the listener does."""
-        observer = ListenerObserver(self.context.metrics, cast(Any, self.reporter), self.context.name)
-        observer.upstream_ended(evidence, error)
-
     def wall(self) -> datetime:
         """Return the wall clock time, derived from the test's clock."""
         return BASE + timedelta(seconds=self.clock.seconds())
 
     def build(self, connections: set[Connection]) -> ClientConnection:
         """Build the protocol of a client, as a listener does."""
-        return ClientConnection(self.context, self.notary if self.context.inbound else None, os.urandom, connections)
+        endpoint: ReservedPath | None = self.notary if self.context.inbound else None
+        if self.peers is not None and self.peers.collector is not None:
+            endpoint = CollectedReceipts(self.store, self.collector, cast(Any, self.rotation))
+        return ClientConnection(self.context, endpoint, os.urandom, connections)
 
     def client(self, svid: X509Svid = CALLER) -> tuple[ClientConnection, Wire]:
         """Accept a client connection."""

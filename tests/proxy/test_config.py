@@ -87,7 +87,7 @@ class FileTests(RuleTestCase):
         none = "no such key"
         self.refused(whole(license="x"), ("license", "'x'", none))
         self.refused(whole(policy="{file: [/etc/svc/policy.yaml]}"), ("policy.file", "a list", none))
-        self.refused(whole(listener(require="[workload]")), ("listeners[0].require", "a list", none))
+        self.refused(whole(listener(requires="[workload]")), ("listeners[0].requires", "a list", none))
         self.refused(whole(listener(ack="middleware")), ("listeners[0].ack", "'middleware'", none))
         self.refused(whole(listener(limits="{heads: 4KiB}")), ("listeners[0].limits.heads", "'4KiB'", none))
 
@@ -408,6 +408,33 @@ class ListenerTests(RuleTestCase):
         self.wrong(listener(OUTBOUND, notarization="workload"), expected)
         self.wrong(listener(OUTBOUND, notarization="none"), expected)
         self.wrong(listener(OUTBOUND, maxNotarization="none"), expected)
+
+    def test_require(self) -> None:
+        """Outbound listeners for HTTP may demand proofs of their peer; a receipt includes the statement."""
+        for require, collects, level in (
+            ("[]", "false", "none"),
+            ("[]", "true", "workload"),
+            ("[workload]", "false", "workload"),
+            ("[receipt]", "false", "signRequest"),
+            ("[workload, receipt]", "true", "signRequest"),
+        ):
+            settings = read(whole(listener(OUTBOUND, require=require, collectReceipts=collects)))
+            (found,) = settings.listeners
+            self.assertEqual((found.demanded_of_peer, settings.stores), (level, collects == "true"), require)
+        wrong = ("listeners[0].require[0]", "'receipts'", "'workload' or 'receipt'")
+        self.refused(whole(listener(OUTBOUND, require="[receipts]")), wrong)
+        expected = "no require or collectReceipts here: they belong to outbound listeners, which have a peer"
+        self.wrong(listener(require="[workload]"), expected)
+        self.wrong(listener(collectReceipts="true"), expected)
+        for key, value in (("require", "[workload]"), ("collectReceipts", "true")):
+            tcp = listener(OUTBOUND, protocol="tcp", **{key: value})
+            self.wrong(tcp, f"no {key} here: a tcp listener relays octets and knows no requests")
+
+    def test_issuer_of_outbound_listeners(self) -> None:
+        """Where nothing is signed no post-quantum issuer is needed, whatever profile verifies."""
+        notary = "{path: /var/lib/svc/notary.db}"
+        settings = read(whole(listener(OUTBOUND, collectReceipts="true"), notary=notary))
+        self.assertEqual((settings.notary.profile, settings.notary.pqIssuer), ("hybrid", None))
 
     def test_outbound_has_no_proxy_protocol(self) -> None:
         """An outbound listener refuses the PROXY protocol, since it listens on loopback without a load balancer."""

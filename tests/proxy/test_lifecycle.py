@@ -23,7 +23,7 @@ GET = b"GET / HTTP/1.1\r\nHost: api\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 5\r\n"
 OWN_PAGE = b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % NONCE
 HEAD, REST = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", b"cde"
-SUITES = ("test_http", "test_notarization", "test_upstream", "test_tunnel", "test_decisions")
+SUITES = ("test_http", "test_notarization", "test_upstream", "test_tunnel", "test_decisions", "test_peer_verification")
 
 
 def cases(suite: TestSuite) -> Iterator[TestCase]:

@@ -32,6 +32,7 @@ from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer, SigningThread
 from svc.proxy.observers import CredentialReports, NotaryStoreReports, PolicyReports, Reports
+from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, ConfigProblem, parse
@@ -193,12 +194,14 @@ class ServiceTestCase(LogTestCase):
         servers = MultiService()
         self.pages.setServiceParent(servers)
         signing = cast(SigningThread, Signing(self.journal))
+        budget = RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock.seconds)
+        self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget)
         self.notarizer = Notarizer(
             self.store,
             signing,
             database="notary.db",
             redaction=Redaction(),
-            budget=RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock.seconds),
+            budget=budget,
             queue_limit=8,
             random=os.urandom,
         )
@@ -229,6 +232,7 @@ class ServiceTestCase(LogTestCase):
             rotation=self.rotation,
             signing=signing,
             notarizer=self.notarizer,
+            collector=self.collector,
             listeners=ListenerGroup(self.made),
             settings=settings,
             load=self.load,

@@ -84,6 +84,25 @@ def given_nonce(head: RequestHead) -> str | None:
         raise RequestRefused("nonce_malformed") from error
 
 
+def asking_lines(level: Level, nonce: str | None) -> bytes:
+    """The header lines that ask a peer for a level, each with CRLF."""
+    lines = b"%b: %b\r\n" % (_LEVEL, level.value.encode("ascii"))
+    return lines if nonce is None else lines + b"%b: %b\r\n" % (_NONCE, nonce.encode("ascii"))
+
+
+def notary_lines(statement_id: str, level: Level, receipt_key: str | None) -> bytes:
+    """The header lines of a response that name its statement, level and receipt, each with CRLF."""
+    lines = b"%b: %b\r\n%b: %b\r\n" % (
+        _WORKLOAD_ID,
+        statement_id.encode("ascii"),
+        _LEVEL,
+        level.value.encode("ascii"),
+    )
+    if receipt_key is None:
+        return lines
+    return lines + b"%b: %b\r\n" % (_RECEIPT_LOCATION, receipt_location(receipt_key).encode("ascii"))
+
+
 def _bounds(permit: Permit, demanded: Level, maximum: Level) -> tuple[Level, Level]:
     """
     Return the least and the strongest level under rules: the strongest minimum, the weakest maximum.
@@ -286,16 +305,13 @@ class VerifiedCaller:
             return b""
         if level is _NO_LEVEL or level is _WORKLOAD:
             return self.workload_lines
-        lines = self._lines(level)
-        if reservation is not None and reservation.level is Level.SIGN_REQUEST:
-            lines += b"%b: %b\r\n" % (_RECEIPT_LOCATION, receipt_location(reservation.key).encode("ascii"))
-        return lines
+        signed = reservation is not None and reservation.level is Level.SIGN_REQUEST
+        return self._lines(level, reservation.key if reservation is not None and signed else None)
 
-    def _lines(self, level: Level) -> bytes:
+    def _lines(self, level: Level, receipt_key: str | None = None) -> bytes:
         if self.credentials is None:
             return b""
-        statement_id = self.credentials.statement.id.encode("ascii")
-        return b"%b: %b\r\n%b: %b\r\n" % (_WORKLOAD_ID, statement_id, _LEVEL, level.value.encode("ascii"))
+        return notary_lines(self.credentials.statement.id, level, receipt_key)
 
 
 class PlainCaller:
@@ -313,9 +329,11 @@ class PlainCaller:
     connection_permit: Permit | None = None
     listed: Denied | None = None
 
-    def __init__(self, own: Callable[[], SpiffeID | None]) -> None:
+    def __init__(self, own: Callable[[], SpiffeID | None], demanded: Level = _NO_LEVEL) -> None:
         #: Returns the identity under which the proxy calls the peer, None where it has none.
         self._own = own
+        #: What the listener demands of its peer for every request.
+        self._demanded = demanded
         self._permit: Permit | None = None
         #: Whether a request was ever forwarded.
         self.permitted = False
@@ -334,8 +352,13 @@ class PlainCaller:
         return permit
 
     def notarization(self, head: RequestHead, permit: Permit) -> tuple[Level, str | None]:
-        """Return no level, since the peer notarizes; the limit of the body is checked while it streams."""
-        return Level.NONE, None
+        """
+        Return the level that is demanded of the peer, none where the listener demands nothing; the limit of the body is
+        checked while it streams.
+        """
+        if self._demanded is _NO_LEVEL:
+            return _NO_LEVEL, None
+        return max(self._demanded, asked_level(head), key=_rank), None
 
     def same_identity(self, own: SpiffeID | None) -> bool:
         """No identity was presented to a plain client."""
@@ -361,10 +384,7 @@ class PlainCaller:
             return b""
         if level is Level.NONE:
             return b""
-        lines = b"%b: %b\r\n" % (_LEVEL, level.value.encode("ascii"))
-        if level.recorded:
-            lines += b"%b: %b\r\n" % (_NONCE, new_nonce(random(16)).encode("ascii"))
-        return lines
+        return asking_lines(level, new_nonce(random(16)) if level.recorded else None)
 
     def response_lines(self, level: Level, reservation: Reservation | None, *, own: bool) -> bytes:
         """Add nothing: the notary of an outbound connection is the peer's."""

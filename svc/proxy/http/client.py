@@ -30,7 +30,7 @@ from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.caller import Caller
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.exchange import Exchange
-from svc.proxy.http.notary_endpoint import NotaryEndpoint
+from svc.proxy.http.notary_endpoint import ReservedPath
 from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
@@ -92,7 +92,7 @@ class ClientConnection:
     """
     A client's connection, which adds itself to the ``registry`` of open connections and removes itself.
 
-    The ``endpoint`` answers the reserved path; None outbound.
+    The ``endpoint`` answers the reserved path; None outbound where no receipts are collected.
     """
 
     transport: Any = None
@@ -101,7 +101,7 @@ class ClientConnection:
     def __init__(
         self,
         context: HttpContext,
-        endpoint: NotaryEndpoint | None,
+        endpoint: ReservedPath | None,
         random: Callable[[int], bytes],
         registry: set[Connection],
     ) -> None:

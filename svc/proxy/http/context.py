@@ -13,6 +13,7 @@ from svc.notary.record_bound import RecordBound
 from svc.proxy.context import ListenerContext
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
+from svc.proxy.http.peer_verification import PeerVerification
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.release_points import ReleaseObserver, unobserved
@@ -31,7 +32,7 @@ class HttpContext(ListenerContext):
     notarizer: Notarizer
     pool: UpstreamPool
     notary_metrics: NotaryMetrics
-    #: The level that every request gets at least, and the strongest one.
+    #: The level that every request gets at least, and the strongest one; outbound what the peer is asked for.
     demanded: Level
     maximum: Level
     #: The wall clock in seconds since 1970, where each request reads it.
@@ -40,6 +41,8 @@ class HttpContext(ListenerContext):
     forwarded: bool = False
     #: Outbound: what replaces Host, None where it stays.
     host: bytes | None = None
+    #: Outbound: what the peer has to prove, None where its SVID is enough.
+    peers: PeerVerification | None = None
     #: Called when a recorded exchange passes a point of its release.
     released: ReleaseObserver = unobserved
     message_limits: MessageLimits = field(init=False)
@@ -88,7 +91,7 @@ class HttpContext(ListenerContext):
     def caller(self, transport: Any) -> Caller:
         """Return who is at the other end of a new connection; the direction of the listener decides it here alone."""
         if self.policies is None:
-            return PlainCaller(lambda: self.rotation.identity)
+            return PlainCaller(lambda: self.rotation.identity, self.demanded)
         evidence = peer_evidence(transport)
         hop: ForwardedHop | None = None
         if self.forwarded:

@@ -23,6 +23,7 @@ from svc.errors import SvcError
 from svc.notary.access import is_notary_path
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import ExchangeOutcome
+from svc.notary.ids import NONCE_BYTES, new_nonce
 from svc.notary.level import Level
 from svc.notary.record_bound import SIGNATURES_ROOM
 from svc.policy.engine import Denied, Permit
@@ -40,7 +41,9 @@ from svc.proxy.errors import (
     UpstreamTimeout,
 )
 from svc.proxy.http.answers import own_head, problem_body, problem_fields
-from svc.proxy.http.recorder import Recorder, put_record
+from svc.proxy.http.caller import asking_lines, notary_lines
+from svc.proxy.http.peer_verification import refusal_of
+from svc.proxy.http.recorder import Observation, Recorder, put_record
 from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.proxy.http.response import ResponseWriter, interim_head
 from svc.proxy.http.upstream import UpstreamRequest
@@ -52,7 +55,11 @@ from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, RequestH
 if TYPE_CHECKING:
     from svc.notary.credentials import CredentialSet
     from svc.proxy.http.client import ClientConnection
+    from svc.proxy.http.peer_verification import PeerStatement, PeerVerification
+    from svc.proxy.http.upstream import UpstreamConnection
     from svc.proxy.notarizer import Reservation
+    from svc.proxy.receipt_collector import CollectedPlace
+    from svc.transport.evidence import PeerEvidence
 
 
 class ExchangeStage(Enum):
@@ -70,7 +77,7 @@ class ExchangeStage(Enum):
     WAITING = "waiting"
     #: The response streams to the client.
     RESPONSE = "response"
-    #: The response is complete but for its end, which waits for the record.
+    #: The response is complete but for its end, which waits for the record; outbound for the receipt of the peer.
     RECORD = "record"
     #: Everything is released, or the exchange was aborted.
     FINISHED = "finished"
@@ -108,8 +115,8 @@ _BEGINNING, _ADMISSION, _CONNECTING, _REQUEST, _WAITING, _RESPONSE, _RECORD, _FI
     _ABORTED,
 ) = ExchangeEvent
 
-#: The next stage. The proxy's own answers begin a response at any stage before one; without a record there is nothing
-#: to wait for at the end of a response.
+#: The next stage. The proxy's own answers begin a response at any stage before one, and outbound in place of a response
+#: without a body whose receipt is refused; without a record there is nothing to wait for at the end of a response.
 TRANSITIONS: Final[Mapping[tuple[ExchangeStage, ExchangeEvent], ExchangeStage]] = {
     (_BEGINNING, _RESERVING): _ADMISSION,
     (_BEGINNING, _FORWARDED): _CONNECTING,
@@ -130,6 +137,7 @@ TRANSITIONS: Final[Mapping[tuple[ExchangeStage, ExchangeEvent], ExchangeStage]] 
     (_RESPONSE, _RESPONSE_COMPLETE): _RECORD,
     (_RESPONSE, _RELEASED): _FINISHED,
     (_RESPONSE, _ABORTED): _FINISHED,
+    (_RECORD, _RESPONSE_BEGUN): _RESPONSE,
     (_RECORD, _RELEASED): _FINISHED,
     (_RECORD, _ABORTED): _FINISHED,
 }
@@ -206,8 +214,14 @@ class Exchange:
     _decision: Permit | Denied | None = None
     _decision_id = ""
     _body_octets = 0
-    _recorder: Recorder | None = None
+    _recorder: Recorder | Observation | None = None
     _reservation: Reservation | None = None
+    #: Outbound: what the peer has to prove, the exchange as its receipt must describe it, and where that is stored.
+    _peers: PeerVerification | None = None
+    _observation: Observation | None = None
+    _place: CollectedPlace | None = None
+    _statement: PeerStatement | None = None
+    _receipt_id: str | None = None
     _response: ResponseHead | None = None
     _writer: ResponseWriter | None = None
 
@@ -262,6 +276,8 @@ class Exchange:
         self.upstream_request = UpstreamRequest(self, client, permit)
         if level is _NO_LEVEL:
             self._forward()
+        elif context.peers is not None:
+            self._ask_peer(context.peers, permit, level)
         elif (credentials := caller.credentials) is None or context.unix_time() >= caller.serves_until:
             if level.recorded:
                 context.notary_metrics.records_failed.inc()
@@ -273,6 +289,30 @@ class Exchange:
         else:
             self.level = level
             self._reserve(credentials, nonce)
+
+    def _ask_peer(self, peers: PeerVerification, permit: Permit, level: Level) -> None:
+        """Forward a request whose peer has to prove what it is; where its receipt is due, observe the exchange."""
+        client, request = self._client, self.upstream_request
+        nonce = new_nonce(client.random(NONCE_BYTES)) if level.recorded else None
+        self._peers, self.level = peers, level
+        if nonce is not None and peers.needs_receipt(level):
+            if peers.collector is not None:
+                try:
+                    self._place = peers.collector.admit(str(permit.identity), nonce)
+                except ProxyError as error:
+                    self._refuse_record(error)
+                    self.answer_error(error)
+                    return
+            self._recorder = self._observation = Observation(nonce, self._context.wall())
+        if request is not None:
+            request.lines, request.observation = asking_lines(level, nonce), self._observation
+        self._forward()
+
+    def _refuse_record(self, error: ProxyError) -> None:
+        """Count and report a request whose record is not admitted."""
+        if isinstance(error, NotaryUnavailable):
+            self._context.notary_metrics.records_failed.inc()
+        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
 
     def _deny(self, denied: Denied) -> None:
         """Answer a request that the policies refuse, and report it with the id that the answer has."""
@@ -321,6 +361,7 @@ class Exchange:
             self._outcome_unrecorded = outcome
             return
         self._outcome = outcome
+        self._stop_observing()
         done = self._put_record()
         if done is None:
             self._report()
@@ -370,9 +411,7 @@ class Exchange:
         if self.stage is _FINISHED:
             return
         error = failure.value if isinstance(failure.value, ProxyError) else NotaryUnavailable()
-        if isinstance(error, NotaryUnavailable):
-            self._context.notary_metrics.records_failed.inc()
-        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error))
+        self._refuse_record(error)
         self._promise_no_record()
         self.answer_error(error)
         self._client.resume_for_exchange()
@@ -381,6 +420,13 @@ class Exchange:
         """Without an admission the answer waits for no record and claims none."""
         self._recorder = None
         self.level = _WORKLOAD
+
+    def _stop_observing(self) -> None:
+        """Give up the receipt of an exchange that the peer does not answer to its end."""
+        if self._observation is not None:
+            self._recorder = self._observation = None
+            if self._place is not None and self._peers is not None and self._peers.collector is not None:
+                self._peers.collector.abandon(self._place)
 
     def _forward(self) -> None:
         request = self.upstream_request
@@ -413,10 +459,16 @@ class Exchange:
             if kind is bytes:
                 out.append(self._writer.body(event))  # type: ignore[union-attr, arg-type]
             elif kind is ResponseHead:
+                if self._peers is not None and (refusal := self._refusal(self._peers, event)) is not None:  # type: ignore[arg-type]
+                    self._write(out)
+                    self._fail(refusal)
+                    return
                 close = self.close or self._client.must_close or not self.request_ended
                 out.append(self._begin_response(event, close=close, own=False).first)  # type: ignore[arg-type]
             elif kind is End:
                 out.append(self._writer.end(event.trailers))  # type: ignore[union-attr]
+                if self._observation is not None:
+                    self._observation.response_trailers = event.trailers  # type: ignore[union-attr]
                 reusable = type(events[-1]) is not Excess
                 self._end_response(self._response, self._writer, out, reusable=reusable)  # type: ignore[arg-type]
                 return
@@ -431,6 +483,17 @@ class Exchange:
         self._write(out)
         if self.stage is _RESPONSE and self.upstream_request is not None:
             self.upstream_request.stream_response()
+
+    def _refusal(self, peers: PeerVerification, head: ResponseHead) -> ProxyError | None:
+        """Why a response is not the one that was asked for; None where it is."""
+        connection = None if self.upstream_request is None else self.upstream_request.connection
+        self._statement = None if connection is None else connection.statement
+        nonce = None if self._observation is None else self._observation.nonce
+        try:
+            peers.check_response(head, self._statement, self.level, nonce)
+        except ProxyError as error:
+            return error
+        return None
 
     def upstream_lost(self, events: list[Event]) -> None:
         """Handle the end of the connection; ``events`` are those that it caused, such as the end of the response."""
@@ -462,7 +525,12 @@ class Exchange:
         # Most responses contain the same lines as all others of the connection.
         known = level is _WORKLOAD
         added = caller.workload_lines if known else caller.response_lines(level, self._reservation, own=own)
+        if self._place is not None and self._statement is not None and not own:
+            added = notary_lines(self._statement.evidence.id, level, self._place.nonce)
         writer = ResponseWriter(self.head, head, close=close, added=added, recorder=self._recorder)
+        if self._observation is not None:
+            # As received: the peer's receipt may have fields that are not passed on.
+            self._observation.response_fields = head.fields
         self._writer = writer
         self.close = writer.close
         return writer
@@ -470,24 +538,72 @@ class Exchange:
     def _end_response(
         self, response: ResponseHead, writer: ResponseWriter, out: list[bytes], *, reusable: bool
     ) -> None:
-        recorder, request = self._recorder, self.upstream_request
+        recorder, observation, request = self._recorder, self._observation, self.upstream_request
+        connection = evidence = None
         if recorder is not None:
             self.stage = _on_response_complete[self.stage]
+        if observation is not None and request is not None and request.connection is not None:
+            evidence = request.connection.evidence
         if response.status == 101:
             self._outcome = _UPGRADED
             if request is not None:
                 request.pause_for_tunnel()
         elif request is not None:
-            request.release(reusable=reusable and response.keep_alive and self.request_ended)
+            reusable = reusable and response.keep_alive and self.request_ended
+            if observation is None:
+                request.release(reusable=reusable)
+            else:
+                connection = request.keep(reusable=reusable)
         self._write(out)
         if recorder is None:
             self._finish()
             return
         if not writer.first:
             self._context.released(ReleasePoint.HEAD_WITHHELD)
+        if observation is not None:
+            obtained = Deferred.fromCoroutine(self._obtain_receipt(observation, evidence, connection))
+            obtained.addCallbacks(self._released, self._receipt_refused)
+            return
         done = self._put_record()
         if done is not None:
             done.addCallbacks(self._released, self._unrecorded)
+
+    async def _obtain_receipt(
+        self, observation: Observation, evidence: PeerEvidence | None, connection: UpstreamConnection | None
+    ) -> None:
+        """Verify the receipt of the peer, and store it where that was promised."""
+        peers, statement, permit = self._peers, self._statement, self._decision
+        if peers is None or statement is None or evidence is None or not isinstance(permit, Permit):
+            raise TypeError("a receipt belongs to a response on a verified connection")
+        context = self._context
+        receipt = await peers.receipt(observation, statement, evidence, context.pool, permit, connection)
+        if self._place is not None and peers.collector is not None:
+            await peers.collector.put(self._place, receipt.evidence, receipt.envelope, statement)
+            context.notary_metrics.records_written.inc()
+        self._receipt_id = receipt.evidence.id
+
+    def _receipt_refused(self, failure: Failure) -> None:
+        """End an exchange whose receipt is not there: with an answer while nothing of the response was sent."""
+        error = refusal_of(failure)
+        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error), error.detail_reason)
+        if isinstance(error, NotaryUnavailable):
+            self._context.notary_metrics.records_failed.inc()
+        writer = self._writer
+        if self.stage is _FINISHED:
+            self._stop_observing()
+            self._outcome = self._outcome_unrecorded
+            self._report()
+        elif writer is not None and not writer.first:
+            if self.upstream_request is not None:
+                self.upstream_request.drop()
+            self._outcome = ExchangeOutcome.COMPLETE
+            self.answer_error(error)
+        else:
+            self._stop_observing()
+            self._abort()
+            self._outcome = ExchangeOutcome.SERVER_ABORTED
+            self._client.abort("server_aborted")
+            self._report()
 
     # -- Release -----------------------------------------------------------------------------------------------------
 
@@ -499,7 +615,7 @@ class Exchange:
     def _put_record(self) -> Deferred[None] | None:
         """Commit the record, where one was promised."""
         recorder, reservation = self._recorder, self._reservation
-        if recorder is None or reservation is None:
+        if reservation is None or not isinstance(recorder, Recorder):
             return None
         return put_record(self._context, self._client.caller.text, reservation, recorder, self._outcome)
 
@@ -535,7 +651,8 @@ class Exchange:
             client.exchange_finished(self, request.take_connection())
             return
         reporter = self._context.reporter
-        if reporter.every_exchange or (self._reservation is not None and reporter.recorded_exchanges):
+        recorded = self._reservation is not None or self._place is not None
+        if reporter.every_exchange or (recorded and reporter.recorded_exchanges):
             self._report()
         client.exchange_finished(self, None)
 
@@ -560,12 +677,12 @@ class Exchange:
     def _report(self) -> None:
         """Report an exchange that is over; called once, after its record is durable or has failed."""
         context, reservation, response, writer = self._context, self._reservation, self._response, self._writer
-        decision = self._decision
+        decision, statement = self._decision, self._statement
         context.reporter.exchange_ended(
             ExchangeSummary(
                 listener=context.name,
                 direction=context.metrics.direction,
-                peer=self._client.caller.text,
+                peer=self._client.caller.text if statement is None else str(statement.evidence.subject),
                 method=self.head.method,
                 path=self.head.path,
                 lookup=self._lookup,
@@ -574,12 +691,13 @@ class Exchange:
                 response_octets=0 if writer is None else writer.octets,
                 seconds=self._seconds,
                 level=self.level,
-                recorded=reservation is not None,
-                receipt_id=None if reservation is None else reservation.receipt_id,
+                recorded=reservation is not None or self._place is not None,
+                receipt_id=self._receipt_id if reservation is None else reservation.receipt_id,
                 outcome=self._outcome,
                 decision=None
                 if decision is None
                 else PolicyDecision(decision.policy, decision.rule, self._decision_id),
+                statement_id=None if statement is None else statement.evidence.id,
             )
         )
 
@@ -600,6 +718,7 @@ class Exchange:
     def answer(self, status: int, fields: list[Field], body: bytes) -> None:
         """Answer in place of the application; recorded where the exchange is."""
         client = self._client
+        self._stop_observing()
         if not self.request_ended and not client.rest_at_hand():
             self.close = True
         head = own_head(status, fields, len(body))

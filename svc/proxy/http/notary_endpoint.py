@@ -1,5 +1,6 @@
 """
-The notary's answers on the reserved path, for verified clients, before policy and routing.
+The notary's answers on the reserved path, before policy and routing: for verified clients, and outbound for the
+application of this machine.
 
 Owns the way from a request to the store; who may read what is decided in :mod:`svc.notary.access`.
 """
@@ -7,9 +8,10 @@ Owns the way from a request to the store; who may read what is decided in :mod:`
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -41,6 +43,7 @@ from svc.notary.receipt import Disclosures, with_disclosures
 from svc.notary.summary import receipt_summary
 from svc.proxy.errors import NotaryUnavailable
 from svc.proxy.notarizer import Notarizer
+from svc.proxy.receipt_collector import ReceiptCollector
 from svc.store.errors import SearchesBusy
 from svc.store.interface import INotaryStore
 from svc.store.querytext import QueryMalformed, position_text, read_query
@@ -89,18 +92,8 @@ class NotaryEndpoint:
         self._searches: Counter[SpiffeID] = Counter()
 
     def serve(self, client: ClientConnection, exchange: Exchange) -> None:
-        """Answer a request; ``exchange.answer`` is called when the answer is known."""
-        try:
-            check_method(exchange.head.method.decode("latin-1"))
-            request = parse_notary_path(exchange.head.path)
-        except SvcError as error:
-            self._give(exchange, problem_response(error))
-            return
-        found = self._find(client, request, exchange.head.target.partition(b"?")[2])
-        if not found.called:
-            client.pause_for_exchange()
-        found.addErrback(self._trouble)
-        found.addCallback(self._give_later, client, exchange)
+        """See :class:`ReservedPath`."""
+        _serve(client, exchange, self._find)
 
     def _find(self, client: ClientConnection, request: NotaryRequest, query: bytes) -> Deferred[NotaryResponse]:
         credentials, identity = client.caller.credentials, client.caller.identity
@@ -149,17 +142,7 @@ class NotaryEndpoint:
         return self._receipt(stored, identity)
 
     def _receipt(self, stored: StoredReceipt | None, requester: SpiffeID) -> NotaryResponse:
-        if stored is None or stored.envelope is None:
-            raise NotaryNotFound(requester=requester)
-        access = authorize_receipt_access(
-            requester,
-            client=SpiffeID.parse(stored.client) if stored.client else None,
-            server=SpiffeID.parse(stored.server),
-            readers=self._readers,
-        )
-        envelope = Envelope.parse(stored.envelope)
-        disclosed = with_disclosures(envelope, access.permitted(cast("Disclosures | None", stored.disclosures)))
-        return artifact_response(stored.id, disclosed.serialize())
+        return _receipt_answer(stored, requester, self._readers)
 
     def _search(self, requester: SpiffeID, text: str) -> Deferred[NotaryResponse]:
         try:
@@ -185,22 +168,100 @@ class NotaryEndpoint:
         self._searches -= Counter((requester,))
         return found
 
-    def _trouble(self, failure: Failure) -> NotaryResponse:
-        error = failure.value
-        if isinstance(error, NotaryNotFound):
-            return problem_response(error)
-        failure.trap(SvcError)
-        return problem_response(NotaryUnavailable(), retry_after=1)
 
-    def _give_later(self, answer: NotaryResponse, client: ClientConnection, exchange: Exchange) -> None:
-        if exchange.finished or client.gone:
-            return
-        self._give(exchange, answer)
-        client.resume_for_exchange()
+class CollectedReceipts:
+    """
+    Answers the application of an outbound listener, which has no identity: with the receipts whose client is this
+    proxy, and with statements. They cannot be listed here, and every other path is not found.
+    """
 
-    @staticmethod
-    def _give(exchange: Exchange, answer: NotaryResponse) -> None:
-        exchange.answer(answer.status, list(answer.headers), answer.body)
+    def __init__(self, store: INotaryStore, collector: ReceiptCollector, rotation: CredentialRotation) -> None:
+        self._store = store
+        self._collector = collector
+        self._rotation = rotation
+
+    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
+        """See :class:`ReservedPath`."""
+        _serve(client, exchange, lambda _client, request, _query: Deferred.fromCoroutine(self._find(request)))
+
+    async def _find(self, request: NotaryRequest) -> NotaryResponse:
+        own, key = self._rotation.identity, request.key
+        if own is None:
+            return problem_response(NotaryUnavailable(), retry_after=1)
+        if request.resource is Resource.STATEMENT:
+            return _statement_answer(await self._store.get_statement(key), key)
+        if request.resource is Resource.RECEIPT:
+            return _receipt_answer(await self._store.get_receipt(key), own, served_to_server=False)
+        if request.resource is not Resource.RECEIPT_BY_REQUEST:
+            raise NotaryNotFound(requester=own)
+        if self._collector.is_in_flight(str(own), key):
+            return pending_response()
+        return _receipt_answer(await self._store.get_by_request(str(own), key), own, served_to_server=False)
+
+
+class ReservedPath(Protocol):
+    """What answers requests for the reserved path on a listener."""
+
+    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
+        """Answer a request; ``exchange.answer`` is called when the answer is known."""
+
+
+def _serve(
+    client: ClientConnection,
+    exchange: Exchange,
+    find: Callable[[ClientConnection, NotaryRequest, bytes], Deferred[NotaryResponse]],
+) -> None:
+    try:
+        check_method(exchange.head.method.decode("latin-1"))
+        request = parse_notary_path(exchange.head.path)
+    except SvcError as error:
+        _give(exchange, problem_response(error))
+        return
+    found = find(client, request, exchange.head.target.partition(b"?")[2])
+    if not found.called:
+        client.pause_for_exchange()
+    found.addErrback(_trouble)
+    found.addCallback(_give_later, client, exchange)
+
+
+def _trouble(failure: Failure) -> NotaryResponse:
+    error = failure.value
+    if isinstance(error, NotaryNotFound):
+        return problem_response(error)
+    failure.trap(SvcError)
+    return problem_response(NotaryUnavailable(), retry_after=1)
+
+
+def _give_later(answer: NotaryResponse, client: ClientConnection, exchange: Exchange) -> None:
+    if exchange.finished or client.gone:
+        return
+    _give(exchange, answer)
+    client.resume_for_exchange()
+
+
+def _give(exchange: Exchange, answer: NotaryResponse) -> None:
+    exchange.answer(answer.status, list(answer.headers), answer.body)
+
+
+def _receipt_answer(
+    stored: StoredReceipt | None,
+    requester: SpiffeID,
+    readers: Matcher | None = None,
+    *,
+    served_to_server: bool = True,
+) -> NotaryResponse:
+    if stored is None or stored.envelope is None:
+        # Unsigned records are not served.
+        raise NotaryNotFound(requester=requester)
+    access = authorize_receipt_access(
+        requester,
+        client=SpiffeID.parse(stored.client) if stored.client else None,
+        server=SpiffeID.parse(stored.server) if served_to_server else None,
+        readers=readers,
+    )
+    envelope = Envelope.parse(stored.envelope)
+    disclosed = with_disclosures(envelope, access.permitted(cast("Disclosures | None", stored.disclosures)))
+    return artifact_response(stored.id, disclosed.serialize())
 
 
 def _search_answer(found: FoundReceipts, query: ReceiptQuery) -> NotaryResponse:

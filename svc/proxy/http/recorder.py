@@ -1,22 +1,25 @@
 """
-What a record contains of one exchange, collected while its octets stream, and the commit of that record.
+What a record contains of one exchange, collected while its octets stream, and the commit of that record; outbound, what
+the receipt of the peer is compared with.
 
-Owns the running digests; holds no body.
+Owns the running digests; holds no body, and outbound no more than the beginning of a request body.
 """
 
 from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.identity import certificate_sha256
 from svc.notary.exchange import (
     BodySummary,
     ExchangeOutcome,
+    ObservedExchange,
     Peer,
     RecordedExchange,
     TlsFacts,
@@ -24,12 +27,17 @@ from svc.notary.exchange import (
     split_target,
 )
 from svc.notary.level import Level
+from svc.strictjson import b64u_encode
 from svc.wire.fields import Field
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
     from svc.proxy.http.context import HttpContext
     from svc.proxy.notarizer import Reservation
+    from svc.transport.evidence import PeerEvidence
+
+#: Octets of a request body that are kept until its receipt is compared: a peer that answers early attests a beginning.
+MAX_PREFIX: Final = 64 * 1024
 
 
 class BodyDigest:
@@ -52,24 +60,49 @@ class BodyDigest:
         return BodySummary(self.size, self._hash.digest(), self.complete)
 
 
-class Recorder:
+class PrefixDigest(BodyDigest):
+    """The same, with the digests of its first octets up to :data:`MAX_PREFIX`."""
+
+    __slots__ = ("_beginning",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._beginning = bytearray()
+
+    def update(self, data: bytes) -> None:
+        """See :meth:`BodyDigest.update`."""
+        super().update(data)
+        room = MAX_PREFIX - len(self._beginning)
+        if room > 0:
+            self._beginning += data[:room]
+
+    def prefix(self, size: int) -> bytes | None:
+        """The SHA-256 of the first octets; None where they are not kept, or not there."""
+        if size == self.size:
+            return self._hash.digest()
+        kept = self._beginning
+        return hashlib.sha256(kept[:size]).digest() if 0 <= size <= len(kept) else None
+
+
+class ExchangeDigests:
+    """The two messages of an exchange, as far as they have passed."""
+
+    __slots__ = ("request", "request_trailers", "response", "response_fields", "response_trailers", "status")
+
+    request: BodyDigest
+
+    def __init__(self) -> None:
+        self.request_trailers: list[Field] = []
+        self.response = BodyDigest()
+        self.response_fields: list[Field] = []
+        self.response_trailers: list[Field] = []
+        self.status: int | None = None
+
+
+class Recorder(ExchangeDigests):
     """Collects one exchange of level ``logRequest`` or ``signRequest``; ``server`` is the identity that answers."""
 
-    __slots__ = (
-        "_client",
-        "_head",
-        "_level",
-        "_nonce",
-        "_received",
-        "_server",
-        "_tls",
-        "request",
-        "request_trailers",
-        "response",
-        "response_fields",
-        "response_trailers",
-        "status",
-    )
+    __slots__ = ("_client", "_head", "_level", "_nonce", "_received", "_server", "_tls")
 
     def __init__(
         self,
@@ -81,6 +114,7 @@ class Recorder:
         head: RequestHead,
         received: datetime,
     ) -> None:
+        super().__init__()
         self._level = level
         self._nonce = nonce
         self._client = client
@@ -89,11 +123,6 @@ class Recorder:
         self._head = head
         self._received = received
         self.request = BodyDigest()
-        self.request_trailers: list[Field] = []
-        self.response = BodyDigest()
-        self.response_fields: list[Field] = []
-        self.response_trailers: list[Field] = []
-        self.status: int | None = None
 
     def exchange(self, jti: str, outcome: ExchangeOutcome, completed: datetime) -> RecordedExchange:
         """Return the exchange as the notary records it; ``jti`` is its identifier."""
@@ -123,6 +152,53 @@ class Recorder:
             # The clock may have been set back meanwhile: nothing ends before it began.
             completed=max(completed, self._received),
             outcome=outcome,
+        )
+
+
+class Observation(ExchangeDigests):
+    """
+    One exchange with the peer of an outbound listener in this side's view; ``nonce`` is that of its request.
+
+    Attributes:
+        head: the octets of the request head as sent.
+    """
+
+    __slots__ = ("_started", "head", "nonce")
+
+    request: PrefixDigest
+
+    def __init__(self, nonce: str, started: datetime) -> None:
+        super().__init__()
+        self.nonce = nonce
+        self._started = started
+        self.head = b""
+        self.request = PrefixDigest()
+
+    def observed(self, evidence: PeerEvidence) -> ObservedExchange:
+        """Describe it for the verification of its receipt; ``evidence`` is of the connection of the exchange."""
+        line, *lines = self.head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        method, target, _version = line.split(b" ")
+        fields = [(name, value) for name, _colon, value in (each.partition(b": ") for each in lines)]
+        authority = next((value for name, value in fields if name.lower() == b"host"), b"")
+        path, query = split_target(target)
+        own = evidence.own_svid
+        return ObservedExchange(
+            nonce=self.nonce,
+            started=self._started,
+            client=Peer(own.spiffe_id, b64u_encode(certificate_sha256(own.leaf))),
+            tls=TlsFacts(evidence.tls_version, evidence.group, evidence.cipher, evidence.post_quantum),
+            method=octets_as_text(method),
+            authority=octets_as_text(authority),
+            path=path,
+            query=query,
+            request_headers=fields,
+            request_body=self.request.summary(),
+            request_prefix=self.request.prefix,
+            status=self.status or 0,
+            response_headers=self.response_fields,
+            response_body=self.response.summary(),
+            response_trailers=self.response_trailers,
+            request_trailers=self.request_trailers,
         )
 
 

@@ -35,7 +35,7 @@ class ExchangeSummary:
     Attributes:
         listener: the name of its listener.
         direction: ``inbound`` or ``outbound``.
-        peer: the verified identity of the client; empty outbound.
+        peer: the verified identity of the client; outbound that of a peer with a verified statement, else empty.
         method: the method; empty where no request could be parsed.
         path: the path without the query; empty as the method.
         lookup: whether the notary answered a request for a statement or receipt.
@@ -45,7 +45,8 @@ class ExchangeSummary:
         seconds: from the head of the request to the end; None where no request could be parsed.
         level: the notarization level in force.
         recorded: whether a record was promised.
-        receipt_id: the identifier of the record, None where there is none.
+        receipt_id: the identifier of the record, outbound of the verified receipt; None where there is none.
+        statement_id: outbound, that of the peer's verified statement.
         outcome: how the exchange ended, as in the record.
         decision: of the policies; None where they did not decide.
     """
@@ -65,6 +66,7 @@ class ExchangeSummary:
     receipt_id: str | None
     outcome: ExchangeOutcome
     decision: PolicyDecision | None
+    statement_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from svc.proxy.http.recorder import Recorder
+from svc.proxy.http.recorder import ExchangeDigests
 from svc.wire.fields import Field, encode_fields, end_to_end_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
@@ -65,7 +65,7 @@ class ResponseWriter:
     __slots__ = ("_framing", "_options", "_recorder", "_remaining", "close", "first", "held", "octets")
 
     def __init__(
-        self, request: RequestHead, head: ResponseHead, *, close: bool, added: bytes, recorder: Recorder | None
+        self, request: RequestHead, head: ResponseHead, *, close: bool, added: bytes, recorder: ExchangeDigests | None
     ) -> None:
         version = request.version
         self._framing = framing = response_framing(head, request.method, version)

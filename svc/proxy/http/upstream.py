@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.internet import error as twisted_errors
 from twisted.internet.defer import CancelledError, Deferred
@@ -26,14 +26,22 @@ from zope.interface import implementer
 from svc.errors import SvcError
 from svc.policy.engine import Permit
 from svc.proxy.errors import ProxyError, UpstreamUnreachable, upstream_error
-from svc.transport.errors import ConnectFailed, OwnSvidRefused, PeerNotVerified, TransportError
+from svc.transport.errors import (
+    ConnectFailed,
+    OwnSvidRefused,
+    PeerCredentialsEnded,
+    PeerNotVerified,
+    TransportError,
+)
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.fields import Field, encode_fields, end_to_end_trailers
-from svc.wire.http1 import MessageLimits, RequestHead, ResponseParser
+from svc.wire.http1 import Event, MessageLimits, RequestHead, ResponseParser
 
 if TYPE_CHECKING:
     from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.exchange import Exchange
+    from svc.proxy.http.peer_verification import PeerStatement, PeerVerification
+    from svc.proxy.http.recorder import Observation
     from svc.proxy.http.tunnel import Tunnel
 
 #: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
@@ -82,6 +90,26 @@ def _names_trailers(value: bytes) -> bool:
     return any(part.split(b";")[0].strip().lower() == b"trailers" for part in value.split(b","))
 
 
+class ConnectionRequest(Protocol):
+    """Waits for a connection of the pool."""
+
+    def upstream_ready(self, connection: UpstreamConnection) -> None:
+        """The pool has a connection for this request alone."""
+
+    def upstream_failed(self, error: ProxyError) -> None:
+        """The pool could make no connection."""
+
+
+class ConnectionUser(Protocol):
+    """Gets what arrives on a connection between :meth:`UpstreamConnection.begin` and the end of its response."""
+
+    def upstream_events(self, events: list[Event]) -> None:
+        """A part of the response has arrived."""
+
+    def upstream_lost(self, events: list[Event]) -> None:
+        """The connection ended; ``events`` are those that it caused."""
+
+
 class UpstreamRequest:
     """
     The request of one exchange on its way to the upstream; without a permit there is none.
@@ -95,6 +123,10 @@ class UpstreamRequest:
     _dropped = False
     _repeated = False
     _streaming_response = False
+    #: The header lines for the peer, where the exchange decides on them.
+    lines: bytes | None = None
+    #: Gets the head as it is sent, where the receipt of the exchange is compared with it.
+    observation: Observation | None = None
 
     def __init__(self, exchange: Exchange, client: ClientConnection, permit: Permit) -> None:
         self._exchange = exchange
@@ -114,8 +146,11 @@ class UpstreamRequest:
         """Acquire a connection; the head goes first, before body octets that have arrived already."""
         client, head = self._client, self._head
         caller = client.caller
-        added = caller.forwarded_lines or caller.request_lines(head, client.random)
-        self._pending.insert(0, request_head(head, added, client.context.host))
+        added = self.lines or caller.forwarded_lines or caller.request_lines(head, client.random)
+        octets = request_head(head, added, client.context.host)
+        if self.observation is not None:
+            self.observation.head = octets
+        self._pending.insert(0, octets)
         attempt = client.context.pool.acquire(self._permit, self, fresh=fresh)
         if attempt is not None and not attempt.called:
             self._attempt = attempt
@@ -128,6 +163,8 @@ class UpstreamRequest:
         """End a chunked body; :meth:`flush` sends it."""
         head = self._head
         kept = end_to_end_trailers(trailers, head.options, drop_forwarding=head.drop_forwarding)
+        if self.observation is not None:
+            self.observation.request_trailers = kept
         self._pending.append(b"0\r\n%b\r\n" % encode_fields(kept))
 
     def flush(self) -> None:
@@ -148,9 +185,14 @@ class UpstreamRequest:
             self._stop_feeding(connection)
 
     def may_repeat(self, lost: UpstreamConnection) -> bool:
-        """Whether the request may be sent once more, where a pooled connection ended without an octet of a response."""
+        """
+        Whether the request may be sent once more, where a pooled connection ended without an octet of a response.
+
+        Not where the peer is asked for a statement or receipt: the lost connection may have carried it already.
+        """
         return not (
-            not lost.reused
+            self.lines is not None
+            or not lost.reused
             or self._repeated
             or lost.answer_begun
             or self._head.has_body
@@ -204,6 +246,15 @@ class UpstreamRequest:
         connection, self.connection = self.connection, None
         return connection
 
+    def keep(self, *, reusable: bool) -> UpstreamConnection | None:
+        """Keep the connection for the receipt of its response, where it may be used again."""
+        connection = self.connection
+        if not reusable or connection is None or connection.dead:
+            self.release(reusable=False)
+            return None
+        self._stop_streams()
+        return self.take_connection()
+
     def release(self, *, reusable: bool) -> None:
         """Give the connection back, to the pool where it may be used again."""
         connection = self.connection
@@ -246,7 +297,7 @@ class UpstreamConnection:
     def __init__(self, pool: UpstreamPool, limits: MessageLimits) -> None:
         self._pool = pool
         self._limits = limits
-        self._exchange: Exchange | None = None
+        self._exchange: ConnectionUser | None = None
         self._parser: ResponseParser | None = None
         self._tunnel: Tunnel | None = None
         self.dead = False
@@ -266,6 +317,8 @@ class UpstreamConnection:
         self.may_refuse = False
         #: Until when that is valid, in seconds since 1970.
         self.ends = inf
+        #: The verified statement of the peer, where the listener demands one.
+        self.statement: PeerStatement | None = None
         #: Why it ended, where that is neither the upstream's doing nor that of the client.
         self.loss: ProxyError | None = None
 
@@ -281,7 +334,7 @@ class UpstreamConnection:
         if set_no_delay is not None:
             set_no_delay(True)
 
-    def begin(self, exchange: Exchange, method: bytes, *, upgrade: bool) -> None:
+    def begin(self, exchange: ConnectionUser, method: bytes, *, upgrade: bool) -> None:
         """Start an exchange."""
         self._exchange = exchange
         if self._parser is None:
@@ -310,6 +363,18 @@ class UpstreamConnection:
             self.fed = False
             if not self.dead:
                 self.transport.unregisterProducer()
+
+    def detach(self) -> None:
+        """End the exchange, and leave the connection to its holder."""
+        self._exchange = None
+
+    def verify_time(self, now: datetime) -> None:
+        """Verify that what both sides have shown is still valid; raises ``TransportError``."""
+        if self.evidence is not None:
+            self.evidence.verify_time(now)
+        if self.statement is not None and now.timestamp() > self.ends:
+            shown = self.statement.evidence
+            raise PeerCredentialsEnded(spiffe_id=shown.subject, ended=shown.expires.isoformat(timespec="seconds"))
 
     def release(self, *, reusable: bool) -> None:
         """End the exchange."""
@@ -408,7 +473,8 @@ class UpstreamPool:
     ``name`` is what errors call it, such as ``the application at 127.0.0.1:8080``; ``connect_timeout`` is the limit of
     the endpoint. ``unreachable`` is called each time that no connection could be made at all; the endpoint reports
     failures of TLS itself. ``accepted`` is called once for each verified connection, unless the peer refuses the SVID
-    of this side, and ``ended`` for each that is closed because the credentials of one side have ended.
+    of this side, and ``ended`` for each that is closed because the credentials of one side have ended. With ``peers``
+    the connections of the endpoint have verified statements.
     """
 
     def __init__(
@@ -425,7 +491,9 @@ class UpstreamPool:
         unreachable: Callable[[], None] = lambda: None,
         accepted: Callable[[], None] = lambda: None,
         ended: Callable[[PeerEvidence, TransportError], None] = lambda _evidence, _error: None,
+        peers: PeerVerification | None = None,
     ) -> None:
+        self._peers = peers
         self._endpoint = endpoint
         self._unreachable = unreachable
         self._accepted = accepted
@@ -461,7 +529,7 @@ class UpstreamPool:
         return len(self._all)
 
     def acquire(
-        self, permit: Permit, request: UpstreamRequest, *, fresh: bool = False
+        self, permit: Permit, request: ConnectionRequest, *, fresh: bool = False
     ) -> Deferred[UpstreamConnection] | None:
         """
         Give a request a connection: ``request.upstream_ready`` or ``upstream_failed`` is called, now or later.
@@ -574,7 +642,7 @@ class UpstreamPool:
         if evidence is None or connection.ends >= self._ending_soon:
             return None
         try:
-            evidence.verify_time(self._wall())
+            connection.verify_time(self._wall())
         except TransportError as error:
             self._verified.discard(connection)
             self._ended(evidence, error)
@@ -586,6 +654,8 @@ class UpstreamPool:
             return None
         try:
             self._verify(peer_evidence(connection.transport))
+            if self._peers is not None:
+                self._peers.reverify(connection)
         except SvcError as error:
             return error
         return None
@@ -616,7 +686,7 @@ class UpstreamPool:
                 return Failure(refusal)
         return result
 
-    def _failed(self, failure: Failure, request: UpstreamRequest) -> None:
+    def _failed(self, failure: Failure, request: ConnectionRequest) -> None:
         if failure.check(CancelledError, twisted_errors.ConnectingCancelledError):
             return
         if failure.check(ConnectFailed):

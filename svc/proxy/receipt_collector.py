@@ -1,0 +1,136 @@
+"""
+Keeps the verified receipts of peers in the own notary database, with the statements that they name.
+
+Owns the receipts that are promised and not durable yet, and what of an artifact becomes a record. The client of such a
+record is this proxy's own identity, its server the peer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from svc.notary.envelope import MAX_ENVELOPE, Envelope
+from svc.notary.record_bound import stored_octets
+from svc.proxy.errors import NotaryStoreUnavailable
+from svc.proxy.record_budget import RecordBudget
+from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
+from svc.store.errors import Replayed, StoreError
+from svc.store.interface import INotaryStore
+from svc.store.records import StoredReceipt
+
+if TYPE_CHECKING:
+    from svc.notary.receipt import Disclosures
+    from svc.notary.receiptcheck import ReceiptEvidence
+    from svc.proxy.http.peer_verification import PeerStatement
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedPlace:
+    """The place of one receipt in the database, promised before its request is sent."""
+
+    client: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """See :class:`svc.store.records.StatementRecord`."""
+
+    id: str
+    envelope: Envelope
+    expires: datetime
+
+
+class ReceiptCollector:
+    """Stores the receipts that the applications of this machine ask peers for; ``database`` is its name in messages."""
+
+    def __init__(
+        self, store: INotaryStore, *, database: str, budget: RecordBudget, released: ReleaseObserver = unobserved
+    ) -> None:
+        self._store = store
+        self._database = database
+        self._budget = budget
+        self._on_release_point = released
+        self._promised: set[CollectedPlace] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Receipts that are promised and neither durable nor given up."""
+        return len(self._promised)
+
+    def is_in_flight(self, client: str, nonce: str) -> bool:
+        """Whether the receipt of a request is promised and not durable yet."""
+        return CollectedPlace(client, nonce) in self._promised
+
+    def admit(self, client: str, nonce: str) -> CollectedPlace:
+        """
+        Promise a receipt a place, before its request is sent.
+
+        Raises:
+            NotaryStoreUnavailable: the database takes no records.
+            NotaryRate: the budget of the identity is used up.
+        """
+        if not self._store.writable:
+            raise NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open")
+        refused = self._budget.reserve(client, MAX_ENVELOPE)
+        if refused is not None:
+            raise self._budget.exceeded(*refused)
+        place = CollectedPlace(client, nonce)
+        self._promised.add(place)
+        return place
+
+    def abandon(self, place: CollectedPlace) -> None:
+        """Give a place back without a receipt."""
+        if place in self._promised:
+            self._promised.discard(place)
+            self._budget.give_back(place.client, MAX_ENVELOPE)
+
+    async def put(
+        self, place: CollectedPlace, receipt: ReceiptEvidence, envelope: Envelope, statement: PeerStatement
+    ) -> None:
+        """
+        Make a receipt durable, and the statement before it.
+
+        Raises:
+            NotaryStoreUnavailable: the database did not take it; the place is given back.
+        """
+        disclosures = cast("Disclosures | None", envelope.extra.get("disclosures"))
+        signed = replace(envelope, extra={})
+        record = StoredReceipt(
+            id=receipt.id,
+            level=receipt.level.value,
+            client=place.client,
+            server=str(receipt.issuer),
+            nonce=place.nonce,
+            jti=str(receipt.claims["jti"]),
+            issued_at=int(receipt.issued.timestamp()),
+            outcome=receipt.outcome.value,
+            envelope=signed.serialize(),
+            payload=envelope.payload,
+            disclosures=disclosures,
+            statement_id=receipt.statement_id,
+        )
+        self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
+        try:
+            if not statement.stored:
+                evidence = statement.evidence
+                await self._store.put_statement(_Statement(evidence.id, statement.envelope, evidence.expires))
+                statement.stored = True
+            await self._put_receipt(record)
+        except StoreError as error:
+            self.abandon(place)
+            raise NotaryStoreUnavailable(database=self._database, what=error) from error
+        self._promised.discard(place)
+        certificates = sum(len(text) for entry in signed.signatures for text in entry.x5c)
+        taken = stored_octets(record.payload, disclosures, record.envelope, certificates)
+        self._budget.give_back(place.client, MAX_ENVELOPE - taken)
+
+    async def _put_receipt(self, record: StoredReceipt) -> None:
+        try:
+            await self._store.put_receipt(record)
+        except Replayed:
+            # A peer that shares this database has stored it already.
+            if await self._store.get_receipt(record.id) is None:
+                raise
