@@ -29,12 +29,14 @@ class DenyList:
         spiffe_ids: identities.
         certificates: SHA-256 of certificates; of a signing certificate all below it are refused.
         serials: issuer, as :func:`plain_issuer` returns it, and serial number of certificates, in the same way.
+        statements: identifiers of workload statements, where the statement of a peer is verified.
     """
 
     name: str
     spiffe_ids: tuple[Matcher, ...] = ()
     certificates: frozenset[bytes] = frozenset()
     serials: frozenset[tuple[str, int]] = frozenset()
+    statements: frozenset[str] = frozenset()
     _exact: frozenset[SpiffeID] = field(init=False, repr=False)
     _patterns: tuple[Matcher, ...] = field(init=False, repr=False)
 

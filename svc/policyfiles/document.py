@@ -115,6 +115,11 @@ _Serial = Annotated[
     _fits(re.compile(r"[0-9A-Fa-f]{1,40}\Z"), "1 to 40 hexadecimal digits"),
     text_format("serial number", "^[0-9A-Fa-f]{1,40}$"),
 ]
+_StatementID = Annotated[
+    str,
+    _fits(re.compile(r"[A-Za-z0-9_-]{43}\Z"), "the identifier of a workload statement: 43 characters of base64url"),
+    text_format("identifier", "^[A-Za-z0-9_-]{43}$"),
+]
 Port = Annotated[int, Field(ge=1, le=65535)]
 _Asked = Literal["none", "workload", "logRequest", "signRequest"]
 _RecordedLevel = Literal["workload", "logRequest", "signRequest"]
@@ -326,6 +331,9 @@ class DenyListSpec(Settings):
     """SPIFFE IDs or patterns."""
     certificates: _Values[CertificateDocument] = ()
     """Certificates of a peer's chain, without the root."""
+    workloadStatements: _Values[_StatementID] = ()
+    """Identifiers of workload statements (`Svc-Workload-ID`), for peers whose statement an outbound listener
+    verifies."""
 
 
 class DenyListDocument(Settings):
@@ -352,6 +360,7 @@ class DenyListDocument(Settings):
                 for each in given.certificates
                 if each.issuer and each.serial
             ),
+            frozenset(given.workloadStatements),
         )
 
 

@@ -155,6 +155,13 @@ class Policies:
                 return Denied(identity=identity, policy=each.name, rule=entry)
         return None
 
+    def listed_statement(self, statement_id: str, subject: SpiffeID) -> Denied | None:
+        """The refusal of a peer whose verified statement is on a deny list."""
+        for each in self.files.denied:
+            if statement_id in each.statements:
+                return Denied(identity=subject, policy=each.name, rule=f"statement {statement_id}")
+        return None
+
 
 def load_policies(section: PolicySettings, trust_domain: str) -> Policies:
     """

@@ -29,6 +29,7 @@ from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.notary.statement import StatementEvidence
 from svc.notary.verification import Anchors
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies
@@ -206,6 +207,9 @@ class Assembly:
 
     def _listed(self, evidence: SvidEvidence) -> Denied | None:
         return self._policies.current.listed(evidence)
+
+    def _listed_statement(self, statement: StatementEvidence) -> Denied | None:
+        return self._policies.current.listed_statement(statement.id, statement.subject)
 
     def _refuse_listed(self, evidence: SvidEvidence) -> None:
         listed = self._listed(evidence)
@@ -472,6 +476,7 @@ class Assembly:
             level=Level.parse(settings.demanded_of_peer),
             profile=self._verified_profile,
             anchors=self._anchors,
+            listed=self._listed_statement,
             pq_path=None if self._pq_roots is None else self._pq_roots.path,
             clock=self._reactor,
             wall=utc_now,

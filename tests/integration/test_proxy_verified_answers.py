@@ -276,6 +276,26 @@ class RefusedTests(SynchronousTestCase):
                 self.assertTrue(server.requests)
                 self.assertNotIn(b"/accounts", b"".join(server.requests))
 
+    def test_deny_list(self) -> None:
+        """A statement that is put on a deny list is refused as soon as the file is read."""
+        scene = SHARED.get()
+        policy = scene.folder / "deny.yaml"
+        head = "{apiVersion: svc.internal/v1alpha1, kind: SvcDenyList, metadata: {name: stolen}, spec: "
+        policy.write_text(head + "{}}")
+        listener = outbound("denied", scene.server.port, collectReceipts=True)
+        url = f"http://{listener['listen']}/bytes/3"
+        files = {"default": "allow", "files": [str(policy)]}
+        with client_proxy(scene.authority, None, listener, policy=files) as proxy:
+            _status, answer, _body = curl(url, "-H", "Svc-Notarization-Level: signRequest")
+            [named] = [line for line in answer.decode().split("\r\n") if line.startswith("Svc-Workload-ID: ")]
+            changed = scene.folder / "changed"
+            changed.write_text(head + f"{{workloadStatements: ['{named[-43:]}']}}}}")
+            changed.rename(policy)
+            eventually(lambda: b" 502 " in curl(url)[1])
+            found = refusal(url)
+            self.assertEqual(("upstream_identity_refused", "policy_deny"), (found["code"], found["detail_reason"]))
+            self.assertTrue(proxy.records("svc.proxy.policy.loaded"))
+
     def test_no_roots(self) -> None:
         """Without post-quantum roots under the profile hybrid the answer and the log say which file is missing."""
         scene = SHARED.get()

@@ -38,7 +38,8 @@ metadata: {name: stolen}
 spec:
   spiffeIDs: ["spiffe://x.org/ns/old/*"]
   certificates: [{sha256: "DIGEST"}, {issuer: "CN=ca", serial: 1f}]
-""".replace("DIGEST", "ab" * 32)
+  workloadStatements: ["STATEMENT"]
+""".replace("DIGEST", "ab" * 32).replace("STATEMENT", "_" * 43)
 
 
 class FilesCase(SynchronousTestCase):
@@ -75,9 +76,16 @@ class ReadTests(FilesCase):
         self.assertEqual(["a.yaml", "b.yaml"], [os.path.basename(each) for each in read.paths])
         [denied] = read.denied
         self.assertEqual(
-            ("stolen", {bytes.fromhex("ab" * 32)}, {("CN=ca", 0x1F)}),
-            (denied.name, set(denied.certificates), set(denied.serials)),
+            ("stolen", {bytes.fromhex("ab" * 32)}, {("CN=ca", 0x1F)}, {"_" * 43}),
+            (denied.name, set(denied.certificates), set(denied.serials), set(denied.statements)),
         )
+
+    def test_statements(self) -> None:
+        """The statements of a list are identifiers, refused otherwise."""
+        for wrong in ("_" * 42, "_" * 44, "+" * 43, "spiffe://x.org/a"):
+            text = DENY_LIST.replace("_" * 43, wrong)
+            error = self.assertRaises(ConfigInvalid, read_policies, [self.write("a.yaml", text)])
+            self.assertIn("spec.workloadStatements[0]", str(error.problems[0]))
 
     def test_decides(self) -> None:
         """What is written decides."""

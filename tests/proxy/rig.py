@@ -22,8 +22,9 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
+from svc.notary.statement import StatementEvidence
 from svc.notary.verification import Anchors
-from svc.policy.engine import Decision, MatchedRule
+from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.client import ClientConnection
@@ -284,6 +285,7 @@ class Rig:
         limits = limits or LimitSettings()
         timeouts = timeouts or TimeoutSettings()
         self.anchors = Anchors(AUTHORITY.bundles(), BundleSet())
+        self.listed_statements: set[str] = set()
         listener_metrics = self.metrics.listener("http", "inbound" if inbound else "outbound")
         #: Counts and reports as the observer of the listener does.
         self.observer = ListenerObserver(listener_metrics, cast(Any, self.reporter), "web")
@@ -296,6 +298,7 @@ class Rig:
                 profile=profile,
                 anchors=lambda: self.anchors,
                 pq_path="/run/pq-bundle.json",
+                listed=self._listed_statement,
                 clock=self.clock,
                 wall=self.wall,
                 statement_seconds=timeouts.connect,
@@ -348,6 +351,11 @@ class Rig:
             limits={"head": limits.head},
         )
         self.open: set[ClientConnection] = set()
+
+    def _listed_statement(self, statement: StatementEvidence) -> Denied | None:
+        if statement.id in self.listed_statements:
+            return Denied(identity=statement.subject, policy="deny", rule=f"statement {statement.id}")
+        return None
 
     def wall(self) -> datetime:
         """Return the wall clock time, derived from the test's clock."""

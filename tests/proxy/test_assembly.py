@@ -8,12 +8,14 @@ import tempfile
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from twisted.internet.testing import MemoryReactorClock
 from twisted.web.test.requesthelper import DummyRequest
 
 from svc.identity import SpiffeID
+from svc.identity.pqbundle import PqBundles
 from svc.notary.level import Level
 from svc.policy import Denied
 from svc.policy.rules import ConnectionFacts, RequestFacts
@@ -21,12 +23,14 @@ from svc.policyfiles.settings import Policies
 from svc.process.clock import utc_now
 from svc.proxy.assembly import Assembly
 from svc.proxy.config import ProxySettings
+from svc.proxy.http.peer_verification import VerifiedEndpoint
 from svc.proxy.listener import Listener
 from svc.proxy.service import ProxyService
 from svc.proxy.tcp.connection import TcpConnection
 from svc.proxy.tcp.context import TcpContext
 from svc.settings import parse
 from svc.telemetry.events import Event
+from svc.testing.ca import TestAuthority
 from svc.transport.endpoints import (
     MutualTlsClientEndpoint,
     MutualTlsServerEndpoint,
@@ -35,7 +39,7 @@ from svc.transport.endpoints import (
 )
 from svc.workload.errors import PqFileMissing
 from tests.proxy.parts import LogTestCase
-from tests.proxy.rig import CALLER, OWN, evidence_of
+from tests.proxy.rig import BASE, CALLER, OWN, evidence_of
 
 WEB = (
     '{name: web, protocol: http, direction: inbound, listen: "127.0.0.1:8443", upstream: "unix:///run/web.sock",'
@@ -202,6 +206,20 @@ class BuildTests(AssemblyTestCase):
         families = [each.name for each in assembly._registry.collect()]
         self.assertEqual([name for name in families if "notary" in name], [])
 
+    def test_collecting_only(self) -> None:
+        """Outbound listeners that collect receipts have a database and its metrics, and no issuer."""
+        for require, required in (("[workload]", False), ("[receipt]", True)):
+            collecting = PAY[:-1] + f", require: {require}, collectReceipts: true}}"
+            assembly = self.assemble(self.settings(collecting, notary="profile: hybrid", adminAddr='"127.0.0.1:8"'))
+            proxy = assembly.build()
+            assembly._configure_reports(self.read)
+            conditions = {each["name"]: each["required"] for each in self.page(proxy, b"readyz")["conditions"]}
+            self.assertEqual(["credentials", "workloadApi", "store", "listeners"], list(conditions))
+            self.assertEqual(required, conditions["store"])
+            families = [each.name for each in assembly._registry.collect()]
+            self.assertIn("svc_proxy_notary_writable", families)
+            self.assertEqual((self.reactor.unixClients, assembly._rotation._store), ([], None))
+
     def test_issuer_is_contacted(self) -> None:
         """With an inbound listener and a post-quantum profile the issuer is contacted at once."""
         notary = "profile: hybrid, pqIssuer: unix:///run/pq.sock"
@@ -253,6 +271,38 @@ class ListenerTests(AssemblyTestCase):
             (listener.context.inbound, listener.context.policies, built(listener)._endpoint), (False, None, None)
         )
         self.assertEqual(listener.context.maximum, Level.SIGN_REQUEST)
+
+    def test_verifying(self) -> None:
+        """Peers are verified by the profile of the notary and the roots beside the Workload API, or by a named file."""
+        for notary, path in (
+            ("profile: hybrid", f"{self.folder}/pq-bundle.json"),
+            ("profile: pq, pqBundle: /run/roots.json", "/run/roots.json"),
+            ("profile: classical", None),
+        ):
+            settings = self.settings(PAY[:-1] + ", require: [receipt], timeouts: {connect: 3s}}", notary=notary)
+            context: Any = self.listener("pay", settings).context
+            peers = context.peers
+            self.assertIsInstance(context.pool._endpoint, VerifiedEndpoint)
+            self.assertEqual((context.demanded, peers.level, peers.collector), (Level.SIGN_REQUEST,) * 2 + (None,))
+            self.assertEqual((peers._profile.value, peers._pq_path), (settings.notary.profile, path))
+            self.assertEqual((peers._host, peers._statement_seconds, peers._receipt_seconds), (b"pay.bank:8443", 3, 60))
+            self.assertIs(context.pool._peers, peers)
+
+    def test_new_roots(self) -> None:
+        """Other post-quantum roots are applied to open connections, as soon as the file has them."""
+        settings = self.settings(PAY[:-1] + ", require: [workload]}", notary="profile: hybrid")
+        assembly = self.assemble(settings)
+        proxy = assembly.build()
+        assembly._listener(settings, settings.listeners[0])
+        roots = assembly._pq_roots
+        assert roots is not None
+        self.assertRaises(PqFileMissing, lambda: roots.bundles)
+        changes: list[object] = []
+        self.patch(proxy, "_credentials_changed", lambda: changes.append(None))
+        bundle = TestAuthority("prod.example", now=BASE, algorithm="ML-DSA-65").bundle(first_seen=BASE, last_seen=BASE)
+        (self.folder / "pq-bundle.json").write_bytes(PqBundles().with_bundle(bundle).serialize())
+        roots.check()
+        self.assertEqual((1, 1), (len(changes), len(roots.bundles)))
 
     def test_tcp_inbound(self) -> None:
         """A TCP listener relays to the application, accepts the protocols of its own, and notarizes nothing."""
@@ -307,6 +357,20 @@ class ListenerTests(AssemblyTestCase):
         authorize = endpoint._creator._rules.authorize
         self.assertRaises(Denied, authorize, evidence_of(CALLER).svid)
         authorize(evidence_of(OWN).svid)
+
+    def test_deny_list_of_statements(self) -> None:
+        """Peers whose verified statement is on a deny list are refused."""
+        path = Path(self.mktemp()).resolve()
+        listed = "A" * 43
+        path.write_text(
+            "{apiVersion: svc.internal/v1alpha1, kind: SvcDenyList, metadata: {name: stolen},"
+            f" spec: {{workloadStatements: ['{listed}']}}}}"
+        )
+        settings = self.settings(PAY[:-1] + ", require: [workload]}", policy=f"{{files: ['{path}']}}")
+        refusal = cast(Any, self.listener("pay", settings).context).peers._listed
+        found = refusal(SimpleNamespace(id=listed, subject=CALLER.spiffe_id))
+        self.assertEqual((found.policy, found.rule), ("stolen", f"statement {listed}"))
+        self.assertIsNone(refusal(SimpleNamespace(id="B" * 43, subject=CALLER.spiffe_id)))
 
     def test_policy_with_a_list(self) -> None:
         """The list is added to what ``allow`` admits; with ``deny`` only the list is admitted."""

@@ -394,6 +394,17 @@ class ReverificationTests(PairTestCase):
         self.assertEqual((document["status"], document["detail_reason"]), (502, "trust_domain_unknown"))
         self.assertEqual(pair.local.reporter.denials, [("trust_domain_unknown", str(OWN.spiffe_id))])
 
+    def test_deny_list(self) -> None:
+        """A statement on a deny list ends open connections, and new ones are refused."""
+        pair = Pair()
+        pair.send(GET + END)
+        pair.local.listed_statements.add(pair.peer.credentials.statement.id)
+        self.changed(pair)
+        self.assertTrue(pair.local.upstream()[1].disconnecting)
+        document = problem(pair.send(GET + END))
+        self.assertEqual((document["code"], document["detail_reason"]), ("upstream_identity_refused", "policy_deny"))
+        self.assertEqual(len(pair.forwarded), 1)
+
 
 class ResponseTests(PairTestCase):
     """What a response names belongs to its connection and its request."""

@@ -38,7 +38,7 @@ from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.notary.response_headers import named_level, named_receipt_path, named_statement, pending_pause
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
-from svc.policy.engine import Permit
+from svc.policy.engine import Denied, Permit
 from svc.proxy.errors import (
     NotaryUnavailable,
     OwnIdentityEnded,
@@ -47,6 +47,7 @@ from svc.proxy.errors import (
     UpstreamClosed,
     UpstreamMalformed,
     UpstreamUnverified,
+    upstream_error,
 )
 from svc.proxy.http.recorder import Observation
 from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
@@ -172,6 +173,7 @@ class PeerVerification:
         level: what every request asks for at least.
         anchors: returns the roots in force; what it raises refuses the peer.
         pq_path: the file with post-quantum roots, for errors.
+        listed: returns the refusal of a statement that is on a deny list.
         statement_seconds: for the statement of a new connection.
         receipt_seconds: for a receipt, while it is pending too.
         collector: stores the receipts that the application asks for; None where they are not kept.
@@ -186,6 +188,7 @@ class PeerVerification:
         profile: Profile,
         anchors: Callable[[], Anchors],
         pq_path: str | None,
+        listed: Callable[[StatementEvidence], Denied | None],
         clock: IReactorTime,
         wall: Callable[[], datetime],
         statement_seconds: float,
@@ -200,6 +203,7 @@ class PeerVerification:
         self._profile = profile
         self._anchors = anchors
         self._pq_path = pq_path
+        self._listed = listed
         self._clock = clock
         self._wall = wall
         self._statement_seconds = statement_seconds
@@ -261,6 +265,9 @@ class PeerVerification:
             now=self._wall(),
             peer=peer.svid,
         )
+        listed = self._listed(evidence)
+        if listed is not None:
+            raise listed
         return PeerStatement(envelope, evidence)
 
     def reverify(self, connection: UpstreamConnection) -> None:
@@ -363,6 +370,8 @@ class PeerVerification:
         """Return what a refusal means for the application."""
         if isinstance(error, ProxyError):
             return error
+        if isinstance(error, Denied):
+            return upstream_error(error, self._upstream, self._statement_seconds)
         what = str(error)
         if isinstance(error, SignerTrustDomainUnknown) and error.evidence["bundle"] != "SPIFFE" and self._pq_path:
             what += f": {self._pq_path} is missing or has none (notary.pqBundle)"
