@@ -102,7 +102,7 @@ class CheckTests(SynchronousTestCase):
         )
 
     def test_outbound_only(self) -> None:
-        """Without a notary nothing of a notary is checked."""
+        """Without a notary nothing of a notary is checked; of what an outbound listener demands, what that needs."""
         proxy = RunningProxy(self.authority, "127.0.0.1:1", notary={"pqIssuer": "unix:///no/such.sock"})
         self.stack.callback(proxy.stop)
         [web] = proxy.config["listeners"]
@@ -110,7 +110,15 @@ class CheckTests(SynchronousTestCase):
         web.update(direction="outbound", upstream="127.0.0.1:1", peer="spiffe://example.org/x", listen="[::1]:0")
         proxy.config.update(metricsAddr="0", adminAddr=":0")
         api = self.authority.address
-        self.assert_good(proxy, "adminAddr at :0", f"Workload API at {api}", "outbound listener web at [::1]:0")
+        checked = (f"Workload API at {api}", "outbound listener web at [::1]:0")
+        self.assert_good(proxy, "adminAddr at :0", *checked)
+        # What verifies needs roots, what collects a database; nothing is signed, and no issuer is asked.
+        web.update(require=["receipt"])
+        roots = f"post-quantum roots {self.authority.folder}/pq-bundle.json"
+        self.assert_good(proxy, "adminAddr at :0", roots, *checked)
+        web.update(collectReceipts=True)
+        database = f"notary database {proxy.config['notary']['path']}"
+        self.assert_good(proxy, "adminAddr at :0", database, roots, *checked)
 
     def test_broker(self) -> None:
         """The same for a broker: database, Workload API, certificate."""

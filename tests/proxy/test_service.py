@@ -57,6 +57,9 @@ OUTBOUND = parse(
     ' listen: "127.0.0.1:9443", upstream: "pay.bank:8443", peer: "spiffe://bank.example/pay"}]}',
     ProxySettings,
 )
+COLLECTING = OUTBOUND.model_copy(
+    update={"listeners": (OUTBOUND.listeners[0].model_copy(update={"collectReceipts": True}),)}
+)
 GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
 NEXT = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=2))
 
@@ -324,6 +327,23 @@ class StartTests(ServiceTestCase):
         record = self.only(Event.CONFIG_REJECTED)
         self.assertEqual(record.fields["detail_reason"], "restart_needed")
         self.assertIn("the first inbound one", record.fields["detail"])
+        self.successResultOf(self.stop())
+
+    def test_collecting_only(self) -> None:
+        """Where receipts of peers are collected the database is opened, and nothing signs."""
+        self.proxy = self.make(COLLECTING)
+        self.start()
+        self.assertTrue(self.store.writable)
+        self.assertNotIn("signing starts", self.journal)
+        self.assertIn("retention starts", self.journal)
+        self.successResultOf(self.stop())
+
+    def test_collecting_later(self) -> None:
+        """The first listener that collects needs a restart where there is no database yet."""
+        self.proxy = self.make(OUTBOUND)
+        self.start()
+        self.assertFalse(self.reload(COLLECTING))
+        self.assertIn("the first one with collectReceipts", self.only(Event.CONFIG_REJECTED).fields["detail"])
         self.successResultOf(self.stop())
 
     def test_no_listener_without_a_statement(self) -> None:
@@ -654,6 +674,17 @@ class DrainTests(ServiceTestCase):
         self.clock.advance(0.05)
         self.successResultOf(draining)
         self.assertEqual(self.only(Event.DRAIN_FINISHED).attributes["records_lost"], 0)
+
+    def test_collected_receipts_are_awaited(self) -> None:
+        """So are promised receipts of peers."""
+        place = self.collector.admit("spiffe://prod.example/a", "AAECAwQFBgcICQoLDA0ODw")
+        self.lose(self.client)
+        draining = self.proxy.drain()
+        self.clock.advance(1)
+        self.assertNoResult(draining)
+        self.collector.abandon(place)
+        self.clock.advance(0.05)
+        self.successResultOf(draining)
 
     def test_twice(self) -> None:
         """A second drain is the same one; a drain after the stop is over at once."""

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from svc.proxy.http.upstream import UpstreamConnection
     from svc.proxy.notarizer import Reservation
     from svc.proxy.receipt_collector import CollectedPlace
-    from svc.transport.evidence import PeerEvidence
 
 
 class ExchangeStage(Enum):
@@ -467,8 +466,6 @@ class Exchange:
                 out.append(self._begin_response(event, close=close, own=False).first)  # type: ignore[arg-type]
             elif kind is End:
                 out.append(self._writer.end(event.trailers))  # type: ignore[union-attr]
-                if self._observation is not None:
-                    self._observation.response_trailers = event.trailers  # type: ignore[union-attr]
                 reusable = type(events[-1]) is not Excess
                 self._end_response(self._response, self._writer, out, reusable=reusable)  # type: ignore[arg-type]
                 return
@@ -523,14 +520,13 @@ class Exchange:
         self._response = head
         caller, level = self._client.caller, self.level
         # Most responses contain the same lines as all others of the connection.
-        known = level is _WORKLOAD
-        added = caller.workload_lines if known else caller.response_lines(level, self._reservation, own=own)
-        if self._place is not None and self._statement is not None and not own:
+        if level is _WORKLOAD:
+            added = caller.workload_lines
+        elif self._place is None or self._statement is None or own:
+            added = caller.response_lines(level, self._reservation, own=own)
+        else:
             added = notary_lines(self._statement.evidence.id, level, self._place.nonce)
         writer = ResponseWriter(self.head, head, close=close, added=added, recorder=self._recorder)
-        if self._observation is not None:
-            # As received: the peer's receipt may have fields that are not passed on.
-            self._observation.response_fields = head.fields
         self._writer = writer
         self.close = writer.close
         return writer
@@ -538,19 +534,17 @@ class Exchange:
     def _end_response(
         self, response: ResponseHead, writer: ResponseWriter, out: list[bytes], *, reusable: bool
     ) -> None:
-        recorder, observation, request = self._recorder, self._observation, self.upstream_request
-        connection = evidence = None
+        recorder, request = self._recorder, self.upstream_request
+        connection: UpstreamConnection | None = None
         if recorder is not None:
             self.stage = _on_response_complete[self.stage]
-        if observation is not None and request is not None and request.connection is not None:
-            evidence = request.connection.evidence
         if response.status == 101:
             self._outcome = _UPGRADED
             if request is not None:
                 request.pause_for_tunnel()
         elif request is not None:
             reusable = reusable and response.keep_alive and self.request_ended
-            if observation is None:
+            if recorder is None or recorder is not self._observation:
                 request.release(reusable=reusable)
             else:
                 connection = request.keep(reusable=reusable)
@@ -560,23 +554,21 @@ class Exchange:
             return
         if not writer.first:
             self._context.released(ReleasePoint.HEAD_WITHHELD)
-        if observation is not None:
-            obtained = Deferred.fromCoroutine(self._obtain_receipt(observation, evidence, connection))
+        if self._observation is not None:
+            obtained = Deferred.fromCoroutine(self._obtain_receipt(self._observation, connection))
             obtained.addCallbacks(self._released, self._receipt_refused)
             return
         done = self._put_record()
         if done is not None:
             done.addCallbacks(self._released, self._unrecorded)
 
-    async def _obtain_receipt(
-        self, observation: Observation, evidence: PeerEvidence | None, connection: UpstreamConnection | None
-    ) -> None:
+    async def _obtain_receipt(self, observation: Observation, connection: UpstreamConnection | None) -> None:
         """Verify the receipt of the peer, and store it where that was promised."""
         peers, statement, permit = self._peers, self._statement, self._decision
-        if peers is None or statement is None or evidence is None or not isinstance(permit, Permit):
+        if peers is None or statement is None or not isinstance(permit, Permit):
             raise TypeError("a receipt belongs to a response on a verified connection")
         context = self._context
-        receipt = await peers.receipt(observation, statement, evidence, context.pool, permit, connection)
+        receipt = await peers.receipt(observation, statement, context.pool, permit, connection)
         if self._place is not None and peers.collector is not None:
             await peers.collector.put(self._place, receipt.evidence, receipt.envelope, statement)
             context.notary_metrics.records_written.inc()
@@ -651,8 +643,9 @@ class Exchange:
             client.exchange_finished(self, request.take_connection())
             return
         reporter = self._context.reporter
-        recorded = self._reservation is not None or self._place is not None
-        if reporter.every_exchange or (recorded and reporter.recorded_exchanges):
+        if reporter.every_exchange or (
+            reporter.recorded_exchanges and (self._reservation is not None or self._place is not None)
+        ):
             self._report()
         client.exchange_finished(self, None)
 

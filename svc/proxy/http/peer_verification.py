@@ -61,10 +61,13 @@ _CURRENT: Final = statement_path("current")
 
 @dataclass(slots=True)
 class PeerStatement:
-    """The verified statement of a connection; the envelope is kept to verify it again, and to store it once."""
+    """
+    The verified statement of a connection, and its peer; the envelope is kept to verify it again, and to store it once.
+    """
 
     envelope: Envelope
     evidence: StatementEvidence
+    peer: PeerEvidence
     stored: bool = False
 
 
@@ -268,17 +271,17 @@ class PeerVerification:
         listed = self._listed(evidence)
         if listed is not None:
             raise listed
-        return PeerStatement(envelope, evidence)
+        return PeerStatement(envelope, evidence, peer)
 
     def reverify(self, connection: UpstreamConnection) -> None:
         """Verify the statement of an open connection again, by what is in force now; raises ``ProxyError``."""
-        statement, peer = connection.statement, connection.evidence
-        if statement is None or peer is None:
+        statement = connection.statement
+        if statement is None:
             return
         try:
-            self._verified(statement.envelope, peer)
+            self._verified(statement.envelope, statement.peer)
         except SvcError as error:
-            self._observer.upstream_revoked(peer, error)
+            self._observer.upstream_revoked(statement.peer, error)
             raise self.explained(error) from error
 
     # -- Responses ---------------------------------------------------------------------------------------------------
@@ -310,7 +313,6 @@ class PeerVerification:
         self,
         observation: Observation,
         statement: PeerStatement,
-        evidence: PeerEvidence,
         pool: UpstreamPool,
         permit: Permit,
         connection: UpstreamConnection | None,
@@ -319,8 +321,8 @@ class PeerVerification:
         Fetch the receipt of an exchange and verify it against what was observed.
 
         Args:
-            evidence: of the connection of the exchange.
-            connection: the same, where it can still be used.
+            statement: of the connection of the exchange.
+            connection: that connection, where it can still be used.
 
         Raises:
             ProxyError: with the reason for the application.
@@ -334,7 +336,7 @@ class PeerVerification:
                 profile=self._profile,
                 anchors=self._anchors(),
                 now=self._wall(),
-                seen=observation.observed(evidence),
+                seen=observation.observed(statement.peer),
             )
         except DeferredTimeout as error:
             late = ReceiptRefused("receipt_pending", seconds=f"{self._receipt_seconds:g}")

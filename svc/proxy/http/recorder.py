@@ -29,7 +29,7 @@ from svc.notary.exchange import (
 from svc.notary.level import Level
 from svc.strictjson import b64u_encode
 from svc.wire.fields import Field
-from svc.wire.http1 import RequestHead
+from svc.wire.http1 import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from svc.proxy.http.context import HttpContext
@@ -98,6 +98,14 @@ class ExchangeDigests:
         self.response_trailers: list[Field] = []
         self.status: int | None = None
 
+    def begin_response(self, head: ResponseHead) -> None:
+        """Take the head of the final response."""
+        raise NotImplementedError
+
+    def end_response(self, received: list[Field], released: list[Field]) -> None:
+        """Take the trailers of a complete response: those that arrived, and those of them that the client gets."""
+        raise NotImplementedError
+
 
 class Recorder(ExchangeDigests):
     """Collects one exchange of level ``logRequest`` or ``signRequest``; ``server`` is the identity that answers."""
@@ -123,6 +131,14 @@ class Recorder(ExchangeDigests):
         self._head = head
         self._received = received
         self.request = BodyDigest()
+
+    def begin_response(self, head: ResponseHead) -> None:
+        """A record has the response as the client gets it."""
+        self.status, self.response_fields = head.status, head.end_to_end
+
+    def end_response(self, received: list[Field], released: list[Field]) -> None:
+        """See :meth:`begin_response`."""
+        self.response_trailers, self.response.complete = released, True
 
     def exchange(self, jti: str, outcome: ExchangeOutcome, completed: datetime) -> RecordedExchange:
         """Return the exchange as the notary records it; ``jti`` is its identifier."""
@@ -173,6 +189,14 @@ class Observation(ExchangeDigests):
         self._started = started
         self.head = b""
         self.request = PrefixDigest()
+
+    def begin_response(self, head: ResponseHead) -> None:
+        """A receipt is compared with the response as it arrived: it may have fields that are not passed on."""
+        self.status, self.response_fields = head.status, head.fields
+
+    def end_response(self, received: list[Field], released: list[Field]) -> None:
+        """See :meth:`begin_response`."""
+        self.response_trailers, self.response.complete = received, True
 
     def observed(self, evidence: PeerEvidence) -> ObservedExchange:
         """Describe it for the verification of its receipt; ``evidence`` is of the connection of the exchange."""

@@ -81,8 +81,7 @@ class ResponseWriter:
         #: The octets to send when the record is durable.
         self.held = b""
         if recorder is not None:
-            recorder.status = head.status
-            recorder.response_fields = head.end_to_end
+            recorder.begin_response(head)
             if framing is _NONE:
                 self.first, self.held = b"", self.first
 
@@ -110,7 +109,6 @@ class ResponseWriter:
         recorder = self._recorder
         if recorder is None:
             return last
-        recorder.response_trailers = kept
-        recorder.response.complete = True
+        recorder.end_response(trailers, kept)
         self.held += last
         return b""

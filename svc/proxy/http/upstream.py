@@ -147,10 +147,9 @@ class UpstreamRequest:
         client, head = self._client, self._head
         caller = client.caller
         added = self.lines or caller.forwarded_lines or caller.request_lines(head, client.random)
-        octets = request_head(head, added, client.context.host)
+        self._pending.insert(0, request_head(head, added, client.context.host))
         if self.observation is not None:
-            self.observation.head = octets
-        self._pending.insert(0, octets)
+            self.observation.head = self._pending[0]
         attempt = client.context.pool.acquire(self._permit, self, fresh=fresh)
         if attempt is not None and not attempt.called:
             self._attempt = attempt
