@@ -269,7 +269,8 @@ class Reports(ConnectionLog):
                 self.log,
                 Event.ACCESS_RECORDED,
                 outcome="success" if summary.receipt_id is not None else "failure",
-                user=summary.peer or None,
+                # Outbound the application of this machine is the user, which has no verified identity.
+                user=(summary.peer or None) if summary.direction == "inbound" else None,
                 peer_spiffe_id=summary.peer or None,
                 attributes=_attributes(summary, path=True),
             )

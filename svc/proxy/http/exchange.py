@@ -242,6 +242,11 @@ class Exchange:
         """Whether the policies have permitted it; they do not decide on requests for the notary's own paths."""
         return isinstance(self._decision, Permit)
 
+    @property
+    def _peer(self) -> str:
+        """The verified client; outbound the peer whose statement is verified, else empty."""
+        return self._client.caller.text if self._statement is None else str(self._statement.evidence.subject)
+
     # -- From the client ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -577,7 +582,7 @@ class Exchange:
     def _receipt_refused(self, failure: Failure) -> None:
         """End an exchange whose receipt is not there: with an answer while nothing of the response was sent."""
         error = refusal_of(failure)
-        self._context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error), error.detail_reason)
+        self._context.reporter.exchange_failed(error.reason, self._peer, str(error), error.detail_reason)
         if isinstance(error, NotaryUnavailable):
             self._context.notary_metrics.records_failed.inc()
         writer = self._writer
@@ -675,7 +680,7 @@ class Exchange:
             ExchangeSummary(
                 listener=context.name,
                 direction=context.metrics.direction,
-                peer=self._client.caller.text if statement is None else str(statement.evidence.subject),
+                peer=self._peer,
                 method=self.head.method,
                 path=self.head.path,
                 lookup=self._lookup,
@@ -739,7 +744,7 @@ class Exchange:
         if stage is _RECORD or stage is _FINISHED:
             return
         context = self._context
-        context.reporter.exchange_failed(error.reason, self._client.caller.text, str(error), error.detail_reason)
+        context.reporter.exchange_failed(error.reason, self._peer, str(error), error.detail_reason)
         if self.upstream_request is not None:
             self.upstream_request.drop()
         if stage is _ADMISSION:
