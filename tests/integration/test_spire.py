@@ -353,11 +353,11 @@ class RotationTests(SynchronousTestCase):
             with RawConnection(proxy.port, credentials) as connection:
                 answer = connection.request("/bytes/10")
                 self.assertEqual((200, 43), (answer.status, len(answer.get("svc-workload-id") or "")))
-                return _serial(connection)
+                return serial_of(connection)
 
         early = stack.enter_context(RawConnection(proxy.port, Credentials.fetch(spire, folder)))
         self.assertEqual(200, early.request("/bytes/10").status)
-        serials = {_serial(early)}
+        serials = {serial_of(early)}
         deadline = time.monotonic() + 120
         while len(serials) < 3 and time.monotonic() < deadline:
             serials.add(ask(Credentials.fetch(spire, folder)))
@@ -439,7 +439,8 @@ class Download:
         return self._whole is False
 
 
-def _serial(connection: RawConnection) -> int:
+def serial_of(connection: RawConnection) -> int:
+    """The serial number of the server's certificate."""
     assert isinstance(connection.socket, ssl.SSLSocket)
     return x509.load_der_x509_certificate(connection.socket.getpeercert(True) or b"").serial_number
 

@@ -331,19 +331,20 @@ class RunningSpire:
         self.server("federation", "delete", "-id", name)
         self.server("bundle", "delete", "-id", name, "-mode", "dissociate")
 
-    def mint(self, path: str, folder: Path) -> tuple[Path, Path]:
+    def mint(self, path: str, folder: Path, ttl: int = 3600) -> tuple[Path, Path]:
         """
         Let the server make an SVID for which there is no entry.
 
         Args:
             path: of the SPIFFE ID.
             folder: where its files go.
+            ttl: seconds that it is valid.
 
         Returns:
             The files of certificate and key.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self.server("x509", "mint", "-spiffeID", self._id(path), "-write", str(folder))
+        self.server("x509", "mint", "-spiffeID", self._id(path), "-ttl", f"{ttl}s", "-write", str(folder))
         return folder / "svid.pem", folder / "key.pem"
 
     def refresh(self, other: RunningSpire) -> None:

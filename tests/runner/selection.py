@@ -48,7 +48,7 @@ _FILES = {
     "*.md": ("tests.test_*",),
     "tests/vectors/*": ("tests.notary.*", "tests.identity.*", "tests.cli.*", "tests.testing.*"),
     "tests/cli/transcripts/*": ("tests.cli.*",),
-    "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire"),
+    "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire*"),
     "bin/quickstart": ("tests.integration.test_quickstart",),
     "bin/bench": ("tests.integration.test_bench",),
     "bin/check": (),
