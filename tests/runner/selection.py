@@ -27,6 +27,7 @@ _PROGRAMS = {
     "tests.peers.broker": ("svc.broker",),
     "tests.peers.proxy": ("svc.proxy",),
     "tests.peers.programs": ("svc.cli",),
+    "tests.fuzzing.test_targets": ("tests.fuzzing",),
     "tests.test_examples": ("svc.embedding", "svc.cli"),
     "tests.cli.test_transcripts": ("svc.cli",),
     "tests.integration.test_bench": ("benchmarks",),
