@@ -97,6 +97,11 @@ class X509Bundle:
         return tuple(anchor.certificate for anchor in self.anchors)
 
     @cached_property
+    def windowed(self) -> bool:
+        """Whether a root is trusted for a window alone, so that what it verifies depends on the time."""
+        return any(anchor.first_seen is not None or anchor.last_seen is not None for anchor in self.anchors)
+
+    @cached_property
     def _by_subject(self) -> Mapping[bytes, tuple[TrustAnchor, ...]]:
         found: dict[bytes, list[TrustAnchor]] = {}
         for anchor in self.anchors:

@@ -8,7 +8,7 @@ authorized one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Final
@@ -43,13 +43,15 @@ class SvidEvidence:
     """
     The result of a verification. Only :func:`verify_svid` makes it.
 
-    ``chain`` goes from the leaf to the root. ``post_quantum`` is true when the keys of all certificates are ML-DSA.
+    ``chain`` goes from the leaf to the root, which is in ``bundle``. ``post_quantum`` is true when the keys of all
+    certificates are ML-DSA.
     """
 
     spiffe_id: SpiffeID
     chain: tuple[x509.Certificate, ...]
     algorithm: KeyAlgorithm
     post_quantum: bool
+    bundle: X509Bundle = field(repr=False, compare=False)
 
     @property
     def leaf(self) -> x509.Certificate:
@@ -131,6 +133,7 @@ def verify_svid(
         chain=tuple(facts.certificate for facts in path),
         algorithm=algorithm,
         post_quantum=all(certificate_key_algorithm(facts.certificate).post_quantum for facts in path),
+        bundle=bundle,
     )
 
 

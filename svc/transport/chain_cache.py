@@ -79,7 +79,7 @@ class VerifiedChainCache:
             self._accepted.move_to_end(chain[0])
             return cached.evidence
         evidence = verify_svid(_loaded(chain), bundles, now)
-        if _depends_on_validity_alone(evidence, bundles):
+        if not evidence.bundle.windowed:
             self._store(chain[0], evidence)
         return evidence
 
@@ -108,9 +108,3 @@ def _loaded(chain: Chain) -> tuple[x509.Certificate, ...]:
         except SvidInvalid:
             continue
     return tuple(certificates)
-
-
-def _depends_on_validity_alone(evidence: SvidEvidence, bundles: BundleSet) -> bool:
-    """Whether only the validity of the certificates ends the acceptance: no root is trusted for a window."""
-    anchors = bundles.bundle_for(evidence.spiffe_id.trust_domain).anchors
-    return all(anchor.first_seen is None and anchor.last_seen is None for anchor in anchors)

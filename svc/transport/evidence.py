@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from svc.identity.bundle import BundleSet
+from svc.identity.bundle import BundleSet, X509Bundle
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
 from svc.identity.verification import SvidEvidence, verify_svid
@@ -37,6 +37,11 @@ class PeerEvidence:
     own_svid: X509Svid
     server_name: str = ""
     alpn: str = ""
+    #: The bundle by which the peer was verified last.
+    _accepted_by: X509Bundle = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_accepted_by", self.svid.bundle)
 
     @cached_property
     def ends(self) -> datetime:
@@ -82,8 +87,13 @@ class PeerEvidence:
         presented = self.own_svid.spiffe_id
         if presented != own:
             raise OwnIdentityWithdrawn(presented=presented, own=own or "none")
+        bundle = bundles.bundle_for(self.svid.spiffe_id.trust_domain)
+        if bundle == self._accepted_by and not bundle.windowed and now <= self.svid.chain_not_after:
+            # The signatures lead to a root of this bundle, and nothing else but time could end that.
+            return
         # It was valid when it was accepted: a clock that was set back meanwhile revokes nothing.
         verify_svid(self.svid.chain[:-1], bundles, max(now, self.svid.chain_not_before))
+        object.__setattr__(self, "_accepted_by", bundle)
 
 
 def peer_evidence(transport: object) -> PeerEvidence:

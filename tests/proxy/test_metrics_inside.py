@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from twisted.internet.task import Clock
@@ -77,7 +78,7 @@ class InsideTests(SynchronousTestCase):
         pair = Pair(FastTlsProtocol).connect()
         for role, observer in (("server", pair.server_observer), ("client", pair.client_observer)):
             [(_, seconds, evidence)] = observer.done
-            unnamed = cast(Any, type(evidence))(**{**vars(evidence), "group": "unknown", "post_quantum": False})
+            unnamed = replace(evidence, group="unknown", post_quantum=False)
             self.observer(cast(Role, role)).handshake_done(cast(Role, role), seconds, unnamed)
             labels = {"protocol": "http", "role": role, "group": "other", "post_quantum": "false"}
             self.assertEqual(1, self.value("tls_connections_total", **labels))

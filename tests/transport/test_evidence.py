@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.identity import verify_svid
+from svc.identity import BundleSet, TrustDomain, X509Bundle, verify_svid
+from svc.identity.bundle import TrustAnchor
+from svc.identity.errors import SvidInvalid
 from svc.testing.workload import MemorySource
 from svc.transport.errors import OwnCredentialsEnded, PeerCredentialsEnded, TransportError
 from svc.transport.evidence import PeerEvidence
@@ -55,6 +57,57 @@ class EvidenceTests(SynchronousTestCase):
         """The end of the root counts too."""
         found = evidence(source("/x", AUTHORITY.certificate.not_valid_after_utc + TICK * 10**6), source("/own", LATER))
         self.assertEqual(AUTHORITY.certificate.not_valid_after_utc, found.svid.chain_not_after)
+
+
+class ReauthorizeTests(SynchronousTestCase):
+    """The peer is verified again by other bundles, and by the same ones where time alone could end the acceptance."""
+
+    def setUp(self) -> None:
+        """Make the evidence of a handshake."""
+        self.own = source("/own", LATER)
+        self.found = evidence(source("/x", NOW + timedelta(hours=1)), self.own)
+        (self.bundle,) = AUTHORITY.bundles()
+
+    def again(self, bundles: BundleSet, now: datetime = NOW) -> str:
+        """Verify again; returns the reason of a refusal."""
+        try:
+            self.found.reauthorize(self.own.svid.spiffe_id, bundles, now)
+        except SvidInvalid as error:
+            return error.reason
+        return ""
+
+    def test_bundles(self) -> None:
+        """The bundle of the peer's trust domain decides, as often as it changes; others do not matter."""
+        (other,) = AUTHORITY.rotated().bundles()
+        trust_domain = self.bundle.trust_domain
+        steps: list[tuple[tuple[X509Bundle, ...], str]] = [
+            ((self.bundle,), ""),
+            ((X509Bundle(trust_domain, self.bundle.anchors),), ""),
+            ((X509Bundle(trust_domain, self.bundle.anchors + other.anchors),), ""),
+            ((X509Bundle(trust_domain, other.anchors),), "chain_untrusted"),
+            ((X509Bundle(trust_domain),), "chain_untrusted"),
+            ((X509Bundle(TrustDomain.parse("elsewhere.example"), self.bundle.anchors),), "trust_domain_unknown"),
+            ((X509Bundle(TrustDomain.parse("elsewhere.example"), other.anchors), self.bundle), ""),
+        ]
+        for bundles, reason in steps:
+            self.assertEqual(reason, self.again(BundleSet.of(*bundles)))
+
+    def test_time(self) -> None:
+        """After the end of a certificate it is refused, by unchanged bundles, too; before its beginning it is not."""
+        bundles = AUTHORITY.bundles()
+        ends = self.found.svid.chain_not_after
+        self.assertEqual(
+            ["", "", "expired"],
+            [self.again(bundles, each) for each in (NOW - timedelta(days=400), ends, ends + timedelta(minutes=5))],
+        )
+
+    def test_window(self) -> None:
+        """A root that is trusted for a window is looked at each time."""
+        (anchor,) = self.bundle.anchors
+        limited = TrustAnchor(anchor.certificate, last_seen=NOW + timedelta(minutes=1))
+        bundles = BundleSet.of(X509Bundle(self.bundle.trust_domain, (limited,)))
+        self.assertEqual("", self.again(bundles))
+        self.assertNotEqual("", self.again(bundles, NOW + timedelta(minutes=2)))
 
 
 class EndingConnectionsMixin:
