@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
@@ -16,7 +16,7 @@ from svc.proxy.eviction import MOST_SHARES, EvictionOrder, IdentityShare
 from svc.transport.errors import ConnectionLimitReached
 from svc.transport.limits import connection_limit
 from tests.proxy.policies import admit_domain, admit_nobody
-from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire, lose
+from tests.proxy.rig import CALLER, Rig, Wire, lose
 
 LIMIT = 6
 NAMES = [SpiffeID.parse(f"spiffe://example.org/{name}") for name in "abc"]
@@ -136,7 +136,12 @@ class FullListener(RuleBasedStateMachine):
         assert len(listed) == len(set(listed))
 
 
-FullListenerTests = FullListener.TestCase
+class FullListenerTests(SynchronousTestCase):
+    """The order of evictions under any sequence of steps."""
+
+    def test_any_order(self) -> None:
+        """It is that of the model."""
+        run_state_machine_as_test(FullListener)
 
 
 class Relayed:
@@ -350,7 +355,7 @@ class ClientTests(SynchronousTestCase):
         """A client that a new policy permits is in the second class after its next request."""
         client, wire = self.refused()
         self.rig.context.policies = admit_domain()
-        client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
+        client.reauthorize()
         client.dataReceived(GET)
         self.rig.respond(OK)
         self.assertFalse(self.order.evict_unpermitted())
