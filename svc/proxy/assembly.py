@@ -39,8 +39,10 @@ from svc.process.clock import ClockService, utc_now
 from svc.process.metrics import metrics_root
 from svc.process.monitor import Monitor
 from svc.process.pages import HttpService
+from svc.process.reauthorization import Reauthorization
 from svc.process.status import Status
 from svc.proxy.config import ListenerSettings, ProxySettings, redacted_config
+from svc.proxy.context import decide_again
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.facts import read_facts
@@ -156,6 +158,7 @@ class Assembly:
         #: Post-quantum roots for the verification of peers, once a listener demands it.
         self._pq_roots: PqBundleSource | None = None
         self._rotation = self._make_rotation()
+        self._reauthorization = Reauthorization(reactor, decide_again, self._reports.reauthorized)
 
     def build(self) -> ProxyService:
         """Build the service of the whole proxy; nothing starts yet."""
@@ -179,7 +182,7 @@ class Assembly:
             signing=self._signing,
             notarizer=self._notarizer,
             collector=self._collector,
-            listeners=ListenerGroup(self._listener),
+            listeners=ListenerGroup(self._listener, self._reauthorization),
             settings=settings,
             load=self._load_settings,
             policies=self._policies,
@@ -376,6 +379,7 @@ class Assembly:
             "inbound": inbound,
             "policies": self._policies.policies_of(whole) if inbound else None,
             "rotation": self._rotation,
+            "reauthorization": self._reauthorization,
             "metrics": metrics,
             "reporter": self._reports,
             "limits": settings.limits,

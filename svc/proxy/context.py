@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from svc.identity import BundleSet, SvidEvidence
+from twisted.logger import Logger
+
+from svc.identity import SvidEvidence
 from svc.identity.errors import SvidInvalid
 from svc.policy.engine import ConnectionPolicy, Denied
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
+from svc.process.reauthorization import Reauthorization
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.reporter import PolicyDecision, Reporter
 from svc.telemetry.metrics import ListenerMetrics
@@ -21,6 +24,32 @@ from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
     from svc.proxy.credential_rotation import CredentialRotation
+
+_log = Logger()
+
+
+class AuthorizedConnection(Protocol):
+    """A connection with a verified peer, of a client or to an upstream, that is decided on again after changes."""
+
+    transport: Any
+
+    def reauthorize(self) -> bool:
+        """
+        Verify and authorize again by what is in force now.
+
+        Returns:
+            Whether the peer, or this side to the peer, would now be refused; the connection then is ended and reported.
+        """
+
+
+def decide_again(connection: AuthorizedConnection) -> bool:
+    """Have a connection decided; a defect in one drops it and leaves the others alone."""
+    try:
+        return connection.reauthorize()
+    except Exception:  # noqa: BLE001 (what cannot be decided is refused)
+        _log.failure("a connection could not be reauthorized; it is dropped")
+        connection.transport.abortConnection()
+        return True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +62,8 @@ class ListenerContext:
     #: Who is admitted to what; None outbound.
     policies: Policies | None
     rotation: CredentialRotation
+    #: Where connections with a verified peer are registered.
+    reauthorization: Reauthorization[AuthorizedConnection]
     metrics: ListenerMetrics
     reporter: Reporter
     limits: LimitSettings
@@ -77,11 +108,11 @@ class ListenerContext:
         for matched in rules.audited(facts):
             self.reporter.audited(peer, matched, permitted=permitted, listener=self.name, request=request)
 
-    def verify_upstream(self, evidence: PeerEvidence, bundles: BundleSet, wall: datetime) -> None:
+    def verify_upstream(self, evidence: PeerEvidence) -> None:
         """Refuse a connection under a former identity of ours, or to a peer that would now be refused; report it."""
         peer = str(evidence.svid.spiffe_id)
         try:
-            evidence.reauthorize(self.rotation.identity, bundles, wall)
+            evidence.reauthorize(self.rotation.identity, self.rotation.bundles, self.wall())
             listed = self.listed(evidence.svid)
             if listed is not None:
                 raise listed
@@ -103,8 +134,8 @@ class ListenerContext:
     def sweep(self, now: float) -> None:
         """Check the time limits of what is not a client's connection."""
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Verify again what is not a client's connection; connections are called after it."""
+    def credentials_changed(self) -> None:
+        """Let new exchanges use new credentials."""
 
     def close(self) -> None:
         """Close what is not a client's connection."""

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IProtocol, ISt
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
-from svc.identity import BundleSet, SpiffeID
+from svc.identity import SpiffeID
 from svc.policyfiles.settings import Policies
 from svc.proxy.context import ListenerContext
 from svc.telemetry.labels import Cause
@@ -28,8 +28,8 @@ class Connection(Protocol):
     def sweep(self, now: float, wall: datetime) -> None:
         """Check the time limits; called about twice a second."""
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Verify and authorize again, and end the connection where it would now be refused."""
+    def reauthorize(self) -> bool:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
 
     def cut(self, cause: Cause) -> None:
         """End at once, whatever is under way."""
@@ -126,12 +126,10 @@ class Listener:
                 connection.abort("defect")
 
     def take_policies(self, policies: Policies) -> None:
-        """Decide by other policies from now on; :meth:`reauthorize` applies them to the connections that are open."""
+        """Decide by other policies from now on, whatever is not decided yet."""
         if self.context.inbound:
             self.context.policies = policies
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Reauthorize all peers, and let new exchanges use new credentials."""
-        self.context.reauthorize(bundles, wall)
-        for connection in list(self._connections):
-            connection.reauthorize(bundles, wall)
+    def credentials_changed(self) -> None:
+        """Let new exchanges use new credentials."""
+        self.context.credentials_changed()

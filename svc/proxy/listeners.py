@@ -14,10 +14,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.identity import BundleSet
 from svc.policyfiles.settings import Policies
 from svc.process.listening import ListenFailed
+from svc.process.reauthorization import Reauthorization
 from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.context import AuthorizedConnection
 from svc.proxy.listener import Listener
 from svc.proxy.reload import ReloadPlan
 from svc.telemetry.events import Event
@@ -35,8 +36,13 @@ class ListenerGroup:
 
     log = Logger()
 
-    def __init__(self, make: Callable[[ProxySettings, ListenerSettings], Listener]) -> None:
+    def __init__(
+        self,
+        make: Callable[[ProxySettings, ListenerSettings], Listener],
+        reauthorization: Reauthorization[AuthorizedConnection],
+    ) -> None:
         self._make = make
+        self._reauthorization = reauthorization
         self._accepting: dict[str, Listener] = {}
         self._settings: dict[str, ListenerSettings] = {}
         self._leaving: list[Listener] = []
@@ -116,6 +122,7 @@ class ListenerGroup:
 
     def close(self) -> None:
         """Cut what is still open."""
+        self._reauthorization.stop()
         for listener in self._all():
             listener.close()
 
@@ -133,10 +140,11 @@ class ListenerGroup:
         for listener in self._all():
             listener.take_policies(policies)
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Reauthorize all peers."""
+    def reauthorize(self) -> None:
+        """Decide on all open connections again, now that credentials, bundles or policies have changed."""
         for listener in self._all():
-            listener.reauthorize(bundles, wall)
+            listener.credentials_changed()
+        self._reauthorization.begin()
 
     def _check_not_ending(self) -> None:
         if self._ending:

@@ -18,6 +18,7 @@ from svc.notary.exchange import ExchangeOutcome, octets_as_text
 from svc.notary.pqleaf import PqLeaf
 from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
+from svc.process.reauthorization import ReauthorizationSummary
 from svc.proxy.config import ProxySettings
 from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
 from svc.sqlite.kind import Operation
@@ -131,6 +132,10 @@ class Reports(ConnectionLog):
         """Log how many records were left out, and stop the timers."""
         super().close()
         self._denials.close()
+
+    def reauthorized(self, summary: ReauthorizationSummary) -> None:
+        """All connections that were open at a change are decided on again."""
+        emit(self.log, Event.CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
 
     # svc.proxy.http.reporter.Reporter
 

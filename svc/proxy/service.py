@@ -205,7 +205,7 @@ class ProxyService(Service):
         self._credentials_changed()
 
     def _credentials_changed(self) -> None:
-        self.listeners.reauthorize(self._rotation.bundles, self._wall())
+        self.listeners.reauthorize()
 
     def _sweep(self) -> None:
         try:

@@ -94,6 +94,13 @@ class Event(Enum):
         "failure",
         "open connection closed, its peer exceeded a limit of TLS",
     )
+    CONNECTIONS_REAUTHORIZED = (
+        "svc.proxy.connections.reauthorized",
+        _SECURITY,
+        _INFO,
+        "success",
+        "open connections decided on again after a change",
+    )
     HANDSHAKE_FAILED = ("svc.proxy.handshake.failed", _SECURITY, _WARN, "failure", "TLS handshake failed")
     AUTH_DENIED = (
         "svc.proxy.auth.denied",

@@ -304,9 +304,16 @@ class TrafficTests(_Case):
         found: list[dict[str, Any]] = eventually(lambda: logged()[before:], 60, "the end of the reload")
         return found[0]
 
-    @emits("config.loaded", "config.reloaded", "proxy.policy.loaded", "proxy.request.denied")
+    @emits(
+        "config.loaded",
+        "config.reloaded",
+        "proxy.policy.loaded",
+        "proxy.request.denied",
+        "proxy.connections.reauthorized",
+    )
     def test_policy(self) -> None:
         """Another policy is loaded and logged, and denies."""
+        self.connect().request("/bytes/1")
         done = self.reload(lambda config: config.update(policy={"default": "deny"}))
         self.assertEqual("svc.config.loaded", done["event"]["name"])
         self.assertEqual(403, self.connect().request("/bytes/1").status)

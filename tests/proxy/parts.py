@@ -10,11 +10,14 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
+from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svc.process.reauthorization import Reauthorization
 from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listener import Listener
 from svc.settings import parse
@@ -131,8 +134,9 @@ class ServerEndpoint:
 class RecordingListenerFactory:
     """Create listeners and keep them for the test."""
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: Ports, clock: Clock | None = None) -> None:
         self._ports = ports
+        self.reauthorization: Reauthorization[AuthorizedConnection] = Reauthorization(clock or Clock(), decide_again)
         self.rigs: dict[str, Rig] = {}
         self.listeners: dict[str, Listener] = {}
         self.endpoints: dict[str, ServerEndpoint] = {}
@@ -143,7 +147,7 @@ class RecordingListenerFactory:
         """Create a listener; the last one of each name is kept."""
         if settings.name in self.broken:
             raise RuntimeError(settings.name)
-        rig = Rig(inbound=settings.direction == "inbound")
+        rig = Rig(inbound=settings.direction == "inbound", reauthorization=self.reauthorization)
         rig.context.name = settings.name
         endpoint = ServerEndpoint(self._ports, settings)
         listener = Listener(rig.context, endpoint, rig.build)

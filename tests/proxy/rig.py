@@ -26,7 +26,9 @@ from svc.notary.statement import StatementEvidence
 from svc.notary.verification import Anchors
 from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
+from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
 from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
@@ -211,6 +213,7 @@ class OneCredentialSet:
     def __init__(self, credentials: CredentialSet | None, svid: X509Svid) -> None:
         self.credentials = credentials
         self.svid = svid
+        self.bundles = AUTHORITY.bundles()
         self.withdrawn = False
 
     @property
@@ -258,8 +261,13 @@ class Rig:
         require: Level = Level.NONE,
         collect: bool = False,
         profile: Profile = Profile.CLASSICAL,
+        reauthorization: Reauthorization[AuthorizedConnection] | None = None,
     ) -> None:
         self.clock = Clock()
+        self.summaries: list[ReauthorizationSummary] = []
+        if reauthorization is None:
+            reauthorization = Reauthorization(self.clock, decide_again, self.summaries.append)
+        self.reauthorization = reauthorization
         self.endpoint = FakeEndpoint()
         self.store = MemoryStore()
         self.store.init()
@@ -323,6 +331,7 @@ class Rig:
             inbound=inbound,
             policies=(policies or admit_domain()) if inbound else None,
             rotation=self.rotation,
+            reauthorization=self.reauthorization,
             notarizer=self.notarizer,
             pool=self.pool,
             metrics=listener_metrics,
@@ -388,6 +397,14 @@ class Rig:
         """Close a connection from the application's side."""
         reason = ConnectionDone() if clean else ConnectionLost()
         self.endpoint.connections[number][0].connectionLost(Failure(reason))
+
+    def change(self, bundles: BundleSet | None = None) -> None:
+        """Put bundles into force, or announce another change, and decide on all open connections again."""
+        if bundles is not None:
+            self.rotation.bundles = bundles
+        self.context.credentials_changed()
+        self.reauthorization.begin()
+        self.clock.advance(0)
 
     def sweep(self, seconds: float = 0.0) -> None:
         """Advance the clock and sweep, as the service does."""

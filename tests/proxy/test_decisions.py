@@ -41,7 +41,7 @@ from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead, RequestParser
 from tests.proxy.parts import settings_of
 from tests.proxy.policies import admit_domain, admit_nobody, allow_paths, path_rule, policy
-from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Rig, evidence_of
+from tests.proxy.rig import CALLER, OWN, Rig, evidence_of
 from tests.proxy.test_notarizer import GENERATION
 from tests.refusals import assert_refused
 
@@ -353,7 +353,8 @@ class VerifiedCallerTests(SynchronousTestCase):
 
     def again(self, caller: VerifiedCaller, policies: Policies, under_way: RequestHead | None = None) -> None:
         """Reauthorize when only the policies have changed."""
-        caller.reauthorize(AUTHORITY.bundles(), BASE, OWN.spiffe_id, policies, under_way)
+        caller._context.policies = policies
+        caller.reauthorize(under_way)
 
     def test_other_policy(self) -> None:
         """A client that the new policy refuses is reported once; one that it admits is served from then on."""

@@ -211,10 +211,10 @@ class OutboundTests(SynchronousTestCase):
     def test_changes(self) -> None:
         """A root removed from the bundles and a withdrawn identity are counted with their own causes."""
         self.request(answer=b"")
-        self.listener.reauthorize(BundleSet.of(), self.rig.wall())
+        self.rig.change(BundleSet.of())
         self.assertEqual({"reauthorization": 1.0}, self.counted())
         self.rig.upstream()[0].connectionLost(Failure(ConnectionAborted()))
         self.request(answer=b"")
         self.rig.rotation.withdrawn = True
-        self.listener.reauthorize(AUTHORITY.bundles(), self.rig.wall())
+        self.rig.change(AUTHORITY.bundles())
         self.assertEqual({"reauthorization": 1.0, "identity_withdrawn": 1.0}, self.counted())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from svc.process.listening import ListenFailed
@@ -16,7 +15,7 @@ from svc.proxy.reload import plan_reload
 from svc.telemetry.events import Event
 from svc.testing.ca import TestAuthority
 from tests.proxy.parts import LogTestCase, Ports, RecordingListenerFactory, settings_of
-from tests.proxy.rig import AUTHORITY, BASE
+from tests.proxy.rig import BASE
 
 TWO = settings_of(("web", 8443), ("pay", 8444))
 GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
@@ -29,8 +28,9 @@ class ListenersTestCase(LogTestCase):
         """Create the listener set; nothing is open yet."""
         super().setUp()
         self.ports = Ports()
-        self.made = RecordingListenerFactory(self.ports)
-        self.group = ListenerGroup(self.made)
+        self.clock = Clock()
+        self.made = RecordingListenerFactory(self.ports, self.clock)
+        self.group = ListenerGroup(self.made, self.made.reauthorization)
 
     def open(self, settings: ProxySettings = TWO) -> Deferred[None]:
         """Open all listeners of a configuration."""
@@ -153,9 +153,13 @@ class RunningTests(ListenersTestCase):
         self.successResultOf(self.open())
         wires = [self.made.connect(name)[1] for name in ("web", "pay")]
         self.successResultOf(self.apply(settings_of(("pay", 8444))))
-        self.group.reauthorize(AUTHORITY.bundles(), BASE)
+        self.group.reauthorize()
+        self.clock.advance(0)
         self.assertEqual([wire.disconnecting for wire in wires], [False, False])
-        self.group.reauthorize(TestAuthority("prod.example", now=BASE).bundles(), BASE + timedelta(seconds=1))
+        for rig in self.made.rigs.values():
+            rig.rotation.bundles = TestAuthority("prod.example", now=BASE).bundles()
+        self.group.reauthorize()
+        self.clock.advance(0)
         self.assertEqual([wire.disconnecting for wire in wires], [True, True])
 
     def test_stop_accepting(self) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.identity import BundleSet, X509Bundle
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.exchange import BodySummary
 from svc.notary.level import Level
@@ -718,18 +719,20 @@ class CredentialLifetimeTests(NotarizationTestCase):
     def test_reauthorization(self) -> None:
         """After a change of bundles exactly those connections close whose peer would now be refused."""
         other_root = AUTHORITY.rotated()
-        self.client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
+        self.rig.change(AUTHORITY.bundles())
         self.assertFalse(self.wire.disconnecting)
-        self.client.reauthorize(other_root.bundles(), self.rig.wall())
+        self.rig.change(other_root.bundles())
         self.assertTrue(self.wire.disconnecting)
         self.assertEqual(len(self.rig.reporter.denials), 1)
 
     def test_reauthorization_by_a_clock_that_was_set_back(self) -> None:
         """If the clock was set back, a peer that was valid when it was accepted is not refused as not yet valid."""
         long_ago = self.rig.wall() - timedelta(days=400)
-        self.client.reauthorize(AUTHORITY.bundles(), long_ago)
+        self.rig.context.wall = lambda: long_ago
+        (known,), (more,) = AUTHORITY.bundles(), AUTHORITY.rotated().bundles()
+        self.rig.change(BundleSet.of(X509Bundle(known.trust_domain, known.anchors + more.anchors)))
         self.assertFalse(self.wire.disconnecting)
-        self.client.reauthorize(AUTHORITY.rotated().bundles(), long_ago)
+        self.rig.change(AUTHORITY.rotated().bundles())
         self.assertTrue(self.wire.disconnecting)
 
     def test_expired_peer(self) -> None:

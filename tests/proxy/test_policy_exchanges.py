@@ -13,7 +13,7 @@ from svc.policy.denylist import DenyList
 from svc.policy.rules import Action, Rule
 from svc.policyfiles.settings import Policies
 from tests.proxy.policies import admit_domain, admit_nobody, allow_paths, path_rule, policy
-from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire
+from tests.proxy.rig import CALLER, Rig, Wire
 
 UPGRADE = b"GET /chat HTTP/1.1\r\nHost: api\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -108,8 +108,7 @@ class ChangeTests(SynchronousTestCase):
     def change(self, policies: Policies) -> None:
         """Put policies into force."""
         self.rig.context.policies = policies
-        for client in list(self.rig.open):
-            client.reauthorize(AUTHORITY.bundles(), self.rig.wall())
+        self.rig.change()
 
     def joined(self) -> Wire:
         """A client with an upgraded connection."""

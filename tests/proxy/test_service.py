@@ -180,7 +180,7 @@ class ServiceTestCase(LogTestCase):
         self.clock = Clock()
         self.ports = Ports()
         self.journal = self.ports.journal
-        self.made = RecordingListenerFactory(self.ports)
+        self.made = RecordingListenerFactory(self.ports, self.clock)
         self.source = SourceService(self.journal)
         self.store = Store(self.journal)
         self.pages = Part("pages", self.journal)
@@ -236,7 +236,7 @@ class ServiceTestCase(LogTestCase):
             signing=signing,
             notarizer=self.notarizer,
             collector=self.collector,
-            listeners=ListenerGroup(self.made),
+            listeners=ListenerGroup(self.made, self.made.reauthorization),
             settings=settings,
             load=self.load,
             policies=policies,
@@ -759,8 +759,11 @@ class SweepTests(ServiceTestCase):
         self.start()
         _client, wire = self.made.connect("web")
         self.source.rotate(None, AUTHORITY.bundles())
+        self.clock.advance(0)
         self.assertFalse(wire.disconnecting)
-        self.source.rotate(None, TestAuthority("prod.example", now=BASE).bundles())
+        bundles = self.made.rigs["web"].rotation.bundles = TestAuthority("prod.example", now=BASE).bundles()
+        self.source.rotate(None, bundles)
+        self.clock.advance(0)
         self.assertTrue(wire.disconnecting)
 
     def test_credentials_that_ran_out(self) -> None:
@@ -836,9 +839,11 @@ class ReloadTests(ServiceTestCase):
         busy.dataReceived(GET)
         wider = settings_of(("web", 8443), policy='{default: allow, allow: ["spiffe://bank.example/*"]}')
         self.assertIs(True, self.reload(wider))
+        self.clock.advance(0)
         self.assertIsNot(context.policies, before)
         self.assertFalse(idle.disconnecting or wire.aborted)
         self.assertIs(True, self.reload(settings_of(("web", 8443), policy='{allow: ["spiffe://bank.example/*"]}')))
+        self.clock.advance(0)
         self.assertTrue(idle.disconnecting and wire.aborted)
         self.assertEqual([each for each in self.journal if "web" in each], ["open web"])
         denials = self.made.rigs["web"].reporter.denials

@@ -193,10 +193,6 @@ class InboundTests(SynchronousTestCase):
         self.rig = Rig()
         self.client, self.wire = self.rig.client()
 
-    def reauthorize(self, client: ClientConnection, bundles: BundleSet | None = None) -> None:
-        """Reauthorize as the listener does after a change."""
-        client.reauthorize(bundles or AUTHORITY.bundles(), self.rig.wall())
-
     def closed(self, cause: str) -> float:
         """Return how many connections were closed with this cause."""
         name, labels = "svc_proxy_connections_closed_total", {"protocol": "http", "cause": cause}
@@ -204,10 +200,10 @@ class InboundTests(SynchronousTestCase):
 
     def test_idle(self) -> None:
         """An idle connection is closed and counted with its cause."""
-        self.reauthorize(self.client)
+        self.rig.change()
         self.assertFalse(self.wire.disconnecting)
         self.rig.rotation.withdrawn = True
-        self.reauthorize(self.client)
+        self.rig.change()
         self.assertTrue(self.wire.disconnecting)
         self.assertEqual(self.closed("identity_withdrawn"), 1)
         self.assertEqual(self.rig.reporter.denials, [])
@@ -216,7 +212,7 @@ class InboundTests(SynchronousTestCase):
         """A running exchange is cut, so that its response is incomplete for the client."""
         self.client.dataReceived(GET)
         self.rig.rotation.withdrawn = True
-        self.reauthorize(self.client)
+        self.rig.change()
         self.assertTrue(self.wire.aborted)
         self.assertEqual(self.closed("identity_withdrawn"), 1)
 
@@ -226,7 +222,7 @@ class InboundTests(SynchronousTestCase):
         self.rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
         location = self.wire.take().split(b"Svc-Receipt-Location: ")[1].split(b"\r\n")[0].decode()
         self.rig.rotation.withdrawn = True
-        self.reauthorize(self.client)
+        self.rig.change()
         self.assertTrue(self.wire.aborted)
         key = location.rpartition("/")[2]
         record = self.successResultOf(self.rig.store.get_by_request(str(CALLER.spiffe_id), key))
@@ -236,7 +232,7 @@ class InboundTests(SynchronousTestCase):
     def test_other_name(self) -> None:
         """A connection made under another identity than the current one is closed too."""
         self.rig.rotation.svid = RENAMED
-        self.reauthorize(self.client)
+        self.rig.change()
         self.assertTrue(self.wire.disconnecting)
 
     def test_handshake_that_ends_too_late(self) -> None:
@@ -259,11 +255,10 @@ class OutboundTests(SynchronousTestCase):
 
     def begin(self, own: X509Svid = OWN) -> tuple[ClientConnection, Wire, Wire]:
         """An application sends a request, which is forwarded on a connection to the peer."""
+        self.rig.endpoint.handle = Handle(self.evidence(own))
         client, wire = self.rig.client()
         client.dataReceived(GET)
-        upstream = self.rig.upstream()[1]
-        upstream._handle = Handle(self.evidence(own))
-        return client, wire, upstream
+        return client, wire, self.rig.upstream()[1]
 
     def evidence(self, own: X509Svid = OWN) -> PeerEvidence:
         """Return the evidence of the handshake with the peer."""
@@ -276,7 +271,7 @@ class OutboundTests(SynchronousTestCase):
 
     def reauthorize(self, bundles: BundleSet = BOTH) -> None:
         """Reauthorize as the service does after a change."""
-        self.listener.reauthorize(bundles, self.rig.wall())
+        self.rig.change(bundles)
 
     def test_good_ones_go_on(self) -> None:
         """A change that affects neither side leaves a running exchange alone."""

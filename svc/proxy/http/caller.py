@@ -8,11 +8,10 @@ is served, and the header lines that are the same for every request of a connect
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from svc.identity import BundleSet, SpiffeID
+from svc.identity import SpiffeID
 from svc.naming import (
     HEADER_FORWARDED_CLIENT,
     HEADER_FORWARDED_PROTO,
@@ -179,14 +178,7 @@ class VerifiedCaller:
         """Whether this proxy still has the identity that the handshake presented to the client."""
         return self.evidence.own_svid.spiffe_id == own
 
-    def reauthorize(
-        self,
-        bundles: BundleSet,
-        now: datetime,
-        own: SpiffeID | None,
-        policies: Policies | None,
-        under_way: RequestHead | None = None,
-    ) -> None:
+    def reauthorize(self, under_way: RequestHead | None = None) -> None:
         """
         Verify and authorize the client again by what is in force now; ``under_way`` is the request that is served.
 
@@ -195,7 +187,9 @@ class VerifiedCaller:
             SvidInvalid: the client's SVID would now be refused.
             Denied: other policies than before refuse a client that was not refused, or the request that is served.
         """
-        self.evidence.reauthorize(own, bundles, now)
+        context = self._context
+        rotation, policies = context.rotation, context.policies
+        self.evidence.reauthorize(rotation.identity, rotation.bundles, context.wall())
         if policies is not None and policies is not self._policies:
             self._apply(policies, under_way)
 
@@ -364,14 +358,7 @@ class PlainCaller:
         """No identity was presented to a plain client."""
         return True
 
-    def reauthorize(
-        self,
-        bundles: BundleSet,
-        now: datetime,
-        own: SpiffeID | None,
-        policies: Policies | None,
-        under_way: RequestHead | None = None,
-    ) -> None:
+    def reauthorize(self, under_way: RequestHead | None = None) -> None:
         """A plain client has nothing to verify; the own identity is read for each of its requests."""
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:

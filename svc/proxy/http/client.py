@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError
-from svc.identity import BundleSet, SpiffeID
+from svc.identity import SpiffeID
 from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
@@ -152,10 +152,15 @@ class ClientConnection:
         if set_no_delay is not None:
             set_no_delay(True)
         self.caller = context.caller(self.transport)
+        if self.caller.evidence is not None:
+            context.reauthorization.add(self)
         self._share = context.evictions.join(self, self.caller.identity)
         if not self.caller.same_identity(context.rotation.identity):
             # The identity ended while this connection was in its handshake.
             self.abort("identity_withdrawn")
+        else:
+            # The bundles may have changed during the handshake.
+            self.reauthorize()
 
     def dataReceived(self, data: bytes) -> None:
         """Parse octets from the client, or pass them through the tunnel."""
@@ -173,6 +178,7 @@ class ClientConnection:
         """End what is under way."""
         self.gone = True
         self._registry.discard(self)
+        self.context.reauthorization.discard(self)
         if self._share is not None:
             self.context.evictions.leave(self, self._share)
         self._queue.clear()
@@ -263,6 +269,9 @@ class ClientConnection:
 
     def _next(self, event: Event) -> None:
         if type(event) is RequestHead:
+            reauthorization = self.context.reauthorization
+            if reauthorization.running and reauthorization.decide(self):
+                return
             self._idle_in.pop(self, None)
             self._exchange = Exchange(self, event)
             self._exchange.begin()
@@ -572,21 +581,22 @@ class ClientConnection:
         """End at once, in order where nothing is under way; a running exchange is recorded as broken off."""
         self.end_now(ExchangeOutcome.SERVER_ABORTED, cause)
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Verify and authorize the client again, and end the connection where it would now be refused."""
+    def reauthorize(self) -> bool:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
         if self._closing_until is not None:
-            return
+            return False
         exchange = self._upgraded if self._exchange is None else self._exchange
         under_way = exchange.head if exchange is not None and exchange.permitted else None
         context = self.context
         try:
-            self.caller.reauthorize(bundles, wall, context.rotation.identity, context.policies, under_way)
+            self.caller.reauthorize(under_way)
         except OwnIdentityWithdrawn:
             self.cut("identity_withdrawn")
         except Denied as denied:
             self.report_policy_denial(denied)
             self.cut("reauthorization")
         except SvidInvalid as error:
-            self.context.metrics.denied_svid.inc()
+            context.metrics.denied_svid.inc()
             self._report_denial(error)
             self.cut("reauthorization")
+        return self._closing_until is not None

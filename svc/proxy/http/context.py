@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from svc.identity import BundleSet
+from cryptography import x509
+
 from svc.notary.level import Level, effective_level
 from svc.notary.record_bound import RecordBound
 from svc.proxy.context import ListenerContext
@@ -60,10 +60,15 @@ class HttpContext(ListenerContext):
     #: Histograms of durations by method, and that of all other methods.
     durations: dict[bytes, UnlockedDurations] = field(init=False)
     other_durations: UnlockedDurations = field(init=False)
+    #: The leaf of the SVID under which new connections are made.
+    _leaf: x509.Certificate | None = field(init=False)
 
     def __post_init__(self) -> None:
         # A class with slots is another one than that of its methods, which super() without arguments refers to.
         ListenerContext.__post_init__(self)
+        self._leaf = self._own_leaf()
+        if not self.inbound:
+            self.pool.reauthorize_by(self.verify_upstream, self.reauthorization)
         self.evictions = EvictionOrder(self.limits.connections)
         self.message_limits = MessageLimits(head=self.limits.head, fields=self.limits.fields)
         self.body_limit = self.limits.body
@@ -79,10 +84,15 @@ class HttpContext(ListenerContext):
         """See :meth:`ListenerContext.sweep`."""
         self.pool.sweep(now)
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """See :meth:`ListenerContext.reauthorize`."""
-        if not self.inbound:
-            self.pool.reauthorize(lambda evidence: self.verify_upstream(evidence, bundles, wall))
+    def credentials_changed(self) -> None:
+        """See :meth:`ListenerContext.credentials_changed`."""
+        leaf = self._own_leaf()
+        if leaf != self._leaf and not self.inbound:
+            self.pool.retire()
+        self._leaf = leaf
+
+    def _own_leaf(self) -> x509.Certificate | None:
+        return None if self.rotation.identity is None else self.rotation.svid.leaf
 
     def close(self) -> None:
         """See :meth:`ListenerContext.close`."""

@@ -38,6 +38,8 @@ from svc.wire.fields import Field, encode_fields, end_to_end_trailers
 from svc.wire.http1 import Event, MessageLimits, RequestHead, ResponseParser
 
 if TYPE_CHECKING:
+    from svc.process.reauthorization import Reauthorization
+    from svc.proxy.context import AuthorizedConnection
     from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.exchange import Exchange
     from svc.proxy.http.peer_verification import PeerStatement, PeerVerification
@@ -390,6 +392,10 @@ class UpstreamConnection:
         self._tunnel = end
         return rest
 
+    def reauthorize(self) -> bool:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
+        return self._pool.reauthorize(self)
+
     def cut(self, error: SvcError) -> None:
         """Drop the connection; its exchange gets ``upstream_lost`` and finds the cause in :attr:`loss`."""
         self.loss = self._pool.explained(error)
@@ -514,7 +520,8 @@ class UpstreamPool:
         self._all: set[UpstreamConnection] = set()
         self._connecting: set[Deferred[UpstreamConnection]] = set()
         self._closed = False
-        self._verify: Callable[[PeerEvidence], None] | None = None
+        self._verify: Callable[[PeerEvidence], None] = lambda _evidence: None
+        self._reauthorization: Reauthorization[AuthorizedConnection] | None = None
         self._factory = _UpstreamFactory(self._build)
 
     @property
@@ -540,6 +547,12 @@ class UpstreamPool:
             raise TypeError("an upstream connection needs a permit")
         while self._idle and not fresh:
             connection = self._idle.pop()
+            if connection.epoch != self._epoch:
+                # All others are older.
+                connection.close()
+                break
+            if self._decided_now(connection):
+                continue
             if connection.ends < self._ending_soon and self._ended_by_time(connection) is not None:
                 connection.close()
             elif not connection.dead:
@@ -551,7 +564,7 @@ class UpstreamPool:
             return None
         attempt: Deferred[UpstreamConnection] = self._endpoint.connect(self._factory)  # type: ignore[assignment]
         self._connecting.add(attempt)
-        attempt.addBoth(self._attempted, attempt, self._epoch)
+        attempt.addBoth(self._attempted, attempt, self._epoch, self._changes)
         attempt.addCallbacks(request.upstream_ready, lambda failure: self._failed(failure, request))
         return attempt
 
@@ -575,6 +588,8 @@ class UpstreamPool:
             connection.ends = connection.evidence.ends.timestamp()
             connection.may_refuse = True
             self._verified.add(connection)
+            if self._reauthorization is not None:
+                self._reauthorization.add(connection)
 
     def accepted(self, connection: UpstreamConnection) -> None:
         """Take note of a peer that has answered, or has ended the connection without refusing the SVID of this side."""
@@ -590,6 +605,8 @@ class UpstreamPool:
         """Take note of a lost connection."""
         self._all.discard(connection)
         self._verified.discard(connection)
+        if self._reauthorization is not None:
+            self._reauthorization.discard(connection)
         for those in (self._idle, self._closing):
             if connection in those:
                 those.remove(connection)
@@ -614,26 +631,46 @@ class UpstreamPool:
         while self._idle and now - self._idle[0].idle_since >= self._idle_timeout:
             self._idle.pop(0).close()
 
-    def flush(self) -> None:
+    def retire(self) -> None:
         """Let no later exchange use a connection that was made before now, so that each uses new credentials."""
         self._epoch += 1
+
+    def flush(self) -> None:
+        """The same, and close all idle ones at once."""
+        self.retire()
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def reauthorize(self, verify: Callable[[PeerEvidence], None]) -> None:
+    def reauthorize_by(
+        self, verify: Callable[[PeerEvidence], None], reauthorization: Reauthorization[AuthorizedConnection]
+    ) -> None:
         """
-        Use new credentials from now on, and abort every connection that could not be made now.
+        Register verified connections, and decide on them again by ``verify`` after changes.
 
-        ``verify`` gets what the handshake of a connection proved, and raises an ``SvcError`` to have it aborted. It is
-        called for connections that are being made, too.
+        It gets what the handshake of a connection proved, and raises an ``SvcError`` where that would now be refused.
         """
-        self.flush()
-        self._verify = verify
-        for connection in list(self._all):
-            refusal = self._refusal(connection)
-            if refusal is not None:
-                connection.cut(refusal)
+        self._verify, self._reauthorization = verify, reauthorization
+
+    def reauthorize(self, connection: UpstreamConnection) -> bool:
+        """Abort a connection that could not be made now, and close an idle one that no exchange may use any more."""
+        refusal, idle = self._refusal(connection), connection in self._idle
+        if idle and (refusal is not None or connection.epoch != self._epoch):
+            self._idle.remove(connection)
+            if refusal is None:
+                connection.close()
+        if refusal is not None:
+            connection.cut(refusal)
+        return refusal is not None
+
+    @property
+    def _changes(self) -> int:
+        return 0 if self._reauthorization is None else self._reauthorization.changes
+
+    def _decided_now(self, connection: UpstreamConnection) -> bool:
+        """Decide on a connection that the walk has not reached; returns whether it is refused."""
+        reauthorization = self._reauthorization
+        return reauthorization is not None and reauthorization.running and reauthorization.decide(connection)
 
     def _ended_by_time(self, connection: UpstreamConnection) -> TransportError | None:
         """Return the error where the credentials of one side have ended; reported once for each connection."""
@@ -649,12 +686,12 @@ class UpstreamPool:
         return None
 
     def _refusal(self, connection: UpstreamConnection) -> SvcError | None:
-        if self._verify is None or connection.dead:
+        if connection.evidence is None or connection.dead or connection.loss is not None:
             return None
         try:
-            self._verify(peer_evidence(connection.transport))
             if self._peers is not None:
                 self._peers.reverify(connection)
+            self._verify(connection.evidence)
         except SvcError as error:
             return error
         return None
@@ -674,12 +711,12 @@ class UpstreamPool:
         return connection
 
     def _attempted(
-        self, result: UpstreamConnection | Failure, attempt: Deferred[UpstreamConnection], epoch: int
+        self, result: UpstreamConnection | Failure, attempt: Deferred[UpstreamConnection], epoch: int, changes: int
     ) -> UpstreamConnection | Failure:
         self._connecting.discard(attempt)
         if not isinstance(result, Failure):
             result.epoch = epoch
-            refusal = self._refusal(result) if epoch != self._epoch else self._ended_by_time(result)
+            refusal = self._refusal(result) if changes != self._changes else self._ended_by_time(result)
             if refusal is not None:
                 result.cut(refusal)
                 return Failure(refusal)

@@ -17,7 +17,7 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.identity import BundleSet, SpiffeID
+from svc.identity import SpiffeID
 from svc.identity.errors import SvidInvalid
 from svc.policy.engine import Denied
 from svc.policy.rules import RequestFacts
@@ -101,7 +101,8 @@ class TcpConnection(RelayEnd):
         self._registry = registry
         self._upstream: UpstreamEnd | None = None
         self._attempt: Deferred[IProtocol] | None = None
-        self._changes = context.changes
+        #: The changes when the connection to the upstream was begun.
+        self._changes = context.reauthorization.changes
         self._evidence: PeerEvidence | None = None
         self._policies: Policies | None = None
         #: The last decision of the policies; None outbound, where the peer decides.
@@ -126,6 +127,7 @@ class TcpConnection(RelayEnd):
         """Authorize the client; behind TLS it is verified already."""
         context = self.context
         self._registry.add(self)
+        context.reauthorization.add(self)
         context.metrics.active.inc()
         try:
             if context.policies is not None:
@@ -144,7 +146,9 @@ class TcpConnection(RelayEnd):
             context.metrics.failed.inc()
             self.evict(error)
         else:
-            self._connect()
+            # The bundles may have changed during the handshake.
+            if not self.reauthorize():
+                self._connect()
 
     def _authorize(self, policies: Policies) -> None:
         context = self.context
@@ -179,8 +183,8 @@ class TcpConnection(RelayEnd):
         context = self.context
         self._attempt = None
         self._upstream = upstream
-        if context.bundles is not None and self._changes != context.changes:
-            self._verify_upstream(context.bundles, context.wall())
+        if self._changes != context.reauthorization.changes:
+            self._verify_upstream()
         if self._dropped or self.gone:
             upstream.break_off()
         else:
@@ -255,6 +259,7 @@ class TcpConnection(RelayEnd):
             return
         self._registry.discard(self)
         self._free_slot()
+        self.context.reauthorization.discard(self)
         self._count_octets()
         context, cause = self.context, self._cause or "other"
         context.metrics.active.dec()
@@ -311,16 +316,15 @@ class TcpConnection(RelayEnd):
                 self._report_denied(error)
             self.abort("peer_expired" if isinstance(error, PeerCredentialsEnded) else "credentials_expired")
 
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Verify and authorize again, and end the connection where it would now be refused."""
+    def reauthorize(self) -> bool:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
         if self._dropped:
-            return
+            return False
         evidence, context = self._evidence, self.context
         if evidence is None:
-            self._verify_upstream(bundles, wall)
-            return
+            return self._verify_upstream()
         try:
-            evidence.reauthorize(context.rotation.identity, bundles, wall)
+            evidence.reauthorize(context.rotation.identity, context.rotation.bundles, context.wall())
             if context.policies is not None and context.policies is not self._policies:
                 self._decide(context.policies, evidence)
         except OwnIdentityWithdrawn:
@@ -328,17 +332,19 @@ class TcpConnection(RelayEnd):
         except (Denied, SvidInvalid) as error:
             self._report_denied(error)
             self.abort("reauthorization")
+        return self._dropped
 
-    def _verify_upstream(self, bundles: BundleSet, wall: datetime) -> None:
+    def _verify_upstream(self) -> bool:
         evidence = None if self._upstream is None else self._upstream.evidence
         if evidence is None:
-            return
+            return False
         try:
-            self.context.verify_upstream(evidence, bundles, wall)
+            self.context.verify_upstream(evidence)
         except OwnIdentityWithdrawn:
             self.abort("identity_withdrawn")
         except (Denied, SvidInvalid):
             self.abort("reauthorization")
+        return self._dropped
 
     # -- Reports -----------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from svc.identity import BundleSet
 from svc.proxy.context import ListenerContext
 from svc.proxy.errors import ProxyError, upstream_error
 from svc.proxy.eviction import EvictionOrder
@@ -32,9 +30,6 @@ class TcpContext(ListenerContext):
     accepted: Callable[[], None]
     #: Called for each connection to a peer that is closed because the credentials of one side have ended.
     ended: Callable[[PeerEvidence, TransportError], None]
-    #: How often peers were to be verified again, and by which bundles last.
-    changes: int = 0
-    bundles: BundleSet | None = None
     idle: float = field(init=False)
     #: Bounds the authorized connections of an inbound listener, fairly between identities.
     evictions: EvictionOrder = field(init=False)
@@ -45,11 +40,6 @@ class TcpContext(ListenerContext):
         self.evictions = EvictionOrder(self.limits.connections)
         timeouts = self.timeouts
         self.idle = timeouts.idle if "idle" in timeouts.model_fields_set else DEFAULT_IDLE
-
-    def reauthorize(self, bundles: BundleSet, wall: datetime) -> None:
-        """Have connections that are being made verified by these bundles, too."""
-        self.changes += 1
-        self.bundles = bundles
 
     def explained(self, error: BaseException | None) -> ProxyError:
         """Return what an error of a connection to the upstream means for a client."""

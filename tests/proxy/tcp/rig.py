@@ -54,6 +54,7 @@ class TcpRig(Rig):
             inbound=inbound,
             policies=(policies or admit_domain()) if inbound else None,
             rotation=cast(Any, self.rotation),
+            reauthorization=self.reauthorization,
             metrics=self.tcp_metrics,
             reporter=self.reporter,
             limits=limits or LimitSettings(),

@@ -314,10 +314,10 @@ class OutboundTests(SynchronousTestCase):
     def test_bundle_without_the_peer(self) -> None:
         """A peer whose SVID the new bundles refuse is dropped and reported once."""
         bundles = type(AUTHORITY)("prod.example", now=BASE).bundles()
-        self.rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+        self.rig.change(AUTHORITY.bundles())
         self.assertFalse(self.wire.aborted)
-        self.rig.listener.reauthorize(bundles, BASE)
-        self.rig.listener.reauthorize(bundles, BASE)
+        self.rig.change(bundles)
+        self.rig.change(bundles)
         self.assertTrue(self.wire.aborted and self.far.aborted)
         self.assertEqual(len(self.rig.reporter.denials), 1)
 
@@ -326,7 +326,7 @@ class OutboundTests(SynchronousTestCase):
         denied = Denied(identity=PEER.spiffe_id, policy="stolen", rule="key")
         self.rig.tcp.listed = lambda _evidence: denied
         for _ in range(2):
-            self.rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+            self.rig.change(AUTHORITY.bundles())
         self.assertTrue(self.wire.aborted and self.far.aborted)
         self.assertEqual(self.rig.reporter.denials, [("policy_deny", str(PEER.spiffe_id))])
 
@@ -334,14 +334,14 @@ class OutboundTests(SynchronousTestCase):
         """So is one whose connection was being made meanwhile."""
         self.rig.endpoint.manual = True
         _client, wire = self.rig.accept()
-        self.rig.listener.reauthorize(type(AUTHORITY)("prod.example", now=BASE).bundles(), BASE)
+        self.rig.change(type(AUTHORITY)("prod.example", now=BASE).bundles())
         self.rig.endpoint.complete()
         self.assertTrue(wire.aborted and self.rig.far()[1].aborted)
 
     def test_identity_withdrawn(self) -> None:
         """A connection under a former identity of this proxy is dropped."""
         self.rig.rotation.withdrawn = True
-        self.rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+        self.rig.change(AUTHORITY.bundles())
         lose(self.upstream)
         lose(self.client)
         self.assertEqual(self.rig.closed("identity_withdrawn"), 1)
@@ -496,7 +496,7 @@ class ReauthorizationTests(SynchronousTestCase):
         (_, kept), (client, dropped) = rig.accept(), rig.accept(other)
         rig.listener.take_policies(Policies.admitting(ExactID(CALLER.spiffe_id)))
         for _ in range(2):
-            rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+            rig.change(AUTHORITY.bundles())
         self.assertEqual((kept.aborted, dropped.aborted), (False, True))
         self.assertEqual(rig.reporter.denials, [("policy_deny", str(other.spiffe_id))])
         lose(client)
@@ -510,7 +510,7 @@ class ReauthorizationTests(SynchronousTestCase):
         everything = AuthorizationPolicy("p", Action.ALLOW, (Rule("all"),))
         listed = DenyList("stolen", (ExactID(CALLER.spiffe_id),))
         rig.listener.take_policies(Policies.of(everything, denied=[listed]))
-        rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+        rig.change(AUTHORITY.bundles())
         self.assertTrue(wire.aborted and rig.accept()[1].aborted)
         self.assertEqual(len(rig.endpoint.connections), 1)
         self.assertEqual([each.policy for each in rig.reporter.decisions if each is not None], ["stolen", "stolen"])
@@ -519,9 +519,9 @@ class ReauthorizationTests(SynchronousTestCase):
         """A client whose SVID the new bundles refuse is dropped."""
         rig = TcpRig()
         _client, wire = rig.accept()
-        rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+        rig.change(AUTHORITY.bundles())
         self.assertFalse(wire.aborted)
-        rig.listener.reauthorize(type(AUTHORITY)("prod.example", now=BASE).bundles(), BASE)
+        rig.change(type(AUTHORITY)("prod.example", now=BASE).bundles())
         self.assertTrue(wire.aborted)
         self.assertEqual([peer for _, peer in rig.reporter.denials], [str(CALLER.spiffe_id)])
 
@@ -530,7 +530,7 @@ class ReauthorizationTests(SynchronousTestCase):
         rig = TcpRig()
         client, wire = rig.accept()
         rig.rotation.withdrawn = True
-        rig.listener.reauthorize(AUTHORITY.bundles(), BASE)
+        rig.change(AUTHORITY.bundles())
         self.assertTrue(wire.aborted)
         lose(client)
         lose(rig.far()[0])
