@@ -28,6 +28,7 @@ from svc.broker.client import Client, admit_client, refusal_connack
 from svc.broker.errors import BrokerError, ConnectionEnded
 from svc.broker.hub import Hub
 from svc.errors import SvcError
+from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
 from svc.transport.errors import KeyUpdateLimitReached
 from svc.wire.mqtt import (
     DEFAULT_LIMITS,
@@ -95,6 +96,9 @@ class ConnectionReporter(Protocol):
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
         """Access rules did not allow a client to ``publish`` or ``subscribe``."""
 
+    def reauthorized(self, summary: ReauthorizationSummary) -> None:
+        """All connections that were open at a change are decided on again."""
+
 
 class SilentReporter:
     """Reports nothing."""
@@ -106,6 +110,8 @@ class SilentReporter:
     def broken(self, principal: Principal, client_id: str, error: SvcError) -> None: ...
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None: ...
+
+    def reauthorized(self, summary: ReauthorizationSummary) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ class BrokerContext:
     call_soon: Callable[[Callable[[], None]], object]
     reporter: ConnectionReporter
     #: The open connections.
-    connections: set[BrokerConnection]
+    connections: Reauthorization[BrokerConnection]
 
 
 def _other_protocol(data: bytes) -> SvcError | None:
@@ -201,6 +207,7 @@ class BrokerConnection(TwistedProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Process octets; a whole packet, or many octets of one, count as activity of the client."""
+        self._decide_before_packets()
         if not self._connect_received and not self._incomplete_octets and not self.ended:
             other = _other_protocol(data)
             if other is not None:
@@ -222,6 +229,12 @@ class BrokerConnection(TwistedProtocol):
             else:
                 self._process(event)
         self._check_pending_responses()
+
+    def _decide_before_packets(self) -> None:
+        """Process no packet under credentials or rules that are not in force any more."""
+        connections = self._context.connections
+        if connections.running:
+            connections.decide(self)
 
     def _check_pending_responses(self) -> None:
         client = self._client
@@ -334,6 +347,7 @@ class BrokerConnection(TwistedProtocol):
         pending, seconds = self._pending, self._context.seconds
         if pending is None:
             return
+        self._decide_before_packets()
         until = seconds() + TURN_SECONDS
         while pending and not self.ended and seconds() < until:
             if self._awaiting_acks or (self._connect_received and self._client is None):

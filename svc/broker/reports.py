@@ -20,6 +20,7 @@ from svc.broker.hub import Hub
 from svc.broker.statistics import ACTIONS, DROPS
 from svc.errors import SvcError
 from svc.policyfiles.settings import Policies
+from svc.process.reauthorization import ReauthorizationSummary
 from svc.telemetry.connections import ConnectionLog, log_suppressed
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -71,6 +72,10 @@ class BrokerReports(ConnectionLog):
                 peer_spiffe_id=_identity(principal),
                 attributes=_where(principal, client_id),
             )
+
+    def reauthorized(self, summary: ReauthorizationSummary) -> None:
+        """Log the end of a walk over the open connections."""
+        emit(self.log, Event.BROKER_CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
 
     def _log_client(self, event: Event, principal: Principal, client_id: str, error: SvcError) -> None:
         if self._limiter.admit(error.reason, principal.address):

@@ -231,6 +231,13 @@ class Event(Enum):
 
     BROKER_CLIENT_REFUSED = ("svc.broker.client.refused", _SECURITY, _WARN, "failure", "client not admitted")
     BROKER_CLIENT_BROKEN = ("svc.broker.client.broken", _SECURITY, _WARN, "failure", "connection of a client ended")
+    BROKER_CONNECTIONS_REAUTHORIZED = (
+        "svc.broker.connections.reauthorized",
+        _SECURITY,
+        _INFO,
+        "success",
+        "open connections decided on again after a change",
+    )
     BROKER_ACCESS_DENIED = ("svc.broker.access.denied", _SECURITY, _WARN, "failure", "no access rule allows it")
     BROKER_DENY_LISTS_LOADED = ("svc.broker.deny_lists.loaded", _AUDIT, _INFO, "success", "deny lists loaded")
     BROKER_DENY_LISTS_REJECTED = (

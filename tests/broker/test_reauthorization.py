@@ -47,6 +47,11 @@ class ReauthorizationCase(SynchronousTestCase):
         self.broker = Broker(self.clock, RULES, wall=lambda: self.now.timestamp())
         self.broker.startService()
 
+    def reauthorize(self) -> None:
+        """Reauthorize by what is in force, in the next turn."""
+        self.broker.reauthorize(self.source, self.now)
+        self.clock.advance(0)
+
     def evidence(self, path: str = "/device", authority: TestAuthority = AUTHORITY, **knobs: Any) -> PeerEvidence:
         """The evidence of a handshake with a client."""
         issuer = knobs.pop("issuer", authority)
@@ -69,7 +74,7 @@ class ChangeTests(ReauthorizationCase):
         wire = self.client("c", self.evidence())
         for now in (NOW, NOW - timedelta(days=400)):
             self.now = now
-            self.broker.reauthorize(self.source, self.now)
+            self.reauthorize()
             self.assertEqual(wire.sends(Pingreq()), [Pingresp()])
 
     def test_bundle_without_its_root(self) -> None:
@@ -80,20 +85,20 @@ class ChangeTests(ReauthorizationCase):
         gone, stays = self.client("gone", self.evidence()), self.client("stays", self.evidence("/b", other))
         old = self.client("old", self.evidence(), Version.V311)
         self.source.rotate(other.svid("/broker"), other.bundles())
-        self.broker.reauthorize(self.source, self.now)
+        self.reauthorize()
         self.assertEqual(gone.receives(), [Disconnect(ReasonCode.NOT_AUTHORIZED)])
         self.assertEqual(old.receives(), [])
         self.assertEqual([each.ended for each in (gone, old, stays, both)], [True, True, False, False])
         self.assertEqual(self.broker.hub.statistics.refused, {"chain_untrusted": 2})
         self.assertEqual({each.payload for each in both.receives() if isinstance(each, Publish)}, {b"gone", b"old"})
-        self.broker.reauthorize(self.source, self.now)
+        self.reauthorize()
         self.assertEqual(self.broker.hub.statistics.refused, {"chain_untrusted": 2})
 
     def test_own_identity_withdrawn(self) -> None:
         """When the identity that was presented to clients is withdrawn, their connections end; anonymous ones stay."""
         plain, wire = self.client("plain"), self.client("c", self.evidence())
         self.source.withdraw()
-        self.broker.reauthorize(self.source, self.now)
+        self.reauthorize()
         self.assertEqual((plain.ended, wire.ended), (False, True))
         self.assertEqual(self.broker.hub.statistics.refused, {"identity_withdrawn": 1})
 
@@ -101,18 +106,42 @@ class ChangeTests(ReauthorizationCase):
         """The same happens when the broker gets another identity; a new SVID with the same identity changes nothing."""
         wire = self.client("c", self.evidence())
         self.source.rotate(AUTHORITY.svid("/broker"))
-        self.broker.reauthorize(self.source, self.now)
+        self.reauthorize()
         self.assertFalse(wire.ended)
         self.source.rotate(AUTHORITY.svid("/other"))
-        self.broker.reauthorize(self.source, self.now)
+        self.reauthorize()
         self.assertTrue(wire.ended)
         self.assertEqual(self.broker.hub.statistics.refused, {"identity_withdrawn": 1})
+
+    def test_packets_before_the_walk(self) -> None:
+        """The first octets of a client that the walk has not reached end its connection; it is counted once."""
+        wire = self.client("c", self.evidence())
+        self.source.withdraw()
+        self.broker.reauthorize(self.source, self.now)
+        self.assertEqual([Disconnect(ReasonCode.NOT_AUTHORIZED)], wire.sends(Pingreq()))
+        self.clock.advance(0)
+        self.assertEqual(self.broker.hub.statistics.refused, {"identity_withdrawn": 1})
+
+    def test_defect(self) -> None:
+        """A connection that cannot be decided is aborted; the others are decided."""
+        bad, wire = self.client("bad", self.evidence()), self.client("c", self.evidence())
+        bad.protocol.rules_changed = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        self.reauthorize()
+        self.assertEqual((True, False), (bad.protocol.ended, wire.ended))
+        self.assertEqual(1, len(self.flushLoggedErrors(ZeroDivisionError)))
+
+    def test_end_of_the_broker(self) -> None:
+        """No timer of a walk is left."""
+        self.client("c", self.evidence())
+        self.broker.reauthorize(self.source, self.now)
+        self.broker.stopService()
+        self.assertFalse(self.broker._connections.running)
 
     def test_before_connect(self) -> None:
         """A connection without CONNECT is closed without a packet."""
         wire = Wire(self.broker, evidence=self.evidence())
         self.source.withdraw()
-        self.broker.reauthorize(self.source, self.now)
+        self.reauthorize()
         self.assertTrue(wire.ended)
         self.assertEqual(wire.receives(), [])
 
@@ -161,7 +190,7 @@ class DefectTests(ReauthorizationCase):
         """A defect in the check of one connection aborts that one; the others are checked."""
         broken = replace(self.evidence("/a"), own_svid=None)  # type: ignore[arg-type]
         first, second = self.client("a", broken), self.client("b", self.evidence("/b"))
-        self.broker.reauthorize(self.source, self.now)
+        self.reauthorize()
         self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
         self.assertEqual((first.transport.disconnected, second.ended), (True, False))
 

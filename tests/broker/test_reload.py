@@ -207,6 +207,7 @@ class ConnectedTests(ConnectionCase):
         """Other rules are in force."""
         self.guard.rules = new
         self.broker.rules_changed()
+        self.clock.advance(0)
 
     def test_not_named_by_a_rule(self) -> None:
         """A client that no rule names is closed with 0x87, an older one without a word; the session ends."""
@@ -242,6 +243,40 @@ class ConnectedTests(ConnectionCase):
         self.change(AllowAll())
         client.sends(Publish("b", b"m"))
         self.assertEqual(1, self.broker.hub.statistics.denied["publish"])
+
+    def test_packets_before_the_walk(self) -> None:
+        """A client that the walk has not reached is decided on before its next packet is processed."""
+        client = Wire(self.broker)
+        client.sends(Connect("c"), Publish("b", b"m"), Subscribe(1, [Subscription("b", 0)]))
+        client.receives()
+        self.guard.rules = ONLY_A
+        self.broker.rules_changed()
+        client.sends(Publish("b", b"m"))
+        denied = self.broker.hub.statistics.denied
+        self.assertEqual((1, 1), (denied["publish"], denied["subscribe"]))
+        self.clock.advance(0)
+        self.assertEqual(1, denied["subscribe"])
+
+    def test_packets_of_a_refused_client(self) -> None:
+        """The first octets of a client that no rule names any more end its connection, and nothing is published."""
+        client, watcher = Wire(self.broker), Wire(self.broker)
+        client.sends(Connect("c"))
+        watcher.sends(Connect("w"), Subscribe(1, [Subscription("#", 0)]))
+        watcher.receives()
+        self.guard.rules = NOBODY
+        self.broker.rules_changed()
+        self.assertEqual([Disconnect(ReasonCode.NOT_AUTHORIZED)], client.sends(Publish("a/1", b"m")))
+        self.assertEqual([], watcher.receives())
+
+    def test_connection_that_is_lost_before_the_walk(self) -> None:
+        """Its session is decided on as a stored one."""
+        client = Wire(self.broker)
+        client.sends(Connect("c", **LASTING), Subscribe(1, [Subscription("a/1", 0), Subscription("b/1", 0)]))
+        self.guard.rules = ONLY_A
+        self.broker.rules_changed()
+        client.protocol.connectionLost()
+        self.clock.advance(0)
+        self.assertEqual(["a/1"], list(self.broker.hub.sessions["c"].subscriptions))
 
     def test_between_connect_and_connack(self) -> None:
         """A client whose CONNACK waits for the disk is authorized by the rules in force when it is sent."""
