@@ -387,6 +387,8 @@ class Assembly:
             "seconds": self._reactor.seconds,
             "wall": utc_now,
             "listed": self._listed,
+            "on_rotation": settings.onRotation,
+            "drain_seconds": lambda: self._current().drainTimeout,
         }
         if settings.protocol == "tcp":
             return self._tcp_listener(settings, observer, shared)

@@ -46,6 +46,7 @@ from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 
 #: Replaces values of labels and annotations that are not shown.
 LEFT_OUT: Final = "<left out>"
+OnRotation = Literal["keep", "drain", "reauth"]
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 MIN_HEAD = 1024
 #: Keys that say nothing of a relayed connection, by where they are.
@@ -321,6 +322,10 @@ class ListenerSettings(Settings):
     """What replaces the Host of each request, and the authority of a target in absolute form, so that the peer's
     application finds its virtual host; by default Host stays as the local application sent it. *Together*: outbound
     only."""
+    onRotation: OnRotation = "keep"
+    """What becomes of connections of clients, outbound of those to the peer, when this proxy has another SVID than that
+    under which they were made, see [rotation](operations.md#rotation): `keep` lets them go on, `drain` asks them to
+    end, `reauth` closes those whose former SVID would now be refused. A refused peer is always closed."""
     notarization: LevelName = "none"
     """The level that every request gets at least. *Together*: inbound only."""
     maxNotarization: LevelName = "signRequest"

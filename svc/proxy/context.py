@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.logger import Logger
 
 from svc.identity import SvidEvidence
@@ -15,9 +16,11 @@ from svc.policy.engine import ConnectionPolicy, Denied
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
+from svc.proxy.errors import FormerSvidRefused
 from svc.proxy.http.reporter import PolicyDecision, Reporter
 from svc.telemetry.metrics import ListenerMetrics
+from svc.transport.chain_cache import VerifiedChainCache
 from svc.transport.errors import OwnIdentityWithdrawn
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import RequestHead
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from svc.proxy.credential_rotation import CredentialRotation
 
 _log = Logger()
+#: Former SVIDs of this proxy whose verification is remembered; a connection lasts for two of them at most, unless SVIDs
+#: are renewed far more often than they end.
+MAX_FORMER: Final = 16
 
 
 class AuthorizedConnection(Protocol):
@@ -72,6 +78,12 @@ class ListenerContext:
     seconds: Callable[[], float]
     #: The wall clock, aware UTC.
     wall: Callable[[], datetime]
+    #: What becomes of connections that were made under a former SVID of this proxy, and after how many seconds those
+    #: that cannot be asked to end are closed.
+    on_rotation: OnRotation = "keep"
+    drain_seconds: Callable[[], float] = lambda: 0.0
+    #: Former SVIDs of this proxy that would still be accepted.
+    former: VerifiedChainCache = field(default_factory=lambda: VerifiedChainCache(MAX_FORMER))
     #: Returns the refusal of a peer that is on a deny list.
     listed: Callable[[SvidEvidence], Denied | None] = lambda _evidence: None
     #: The port, once it listens.
@@ -108,16 +120,48 @@ class ListenerContext:
         for matched in rules.audited(facts):
             self.reporter.audited(peer, matched, permitted=permitted, listener=self.name, request=request)
 
-    def verify_upstream(self, evidence: PeerEvidence) -> None:
-        """Refuse a connection under a former identity of ours, or to a peer that would now be refused; report it."""
+    def apply_rotation(self, evidence: PeerEvidence) -> bool:
+        """
+        Apply ``onRotation`` to a connection whose peer is not refused; returns whether it is to end in order.
+
+        Raises:
+            FormerSvidRefused: this side's own SVID on it would now be refused.
+        """
+        own, rotation = evidence.own_svid, self.rotation
+        if self.on_rotation == "keep" or own.leaf == rotation.svid.leaf:
+            return False
+        if self.on_rotation == "drain":
+            return True
+        try:
+            chain = tuple(each.public_bytes(Encoding.DER) for each in own.chain)
+            # It was valid when it was presented, whatever the clock says.
+            listed = self.listed(self.former.verify(chain, rotation.bundles, max(self.wall(), own.not_before)))
+            if listed is not None:
+                raise listed
+        except (SvidInvalid, Denied) as error:
+            raise FormerSvidRefused(cause=error) from error
+        return False
+
+    def verify_upstream(self, evidence: PeerEvidence) -> bool:
+        """
+        Refuse a connection under a former identity of ours, or to a peer that would now be refused; report it.
+
+        Returns:
+            Whether the connection is to end in order.
+        """
         peer = str(evidence.svid.spiffe_id)
         try:
             evidence.reauthorize(self.rotation.identity, self.rotation.bundles, self.wall())
             listed = self.listed(evidence.svid)
             if listed is not None:
                 raise listed
+            return self.apply_rotation(evidence)
         except OwnIdentityWithdrawn:
             self.metrics.upstream_closed("identity_withdrawn")
+            raise
+        except FormerSvidRefused as error:
+            self.metrics.upstream_closed("rotation")
+            self.reporter.denied(error.reason, "", peer, str(error), listener=self.name)
             raise
         except SvidInvalid as error:
             self.metrics.denied_svid.inc()

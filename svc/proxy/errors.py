@@ -225,6 +225,15 @@ class NotaryRate(ProxyError):
     retry_after: int
 
 
+class FormerSvidRefused(ProxyError):
+    """the SVID under which this side made the connection would now be refused: {cause}"""
+
+    reason = "own_svid_refused"
+    http_status = 503
+    hint = "connect again: new connections are made under the current SVID"
+    cause: SvcError
+
+
 def upstream_error(error: BaseException | None, upstream: str, connect_timeout: float) -> ProxyError:
     """Return what an error of a connection to the upstream, failed or lost, means for a request."""
     if isinstance(error, ProxyError):
@@ -233,7 +242,7 @@ def upstream_error(error: BaseException | None, upstream: str, connect_timeout: 
         return IdentityGone()
     if isinstance(error, OwnCredentialsEnded | OwnSvidExpired):
         return OwnIdentityEnded(what=str(error))
-    if isinstance(error, OwnSvidRefused):
+    if isinstance(error, OwnSvidRefused | FormerSvidRefused):
         return OwnIdentityRefused(what=str(error))
     if isinstance(error, ConnectTimeout | HandshakeTimeout | twisted_errors.TimeoutError):
         return UpstreamConnectTimeout(upstream=upstream, seconds=connect_timeout)

@@ -28,6 +28,7 @@ Cause = Literal[
     "protocol",
     "drain",
     "reauthorization",
+    "rotation",
     "identity_withdrawn",
     "peer_expired",
     "credentials_expired",
@@ -57,7 +58,7 @@ HTTP_CAUSES: Final[frozenset[Cause]] = frozenset(
 )
 
 #: Why the proxy closes an open connection to a peer.
-UpstreamCause = Literal["peer_expired", "credentials_expired", "reauthorization", "identity_withdrawn"]
+UpstreamCause = Literal["peer_expired", "credentials_expired", "reauthorization", "rotation", "identity_withdrawn"]
 UPSTREAM_CAUSES: Final[tuple[UpstreamCause, ...]] = get_args(UpstreamCause)
 
 #: The methods of RFC 9110, section 9, and PATCH (RFC 5789), without CONNECT, which is refused before it is a request.

@@ -51,6 +51,8 @@ ELSEWHERE = {
     ended("peer_expired"): "tests.integration.test_proxy_ended_credentials.PeerTests.test_peer_of_an_outbound_listener",
     ended("credentials_expired"): "tests.integration.test_proxy_ended_credentials.OwnTests.test_outbound",
     ended("reauthorization"): "tests.proxy.test_ended_credentials.OutboundTests.test_changes",
+    closed("rotation"): "tests.proxy.test_on_rotation.InboundTests.test_drain_idle",
+    ended("rotation"): "tests.proxy.test_on_rotation.OutboundTests.test_upgraded",
     ended("identity_withdrawn"): "tests.proxy.test_ended_credentials.OutboundTests.test_changes",
     failure("client", "credentials_expired"): "tests.integration.test_proxy_ended_credentials.OwnTests.test_outbound",
     series("workload_api_last_contact_timestamp_seconds"): (

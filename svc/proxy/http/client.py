@@ -24,7 +24,7 @@ from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy.engine import Denied
-from svc.proxy.errors import RequestRefused, RequestTimeout
+from svc.proxy.errors import FormerSvidRefused, RequestRefused, RequestTimeout
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.caller import Caller
@@ -134,6 +134,8 @@ class ClientConnection:
         self.gone = False
         #: Whether the next response ends the connection.
         self.must_close = False
+        #: When an upgraded connection under a former SVID of this proxy is closed; None unless it is to end.
+        self._drain_until: float | None = None
 
     # -- Twisted -----------------------------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class ClientConnection:
             self.abort("identity_withdrawn")
         else:
             # The bundles may have changed during the handshake.
-            self.reauthorize()
+            self._refuse_or_drain()
 
     def dataReceived(self, data: bytes) -> None:
         """Parse octets from the client, or pass them through the tunnel."""
@@ -233,13 +235,15 @@ class ClientConnection:
         if self._pumping:
             return
         self._pumping = True
-        queue = self._queue
+        queue, reauthorization = self._queue, self.context.reauthorization
         try:
             while queue and self._closing_until is None and not self.gone:
                 exchange = self._exchange
                 if exchange is None:
                     if self._written > MOST_UNSENT and self._must_wait_for_client():
                         break
+                    if reauthorization.running and reauthorization.decide(self):
+                        continue
                     self._next(queue.popleft())
                 elif exchange.request_ended:
                     break
@@ -269,9 +273,6 @@ class ClientConnection:
 
     def _next(self, event: Event) -> None:
         if type(event) is RequestHead:
-            reauthorization = self.context.reauthorization
-            if reauthorization.running and reauthorization.decide(self):
-                return
             self._idle_in.pop(self, None)
             self._exchange = Exchange(self, event)
             self._exchange.begin()
@@ -307,7 +308,7 @@ class ClientConnection:
             self._upgraded = exchange
             self._start_tunnel(tunnelled)
         elif exchange.close or not (exchange.request_ended or self._skip_request()):
-            self.close("timeout" if exchange.timed_out else "drain" if context.draining else "served")
+            self.close("timeout" if exchange.timed_out else self._drain_cause or "served")
         else:
             if self._idle_in is context.evictions.unpermitted and self._share is not None and self.caller.permitted:
                 self._idle_in = self._share.idle
@@ -525,15 +526,22 @@ class ClientConnection:
         elif self._tunnel is not None:
             if now - self._activity >= timeouts.exchange:
                 self.abort("idle")
+            elif self._drain_until is not None and now >= self._drain_until:
+                self.abort("rotation")
         elif self._exchange is not None:
             self._exchange.sweep(now, self._activity)
         elif self._parser.in_head:
             if now - self._head_since >= timeouts.header:
                 self._answer_and_close(RequestTimeout())
-        elif self.context.draining:
-            self.close("drain")
+        elif self._drain_cause is not None:
+            self.close(self._drain_cause)
         elif now - self._activity >= timeouts.idle:
             self.close("idle")
+
+    @property
+    def _drain_cause(self) -> Cause | None:
+        """Why the connection is to end in order; None unless it is."""
+        return "drain" if self.context.draining else None if self._drain_until is None else "rotation"
 
     def _linger(self, now: float, until: float) -> None:
         """Abort a plain connection that the client does not close, unless it still reads. TLS limits its own end."""
@@ -548,7 +556,7 @@ class ClientConnection:
 
     def _end_if_expired(self, wall: datetime) -> bool:
         """End the connection with the credentials of either side; ask clients to reconnect some time before."""
-        self.must_close = self.context.draining
+        self.must_close = self._drain_cause is not None
         credentials, evidence = self.caller.credentials, self.caller.evidence
         if credentials is not None and wall >= credentials.renew_connections_at:
             self.must_close = True
@@ -585,11 +593,25 @@ class ClientConnection:
         """See :class:`svc.proxy.context.AuthorizedConnection`."""
         if self._closing_until is not None:
             return False
+        refused = self._refuse_or_drain()
+        if self._drain_until is not None and self.idle and not self._parser.in_head:
+            self.close("rotation")
+        return refused
+
+    def _refuse_or_drain(self) -> bool:
+        """End the connection where it would now be refused; ask a client to end one that is to drain."""
         exchange = self._upgraded if self._exchange is None else self._exchange
         under_way = exchange.head if exchange is not None and exchange.permitted else None
         context = self.context
         try:
             self.caller.reauthorize(under_way)
+            evidence = self.caller.evidence
+            if evidence is not None and context.apply_rotation(evidence) and self._drain_until is None:
+                self._drain_until = context.seconds() + context.drain_seconds()
+                self.must_close = True
+        except FormerSvidRefused as error:
+            self._report_denial(error)
+            self.cut("rotation")
         except OwnIdentityWithdrawn:
             self.cut("identity_withdrawn")
         except Denied as denied:

@@ -68,7 +68,7 @@ class HttpContext(ListenerContext):
         ListenerContext.__post_init__(self)
         self._leaf = self._own_leaf()
         if not self.inbound:
-            self.pool.reauthorize_by(self.verify_upstream, self.reauthorization)
+            self.pool.reauthorize_by(self.verify_upstream, self.reauthorization, self.drain_seconds, self._drained)
         self.evictions = EvictionOrder(self.limits.connections)
         self.message_limits = MessageLimits(head=self.limits.head, fields=self.limits.fields)
         self.body_limit = self.limits.body
@@ -93,6 +93,9 @@ class HttpContext(ListenerContext):
 
     def _own_leaf(self) -> x509.Certificate | None:
         return None if self.rotation.identity is None else self.rotation.svid.leaf
+
+    def _drained(self) -> None:
+        self.metrics.upstream_closed("rotation")
 
     def close(self) -> None:
         """See :meth:`ListenerContext.close`."""

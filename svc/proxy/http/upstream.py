@@ -312,6 +312,8 @@ class UpstreamConnection:
         self.closing_since = 0.0
         #: Which credentials it was made with, as the pool counts them.
         self.epoch = 0
+        #: When it is closed where it is upgraded, since it was made under a former SVID; None unless it is to end.
+        self.drain_until: float | None = None
         #: What the handshake proved; None where the upstream is an application without TLS.
         self.evidence: PeerEvidence | None = None
         #: Whether the peer may still refuse the SVID of this side, after the handshake (RFC 8446, section 4.4.2.4).
@@ -342,6 +344,11 @@ class UpstreamConnection:
             self._parser = ResponseParser(method, self._limits, upgrade=upgrade)
         else:
             self._parser.expect(method, upgrade=upgrade)
+
+    @property
+    def tunnelled(self) -> bool:
+        """Whether it has left HTTP."""
+        return self._tunnel is not None
 
     @property
     def answer_begun(self) -> bool:
@@ -520,7 +527,9 @@ class UpstreamPool:
         self._all: set[UpstreamConnection] = set()
         self._connecting: set[Deferred[UpstreamConnection]] = set()
         self._closed = False
-        self._verify: Callable[[PeerEvidence], None] = lambda _evidence: None
+        self._verify: Callable[[PeerEvidence], bool] = lambda _evidence: False
+        self._drain_seconds: Callable[[], float] = lambda: 0.0
+        self._drained: Callable[[], None] = lambda: None
         self._reauthorization: Reauthorization[AuthorizedConnection] | None = None
         self._factory = _UpstreamFactory(self._build)
 
@@ -620,6 +629,10 @@ class UpstreamPool:
         for connection in list(self._verified):
             error = self._ended_by_time(connection)
             if error is None:
+                if connection.tunnelled and connection.drain_until is not None and now >= connection.drain_until:
+                    connection.drain_until = None
+                    self._drained()
+                    connection.abort()
                 continue
             if connection in self._idle:
                 self._idle.remove(connection)
@@ -643,14 +656,21 @@ class UpstreamPool:
             connection.close()
 
     def reauthorize_by(
-        self, verify: Callable[[PeerEvidence], None], reauthorization: Reauthorization[AuthorizedConnection]
+        self,
+        verify: Callable[[PeerEvidence], bool],
+        reauthorization: Reauthorization[AuthorizedConnection],
+        drain_seconds: Callable[[], float],
+        drained: Callable[[], None],
     ) -> None:
         """
         Register verified connections, and decide on them again by ``verify`` after changes.
 
-        It gets what the handshake of a connection proved, and raises an ``SvcError`` where that would now be refused.
+        It gets what the handshake of a connection proved, raises an ``SvcError`` where that would now be refused, and
+        returns whether the connection is to end in order. An upgraded one is closed after ``drain_seconds``, and
+        ``drained`` called.
         """
         self._verify, self._reauthorization = verify, reauthorization
+        self._drain_seconds, self._drained = drain_seconds, drained
 
     def reauthorize(self, connection: UpstreamConnection) -> bool:
         """Abort a connection that could not be made now, and close an idle one that no exchange may use any more."""
@@ -691,7 +711,8 @@ class UpstreamPool:
         try:
             if self._peers is not None:
                 self._peers.reverify(connection)
-            self._verify(connection.evidence)
+            if self._verify(connection.evidence) and connection.drain_until is None:
+                connection.drain_until = self._tick + self._drain_seconds()
         except SvcError as error:
             return error
         return None

@@ -22,8 +22,8 @@ from svc.identity.errors import SvidInvalid
 from svc.policy.engine import Denied
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
-from svc.proxy.errors import IdentityGone, ProxyError
 from svc.proxy.eviction import IdentityShare
+from svc.proxy.errors import FormerSvidRefused, IdentityGone, ProxyError
 from svc.proxy.http.reporter import ConnectionSummary, PolicyDecision
 from svc.proxy.listener import Connection
 from svc.proxy.tcp.context import TcpContext
@@ -111,6 +111,8 @@ class TcpConnection(RelayEnd):
         self._share: IdentityShare | None = None
         self._cause: Cause | None = None
         self._dropped = self._ended_first = False
+        #: When it is closed, since it was made under a former SVID of this proxy; None unless it is to end.
+        self._drain_until: float | None = None
         self._started = context.seconds()
         self._activity = context.tick
         #: Octets of both directions at the last sweep, and those counted.
@@ -298,6 +300,8 @@ class TcpConnection(RelayEnd):
         self._end_with_credentials(wall)
         if lifetime is not None and now - self._started >= lifetime:
             self.abort("lifetime")
+        elif self._drain_until is not None and now >= self._drain_until:
+            self.abort("rotation")
         elif now - self._activity >= self.context.idle:
             self.abort("idle")
 
@@ -327,6 +331,11 @@ class TcpConnection(RelayEnd):
             evidence.reauthorize(context.rotation.identity, context.rotation.bundles, context.wall())
             if context.policies is not None and context.policies is not self._policies:
                 self._decide(context.policies, evidence)
+            if context.apply_rotation(evidence):
+                self._drain()
+        except FormerSvidRefused as error:
+            self._report_denied(error)
+            self.abort("rotation")
         except OwnIdentityWithdrawn:
             self.abort("identity_withdrawn")
         except (Denied, SvidInvalid) as error:
@@ -334,12 +343,20 @@ class TcpConnection(RelayEnd):
             self.abort("reauthorization")
         return self._dropped
 
+    def _drain(self) -> None:
+        """Close some time after a rotation of the own SVID: octets have no end to wait for."""
+        if self._drain_until is None:
+            self._drain_until = self.context.seconds() + self.context.drain_seconds()
+
     def _verify_upstream(self) -> bool:
         evidence = None if self._upstream is None else self._upstream.evidence
         if evidence is None:
             return False
         try:
-            self.context.verify_upstream(evidence)
+            if self.context.verify_upstream(evidence):
+                self._drain()
+        except FormerSvidRefused:
+            self.abort("rotation")
         except OwnIdentityWithdrawn:
             self.abort("identity_withdrawn")
         except (Denied, SvidInvalid):
