@@ -554,13 +554,14 @@ class UpstreamPool:
         """
         if not isinstance(permit, Permit):
             raise TypeError("an upstream connection needs a permit")
+        reauthorization = self._reauthorization
         while self._idle and not fresh:
             connection = self._idle.pop()
             if connection.epoch != self._epoch:
                 # All others are older.
                 connection.close()
                 break
-            if self._decided_now(connection):
+            if reauthorization is not None and reauthorization.running and reauthorization.decide(connection):
                 continue
             if connection.ends < self._ending_soon and self._ended_by_time(connection) is not None:
                 connection.close()
@@ -686,11 +687,6 @@ class UpstreamPool:
     @property
     def _changes(self) -> int:
         return 0 if self._reauthorization is None else self._reauthorization.changes
-
-    def _decided_now(self, connection: UpstreamConnection) -> bool:
-        """Decide on a connection that the walk has not reached; returns whether it is refused."""
-        reauthorization = self._reauthorization
-        return reauthorization is not None and reauthorization.running and reauthorization.decide(connection)
 
     def _ended_by_time(self, connection: UpstreamConnection) -> TransportError | None:
         """Return the error where the credentials of one side have ended; reported once for each connection."""

@@ -22,8 +22,8 @@ from svc.identity.errors import SvidInvalid
 from svc.policy.engine import Denied
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
-from svc.proxy.eviction import IdentityShare
 from svc.proxy.errors import FormerSvidRefused, IdentityGone, ProxyError
+from svc.proxy.eviction import IdentityShare
 from svc.proxy.http.reporter import ConnectionSummary, PolicyDecision
 from svc.proxy.listener import Connection
 from svc.proxy.tcp.context import TcpContext
