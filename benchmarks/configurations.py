@@ -19,6 +19,8 @@ BULK: Final = "/bulk"
 SMALL_SIZE: Final = 200
 BULK_SIZE: Final = 4 * 1024 * 1024
 _MOST_CONNECTIONS: Final = 8000
+#: Our proxy needs one descriptor for an idle connection; haproxy reserves two.
+_OUR_MOST_CONNECTIONS: Final = 12_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def proxy(
     Returns:
         The settings.
     """
-    limits = {"connections": _MOST_CONNECTIONS}
+    limits = {"connections": _OUR_MOST_CONNECTIONS}
     listeners: list[dict[str, object]] = [
         {
             "name": level,

@@ -36,17 +36,19 @@ class Extent:
         seconds: how long each measurement counts.
         warm: seconds before that.
         idle: how many idle connections memory is measured with.
+        reauthorized: how many connections are open at a change of policies.
     """
 
     rounds: int
     seconds: float
     warm: float
     idle: int
+    reauthorized: int
 
 
-FULL: Final = Extent(rounds=5, seconds=1.5, warm=0.3, idle=2000)
+FULL: Final = Extent(rounds=5, seconds=1.5, warm=0.3, idle=2000, reauthorized=10_000)
 #: A smoke run: every row, rough figures.
-QUICK: Final = Extent(rounds=1, seconds=0.15, warm=0.1, idle=200)
+QUICK: Final = Extent(rounds=1, seconds=0.15, warm=0.1, idle=200, reauthorized=500)
 
 
 class Measurement:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from spiffe import WorkloadApiClient
@@ -111,6 +112,36 @@ class Stage:
         for each in [each for each in self._processes if each.pid == device.pid]:
             each.end()
             self._processes.remove(each)
+
+    def reload(self, device: Device, **changes: object) -> None:
+        """
+        Change keys of our proxy's configuration, and have it read.
+
+        Args:
+            device: one of its sides.
+            changes: by key.
+        """
+        path = self._folder / f"{self._name(device)}.yaml"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        os.kill(device.pid, signal.SIGHUP)
+
+    def records(self, device: Device, event: str) -> list[dict[str, Any]]:
+        """
+        Read what our proxy has logged.
+
+        Args:
+            device: one of its sides.
+            event: the name of an event.
+
+        Returns:
+            The attributes of its records, oldest first.
+        """
+        lines = (self._folder / f"{self._name(device)}.log").read_text().splitlines()
+        found = [json.loads(line) for line in lines if f'"{event}"' in line]
+        return [record["attributes"] for record in found]
+
+    def _name(self, device: Device) -> str:
+        return next(each.name for each in self._processes if each.pid == device.pid)
 
     # -- What every device needs ---------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from OpenSSL import SSL
 
-from benchmarks import policies
+from benchmarks import policies, reauthorization
 from benchmarks.brokers import Brokers
 from benchmarks.extras import start as start_extras
 from benchmarks.load import CLASSICAL, LoadGenerator
@@ -105,6 +105,8 @@ def _http(stage: Stage, options: argparse.Namespace, say: Callable[[str], None])
     extras = partial(start_extras, stage, _BUILD, say) if options.all else list
     extent = QUICK if options.quick else FULL
     rows = Measurement(stage, load, extent, say, extras).run()
+    say(f"changes of policies with {extent.reauthorized} open connections")
+    rows += reauthorization.rows(stage, load, extent.rounds, extent.reauthorized)
     return [*rows, *policies.rows(extent.rounds, 60_000)]
 
 

@@ -1,8 +1,8 @@
 """
 Reauthorization of open connections after a change of what they were authorized by.
 
-Owns in which order connections are decided on again and for how long at a time: 10,000 of them take a second, in which
-the reactor serves the others. What a decision is belongs to the connections.
+Owns in which order connections are decided on again and for how long at a time: 10,000 of them take up to two
+seconds, in which the reactor serves the others. What a decision is belongs to the connections.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReauthorizationSummary:
-    """One walk over the open connections: how many decisions, how many refusals, and how long it took."""
+    """
+    One walk over the open connections: how many decisions and refusals, how long it took, and the longest part of a
+    reactor turn that it took.
+    """
 
     decisions: int
     refusals: int
     seconds: float
+    longest_slice: float
 
     @property
     def attributes(self) -> dict[str, Value]:
@@ -37,6 +41,7 @@ class ReauthorizationSummary:
             "connections": self.decisions,
             "refused": self.refusals,
             "duration_seconds": round(self.seconds, 6),
+            "longest_slice_seconds": round(self.longest_slice, 6),
         }
 
 
@@ -68,7 +73,7 @@ class Reauthorization(Generic[T]):
         #: By which of them each connection was decided; those in front are to be decided first.
         self._decided: OrderedDict[T, int] = OrderedDict()
         self._next_slice: IDelayedCall | None = None
-        self._began = 0.0
+        self._began = self._longest = 0.0
         self._decisions = self._refusals = 0
         #: Whether connections may be undecided; read for each request.
         self.running = False
@@ -93,7 +98,7 @@ class Reauthorization(Generic[T]):
         if self.running or not self._decided:
             return
         self.running = True
-        self._began = self._clock.seconds()
+        self._began, self._longest = self._clock.seconds(), 0.0
         self._decisions = self._refusals = 0
         self._schedule()
 
@@ -121,15 +126,19 @@ class Reauthorization(Generic[T]):
 
     def _slice(self) -> None:
         self._next_slice = None
-        until = self._clock.seconds() + SLICE_SECONDS
+        began = now = self._clock.seconds()
         for connection in iter(self._first_undecided, None):
             self.decide(connection)
-            if self._clock.seconds() >= until:
-                self._schedule()
-                return
+            now = self._clock.seconds()
+            if now - began >= SLICE_SECONDS:
+                break
+        self._longest = max(self._longest, now - began)
+        if self._first_undecided() is not None:
+            self._schedule()
+            return
         self.running = False
-        seconds = self._clock.seconds() - self._began
-        self._finished(ReauthorizationSummary(self._decisions, self._refusals, seconds))
+        seconds = now - self._began
+        self._finished(ReauthorizationSummary(self._decisions, self._refusals, seconds, self._longest))
 
     def _first_undecided(self) -> T | None:
         connection = next(iter(self._decided), None)

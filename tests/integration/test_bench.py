@@ -35,6 +35,8 @@ ROWS = [
     ("connection with X25519MLKEM768", "ours, X25519"),
     ("idle mTLS connection", "haproxy"),
     ("the process at rest", "budget"),
+    ("policy change, open connection", "budget"),
+    ("policy change, longest part of a turn", "budget"),
     ("policy decision, 1000 rules", "ours, 10 rules"),
 ]
 #: The same of a run with ``--mqtt``; they are the last ones of a whole run.
