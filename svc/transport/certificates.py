@@ -1,7 +1,8 @@
 """
-TLS with a server certificate alone, for clients that have no SPIFFE identity.
+TLS with a server certificate alone, without SPIFFE identities.
 
-Owns the context made from two PEM files, and whether the files have changed since. The caller decides when to check.
+Owns the listener's context made from two PEM files, and whether the files have changed since (the caller decides when
+to check); and the client that verifies such a server by the roots of the system and the host name.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from OpenSSL import SSL, crypto
-from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
-from twisted.internet.ssl import CertificateOptions, TLSVersion
+from service_identity import CertificateError, VerificationError
+from service_identity.pyopenssl import verify_hostname, verify_ip_address
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IOpenSSLServerConnectionCreator
+from twisted.internet.ssl import CertificateOptions, TLSVersion, platformTrust
 from zope.interface import implementer
 
+from svc.transport.addresses import is_ip_literal
+from svc.transport.binding import ffi, lib
 from svc.transport.creators import Creator, configure_context
-from svc.transport.errors import TransportError
+from svc.transport.errors import ServerCertificateInvalid, TransportError
 from svc.transport.observer import ConnectionObserver
 
 if TYPE_CHECKING:
@@ -120,6 +125,68 @@ class CertificateCreator(Creator):
 
     def _unusable(self, what: str) -> CertificateUnusable:
         return CertificateUnusable(certificate=self._certificate, key=self._key, what=what)
+
+
+class CertificateConnection(SSL.Connection):
+    """
+    The client side of a connection to a server with a certificate.
+
+    Attributes:
+        name: whom the certificate must name.
+        defect: what OpenSSL found wrong with the chain; empty for nothing.
+    """
+
+    def __init__(self, context: SSL.Context, name: str) -> None:
+        super().__init__(context, None)
+        self.name = name
+        self.defect = ""
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class CertificateClientCreator(Creator):
+    """
+    Creates the client side of TLS 1.2 and 1.3 to servers that have a certificate and no SPIFFE identity.
+
+    The chain must lead to a root of the system, and the certificate must name the host (RFC 9525).
+
+    Args:
+        host: a DNS name in ASCII, which is sent as SNI, or an IP address.
+        observer: receives the handshakes.
+    """
+
+    role = "client"
+
+    def __init__(self, host: str, *, observer: ConnectionObserver | None = None) -> None:
+        super().__init__("default", observer)
+        self._host = host.removesuffix(".")
+        options = CertificateOptions(trustRoot=platformTrust(), raiseMinimumTo=TLSVersion.TLSv1_2)
+        self._context: SSL.Context = options.getContext()
+        self._context.set_verify(SSL.VERIFY_PEER, _keep_defect)
+        configure_context(self._context, self.groups)
+
+    def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """Create the TLS state of one outgoing connection."""
+        connection = CertificateConnection(self._context, self._host)
+        if not is_ip_literal(self._host):
+            connection.set_tlsext_host_name(self._host.encode("ascii"))
+        return connection
+
+    def verified_peer(self, connection: SSL.Connection, address: str) -> None:
+        """Verify the name in the certificate; OpenSSL has verified its chain in the handshake."""
+        try:
+            (verify_ip_address if is_ip_literal(self._host) else verify_hostname)(connection, self._host)
+        except (VerificationError, CertificateError) as error:
+            raise ServerCertificateInvalid(
+                address=address, alert="bad_certificate", name=self._host, cause="it names another host"
+            ) from error
+
+
+def _keep_defect(
+    connection: SSL.Connection, _certificate: crypto.X509, number: int, _depth: int, accepted: int
+) -> bool:
+    if not accepted and isinstance(connection, CertificateConnection):
+        connection.defect = ffi.string(lib.X509_verify_cert_error_string(number)).decode("ascii")
+    return bool(accepted)
 
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:

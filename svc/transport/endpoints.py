@@ -33,7 +33,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.transport.addresses import Address, TcpAddress, UnixAddress, parse_address
-from svc.transport.certificates import CertificateCreator
+from svc.transport.certificates import CertificateClientCreator, CertificateCreator
 from svc.transport.creators import Creator, IdentityCreator
 from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
 from svc.transport.fair_limiter import FairLimiter
@@ -46,6 +46,7 @@ from svc.transport.tcp import BACKLOG, connect_tcp, listen_tcp
 
 __all__ = [
     "Address",
+    "CertificateClientEndpoint",
     "CertificateServerEndpoint",
     "MutualTlsClientEndpoint",
     "MutualTlsServerEndpoint",
@@ -288,9 +289,9 @@ class PlainClientEndpoint:
 
 
 @implementer(IStreamClientEndpoint)
-class MutualTlsClientEndpoint:
+class TlsClientEndpoint(Generic[_CreatorT]):
     """
-    Connects with mutual TLS; fires only with a protocol whose peer is verified.
+    Connects with TLS; fires only with a protocol whose peer the creator accepts.
 
     Args:
         reactor: the reactor.
@@ -310,7 +311,7 @@ class MutualTlsClientEndpoint:
         self,
         reactor: Any,
         address: Address,
-        creator: IdentityCreator,
+        creator: _CreatorT,
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
         timeouts: Timeouts | None = None,
@@ -346,6 +347,18 @@ class MutualTlsClientEndpoint:
             observer=self._observer,
             wall=self._wall,
         ).connect(self._plain)
+
+
+class MutualTlsClientEndpoint(TlsClientEndpoint[IdentityCreator]):
+    """
+    Connects with mutual TLS; for the arguments see :class:`TlsClientEndpoint`.
+
+    The creator is one of :func:`svc.transport.creators.client_creator`.
+    """
+
+
+class CertificateClientEndpoint(TlsClientEndpoint[CertificateClientCreator]):
+    """Connects to a server that has a certificate and no identity; see :class:`TlsClientEndpoint`."""
 
 
 class _VerifiedAttempt(TlsFactory):

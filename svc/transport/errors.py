@@ -121,6 +121,20 @@ class PeerSvidInvalid(TransportError):
     cause: object
 
 
+class ServerCertificateInvalid(TransportError):
+    """the certificate of {address} is not valid for {name}: {cause}"""
+
+    reason = "certificate_invalid"
+    hint = (
+        "its chain must lead to a root of this system (SSL_CERT_FILE names another file of roots) and name the host of "
+        "the URL"
+    )
+    address: str
+    alert: str
+    name: str
+    cause: object
+
+
 class PeerIdentityUnexpected(TransportError):
     """the peer at {address} is {spiffe_id}; expected {expected}"""
 

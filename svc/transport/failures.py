@@ -7,11 +7,13 @@ from typing import Final
 
 from OpenSSL import SSL
 
+from svc.transport.certificates import CertificateConnection
 from svc.transport.errors import (
     HandshakeFailed,
     OwnSvidExpired,
     OwnSvidRefused,
     PeerSvidInvalid,
+    ServerCertificateInvalid,
     TransportError,
 )
 from svc.transport.groups import GroupPolicy
@@ -118,6 +120,10 @@ def _classified(
             return TransportError(
                 "alpn_refused", address=address, alert="no_application_protocol", offered=offered, allowed=allowed
             )
+    if isinstance(connection, CertificateConnection) and connection.defect:
+        return ServerCertificateInvalid(
+            address=address, alert="bad_certificate", name=connection.name, cause=connection.defect
+        )
     text = _error_text(error)
     if text in _NO_GROUP:
         if groups == "require":

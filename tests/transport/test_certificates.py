@@ -1,26 +1,30 @@
-"""Tests of ``svc.transport.certificates``: clients without identity, and renewal of the files."""
+"""Tests of ``svc.transport.certificates``: clients without identity, renewal of the files, and verifying clients."""
 
 from __future__ import annotations
 
 import os
 import ssl
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import ClassVar
+from unittest.mock import patch
 
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionAborted
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import X509Svid
-from svc.testing.ca import chain_pem, key_pem
-from svc.transport.certificates import CertificateCreator, CertificateUnusable
-from svc.transport.errors import PeerNotVerified
+from svc.testing.ca import TestAuthority, chain_pem, key_pem
+from svc.transport.certificates import CertificateClientCreator, CertificateCreator, CertificateUnusable
+from svc.transport.errors import PeerNotVerified, ServerCertificateInvalid
 from svc.transport.evidence import peer_evidence
-from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
+from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsFactory, TlsProtocol
 from svc.transport.limits import Timeouts, handshake_limit, waiting_limit
 from tests.transport.openssl_client import OpenSslClient
-from tests.transport.pairs import AUTHORITY, Pair, source
+from tests.transport.pairs import AUTHORITY, NOW, SERVER_ADDRESS, Pair, Recording, source
 
 FIRST, SECOND = AUTHORITY.svid("/first"), AUTHORITY.svid("/second")
 
@@ -194,3 +198,90 @@ class UnusableTests(SynchronousTestCase):
             self.assertIn("no PEM", str(self.assertRaises(CertificateUnusable, files.creator)))
         files.certificate.unlink()
         self.assertIn("No such file", str(self.assertRaises(CertificateUnusable, files.creator)))
+
+
+#: OpenSSL verifies certificates of servers by the clock of the system, so these are valid for long.
+_ALWAYS = {"not_before": datetime(2020, 1, 1, tzinfo=UTC), "not_after": datetime(2100, 1, 1, tzinfo=UTC)}
+ROOT = TestAuthority("roots.example", now=NOW, **_ALWAYS)
+NAMES = (x509.DNSName("broker.example.org"), x509.IPAddress(ip_address("192.0.2.1")))
+
+
+class VerifyingTestsMixin:
+    """A client that verifies the certificate of a server, on every data path."""
+
+    tls: ClassVar[type[TlsProtocol]]
+
+    def setUp(self) -> None:
+        """Make the root one of the system's."""
+        roots = Path(self.mktemp())
+        roots.write_bytes(ROOT.certificate.public_bytes(Encoding.PEM))
+        # OpenSSL reads it from the environment of the process.
+        environment = patch.dict(os.environ, SSL_CERT_FILE=str(roots.absolute()))
+        environment.start()
+        self.addCleanup(environment.stop)
+
+    def connect(self, host: str, svid: X509Svid) -> Pair:
+        """Carry the handshake of a client that expects ``host`` with a server that has this certificate."""
+        files = Files(Path(self.mktemp()))
+        files.write(svid)
+        pair = Pair(self.tls, by_certificate=files.creator())
+        self.observer = Recording()
+        factory = TlsFactory(
+            CertificateClientCreator(host, observer=self.observer),
+            pair.client_factory,
+            clock=pair.clock,
+            protocol=self.tls,
+        )
+        pair.client = factory.buildProtocol(SERVER_ADDRESS)
+        return pair.connect()
+
+    def refused(self, host: str, svid: X509Svid) -> str:
+        """The cause for which the server is refused, before the client's protocol is built."""
+        pair = self.connect(host, svid)
+        self.assertEqual([], pair.client_factory.built)
+        [(_role, error, _address)] = self.observer.failed
+        self.assertIsInstance(error, ServerCertificateInvalid)
+        self.assertEqual(host.removesuffix("."), error.evidence["name"])
+        self.assertEqual([], pair.clock.getDelayedCalls())
+        return str(error.evidence["cause"])
+
+    def test_valid(self) -> None:
+        """A chain to a root of the system with the name or the address of the host is accepted; both sides talk."""
+        svid = ROOT.svid(names=NAMES, **_ALWAYS)
+        for host in ("broker.example.org", "broker.example.org.", "192.0.2.1"):
+            pair = self.connect(host, svid)
+            pair.client_app.transport.write(b"hello")
+            pair.pump()
+            self.assertEqual(b"hello", pair.server_app.received)
+            self.assertRaises(PeerNotVerified, peer_evidence, pair.client_app.transport)
+
+    def test_other_name(self) -> None:
+        """A certificate for another name or address is refused, also one with a SPIFFE ID alone."""
+        svid = ROOT.svid(names=NAMES, **_ALWAYS)
+        for host in ("broker.example.com", "example.org", "192.0.2.2"):
+            self.assertEqual("it names another host", self.refused(host, svid))
+        self.assertEqual("it names another host", self.refused("broker.example.org", ROOT.svid(**_ALWAYS)))
+
+    def test_other_root(self) -> None:
+        """A chain that leads to no root of the system, or is self-signed, is refused with OpenSSL's words."""
+        other = TestAuthority("roots.example", now=NOW, **_ALWAYS)
+        self.assertIn("issuer certificate", self.refused("broker.example.org", other.svid(names=NAMES, **_ALWAYS)))
+        svid = ROOT.svid(names=NAMES, self_signed=True, **_ALWAYS)
+        self.assertIn("self-signed", self.refused("broker.example.org", svid))
+
+    def test_expired(self) -> None:
+        """A certificate that has ended is refused as that."""
+        ended = {**_ALWAYS, "not_after": datetime(2021, 1, 1, tzinfo=UTC)}
+        self.assertIn("expired", self.refused("broker.example.org", ROOT.svid(names=NAMES, **ended)))
+
+
+class FastVerifyingTests(VerifyingTestsMixin, SynchronousTestCase):
+    """The fast data path."""
+
+    tls = FastTlsProtocol
+
+
+class StockVerifyingTests(VerifyingTestsMixin, SynchronousTestCase):
+    """Twisted's own data path."""
+
+    tls = StockTlsProtocol
