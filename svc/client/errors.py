@@ -52,6 +52,24 @@ class ServerUnexpected(ExchangeFailed):
     hint = "is the address right, and is this the server that you mean?"
 
 
+class BrokerFailed(SvcError):
+    """the subscription at the broker {server} failed"""
+    reason = "mqtt_broker_failed"
+    hint = "look at the log of the broker"
+    reasons = {
+        "mqtt_connection_refused": Reason(
+            "the broker {server} refuses the connection: {answer}",
+            "the log of the broker says why; user name and password go into the URL, or into SVC_MQTT_USERNAME and "
+            "SVC_MQTT_PASSWORD",
+        ),
+        "mqtt_subscription_refused": Reason(
+            "the broker {server} refuses the subscription to {filters}: {answer}",
+            "the broker must grant this user the topics; SVC_ARTIFACT_PREFIX names another prefix of them",
+        ),
+        "mqtt_broker_invalid": Reason(
+            "the broker {server} broke MQTT: {defect}", "is this an MQTT broker, and is the scheme right?"
+        ),
+    }
 class ProxyAnswered(SvcError):
     """the proxy answered {answer}: {code}"""
 
