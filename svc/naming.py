@@ -24,6 +24,9 @@ NOTARY_PATH: Final = "/.well-known/svc-notary"
 MEDIA_TYPE_ENVELOPE: Final = "application/jose+json"
 MEDIA_TYPE_PROBLEM: Final = "application/problem+json"
 
+# Topics of artifacts, below a prefix.
+ARTIFACT_PREFIX: Final = "$.svc"
+
 # Types of signed artifacts (JOSE header ``typ``).
 TYPE_STATEMENT: Final = "svc-statement+jws"
 TYPE_RECEIPT: Final = "svc-receipt+jws"
@@ -64,3 +67,6 @@ ENV_EXPECT_ID: Final = "SVC_EXPECT_ID"
 ENV_DETAILED_EXIT_CODES: Final = "SVC_DETAILED_EXIT_CODES"
 ENV_NO_WARNINGS: Final = "SVC_NO_WARNINGS"
 ENV_DEBUG: Final = "SVC_DEBUG"
+ENV_ARTIFACT_PREFIX: Final = "SVC_ARTIFACT_PREFIX"
+ENV_MQTT_USERNAME: Final = "SVC_MQTT_USERNAME"
+ENV_MQTT_PASSWORD: Final = "SVC_MQTT_PASSWORD"  # noqa: S105 - the name of a variable

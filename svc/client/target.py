@@ -1,5 +1,5 @@
 """
-The URL of a request: which URLs are accepted, and what of them is sent (RFC 3986, RFC 9110 section 4.2).
+The URL of a request or of a broker: which URLs are accepted, and what of them is sent (RFC 3986, RFC 9110 section 4.2).
 
 The path is sent as it was typed, dot segments included; characters outside ASCII are percent-encoded, a name outside
 ASCII becomes its A-labels. An identifier in a path of the notary may be spelled as any report prints it.
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from svc.client.errors import RequestInvalid
 from svc.notary.access import receipt_path, statement_path
@@ -57,7 +57,7 @@ class Target:
     @property
     def server(self) -> str:
         """Host and port for people."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return _server(self.host, self.port)
 
     @classmethod
     def parse(cls, url: str) -> Target:
@@ -66,8 +66,6 @@ class Target:
         if match is None:
             raise RequestInvalid(f'"{url}" is not a whole URL', "begin it with https:// or http://")
         scheme = match[1].lower()
-        if scheme in ("mqtt", "mqtts"):
-            raise RequestInvalid(f"{scheme}:// URLs are not supported by this version", "https:// and http:// work")
         if scheme not in _PORTS:
             raise RequestInvalid(f"the scheme {scheme} is not supported", "https:// and http:// work")
         rest = url[match.end() :].partition("#")[0]
@@ -82,16 +80,85 @@ class Target:
         return cls(scheme, host, port or _PORTS[scheme], shown, _path(path, url))
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerTarget:
+    """
+    A broker and the credentials for it.
+
+    Args:
+        secure: whether the connection is TLS.
+        host: as in :class:`Target`.
+        username: None where the URL has none, as ``password``.
+    """
+
+    secure: bool
+    host: str
+    port: int
+    username: str | None = None
+    password: bytes | None = field(default=None, repr=False)
+
+    @property
+    def server(self) -> str:
+        """Host and port for people."""
+        return _server(self.host, self.port)
+
+    @classmethod
+    def parse(cls, url: str) -> BrokerTarget:
+        """
+        Parse ``mqtt://[user[:password]@]host:port``, or the same with ``mqtts``; the port is required.
+
+        No error shows user name or password.
+        """
+        scheme, _separator, rest = url.partition("://")
+        cut = min((at for mark in "/?#" if (at := rest.find(mark)) >= 0), default=len(rest))
+        credentials, given, authority = rest[:cut].rpartition("@")
+        if "@" in rest[cut:]:
+            raise RequestInvalid(
+                "the user name or password of the URL holds /, ? or #", "write them as %2F, %3F and %23"
+            )
+        shown = f"{scheme}://{authority}"
+        if rest[cut:] not in ("", "/"):
+            raise RequestInvalid(
+                f"{shown} has a path or a query, and artifacts have fixed topics",
+                f"write {shown}; SVC_ARTIFACT_PREFIX names another prefix of the topics",
+            )
+        host, port = _host_and_port(authority, shown)
+        if not port:
+            raise RequestInvalid(f"{shown} names no port", "brokers mostly listen at 1883, with TLS at 8883")
+        username, colon, password = credentials.partition(":")
+        return cls(
+            scheme.lower() == "mqtts",
+            host,
+            port,
+            _username(unquote_to_bytes(username)) if given else None,
+            unquote_to_bytes(password) if colon else None,
+        )
+
+
+def _username(octets: bytes) -> str:
+    try:
+        return octets.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestInvalid(
+            "the user name of the URL is not UTF-8", "write other characters as %XX of UTF-8"
+        ) from error
+
+
+def _server(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _host_and_port(authority: str, url: str) -> tuple[str, int]:
     """Split host and port; the port is 0 where none is given."""
+    scheme = url.partition("://")[0].lower()
     if authority.startswith("["):
         host, bracket, rest = authority[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")) or not is_ip_literal(host) or ":" not in host:
-            raise RequestInvalid(f'the host of "{url}" is no IPv6 address in brackets', "write https://[::1]:8443/")
+            raise RequestInvalid(f'the host of "{url}" is no IPv6 address in brackets', f"write {scheme}://[::1]:8443")
         port_text = rest.removeprefix(":")
     else:
         host, _colon, port_text = authority.partition(":")
-        host = _name(host, url)
+        host = _name(host, url, scheme)
     if not port_text:
         return host, 0
     if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and 0 < int(port_text) < 65536):
@@ -99,9 +166,9 @@ def _host_and_port(authority: str, url: str) -> tuple[str, int]:
     return host, int(port_text)
 
 
-def _name(host: str, url: str) -> str:
+def _name(host: str, url: str, scheme: str) -> str:
     if not host:
-        raise RequestInvalid(f'"{url}" names no host', "write https://host/path")
+        raise RequestInvalid(f'"{url}" names no host', f"write {scheme}://host:port")
     if not host.isascii():
         host = _a_labels(host)
     labels = host.removesuffix(".").split(".")

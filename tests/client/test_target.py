@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.client.errors import RequestInvalid
-from svc.client.target import Target
+from svc.client.target import BrokerTarget, Target
 from svc.notary.access import receipt_path, statement_path
 from svc.notary.ids import printed_id
 from svc.strictjson import b64u_encode
@@ -115,3 +115,45 @@ class TargetTests(SynchronousTestCase):
             self.assertTrue(target.path.startswith("/"))
             self.assertNotIn("#", target.path)
             self.assertTrue(0 < target.port < 65536)
+
+
+class BrokerTargetTests(SynchronousTestCase):
+    """URLs of brokers."""
+
+    def test_parts(self) -> None:
+        """Scheme, host, port and credentials; those are percent-decoded."""
+        for url, expected in (
+            ("mqtt://a.test:1883", BrokerTarget(False, "a.test", 1883)),
+            ("MQTTS://a.test:8883/", BrokerTarget(True, "a.test", 8883)),
+            ("mqtts://[::1]:1", BrokerTarget(True, "::1", 1)),
+            ("mqtt://u@a:1", BrokerTarget(False, "a", 1, "u")),
+            ("mqtt://u:@a:1", BrokerTarget(False, "a", 1, "u", b"")),
+            ("mqtt://%C3%BC:p%2Fw%FF@a:1", BrokerTarget(False, "a", 1, "ü", b"p/w\xff")),
+            ("mqtt://u:p@q:r@a:1", BrokerTarget(False, "a", 1, "u", b"p@q:r")),
+        ):
+            self.assertEqual(expected, BrokerTarget.parse(url))
+        self.assertEqual("[::1]:1", BrokerTarget.parse("mqtt://[::1]:1").server)
+
+    def test_no_port(self) -> None:
+        """A URL without a port, with an empty or an impossible one is refused."""
+        for url in ("mqtt://a", "mqtt://a:", "mqtts://[::1]", "mqtts://u:p@a", "mqtt://a:0", "mqtt://a:65536"):
+            self.assertRaises(RequestInvalid, BrokerTarget.parse, url)
+        error = self.assertRaises(RequestInvalid, BrokerTarget.parse, "mqtt://a")
+        self.assertEqual("mqtt://a names no port", str(error))
+
+    def test_secrets_are_not_shown(self) -> None:
+        """No error and no representation has a password, however the URL is mistaken."""
+        for url in (
+            "mqtt://u:secret@a",
+            "mqtt://u:secret/x@a:1",
+            "mqtt://u:x?secret@a:1",
+            "mqtt://u:x#secret@a:1",
+            "mqtt://u:secret@a:1/topic",
+            "mqtt://u:secret@:1",
+            "mqtt://u:secret@[::1",
+            "mqtt://u:secret@a:x",
+            "mqtt://%FF:secret@a:1",
+        ):
+            error = self.assertRaises(RequestInvalid, BrokerTarget.parse, url)
+            self.assertNotIn("secret", f"{error} {error.advice()}")
+        self.assertNotIn("secret", repr(BrokerTarget.parse("mqtt://u:secret@a:1")))
