@@ -336,6 +336,20 @@ def stored_report(claims: Mapping[str, object], identifier: str, *, signed: bool
     return _receipt_lines(title, claims, checks, None, None)
 
 
+def unverified_statement_report(claims: Mapping[str, object], identifier: str) -> Report:
+    """Describe a statement of which nothing was verified; the lines are those of :func:`statement_report`."""
+    issuer = claims.get("iss")
+    self_issued = issuer == claims.get("sub")
+    checks = [
+        ReportLine("Issuer", _shown(issuer), mark="self-issued" if self_issued else ""),
+        ReportLine("Issued At", _claimed_time(claims, "iat")),
+        ReportLine("Valid Until", _claimed_time(claims, "exp")),
+        ReportLine("Signatures", "NOT VERIFIED"),
+    ]
+    title = f"{_STATEMENT_TITLE} {printed_id(identifier)}"
+    return _statement_lines(title, claims, checks, self_asserted=self_issued)
+
+
 def raw_claims(claims: Mapping[str, object]) -> str:
     """Write claims as ASCII JSON, members in the order of the payload."""
     # json leaves DEL as it is, though a terminal acts on it.
@@ -473,7 +487,7 @@ def _claimed_times(claims: Mapping[str, object]) -> Iterator[ReportLine]:
     time = _object(_object(claims.get("svc")).get("time"))
     yield ReportLine("Request received", _shown(time.get("received")), mark=_SIGNERS_WORD)
     yield ReportLine("Response completed", _shown(time.get("completed")), mark=_SIGNERS_WORD)
-    yield ReportLine("Receipt issued", _issued_at(claims), mark=_SIGNERS_WORD)
+    yield ReportLine("Receipt issued", _claimed_time(claims, "iat"), mark=_SIGNERS_WORD)
 
 
 def _time_facts(receipt: ReceiptEvidence | None) -> Iterator[ReportLine]:
@@ -654,7 +668,7 @@ def _receipt_lines(
     lines = [
         ReportLine("Issuer", _shown(claims.get("iss"))),
         *_list_lines("Audience", [_shown(item) for item in listed], ""),
-        ReportLine("Issued At", _issued_at(claims)),
+        ReportLine("Issued At", _claimed_time(claims, "iat")),
         ReportLine("Workload Statement ID", _shown(printed_id(str(svc.get("workloadStatementID"))))),
         *_request_lines(_object(svc.get("request")), request_body),
         *_response_lines(_object(svc.get("response")), response_body),
@@ -777,11 +791,11 @@ def _withheld(names: list[str]) -> Iterator[ReportLine]:
         yield ReportLine("Absent Or Withheld", ", ".join(names))
 
 
-def _issued_at(claims: Mapping[str, object]) -> str:
+def _claimed_time(claims: Mapping[str, object], name: str) -> str:
     try:
-        return utc_seconds(Claims(claims).time("iat"))
+        return utc_seconds(Claims(claims).time(name))
     except Malformed:
-        return _shown(claims.get("iat"))
+        return _shown(claims.get(name))
 
 
 def _image(item: object) -> str:

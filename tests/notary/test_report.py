@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
@@ -15,7 +17,16 @@ from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
-from svc.notary.report import MAX_BODY_TEXT, Part, Report, raw_claims, receipt_report, statement_report
+from svc.notary.report import (
+    MAX_BODY_TEXT,
+    Part,
+    Report,
+    raw_claims,
+    receipt_report,
+    statement_report,
+    stored_report,
+    unverified_statement_report,
+)
 from tests.notary import test_statement
 from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, seen_of
 
@@ -229,3 +240,35 @@ class RenderTests(SynchronousTestCase):
         self.assertTrue(text.replace("\n", "").isprintable() and text.isascii())
         self.assertEqual(claims, json.loads(text))
         self.assertEqual(["b", "a"], list(json.loads(text)))
+
+
+_CONTROLS = {character for character in HOSTILE if not (character.isascii() and character.isprintable())}
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5) | st.just(HOSTILE),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_NAMES = st.sampled_from(["iss", "sub", "aud", "iat", "exp", "svc", "containers", "labels", "truncated", "request"])
+_CLAIMS = st.dictionaries(_NAMES, _JSON | st.dictionaries(_NAMES, _JSON, max_size=4), max_size=6)
+
+
+class UnverifiedReportTests(SynchronousTestCase):
+    """Artifacts of which nothing was verified, so that their claims may be anything."""
+
+    def test_fields(self) -> None:
+        """The fields are those of a verified statement; the checks say that there were none."""
+        verified = FIXTURE.evidence
+        report = unverified_statement_report(verified.claims, verified.id)
+        self.assertEqual(statement_report(verified).title, report.title)
+        self.assertEqual("NOT VERIFIED", value_of(report, "Signatures"))
+        self.assertEqual(value_of(statement_report(verified), "Valid Until"), value_of(report, "Valid Until"))
+        self.assertNotIn("Post-Quantum", labels(report))
+        self.assertNotIn("Bound To Connection", labels(report))
+
+    @given(_CLAIMS)
+    def test_any_claims(self, claims: dict[str, object]) -> None:
+        """Whatever the claims are, there is a report, and no character of it moves a cursor or forges a line."""
+        for report in (unverified_statement_report(claims, "x"), stored_report(claims, "x", signed=True)):
+            lines = str(report).split("\n")
+            self.assertEqual(len(report.lines) + 2, len(lines))
+            self.assertFalse(_CONTROLS & set("".join(lines)))
