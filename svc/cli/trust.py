@@ -1,5 +1,5 @@
 """
-The local trust of one run: the Workload API and the file with the post-quantum roots, each read at most once.
+The local trust of one run: the Workload API and the file with the post-quantum roots, read again when it changes.
 
 Nothing here ever comes from the server that is being verified.
 """
@@ -19,6 +19,7 @@ from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.workload.address import socket_path
 from svc.workload.errors import PqFileMalformed, PqFileMissing, WorkloadSocketMissing
+from svc.workload.files import FileStamp
 from svc.workload.interface import CredentialSource
 from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
 from svc.workload.source import WorkloadSource
@@ -99,6 +100,7 @@ class LocalTrust:
         self._make_source = make_source
         self._source: Any = None
         self._pq: BundleSet | None = None
+        self._pq_stamp: FileStamp | None = None
 
     async def source(self) -> CredentialSource:
         """Wait for our own credentials and the bundles; raises a ``WorkloadError`` where they do not come in time."""
@@ -114,7 +116,9 @@ class LocalTrust:
         """Read the trust anchors; raises a ``WorkloadError`` where a source of them fails."""
         source = await self.source()
         pq_file = pq_bundle_path(self._pq_bundle, {}, self._socket)
-        if self._pq is None:
+        stamp = None if pq_file is None else FileStamp.of(pq_file)
+        if self._pq is None or stamp != self._pq_stamp:
+            self._pq_stamp = stamp
             self._pq = read_pq_anchors(self._profile, self._pq_bundle, self._socket)
             log_roots(source.bundles, self._pq, self._socket, pq_file)
         state = source.state

@@ -96,6 +96,20 @@ class TrustTests(SynchronousTestCase):
         settled(Deferred.fromCoroutine(trust.close()))
         self.assertEqual([(source.started, source.stopped, source.start_timeout) for source in made], [(1, 1, 10.0)])
 
+    def test_pq_file_changes(self) -> None:
+        """Post-quantum roots are read again when their file changes; one that can no longer be used is an error."""
+        self.listen()
+        trust = LocalTrust(Clock(), self.socket, Profile.HYBRID, None, RunningSource)
+
+        def roots() -> int:
+            return len(settled(Deferred.fromCoroutine(trust.trust())).anchors.pq)
+
+        self.assertEqual(0, roots())
+        self.put("pq-bundle.json", self.bundle())
+        self.assertEqual(1, roots())
+        self.put("pq-bundle.json", b"{}")
+        self.assertRaises(PqFileMalformed, roots)
+
     def test_pq_file(self) -> None:
         """Beside the socket by default; a named file must be there; classical reads none."""
         self.assertEqual(len(read_pq_anchors(Profile.HYBRID, None, self.socket)), 0)
