@@ -23,6 +23,9 @@ class CliError(SvcError):
             "the files have no table of cases",
             "write a document of the kind SvcPolicyTest, beside the policies or in a file of its own",
         ),
+        "artifacts_refused": Reason(
+            "{failed} of {total} artifacts failed the verification", "the lines above name each with its reason"
+        ),
         "data_too_large": Reason(
             "the body of the request is larger than {limit} octets, which {path} exceeds", "send it in several requests"
         ),

@@ -67,6 +67,16 @@ class Console:
         """False where ``SVC_NO_WARNINGS`` is true."""
         return parse_bool(self._environ.get(naming.ENV_NO_WARNINGS, "")) is not True
 
+    @property
+    def stdout(self) -> BinaryIO:
+        """Standard output, for data that is written piece by piece."""
+        return self._stdout
+
+    @property
+    def stderr(self) -> BinaryIO:
+        """Standard error, for reports that are the output of a command."""
+        return self._stderr
+
     def write(self, data: bytes) -> None:
         """Write data to standard output."""
         _checked(lambda: self._stdout.write(data))
@@ -183,6 +193,11 @@ def _record_line(event: str, sentence: str, reason: str, facts: Mapping[str, str
         values["log_failure"] = Failure(traced, type(traced), traced.__traceback__)
     builder = RecordBuilder(Origin(component="svc", version=__version__), random=os.urandom, stacktraces=True)
     return builder.line(values).decode("ascii").rstrip("\n")
+
+
+def write_checked(stream: BinaryIO, data: bytes) -> None:
+    """Write and flush; raises ``OutputFailed`` where that is not possible."""
+    _checked(lambda: (stream.write(data), stream.flush()))
 
 
 def _checked(write: Callable[[], object]) -> None:

@@ -69,6 +69,18 @@ class BrokerFailed(SvcError):
         "mqtt_broker_invalid": Reason(
             "the broker {server} broke MQTT: {defect}", "is this an MQTT broker, and is the scheme right?"
         ),
+        "mqtt_broker_closed": Reason(
+            "the broker {server} closed the connection before it granted the subscription{cause}",
+            "does it serve TLS on this port, or ask for client certificates? its log says why",
+        ),
+        "mqtt_broker_silent": Reason(
+            "the broker {server} has not answered for {seconds} s",
+            "the broker is stopped or overloaded, or the network between is gone",
+        ),
+        "mqtt_tls_failed": Reason(
+            "TLS with the broker {server} failed: {detail}",
+            "does it serve TLS on this port? mqtt:// is without TLS, and client certificates are not supported",
+        ),
     }
 class ProxyAnswered(SvcError):
     """the proxy answered {answer}: {code}"""

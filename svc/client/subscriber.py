@@ -66,7 +66,7 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Arrival:
     """A message of a granted filter; ``packet_id`` is 0 where no acknowledgement is due."""
 
     topic: str
@@ -94,7 +94,7 @@ class Failed:
     error: BrokerFailed
 
 
-Event = Accepted | Subscribed | Message | VersionRefused | Ended | Failed
+SubscriberEvent = Accepted | Subscribed | Arrival | VersionRefused | Ended | Failed
 _LAST: Final = (VersionRefused, Ended, Failed)
 
 
@@ -158,13 +158,13 @@ class Subscriber:
         data, self._outgoing = self._outgoing, b""
         return data
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[SubscriberEvent]:
         """Return the events of received octets; after the last event of a connection none follows."""
         if self.closed:
             return []
         if len(self._first) < len(_OLDER_REFUSAL):
             self._first += data[: len(_OLDER_REFUSAL) - len(self._first)]
-        events: list[Event] = []
+        events: list[SubscriberEvent] = []
         for packet in self._decoder.feed(data):
             try:
                 event = self._refused(packet.error) if isinstance(packet, PacketRefused) else self._got(packet)
@@ -176,7 +176,7 @@ class Subscriber:
                 break
         return events
 
-    def acknowledge(self, message: Message) -> None:
+    def acknowledge(self, message: Arrival) -> None:
         """Send PUBACK for a message that has been processed, where one is due."""
         if message.packet_id and not self.closed:
             self._unacknowledged.discard(message.packet_id)
@@ -195,7 +195,7 @@ class Subscriber:
     def _send(self, packet: Packet) -> None:
         self._outgoing += encode(packet, self.version, "client")
 
-    def _got(self, packet: Packet) -> Event | None:
+    def _got(self, packet: Packet) -> SubscriberEvent | None:
         row = _TRANSITIONS.get((self.state, packet.type))
         if row is None:
             raise _Violation(f"{packet.type.name} is not allowed while {self.state.value}")
@@ -205,7 +205,7 @@ class Subscriber:
             self.state = following
         return event
 
-    def _got_connack(self, packet: Connack) -> Event:
+    def _got_connack(self, packet: Connack) -> SubscriberEvent:
         v5 = self.version is Version.V5
         if packet.code:
             self.state = SubscriberState.CLOSED
@@ -220,7 +220,7 @@ class Subscriber:
         keep_alive = packet.properties.server_keep_alive
         return Accepted(KEEP_ALIVE if keep_alive is None else keep_alive)
 
-    def _got_suback(self, packet: Suback) -> Event:
+    def _got_suback(self, packet: Suback) -> SubscriberEvent:
         if packet.packet_id != _PACKET_ID or len(packet.codes) != len(self._filters):
             raise _Violation("SUBACK does not belong to the SUBSCRIBE")
         granted = zip(self._filters, packet.codes, strict=True)
@@ -232,7 +232,7 @@ class Subscriber:
         answer = _answer(ReasonCode, refused[0][1], packet.properties)
         return Failed(BrokerFailed("mqtt_subscription_refused", server=self._server, filters=filters, answer=answer))
 
-    def _got_publish(self, packet: Publish) -> Event | None:
+    def _got_publish(self, packet: Publish) -> SubscriberEvent | None:
         if packet.properties.topic_alias is not None:
             raise _Violation("a topic alias, and none is allowed", ReasonCode.TOPIC_ALIAS_INVALID)
         if not any(matches(each, packet.topic) for each in self._filters):
@@ -247,12 +247,12 @@ class Subscriber:
             self._unacknowledged.add(packet.packet_id)
             if self.version is Version.V5 and len(self._unacknowledged) > RECEIVE_MAXIMUM:
                 raise _Violation("more messages than the Receive Maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
-        return Message(packet.topic, packet.payload, packet.packet_id, packet.retain)
+        return Arrival(packet.topic, packet.payload, packet.packet_id, packet.retain)
 
     def _got_pingresp(self, _packet: Packet) -> None:
         return None
 
-    def _got_disconnect(self, packet: Disconnect) -> Event:
+    def _got_disconnect(self, packet: Disconnect) -> SubscriberEvent:
         answer = _answer(ReasonCode, packet.code, packet.properties)
         subscribed = self.state is SubscriberState.SUBSCRIBED
         self.state = SubscriberState.CLOSED
@@ -260,13 +260,13 @@ class Subscriber:
             return Ended(answer)
         return Failed(BrokerFailed("mqtt_connection_refused", server=self._server, answer=answer))
 
-    def _refused(self, error: MqttError) -> Event:
+    def _refused(self, error: MqttError) -> SubscriberEvent:
         if self.version is Version.V5 and self._first == _OLDER_REFUSAL:
             self.state = SubscriberState.CLOSED
             return VersionRefused()
         return self._fail(str(error), error.mqtt_reason)
 
-    def _fail(self, defect: str, code: ReasonCode) -> Event:
+    def _fail(self, defect: str, code: ReasonCode) -> SubscriberEvent:
         if self.version is Version.V5 and self.state is not SubscriberState.CONNECTING:
             self._send(Disconnect(code))
         self.state = SubscriberState.CLOSED
@@ -281,7 +281,9 @@ def _answer(codes: type[ReasonCode | ReturnCode], code: int, properties: Propert
 
 
 _TRANSITIONS: Final[
-    dict[tuple[SubscriberState, PacketType], tuple[Callable[[Subscriber, Any], Event | None], SubscriberState]]
+    dict[
+        tuple[SubscriberState, PacketType], tuple[Callable[[Subscriber, Any], SubscriberEvent | None], SubscriberState]
+    ]
 ] = {
     (SubscriberState.CONNECTING, PacketType.CONNACK): (Subscriber._got_connack, SubscriberState.SUBSCRIBING),
     (SubscriberState.SUBSCRIBING, PacketType.SUBACK): (Subscriber._got_suback, SubscriberState.SUBSCRIBED),

@@ -24,6 +24,7 @@ from svc.transport.addresses import is_ip_literal
 from svc.transport.binding import ffi, lib
 from svc.transport.creators import Creator, configure_context
 from svc.transport.errors import ServerCertificateInvalid, TransportError
+from svc.transport.groups import iana_name, is_hybrid
 from svc.transport.observer import ConnectionObserver
 
 if TYPE_CHECKING:
@@ -179,6 +180,33 @@ class CertificateClientCreator(Creator):
             raise ServerCertificateInvalid(
                 address=address, alert="bad_certificate", name=self._host, cause="it names another host"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class TlsParameters:
+    """What a handshake negotiated."""
+
+    version: str
+    group: str
+    cipher: str
+
+    @property
+    def post_quantum(self) -> bool:
+        """Whether the key agreement is."""
+        return is_hybrid(self.group)
+
+
+def tls_parameters(transport: object) -> TlsParameters | None:
+    """The parameters of an established connection; None where the transport is not TLS."""
+    get_handle = getattr(transport, "getHandle", None)
+    handle = None if get_handle is None else get_handle()
+    if not isinstance(handle, SSL.Connection):
+        return None
+    return TlsParameters(
+        handle.get_protocol_version_name().removeprefix("TLSv"),
+        iana_name(handle.get_group_name()),
+        handle.get_cipher_name() or "unknown",
+    )
 
 
 def _keep_defect(

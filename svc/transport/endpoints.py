@@ -351,9 +351,10 @@ class TlsClientEndpoint(Generic[_CreatorT]):
 
 class MutualTlsClientEndpoint(TlsClientEndpoint[IdentityCreator]):
     """
-    Connects with mutual TLS; for the arguments see :class:`TlsClientEndpoint`.
+    Connects with mutual TLS; fires only with a protocol whose peer is verified.
 
-    The creator is one of :func:`svc.transport.creators.client_creator`.
+    For the arguments see :class:`TlsClientEndpoint`; the creator is one of
+    :func:`svc.transport.creators.client_creator`.
     """
 
 

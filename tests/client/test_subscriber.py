@@ -11,12 +11,12 @@ from svc.client.subscriber import (
     MAX_PACKET,
     RECEIVE_MAXIMUM,
     Accepted,
+    Arrival,
     Ended,
-    Event,
     Failed,
-    Message,
     Subscribed,
     Subscriber,
+    SubscriberEvent,
     SubscriberState,
     VersionRefused,
 )
@@ -53,7 +53,7 @@ class Peer:
         self.subscriber = Subscriber(version, FILTERS, server="h:1", client_id="c", **credentials)  # type: ignore[arg-type]
         self._decoder = Decoder("client")
 
-    def send(self, *packets: Packet) -> list[Event]:
+    def send(self, *packets: Packet) -> list[SubscriberEvent]:
         """Send packets of the server; returns the events."""
         return self.subscriber.feed(b"".join(encode(packet, self.version, "server") for packet in packets))
 
@@ -173,10 +173,10 @@ class MessageTests(SynchronousTestCase):
         for version in Version:
             peer = Peer(version).subscribed()
             [first_one, second] = peer.send(Publish(TOPIC, b"x", 1, True, packet_id=9), Publish(TOPIC, b"y"))
-            self.assertEqual([Message(TOPIC, b"x", 9, True), Message(TOPIC, b"y", 0, False)], [first_one, second])
+            self.assertEqual([Arrival(TOPIC, b"x", 9, True), Arrival(TOPIC, b"y", 0, False)], [first_one, second])
             self.assertEqual([], peer.sent())
             for message in (first_one, second):
-                assert isinstance(message, Message)
+                assert isinstance(message, Arrival)
                 peer.subscriber.acknowledge(message)
             self.assertEqual([Acknowledgement(PacketType.PUBACK, 9)], peer.sent())
             self.assertEqual(1, len(peer.send(Publish(TOPIC, b"x", 1, packet_id=9))))
@@ -184,7 +184,7 @@ class MessageTests(SynchronousTestCase):
     def test_before_suback(self) -> None:
         """A message may come before the SUBACK."""
         events = Peer().send(Connack(), Publish(TOPIC, b"x"), Suback(1, [1, 1]))
-        self.assertEqual([Accepted(KEEP_ALIVE), Message(TOPIC, b"x", 0, False), Subscribed()], events)
+        self.assertEqual([Accepted(KEEP_ALIVE), Arrival(TOPIC, b"x", 0, False), Subscribed()], events)
 
     def test_receive_maximum(self) -> None:
         """As many unacknowledged messages as announced are taken, and one more ends the connection (MQTT 5.0)."""
@@ -219,7 +219,7 @@ class MessageTests(SynchronousTestCase):
             overhead = len(encode(Publish(TOPIC, b"x" * MAX_PACKET), version, "server")) - MAX_PACKET
             payload = b"x" * (MAX_PACKET - overhead)
             [event] = Peer(version).subscribed().send(Publish(TOPIC, payload))
-            self.assertIsInstance(event, Message)
+            self.assertIsInstance(event, Arrival)
             self.violated(ReasonCode.PACKET_TOO_LARGE, Publish(TOPIC, payload + b"x"), version=version)
 
     def test_end(self) -> None:
@@ -228,7 +228,7 @@ class MessageTests(SynchronousTestCase):
         [event] = peer.send(Disconnect(ReasonCode.SERVER_SHUTTING_DOWN), Publish(TOPIC, b""))
         self.assertEqual(Ended("server shutting down (0x8b)"), event)
         self.assertEqual([], peer.send(Publish(TOPIC, b"")))
-        peer.subscriber.acknowledge(Message(TOPIC, b"", 1, False))
+        peer.subscriber.acknowledge(Arrival(TOPIC, b"", 1, False))
         peer.subscriber.disconnect()
         self.assertEqual([], peer.sent())
 
@@ -244,7 +244,7 @@ def sessions(draw: st.DrawFn, version: Version) -> list[Packet]:
 class PropertyTests(SynchronousTestCase):
     """Any packets in any order, in any pieces."""
 
-    def run_octets(self, version: Version, pieces: list[bytes]) -> tuple[list[Event], bytes, bool]:
+    def run_octets(self, version: Version, pieces: list[bytes]) -> tuple[list[SubscriberEvent], bytes, bool]:
         subscriber = Peer(version).subscriber
         events = [event for piece in pieces for event in subscriber.feed(piece)]
         return events, subscriber.data_to_send(), subscriber.closed

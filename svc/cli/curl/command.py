@@ -29,6 +29,13 @@ def _data_flag(names: str, text: str, **more: Any) -> DataFlag:
 
 def _run(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     options = global_options(ctx)
+    if words[0].partition("://")[0].lower() in ("mqtt", "mqtts"):
+        from svc.cli.curl.mqtt.plan import MqttPlan
+
+        subscription = MqttPlan.read(words[0], values, options, ctx.obj.environ)
+        from svc.cli.curl.mqtt.run import run_subscription
+
+        return run_subscription(subscription, ctx.obj)
     from svc.cli.curl.plan import CurlPlan
 
     plan = CurlPlan.read(words[0], values, options, ctx.obj)
@@ -84,6 +91,7 @@ _FLAGS = (
     bool_flag("-i --show-headers", "print response headers"),
     bool_flag("-s --silent", "suppress response body"),
     bool_flag("--validate", "require workload statement verification", default=True),
+    bool_flag("--verify", "with the URL of a broker: verify the artifacts that are printed"),
 )
 
 #: Hints for flags of curl that this command does not have.
@@ -128,12 +136,17 @@ command = SvcCommand(
     help="""
     Send one HTTP request and check the workload identity statement and, with -n signRequest, the signed receipt that
     the protected service returns. Nothing of the body reaches standard output before it is verified.
+
+    With mqtt://host:port or mqtts://host:port, and --print-workload, --print-receipt or both, print the statements and
+    receipts that are published at a broker, until the connection closes or is interrupted. Nothing of them is verified
+    without --verify. User name and password are in the URL, or in SVC_MQTT_USERNAME and SVC_MQTT_PASSWORD.
     """,
     epilog="""
 Examples:
   svc curl https://api.example.org:8443/
   svc curl -n signRequest --print-workload --print-receipt -i https://api.example.org:8443/
   svc curl --expect-id spiffe://example.org/ns/pay/sa/api -d '{"amount": 5}' https://api.example.org:8443/v1/pay
+  svc curl --print-receipt --verify mqtts://broker.example.org:8883
 """,
     add_help_option=False,
 )

@@ -23,7 +23,7 @@ from svc.cli.trust import LocalTrust
 from svc.client import debug_log
 from svc.client.connection import ChannelFactory, HttpChannel, OpenConnection, address_of
 from svc.client.exchange import ExchangeContext
-from svc.client.target import Target
+from svc.client.target import BrokerTarget, Target
 from svc.client.verification import Trust
 from svc.errors import SvcError
 from svc.identity.matchers import ExactID, Matcher
@@ -106,7 +106,7 @@ def _opened(channel: HttpChannel, peer: PeerEvidence | None) -> OpenConnection:
     return OpenConnection(channel, peer)
 
 
-def connect_error(error: SvcError, target: Target, *, pinned: bool = False) -> SvcError:
+def connect_error(error: SvcError, target: Target | BrokerTarget, *, pinned: bool = False) -> SvcError:
     """
     The error of the command line for one of the transport; one without better words is returned as it is.
 

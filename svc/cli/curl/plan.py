@@ -140,6 +140,11 @@ def _faults(values: Sequence[str]) -> frozenset[str]:
 
 
 def _refuse_contradictions(demands: Demands, output: OutputOptions, values: Mapping[str, Any]) -> None:
+    if values["verify"]:
+        raise UsageRefused(
+            "--verify concerns brokers: an answer over HTTP is verified unless --validate=false is given",
+            "leave it out",
+        )
     if output.receipt and demands.level is not Level.SIGN_REQUEST:
         raise UsageRefused(
             "--print-receipt needs a signed receipt", "add -n signRequest, which asks for one, or leave it out"
