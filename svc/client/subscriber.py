@@ -43,7 +43,8 @@ from svc.wire.mqtt.codes import SUBSCRIPTION_REFUSED
 
 #: Seconds after which a connection without packets may be taken for dead, where the server sets no other time.
 KEEP_ALIVE: Final = 60
-#: Messages that the server may send before the first of them is acknowledged (MQTT 5.0).
+#: Messages that the server may send before the first of them is acknowledged (MQTT 5.0). More are taken, as with MQTT
+#: 3.1.1: Mosquitto 2.0.11 sends more, and the connection reads no further while so many wait.
 RECEIVE_MAXIMUM: Final = 32
 #: An envelope, its topic and properties.
 MAX_PACKET: Final = MAX_ENVELOPE + 128 * 1024
@@ -245,8 +246,6 @@ class Subscriber:
                     return None
                 raise _Violation("a packet identifier that is in use")
             self._unacknowledged.add(packet.packet_id)
-            if self.version is Version.V5 and len(self._unacknowledged) > RECEIVE_MAXIMUM:
-                raise _Violation("more messages than the Receive Maximum", ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
         return Arrival(packet.topic, packet.payload, packet.packet_id, packet.retain)
 
     def _got_pingresp(self, _packet: Packet) -> None:
