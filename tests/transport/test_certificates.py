@@ -14,11 +14,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionAborted
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import X509Svid
 from svc.testing.ca import TestAuthority, chain_pem, key_pem
-from svc.transport.certificates import CertificateClientCreator, CertificateCreator, CertificateUnusable
+from svc.transport.certificates import (
+    CertificateClientCreator,
+    CertificateCreator,
+    CertificateUnusable,
+    TlsParameters,
+    tls_parameters,
+)
 from svc.transport.errors import PeerNotVerified, ServerCertificateInvalid
 from svc.transport.evidence import peer_evidence
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsFactory, TlsProtocol
@@ -254,6 +261,15 @@ class VerifyingTestsMixin:
             pair.pump()
             self.assertEqual(b"hello", pair.server_app.received)
             self.assertRaises(PeerNotVerified, peer_evidence, pair.client_app.transport)
+            found = tls_parameters(pair.client_app.transport)
+            assert found is not None
+            self.assertEqual(("1.3", "X25519MLKEM768", True), (found.version, found.group, found.post_quantum))
+            self.assertTrue(found.cipher.startswith("TLS_"))
+
+    def test_parameters(self) -> None:
+        """A classical key agreement is not post-quantum, and a transport without TLS has no parameters."""
+        self.assertFalse(TlsParameters("1.2", "secp256r1", "ECDHE-ECDSA-AES256-GCM-SHA384").post_quantum)
+        self.assertIsNone(tls_parameters(StringTransport()))
 
     def test_other_name(self) -> None:
         """A certificate for another name or address is refused, also one with a SPIFFE ID alone."""

@@ -79,7 +79,7 @@ class SubscriberConnection(Protocol):
         self._failure: Exception | None = None
         self._over = False
         self._paused = False
-        self._heard = 0.0
+        self._last_received = 0.0
         self._silence = 0.0
         self._pings = LoopingCall(self._keep_alive)
         self._pings.clock = clock
@@ -134,14 +134,14 @@ class SubscriberConnection(Protocol):
 
     def connectionMade(self) -> None:
         """Send CONNECT."""
-        self._heard = self._clock.seconds()
+        self._last_received = self._clock.seconds()
         self._opening = self._clock.callLater(OPENING_SECONDS, self._silent, OPENING_SECONDS)
         self._trace("CONNECT")
         self._flush()
 
     def dataReceived(self, data: bytes) -> None:
         """Read packets; messages wait for the consumer."""
-        self._heard = self._clock.seconds()
+        self._last_received = self._clock.seconds()
         for event in self._subscriber.feed(data):
             self._got(event)
         self._flush()
@@ -204,7 +204,7 @@ class SubscriberConnection(Protocol):
             waiting.callback(None) if failure is None else waiting.errback(failure)
 
     def _keep_alive(self) -> None:
-        if not self._paused and self._clock.seconds() - self._heard > self._silence:
+        if not self._paused and self._clock.seconds() - self._last_received > self._silence:
             self._silent(self._silence)
             return
         self._trace("PINGREQ")
@@ -216,7 +216,7 @@ class SubscriberConnection(Protocol):
 
     def _resume(self) -> None:
         if self._paused:
-            self._paused, self._heard = False, self._clock.seconds()
+            self._paused, self._last_received = False, self._clock.seconds()
             if not self._closed.called:
                 cast(IPushProducer, self.transport).resumeProducing()
 

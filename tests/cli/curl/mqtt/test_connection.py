@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import io
+
+from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectionLost
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.curl.mqtt.connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS, OlderBroker
+from svc.cli.curl.mqtt.connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS, NetworkContext, OlderBroker
+from svc.cli.curl.mqtt.plan import MqttPlan
+from svc.cli.errors import NetworkError
+from svc.cli.globals import GlobalOptions
+from svc.cli.output import Console
 from svc.client.errors import BrokerFailed
 from svc.client.subscriber import KEEP_ALIVE, RECEIVE_MAXIMUM
 from svc.transport.errors import HandshakeFailed
 from svc.wire.mqtt import (
     Connack,
     Connect,
+    Decoder,
     Disconnect,
     Pingreq,
     Pingresp,
@@ -22,7 +31,7 @@ from svc.wire.mqtt import (
     Subscribe,
     Version,
 )
-from tests.cli.curl.mqtt.broker import STATEMENTS, MemoryBroker
+from tests.cli.curl.mqtt.broker import ABSENT, STATEMENTS, MemoryBroker
 
 TOPIC = f"{STATEMENTS}/x"
 
@@ -76,7 +85,7 @@ class OpeningTests(ConnectionCase):
         self.assertIn("bad_certificate", self.failed("mqtt_broker_closed", self.connection.opened))
 
     def test_older(self) -> None:
-        """A broker that refuses MQTT 5.0 is told from one that refuses the connection."""
+        """A broker that refuses MQTT 5.0 is distinguished from one that refuses the connection."""
         self.broker.send(Connack(code=0x84))
         self.failureResultOf(self.connection.opened, OlderBroker)
         self.assertEqual([], self.clock.getDelayedCalls())
@@ -184,7 +193,7 @@ class EndTests(ConnectionCase):
     def test_lost(self) -> None:
         """A lost connection, orderly or not, ends the subscription without an error."""
         following = self.connection.next()
-        self.broker.drop(ConnectionLost())
+        self.broker.drop(error.ConnectionLost())
         self.assertIsNone(self.successResultOf(following))
         self.assertEqual("", self.connection.ended)
         self.assertEqual([], self.clock.getDelayedCalls())
@@ -199,7 +208,7 @@ class EndTests(ConnectionCase):
         self.failed("mqtt_broker_invalid", self.connection.next())
 
     def test_closed_here(self) -> None:
-        """Closing sends DISCONNECT, then ends the connection; who waits learns of the end."""
+        """Closing sends DISCONNECT, then ends the connection; a waiting consumer gets the end."""
         following = self.connection.next()
         self.successResultOf(self.connection.close())
         self.assertIsNone(self.successResultOf(following))
@@ -218,3 +227,52 @@ class EndTests(ConnectionCase):
         self.assertTrue(transport.aborted)
         self.broker.drop()
         self.successResultOf(closed)
+
+
+class NetworkTests(SynchronousTestCase):
+    """The errors of a connection that cannot be opened, and what the network's context connects."""
+
+    def connect(self, url: str) -> tuple[MemoryReactorClock, Deferred[object]]:
+        """Begin to connect to a broker."""
+        reactor = MemoryReactorClock()
+        plan = MqttPlan.read(url, {**ABSENT, "print_workload": True}, GlobalOptions(), {})
+        context = NetworkContext(reactor, plan, Console(io.BytesIO(), io.BytesIO(), {}))
+        self.addCleanup(lambda: self.assertEqual([], reactor.getDelayedCalls()))
+        return reactor, Deferred.fromCoroutine(context.connect(Version.V5))
+
+    def test_plain(self) -> None:
+        """The connection sends CONNECT with the credentials and an identifier that every broker takes."""
+        reactor, connecting = self.connect("mqtt://u:p@192.0.2.1:1883")
+        [(host, port, factory, _timeout, _bind)] = reactor.tcpClients
+        self.assertEqual(("192.0.2.1", 1883), (host, port))
+        protocol = factory.buildProtocol(None)
+        transport = StringTransport()
+        protocol.makeConnection(transport)
+        connection = self.successResultOf(connecting)
+        [connect] = Decoder("client").feed(transport.value())
+        assert isinstance(connect, Connect)
+        self.assertEqual(("u", b"p", True), (connect.username, connect.password, connect.clean_start))
+        self.assertRegex(connect.client_id, r"\A[0-9a-z]{23}\Z")
+        protocol.connectionLost(Failure(error.ConnectionLost()))
+        self.failureResultOf(connection.opened, BrokerFailed)
+
+    def test_handshake(self) -> None:
+        """A handshake that fails or does not end is an error of TLS with the broker."""
+        for wait, expected in ((False, "the peer closed the connection"), (True, "not complete after 10 s")):
+            reactor, connecting = self.connect("mqtts://192.0.2.1:8883")
+            protocol = reactor.tcpClients[0][2].buildProtocol(None)
+            transport = StringTransport()
+            protocol.makeConnection(transport)
+            if wait:
+                reactor.advance(10)
+                self.assertTrue(transport.disconnected)
+            protocol.connectionLost(Failure(error.ConnectionDone()))
+            found = self.failureResultOf(connecting, BrokerFailed).value
+            self.assertEqual("mqtt_tls_failed", found.reason)
+            self.assertIn(expected, str(found))
+
+    def test_not_connected(self) -> None:
+        """No connection in time is an error of the network."""
+        reactor, connecting = self.connect("mqtt://192.0.2.1:1883")
+        reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.TimeoutError()))
+        self.assertEqual("connect_timeout", self.failureResultOf(connecting, NetworkError).value.reason)
