@@ -54,6 +54,7 @@ class ServerUnexpected(ExchangeFailed):
 
 class BrokerFailed(SvcError):
     """the subscription at the broker {server} failed"""
+
     reason = "mqtt_broker_failed"
     hint = "look at the log of the broker"
     reasons = {
@@ -82,6 +83,8 @@ class BrokerFailed(SvcError):
             "does it serve TLS on this port? mqtt:// is without TLS, and client certificates are not supported",
         ),
     }
+
+
 class ProxyAnswered(SvcError):
     """the proxy answered {answer}: {code}"""
 
