@@ -85,6 +85,24 @@ class ClosingTestsMixin:
         pair.server_app.lost.trap(ConnectionLost)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
+    def test_close_before_the_rest_of_a_read(self) -> None:
+        """loseConnection in dataReceived: what has arrived is still delivered, and nothing written later is sent."""
+        pair = self.pair()
+
+        def close(_data: bytes) -> None:
+            pair.server_app.transport.loseConnection()
+            pair.server_app.transport.write(b"late")
+
+        pair.server_app.on_data = close
+        pair.client_app.transport.write(b"x" * (BUFFER_SIZE * 3))
+        read, pair.client_wire.buffer = pair.client_wire.buffer, b""
+        pair.server.dataReceived(read)
+        self.assertEqual(BUFFER_SIZE * 3, len(pair.server_app.received))
+        pair.pump()
+        self.assertEqual(b"", pair.client_app.received)
+        pair.server_app.lost.trap(ConnectionDone)
+        self.assertEqual(pair.clock.getDelayedCalls(), [])
+
     def half_closing(self) -> tuple[Pair, Any, Any]:
         """A pair whose applications support half-closed streams."""
         pair = Pair(self.tls)
