@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.transport.errors import TransportError
-from svc.transport.fast.eager import DirectReads, EagerWrites
+from svc.transport.fast.eager import DirectReads, EagerWrites, with_own_methods
 from svc.transport.limits import Limit
 
 #: The amount of unsent data beyond which a streaming producer is paused: at most this and one read is buffered for a
@@ -110,10 +110,12 @@ class StockClient(_PausesAtRegistration, tcp.Client):
             connected()
 
 
+@with_own_methods
 class EagerServer(EagerWrites, DirectReads, StockServer):  # type: ignore[misc]
     """A server connection with eager writes and direct reads."""
 
 
+@with_own_methods
 class EagerClient(EagerWrites, DirectReads, StockClient):  # type: ignore[misc]
     """A client connection with eager writes and direct reads."""
 

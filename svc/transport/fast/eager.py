@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from types import FunctionType
+from typing import Any, Final, TypeVar
 
 from twisted.internet import abstract
 from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
@@ -36,6 +37,24 @@ REQUIRED_DESCRIPTOR: Final = (
     "offset",
 )
 REQUIRED_CONNECTION: Final = ("_aborting", "TLS")
+#: The methods that each read or write calls.
+_FREQUENT: Final = ("write", "_send", "send_batched", "doRead")
+
+T = TypeVar("T")
+
+
+def with_own_methods(transport: type[T]) -> type[T]:
+    """
+    Give a transport class with both mixins its own copies of their frequent methods.
+
+    CPython specializes the instructions of a function for the class that it meets (PEP 659). Called for servers and
+    clients in turn, as a proxy does, they are specialized for neither, and each look-up of an attribute is a slow one.
+    """
+    for name in _FREQUENT:
+        shared = getattr(transport, name)
+        own = FunctionType(shared.__code__.replace(), shared.__globals__, name, shared.__defaults__, shared.__closure__)
+        setattr(transport, name, own)
+    return transport
 
 
 class EagerWrites:

@@ -16,9 +16,9 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.transport.fast.eager import READ_SIZE
+from svc.transport.fast.eager import READ_SIZE, DirectReads, EagerWrites
 from svc.transport.limits import connection_limit
-from svc.transport.tcp import PAUSE_SIZE, EagerServer, ListeningPort, StockServer, connect_tcp, listen_tcp
+from svc.transport.tcp import PAUSE_SIZE, EagerClient, EagerServer, ListeningPort, StockServer, connect_tcp, listen_tcp
 from tests.transport.pairs import Application, Applications, Producer
 
 
@@ -325,3 +325,16 @@ class OtherReactorTests(SynchronousTestCase):
         connect_tcp(reactor, "127.0.0.1", 81, factory, timeout=3)
         self.assertEqual(reactor.tcpServers, [(80, factory, 7, "127.0.0.1")])
         self.assertEqual(reactor.tcpClients, [("127.0.0.1", 81, factory, 3, None)])
+
+
+class OwnMethodsTests(SynchronousTestCase):
+    """Servers and clients share no code object of the methods that each read or write calls."""
+
+    def test_copies(self) -> None:
+        """Each is a copy of the one in the mixin, by the same name."""
+        for name in ("write", "_send", "send_batched", "doRead"):
+            mixin = DirectReads if name == "doRead" else EagerWrites
+            server, client, shared = (getattr(each, name) for each in (EagerServer, EagerClient, mixin))
+            self.assertEqual(3, len({id(each.__code__) for each in (server, client, shared)}), name)
+            self.assertEqual((shared.__code__, shared.__doc__), (server.__code__, server.__doc__))
+            self.assertEqual(shared.__qualname__, client.__qualname__)
