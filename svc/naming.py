@@ -9,6 +9,7 @@ DOMAIN: Final = "svc.internal"
 # Audiences of the signed artifacts.
 AUDIENCE_STATEMENT: Final = f"https://{DOMAIN}/workload-statement"
 AUDIENCE_RECEIPT: Final = f"https://{DOMAIN}/receipt"
+AUDIENCE_BATCH: Final = f"https://{DOMAIN}/receipt-batch"
 
 # HTTP headers; all of them are reserved for the proxy.
 HEADER_PREFIX: Final = "svc-"
@@ -22,6 +23,7 @@ HEADER_FORWARDED_PROTO: Final = "X-Forwarded-Proto"
 # Notary endpoints.
 NOTARY_PATH: Final = "/.well-known/svc-notary"
 MEDIA_TYPE_ENVELOPE: Final = "application/jose+json"
+MEDIA_TYPE_BATCHED_RECEIPT: Final = "application/vnd.svc.receipt+json"
 MEDIA_TYPE_PROBLEM: Final = "application/problem+json"
 
 # Topics of artifacts, below a prefix.
@@ -30,6 +32,7 @@ ARTIFACT_PREFIX: Final = "$.svc"
 # Types of signed artifacts (JOSE header ``typ``).
 TYPE_STATEMENT: Final = "svc-statement+jws"
 TYPE_RECEIPT: Final = "svc-receipt+jws"
+TYPE_BATCH: Final = "svc-batch+jws"
 TYPE_BOOTSTRAP: Final = "svc-bootstrap+jws"
 TYPE_LICENSE: Final = "svc-license+jws"
 TYPE_PQ_PROOF: Final = "svc-pq-proof+jws"

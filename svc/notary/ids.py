@@ -15,7 +15,8 @@ from svc.notary.errors import NotaryError
 from svc.strictjson import Base64Refused, b64u_decode, b64u_encode
 
 _STATEMENT_PREFIX: Final = b"svc-statement/1\0"
-_RECEIPT_PREFIX: Final = b"svc-receipt/1\0"
+#: Hashed before the payload of a receipt, in its identifier and in the tree of a batch.
+RECEIPT_PREFIX: Final = b"svc-receipt/1\0"
 #: The octets of a nonce and of a ``jti``; as text 22 characters.
 NONCE_BYTES: Final = 16
 _DIGEST_BYTES: Final = 32
@@ -46,7 +47,7 @@ def statement_id(payload: bytes) -> str:
 
 def receipt_id(payload: bytes) -> str:
     """Compute the identifier of a receipt or an unsigned record from its payload: 43 characters of base64url."""
-    return b64u_encode(hashlib.sha256(_RECEIPT_PREFIX + payload).digest())
+    return b64u_encode(hashlib.sha256(RECEIPT_PREFIX + payload).digest())
 
 
 def parse_artifact_id(text: object) -> str:
