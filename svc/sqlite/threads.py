@@ -19,8 +19,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorFromThreads, IReac
 
 Job = TypeVar("Job")
 
-#: The most jobs in a group.
-GROUP_LIMIT: Final = 64
+#: The most jobs in a group; as many receipts can be signed together.
+GROUP_LIMIT: Final = 256
 #: Seconds that a commit, and the close of a database, may take before it counts as late.
 COMMIT_SECONDS: Final = 10.0
 

@@ -10,7 +10,8 @@ thread; what they return fires there.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
@@ -20,6 +21,9 @@ from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, Stor
 
 #: Label values of ``svc_proxy_notary_db_errors_total``, with :data:`svc.sqlite.kind.Operation`.
 Entity = Literal["certificate_blob", "workload_statement", "receipt", "db"]
+
+#: Makes the records of drafts, in their order, or says why there is none; called on the thread that writes.
+CompleteDrafts = Callable[[Sequence[Any]], Sequence[StoredReceipt | Exception]]
 
 
 class StoreObserver(DatabaseObserver, Protocol):
@@ -73,6 +77,17 @@ class INotaryStore(Interface):
         Returns:
             Fires after the durable commit; fails with Replayed where the id, or the client's nonce, is stored already,
             with StoreBusy where too many wait, else with another StoreError.
+        """
+
+    def put_draft(draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
+        """
+        Complete and store a record when the writer is free: ``complete`` gets all drafts that wait for it by then.
+
+        None is refused for how many wait: their exchanges have run, and whoever admits those bounds them.
+
+        Returns:
+            Fires with the record after the durable commit; fails with what ``complete`` returned for the draft or
+            raised, else as :meth:`put_receipt`.
         """
 
     def get_statement(statement_id: str) -> Deferred[bytes | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Final
@@ -12,14 +12,14 @@ from svc.sqlite.kind import Connect
 from svc.store.backend import Refused
 from svc.store.compact import expand, read_cuts
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
-from svc.store.rows import RECEIPT_COLUMNS, receipt_from, scan_values, selected
+from svc.store.rows import BATCHES, RECEIPT_COLUMNS, receipt_from, scan_values, selected
+from svc.store.schema import NOTARY
 from svc.store.search import SLICE_OCTETS, SearchSlice
 
-_RECEIPT: Final = f"SELECT {', '.join(RECEIPT_COLUMNS)} FROM receipt WHERE"  # noqa: S608 (constants)
-_BY_ID: Final = f"{_RECEIPT} id = ?"
-_BY_NONCE: Final = f"{_RECEIPT} client = ? AND nonce = ?"
-_BY_JTI: Final = f"{_RECEIPT} jti = ? AND client = ? ORDER BY seq LIMIT 1"
-_BY_SEQ: Final = f"{_RECEIPT} seq = ?"
+_BY_ID: Final = "id = ?"
+_BY_NONCE: Final = "client = ? AND nonce = ?"
+_BY_JTI: Final = "jti = ? AND client = ? ORDER BY seq LIMIT 1"
+_BY_SEQ: Final = "seq = ?"
 #: The payload only of what the columns select, since reading it costs more than all others. The record of the position
 #: may have been pruned; then so have all that were older.
 _SCAN: Final = (
@@ -33,19 +33,23 @@ _NAMED: Final = (
     "SELECT id FROM receipt WHERE id >= :key AND id < :end UNION SELECT id FROM receipt WHERE jti = :key"
     " UNION SELECT id FROM receipt INDEXED BY receipt_nonce WHERE nonce IS NOT NULL AND nonce = :key LIMIT :limit"
 )
+_BATCH: Final = "SELECT certificate_set, cuts, skeleton FROM receipt_batch WHERE id = ?"
 _STATEMENT: Final = "SELECT certificate_set, cuts, skeleton FROM workload_statement WHERE id = ?"
 _NONCE: Final = "SELECT 1 FROM receipt WHERE client = ? AND nonce = ?"
 
 
 class SqliteReader:
     """
-    A :class:`svc.store.backend.RecordReader`.
+    A :class:`svc.store.backend.RecordReader`; ``version`` is that of the schema, which may be older where it is only
+    read.
 
     Raises:
         sqlite3.Error: the database cannot be opened.
     """
 
-    def __init__(self, path: str, connect: Connect) -> None:
+    def __init__(self, path: str, connect: Connect, version: int = NOTARY.version) -> None:
+        columns = ", ".join(RECEIPT_COLUMNS if version >= BATCHES else (*RECEIPT_COLUMNS[:-2], "NULL", "NULL"))
+        self._receipt = f"SELECT {columns} FROM receipt WHERE"  # noqa: S608 (constants)
         self._path = path
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
@@ -61,14 +65,12 @@ class SqliteReader:
 
     def get_receipt(self, receipt_id: str) -> StoredReceipt | None:
         with self._snapshot() as connection:
-            row = connection.execute(_BY_ID, (receipt_id,)).fetchone()
-            return receipt_from(row, partial(_chain, connection))
+            return self._found(connection, _BY_ID, (receipt_id,))
 
     def get_by_request(self, client: str, key: str) -> StoredReceipt | None:
         with self._snapshot() as connection:
-            row = connection.execute(_BY_NONCE, (client, key)).fetchone()
-            row = row or connection.execute(_BY_JTI, (key, client)).fetchone()
-            return receipt_from(row, partial(_chain, connection))
+            by_nonce = self._found(connection, _BY_NONCE, (client, key))
+            return by_nonce or self._found(connection, _BY_JTI, (key, client))
 
     def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
         found: list[StoredReceipt] = []
@@ -76,14 +78,15 @@ class SqliteReader:
         count = octets = 0
         ended = False
         with self._snapshot() as connection:
-            chain = cache(partial(_chain, connection))
+            chain, batch = cache(partial(_chain, connection)), cache(partial(_batch, connection))
             scan = _SCAN.format(selected=selected(query, ":{}"))
             for seq, issued_at, name, payload in connection.execute(scan, scan_values(query, rows)):
                 count += 1
                 octets += len(payload or b"")
                 last = RecordPosition(issued_at, name)
                 if payload is not None and query.selects(payload):
-                    record = receipt_from(connection.execute(_BY_SEQ, (seq,)).fetchone(), chain)
+                    row = connection.execute(f"{self._receipt} {_BY_SEQ}", (seq,)).fetchone()
+                    record = receipt_from(row, chain, batch)
                     found += [] if record is None else [record]
                 ended = len(found) == query.limit or count == rows or octets >= SLICE_OCTETS
                 if ended:
@@ -112,6 +115,10 @@ class SqliteReader:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _found(self, connection: sqlite3.Connection, which: str, values: Sequence[str]) -> StoredReceipt | None:
+        row = connection.execute(f"{self._receipt} {which}", values).fetchone()
+        return receipt_from(row, partial(_chain, connection), partial(_batch, connection))
 
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -148,6 +155,15 @@ def _chain(connection: sqlite3.Connection, certificates: int) -> list[bytes]:
         return [_one(connection, query, digests[start : start + 32])[0] for start in range(0, len(digests), 32)]
     except sqlite3.Error as error:
         raise Refused("certificate_blob", error) from error
+
+
+def _batch(connection: sqlite3.Connection, number: int) -> bytes:
+    """The envelope of a batch."""
+    row = connection.execute(_BATCH, (number,)).fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError("the batch that a record belongs to is missing")
+    certificates, cuts, skeleton = row
+    return expand(skeleton, read_cuts(cuts), _chain(connection, certificates), b"")
 
 
 def _one(connection: sqlite3.Connection, query: str, key: int | bytes) -> tuple[bytes]:

@@ -165,7 +165,7 @@ def _open_file(path: str) -> NotaryReader:
             connection.close()
         if not version:
             raise DatabaseUnreadable("notary_empty", path=path)
-        reader = SqliteReader(path, file.connect)
+        reader = SqliteReader(path, file.connect, version)
     except (OSError, sqlite3.Error) as error:
         raise file.explained(error) from error
     return NotaryReader(path, reader, (sqlite3.Error, *_ALTERED), file.explained, file.moved_on)

@@ -63,6 +63,8 @@ class StoredReceipt:
         disclosures: salts of redacted values, for the two parties only.
         statement_id: the statement that the payload names; read out of the payload where it is not given, empty where
             the payload names none.
+        batch: in place of ``envelope``, the signed JSON with its certificates that the records of a batch share.
+        inclusion: the octets by which this record belongs to its batch.
 
     Raises:
         JsonRefused: where ``statement_id`` has to be read and the payload is not an object in strict JSON.
@@ -80,6 +82,13 @@ class StoredReceipt:
     payload: bytes
     disclosures: Mapping[str, object] | None = None
     statement_id: str | None = None
+    batch: bytes | None = None
+    inclusion: bytes | None = None
+
+    @property
+    def signed(self) -> bool:
+        """Whether it is a receipt: signed alone, or with others."""
+        return self.envelope is not None or self.batch is not None
 
     def __post_init__(self) -> None:
         if self.statement_id is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from svc.store.compact import CompactEnvelope, expand, read_cuts
@@ -13,8 +14,10 @@ from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 #: Of a receipt, in both databases; PostgreSQL returns the certificates themselves in place of ``certificate_set``.
 RECEIPT_COLUMNS: Final = (
     *("id", "level", "client", "server", "nonce", "jti", "issued_at", "outcome", "statement_id"),
-    *("certificate_set", "cuts", "skeleton", "payload", "disclosures"),
+    *("certificate_set", "cuts", "skeleton", "payload", "disclosures", "batch", "inclusion"),
 )
+#: The schema version from which on receipts may belong to a batch; a database that is only read may be older.
+BATCHES: Final = 2
 #: The members of a query that are columns, and the condition for each.
 _CONDITIONS: Final = {
     "party": "(client = ? OR server = ?)",
@@ -27,6 +30,7 @@ _NEVER: Final = RecordPosition(2**62, "")
 DELETE_UNUSED_SETS: Final = (
     "DELETE FROM certificate_set WHERE"
     " NOT EXISTS (SELECT 1 FROM receipt WHERE receipt.certificate_set = certificate_set.id) AND"
+    " NOT EXISTS (SELECT 1 FROM receipt_batch WHERE receipt_batch.certificate_set = certificate_set.id) AND"
     " NOT EXISTS (SELECT 1 FROM workload_statement WHERE workload_statement.certificate_set = certificate_set.id)"
 )
 
@@ -66,26 +70,39 @@ def scan_values(query: ReceiptQuery, rows: int) -> Mapping[str, object]:
     }
 
 
-def receipt_values(receipt: StoredReceipt, certificates: object, compact: CompactEnvelope | None) -> tuple[Any, ...]:
+_PLAIN: Final = attrgetter(*RECEIPT_COLUMNS[:9])
+
+
+def receipt_values(
+    receipt: StoredReceipt, certificates: object, compact: CompactEnvelope | None, batch: object
+) -> tuple[Any, ...]:
     """The values of :data:`RECEIPT_COLUMNS`."""
     return (
-        *(getattr(receipt, name) for name in RECEIPT_COLUMNS[:9]),
+        *_PLAIN(receipt),
         certificates,
         None if compact is None else compact.cuts_text(),
         None if compact is None else compact.octets,
         receipt.payload,
         None if receipt.disclosures is None else json.dumps(receipt.disclosures, separators=(",", ":")),
+        batch,
+        receipt.inclusion,
     )
 
 
-def receipt_from(row: Sequence[Any] | None, chain_of: Callable[[Any], Sequence[bytes]]) -> StoredReceipt | None:
-    """Build a receipt from its columns, or return None for none; ``chain_of`` maps the tenth to certificates, DER."""
+def receipt_from(
+    row: Sequence[Any] | None, chain_of: Callable[[Any], Sequence[bytes]], batch_of: Callable[[Any], bytes]
+) -> StoredReceipt | None:
+    """
+    Build a receipt from its columns, or return None for none; ``chain_of`` maps what is in place of ``certificate_set``
+    to certificates, DER, and ``batch_of`` what is in place of ``batch`` to the envelope.
+    """
     if row is None:
         return None
-    statement_id, certificates, cuts, skeleton, payload, disclosures = row[8:]
+    statement_id, certificates, cuts, skeleton, payload, disclosures, batch, inclusion = row[8:]
     envelope = None
     if skeleton is not None and cuts is not None and certificates is not None:
         envelope = expand(skeleton, read_cuts(cuts), chain_of(certificates), payload)
     salts = None if disclosures is None else json.loads(disclosures)
-    columns: Any = (*row[:8], envelope, payload, salts, statement_id)
+    shared = None if batch is None else batch_of(batch)
+    columns: Any = (*row[:8], envelope, payload, salts, statement_id, shared, inclusion)
     return StoredReceipt(*columns)

@@ -30,6 +30,15 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE write_probe (id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL)",
         "INSERT INTO write_probe VALUES (1, 0)",
     ),
+    (
+        # The envelope of receipts that were signed together.
+        "CREATE TABLE receipt_batch ("
+        " id INTEGER PRIMARY KEY, certificate_set INTEGER NOT NULL, cuts TEXT NOT NULL, skeleton BLOB NOT NULL)",
+        "CREATE INDEX receipt_batch_set ON receipt_batch (certificate_set)",
+        "ALTER TABLE receipt ADD COLUMN batch INTEGER",
+        "ALTER TABLE receipt ADD COLUMN inclusion BLOB",
+        "CREATE INDEX receipt_in_batch ON receipt (batch) WHERE batch IS NOT NULL",
+    ),
 )
 NOTARY: Final = DatabaseKind(
     name="the notary database",

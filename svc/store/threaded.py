@@ -24,7 +24,7 @@ from svc.sqlite.kind import Operation
 from svc.sqlite.threads import COMMIT_SECONDS, GROUP_LIMIT, BoundedClose, JobThread, StartThread, ThreadReactor
 from svc.store.backend import RecordReader, RecordWriter, Refused
 from svc.store.errors import SearchesBusy, StoreBusy, StoreClosed, StoreError, StoreLate, StoreStuck
-from svc.store.interface import Entity, INotaryStore, SilentStoreObserver, StoreObserver
+from svc.store.interface import CompleteDrafts, Entity, INotaryStore, SilentStoreObserver, StoreObserver
 from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, StoredReceipt
 from svc.store.rows import Row, StatementRow
 from svc.store.search import Search
@@ -40,12 +40,15 @@ T = TypeVar("T")
 Call = Callable[[], object]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Put:
     """A record to be stored; ``answered``, set on the reactor's thread, means that it was stored or has failed."""
 
-    row: Row
-    done: Deferred[None]
+    #: None for a draft that is not completed.
+    row: Row | None
+    done: Deferred[Any]
+    draft: Any = None
+    complete: CompleteDrafts | None = None
     answered: bool = False
 
 
@@ -173,6 +176,9 @@ class ThreadedStore(ABC):
     def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
         return self._put(receipt)
 
+    def put_draft(self, draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
+        return self._submit(_Put(None, Deferred(), draft, complete))
+
     def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
         return self._get(lambda reader: reader.get_statement(statement_id), "workload_statement")
 
@@ -221,12 +227,14 @@ class ThreadedStore(ABC):
         return closed
 
     def _put(self, row: Row) -> Deferred[None]:
-        if self._write_thread is None:
-            return fail(StoreClosed())
         if self._waiting_writes >= self._queue_limit:
             return fail(StoreBusy(limit=self._queue_limit))
+        return self._submit(_Put(row, Deferred()))
+
+    def _submit(self, put: _Put) -> Deferred[Any]:
+        if self._write_thread is None:
+            return fail(StoreClosed())
         self._waiting_writes += 1
-        put = _Put(row, Deferred())
         self._deadlines.append((self._reactor.seconds() + self._commit_timeout, put))
         self._update_late_timer()
         self._write_thread.submit(put)
@@ -287,7 +295,7 @@ class ThreadedStore(ABC):
         """Make calls on the reactor's thread, in order and all at once."""
         self._reactor.callFromThread(_make_calls, calls)
 
-    def _written(self, puts: Sequence[_Put], results: Sequence[StoreError | None], seconds: float) -> None:
+    def _written(self, puts: Sequence[_Put], results: Sequence[Exception | None], seconds: float) -> None:
         self._waiting_writes -= len(puts)
         stored = sum(result is None for result in results)
         if stored:
@@ -298,7 +306,7 @@ class ThreadedStore(ABC):
         self._update_late_timer()
         for put, result in waiting:
             if result is None:
-                put.done.callback(None)
+                put.done.callback(None if put.complete is None else put.row)
             else:
                 put.done.errback(result)
 
@@ -339,7 +347,9 @@ class ThreadedStore(ABC):
     def _write(self, jobs: Sequence[_WriteJob]) -> None:
         """Do a group of jobs: one commit for all records in it."""
         puts = [job for job in jobs if isinstance(job, _Put)]
-        calls = self._commit(puts) if puts else []
+        calls = self._complete(puts)
+        complete = [put for put in puts if put.row is not None]
+        calls += self._commit(complete) if complete else []
         for job in jobs:
             if not isinstance(job, _Put):
                 calls += job()
@@ -358,16 +368,37 @@ class ThreadedStore(ABC):
     def _error(self, op: Operation, entity: Entity, detail: str) -> Call:
         return partial(self._observer.db_error, op, entity, detail)
 
+    def _complete(self, puts: Sequence[_Put]) -> list[Call]:
+        """Make the records of drafts; those that cannot be made fail, and the others do not."""
+        drafts: dict[CompleteDrafts, list[_Put]] = {}
+        for put in puts:
+            if put.complete is not None:
+                drafts.setdefault(put.complete, []).append(put)
+        failed: list[tuple[_Put, Exception]] = []
+        for complete, waiting in drafts.items():
+            try:
+                made = complete([put.draft for put in waiting])
+            except Exception as error:  # noqa: BLE001 (whatever happened belongs to those who gave the drafts)
+                made = [error] * len(waiting)
+            for put, record in zip(waiting, made, strict=True):
+                if isinstance(record, Exception):
+                    failed.append((put, record))
+                else:
+                    put.row = record
+        if not failed:
+            return []
+        return [partial(self._written, [put for put, _error in failed], [error for _put, error in failed], 0.0)]
+
     def _commit(self, puts: Sequence[_Put]) -> list[Call]:
         began = self._reactor.seconds()
-        result = self._writer.commit([put.row for put in puts])
+        result = self._writer.commit([put.row for put in puts if put.row is not None])
         seconds = self._reactor.seconds() - began
         calls = [self._error("put", entity, result.detail) for entity in result.refused]
         if result.undecided:
             # Unknown whether stored: committed again when the database is back.
             self._undecided += puts
             return calls
-        results = result.results
+        results: Sequence[Exception | None] = result.results
         if result.failure is not None:
             results = [self._unavailable(result.failure)] * len(puts)
         return [*calls, partial(self._written, puts, results, seconds)]

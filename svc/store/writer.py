@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from typing import Any, Final
 
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.writer import GroupWriter, transaction
@@ -28,14 +30,31 @@ TRANSACTION_OVERHEAD: Final = 8 * 4096
 #: Errors of one record, which must not fail the others of its group.
 _MISUSE: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, UnicodeError, OverflowError, TypeError, ValueError)
 
+#: The same, and records that are stored already: none of the group is then, until each is tried by itself.
+_OF_ONE_RECORD: Final = (*_MISUSE, sqlite3.IntegrityError)
+#: Writes rows in a transaction.
+_Begin = Callable[[sqlite3.Connection], AbstractContextManager[sqlite3.Connection]]
+_Insert = Callable[[sqlite3.Connection, Sequence[Row]], list[StoreError | None]]
+
 _INSERT_STATEMENT: Final = (
     "INSERT OR IGNORE INTO workload_statement (id, expires, certificate_set, cuts, skeleton) VALUES (?, ?, ?, ?, ?)"
 )
-_INSERT_RECEIPT: Final = (
-    f"INSERT INTO receipt ({', '.join(RECEIPT_COLUMNS)}) VALUES ({', '.join('?' for _name in RECEIPT_COLUMNS)})"  # noqa: S608 (constants)
-)
-_DELETE_RECEIPTS: Final = (
-    "DELETE FROM receipt WHERE seq IN (SELECT seq FROM receipt WHERE issued_at < ? ORDER BY issued_at LIMIT ?)"
+_ROW: Final = f"({', '.join('?' for _name in RECEIPT_COLUMNS)})"
+#: As many records are written by one statement. Each statement waits for the interpreter lock several times, which
+#: costs more than its work while the reactor is busy.
+_TOGETHER: Final = (64, 32, *range(16, 0, -1))
+_MOST_ALONE: Final = 16
+_RECEIPT: Final = f"INTO receipt ({', '.join(RECEIPT_COLUMNS)}) VALUES"
+_INSERT_RECEIPT: Final = f"INSERT {_RECEIPT} {_ROW}"
+#: Without ROLLBACK, which takes back the transaction, the database would keep a journal of each statement in a file.
+_INSERT_RECEIPTS: Final = {count: f"INSERT OR ROLLBACK {_RECEIPT} {', '.join([_ROW] * count)}" for count in _TOGETHER}
+_INSERT_BATCH: Final = "INSERT INTO receipt_batch (certificate_set, cuts, skeleton) VALUES (?, ?, ?)"
+_OLDEST: Final = "FROM receipt WHERE issued_at < ? ORDER BY issued_at, seq LIMIT ?"
+_BATCHES: Final = f"SELECT DISTINCT batch FROM (SELECT batch {_OLDEST}) WHERE batch IS NOT NULL"  # noqa: S608 (constants)
+_DELETE_RECEIPTS: Final = f"DELETE FROM receipt WHERE seq IN (SELECT seq {_OLDEST})"  # noqa: S608 (constants)
+_DELETE_BATCH: Final = (
+    "DELETE FROM receipt_batch WHERE id = ? AND NOT EXISTS"
+    " (SELECT 1 FROM receipt WHERE receipt.batch = receipt_batch.id)"
 )
 _DELETE_STATEMENTS: Final = (
     "DELETE FROM workload_statement WHERE expires < ? AND NOT EXISTS"
@@ -51,6 +70,11 @@ class SqliteWriter(GroupWriter):
         #: Numbers of stored certificate sets, by the digests of their certificates.
         self._sets: dict[bytes, int] = {}
         self._compactor = EnvelopeCompactor()
+        # Of the transaction that is written: the numbers of its batches by their envelopes, what it costs in the log,
+        # and what the database refuses if it does.
+        self._batches: dict[bytes, int | None] = {}
+        self._written = 0
+        self._entity: Entity = "db"
 
     def commit(self, rows: Sequence[Row]) -> CommitResult:
         result = CommitResult()
@@ -70,7 +94,9 @@ class SqliteWriter(GroupWriter):
     def prune(self, before: int) -> tuple[int, bool]:
         try:
             with transaction(self._ready()) as connection:
+                batches = connection.execute(_BATCHES, (before, PRUNE_SLICE)).fetchall()
                 deleted = connection.execute(_DELETE_RECEIPTS, (before, PRUNE_SLICE)).rowcount
+                connection.executemany(_DELETE_BATCH, batches)
                 if deleted < PRUNE_SLICE:
                     _delete_unreferenced(connection, before)
                     self._sets.clear()
@@ -88,39 +114,96 @@ class SqliteWriter(GroupWriter):
             raise Refused("db", error, self.trouble) from error
 
     def _write(self, rows: Sequence[Row], *, again: bool) -> list[StoreError | None]:
-        results: list[StoreError | None] = []
-        written = TRANSACTION_OVERHEAD
-        entity: Entity = "db"
+        """Write rows in one transaction: all at once, or one by one where one of them is refused or may be stored."""
+        if not again:
+            with suppress(*_OF_ONE_RECORD):
+                begin = nullcontext if _in_one_statement(rows) else transaction
+                return self._in_transaction(rows, self._insert_together, _OF_ONE_RECORD, begin)
+        return self._in_transaction(rows, partial(self._insert_each, again=again), (), transaction)
+
+    def _in_transaction(
+        self, rows: Sequence[Row], insert: _Insert, expected: tuple[type[Exception], ...], begin: _Begin
+    ) -> list[StoreError | None]:
+        self._written, self._entity = TRANSACTION_OVERHEAD, "db"
+        self._batches.clear()
         try:
-            with transaction(self._ready()) as connection:
-                for row in rows:
-                    entity = "certificate_blob"
-                    compact, certificates = self._store_certificates(connection, row)
-                    written += ROW_OVERHEAD + (0 if compact is None else len(compact.octets))
-                    try:
-                        if isinstance(row, StatementRow):
-                            entity = "workload_statement"
-                            _insert_statement(connection, row, compact, certificates)
-                            results.append(None)
-                        else:
-                            entity = "receipt"
-                            written += len(row.payload)
-                            results.append(_insert_receipt(connection, row, compact, certificates, again=again))
-                    except _MISUSE as error:
-                        results.append(StoreError("malformed", detail=str(error)))
-                entity = "db"
+            with begin(self._ready()) as connection:
+                results = insert(connection, rows)
+                self._entity = "db"
+        except expected:
+            # What the transaction stored, it has taken back.
+            self._sets.clear()
+            raise
         except sqlite3.Error as error:
-            raise Refused(entity, error) from error
-        self._since_checkpoint += written
+            raise Refused(self._entity, error) from error
+        self._since_checkpoint += self._written
         return results
 
-    def _store_certificates(
-        self, connection: sqlite3.Connection, row: Row
-    ) -> tuple[CompactEnvelope | None, int | None]:
-        """Compact the envelope of a row and store its certificates, each once; returns the number of the set too."""
+    def _insert_together(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> list[StoreError | None]:
+        receipts: list[tuple[Any, ...]] = []
+        for row in rows:
+            if isinstance(row, StatementRow):
+                self._insert_statement(connection, row)
+            else:
+                receipts.append(self._values(connection, row))
+        self._entity = "receipt"
+        start = 0
+        for count in _TOGETHER:
+            while len(receipts) - start >= count:
+                values = [value for receipt in receipts[start : start + count] for value in receipt]
+                connection.execute(_INSERT_RECEIPTS[count], values)
+                start += count
+        return [None] * len(rows)
+
+    def _insert_each(
+        self, connection: sqlite3.Connection, rows: Sequence[Row], *, again: bool
+    ) -> list[StoreError | None]:
+        results: list[StoreError | None] = []
+        for row in rows:
+            try:
+                if isinstance(row, StatementRow):
+                    self._insert_statement(connection, row)
+                    results.append(None)
+                else:
+                    values = self._values(connection, row)
+                    self._entity = "receipt"
+                    results.append(_insert_receipt(connection, row, values, again=again))
+            except _MISUSE as error:
+                results.append(StoreError("malformed", detail=str(error)))
+        connection.executemany(_DELETE_BATCH, [(number,) for number in self._batches.values()])
+        return results
+
+    def _insert_statement(self, connection: sqlite3.Connection, row: StatementRow) -> None:
+        compact, certificates = self._compact(connection, row.envelope)
+        self._entity = "workload_statement"
+        connection.execute(_INSERT_STATEMENT, (row.id, row.expires, certificates, compact.cuts_text(), compact.octets))
+
+    def _values(self, connection: sqlite3.Connection, row: StoredReceipt) -> tuple[Any, ...]:
+        """The columns of a record, whose certificates and batch are stored by then."""
+        self._written += ROW_OVERHEAD + len(row.payload) + len(row.inclusion or b"")
+        batch = None if row.batch is None else self._batch_number(connection, row.batch)
         if row.envelope is None:
-            return None, None
-        compact = self._compactor.compact(row.envelope, None if isinstance(row, StatementRow) else row.payload)
+            return receipt_values(row, None, None, batch)
+        compact, certificates = self._compact(connection, row.envelope, row.payload)
+        return receipt_values(row, certificates, compact, batch)
+
+    def _batch_number(self, connection: sqlite3.Connection, envelope: bytes) -> int | None:
+        """Store the envelope of a batch, once in each transaction: all its records are in one."""
+        number = self._batches.get(envelope)
+        if number is None:
+            compact, certificates = self._compact(connection, envelope)
+            self._entity = "receipt"
+            cursor = connection.execute(_INSERT_BATCH, (certificates, compact.cuts_text(), compact.octets))
+            number = self._batches[envelope] = cursor.lastrowid
+        return number
+
+    def _compact(
+        self, connection: sqlite3.Connection, envelope: bytes, payload: bytes | None = None
+    ) -> tuple[CompactEnvelope, int]:
+        """Compact an envelope and store its certificates, each once; returns the number of the set too."""
+        self._entity = "certificate_blob"
+        compact = self._compactor.compact(envelope, payload)
+        self._written += ROW_OVERHEAD + len(compact.octets)
         digests = [hashlib.sha256(der).digest() for der in compact.certificates]
         name = b"".join(digests)
         known = self._sets.get(name)
@@ -133,24 +216,16 @@ class SqliteWriter(GroupWriter):
         return compact, known
 
 
-def _insert_statement(
-    connection: sqlite3.Connection, row: StatementRow, compact: CompactEnvelope | None, certificates: int | None
-) -> None:
-    if compact is not None:
-        values = (row.id, row.expires, certificates, compact.cuts_text(), compact.octets)
-        connection.execute(_INSERT_STATEMENT, values)
+def _in_one_statement(rows: Sequence[Row]) -> bool:
+    """Whether one statement, which is a transaction of its own, stores the rows; certificates may be stored before."""
+    return len(rows) <= _MOST_ALONE and all(isinstance(row, StoredReceipt) and row.batch is None for row in rows)
 
 
 def _insert_receipt(
-    connection: sqlite3.Connection,
-    row: StoredReceipt,
-    compact: CompactEnvelope | None,
-    certificates: int | None,
-    *,
-    again: bool,
+    connection: sqlite3.Connection, row: StoredReceipt, values: Sequence[Any], *, again: bool
 ) -> StoreError | None:
     try:
-        connection.execute(_INSERT_RECEIPT, receipt_values(row, certificates, compact))
+        connection.execute(_INSERT_RECEIPT, values)
     except sqlite3.IntegrityError:
         # The first attempt may have been committed although it was reported as failed: then this record is there.
         if again and connection.execute("SELECT 1 FROM receipt WHERE id = ?", (row.id,)).fetchone():

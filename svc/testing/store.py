@@ -7,13 +7,14 @@ and be not writable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreError
-from svc.store.interface import INotaryStore
+from svc.store.interface import CompleteDrafts, INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StatementRecord, StoredReceipt
 
 
@@ -42,6 +43,7 @@ class MemoryStore:
         self._queue_limit = queue_limit
         self._open = False
         self._held: list[tuple[Callable[[], None], Deferred[None]]] = []
+        self._drafts: list[tuple[Any, CompleteDrafts, Deferred[StoredReceipt]]] = []
         self._statements: dict[str, tuple[int, bytes]] = {}
         self._receipts: dict[str, StoredReceipt] = {}
         self._nonces: dict[tuple[str, str], str] = {}
@@ -56,6 +58,17 @@ class MemoryStore:
 
     def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
         return self._put(lambda: self._write_receipt(receipt))
+
+    def put_draft(self, draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
+        if not self._open:
+            return fail(StoreClosed())
+        if self.failure is not None:
+            return fail(self.failure)
+        done: Deferred[StoredReceipt] = Deferred()
+        self._drafts.append((draft, complete, done))
+        if not self.hold:
+            self.release()
+        return done
 
     def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
         if not self._open:
@@ -132,7 +145,10 @@ class MemoryStore:
         return succeed(None)
 
     def release(self) -> None:
-        """Acknowledge the records that are held back."""
+        """Acknowledge the records that are held back; the drafts among them are completed together."""
+        drafts, self._drafts = self._drafts, []
+        for complete in dict.fromkeys(complete for _draft, complete, _done in drafts):
+            self._complete(complete, [(draft, done) for draft, each, done in drafts if each == complete])
         held, self._held = self._held, []
         for write, done in held:
             _commit(write, done)
@@ -140,7 +156,23 @@ class MemoryStore:
     @property
     def held(self) -> int:
         """How many records wait for :meth:`release`."""
-        return len(self._held)
+        return len(self._held) + len(self._drafts)
+
+    def _complete(self, complete: CompleteDrafts, drafts: Sequence[tuple[Any, Deferred[StoredReceipt]]]) -> None:
+        try:
+            made = complete([draft for draft, _done in drafts])
+        except Exception as error:  # noqa: BLE001 (as every store does)
+            made = [error] * len(drafts)
+        for record, (_draft, done) in zip(made, drafts, strict=True):
+            if isinstance(record, Exception):
+                done.errback(record)
+                continue
+            try:
+                self._write_receipt(record)
+            except StoreError as error:
+                done.errback(error)
+            else:
+                done.callback(record)
 
     def _put(self, write: Callable[[], None]) -> Deferred[None]:
         if not self._open:

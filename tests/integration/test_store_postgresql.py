@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.store.errors import StoreError
+from svc.store.compact import CompactEnvelope
+from svc.store.errors import Replayed, StoreError
+from svc.store.postgresql import schema
+from svc.store.postgresql.session import connect
 from svc.store.postgresql.store import PostgresStore
 from svc.store.readonly import open_notary
 from svc.store.records import ReceiptQuery, RecordPosition
+from svc.store.rows import RECEIPT_COLUMNS, receipt_values
 from svc.store.search import SLICE_OCTETS, SLICE_ROWS
 from tests.cli.doubles import run_svc
 from tests.peers.postgresql import RunningPostgres
 from tests.peers.waiting import Shared
-from tests.store.doubles import NOW, InlineReactor, InlineThread, receipt, statement
+from tests.store.doubles import NOW, InlineReactor, InlineThread, batch, receipt, statement
 from tests.store.test_contract import STEPS, AgreementMixin, ContractMixin
 
 SERVER = Shared(RunningPostgres)
@@ -49,13 +55,81 @@ class PostgresContractTests(ContractMixin, SynchronousTestCase):
         self.assertEqual((5, 0, None), (other.rows, other.octets, other.last))
 
 
+class PostgresBatchTests(SynchronousTestCase):
+    """Receipts that were signed together."""
+
+    def setUp(self) -> None:
+        SERVER.get().admin(EMPTY)
+        self.store = make_store()
+        self.addCleanup(lambda: self.store.close())
+
+    def count(self) -> tuple[int, int, int]:
+        """The receipts, batches and sets of certificates that are stored."""
+        return tuple(  # type: ignore[return-value]
+            SERVER.get().admin(f"SELECT count(*) FROM svc_notary.{table}")[0][0]
+            for table in ("receipt", "receipt_batch", "certificate_set")
+        )
+
+    def test_a_batch_is_one_transaction(self) -> None:
+        """A batch is stored once with its receipts, and not at all where the server refuses them."""
+        self.store.init()
+        large = [replace(each, payload=b"x" * (2**20 + 1)) for each in batch("l1", "l2", number=1)]
+        self.assertEqual(["malformed"] * 2, [each.reason for each in self.store._writer.commit(large).results if each])
+        self.assertEqual((0, 0), self.count()[:2])
+        self.assertEqual([None] * 3, self.store._writer.commit(batch("r1", "r2", "r3")).results)
+        self.assertEqual((3, 1, 1), self.count())
+
+    def test_replays(self) -> None:
+        """A replay among them fails alone; of none that is stored no batch is kept."""
+        self.store.init()
+        self.successResultOf(self.store.put_receipt(receipt("r1", nonce="n1")))
+        first, second = batch("b1", "b2")
+        results = self.store._writer.commit([replace(first, nonce="n1"), second]).results
+        self.assertEqual([Replayed, type(None)], [type(each) for each in results])
+        (alone,) = batch("b3", number=1, nonce="n1")
+        self.assertEqual([Replayed], [type(each) for each in self.store._writer.commit([alone]).results])
+        self.assertEqual((2, 1), self.count()[:2])
+
+    def test_pruning(self) -> None:
+        """A batch goes with its last receipt, its certificates with the batch."""
+        self.store.init()
+        old, new = batch("r1", "r2")
+        self.store._writer.commit([replace(old, issued_at=NOW - 1), new])
+        self.assertEqual(1, self.successResultOf(self.store.prune(NOW)))
+        self.assertEqual((1, 1, 1), self.count())
+        self.assertEqual(new, self.successResultOf(self.store.get_receipt("r2")))
+        self.assertEqual(1, self.successResultOf(self.store.prune(NOW + 1)))
+        self.assertEqual((0, 0, 0), self.count())
+
+    def test_database_without_batches(self) -> None:
+        """A database of the first version is read as it is, and upgraded by a replica that writes."""
+        put = receipt("r1", nonce="n1")
+        patches = self.patch(schema, "MIGRATIONS", schema.MIGRATIONS[:1]), self.patch(schema, "VERSION", 1)
+        with closing(connect(SERVER.get().address(), durable=True)) as session:
+            schema.prepare(session, "old")
+            compact = CompactEnvelope.of(put.envelope or b"", put.payload)
+            session.execute("INSERT INTO certificate_set VALUES (%s, %b)", (b"s" * 32, list(compact.certificates)))
+            columns = RECEIPT_COLUMNS[:-2]
+            text = f"INSERT INTO receipt ({', '.join(columns)}) VALUES ({', '.join(['%b'] * len(columns))})"
+            session.execute(text.replace("%b", "%s").encode(), receipt_values(put, b"s" * 32, compact, None)[:-2])
+        reader = open_notary(SERVER.get().url())
+        self.addCleanup(reader.close)
+        self.assertEqual(([put], put), ([*reader.find(ReceiptQuery())], reader.get_receipt("r1")))
+        for each in patches:
+            each.restore()
+        self.store.init()
+        self.assertEqual(put, self.successResultOf(self.store.get_receipt("r1")))
+        self.assertEqual([None] * 2, self.store._writer.commit(batch("r2", "r3")).results)
+        self.assertEqual((3, 1, 2), self.count())
+
+
 class PostgresAgreementTests(AgreementMixin, SynchronousTestCase):
     """The store on a server and the double return the same results."""
 
     def make_store(self) -> Any:
         server = SERVER.get()
         if server.admin("SELECT to_regclass('svc_notary.receipt')")[0][0] is not None:
-            tables = ("receipt", "workload_statement", "certificate_set", "reservation")
+            tables = ("receipt", "receipt_batch", "workload_statement", "certificate_set", "reservation")
             server.admin(*(f"DELETE FROM svc_notary.{table}" for table in tables))
         return make_store()
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from svc.sqlite.database import create_or_migrate, plain_connect
+from svc.sqlite.kind import DatabaseKind
 from svc.sqlite.threads import ThreadReactor
+from svc.store.compact import CompactEnvelope
 from svc.store.records import StoredReceipt
+from svc.store.rows import RECEIPT_COLUMNS, receipt_values
 from svc.strictjson import b64u_encode
 
 CLIENT = "spiffe://example.org/client"
@@ -190,3 +197,28 @@ def receipt(
         disclosures={"request": {"0": "c2FsdA"}} if signed else None,
         statement_id=names,
     )
+
+
+def batch(
+    *names: str, chain: Sequence[bytes] = (b"leaf", b"ca"), number: int = 0, **members: Any
+) -> list[StoredReceipt]:
+    """Create records that were signed together; ``members`` are of each."""
+    shared = envelope_of(json.dumps({"names": names, "number": number}).encode(), chain, (b"pq-" + chain[0],))
+    return [
+        replace(receipt(name, **members), envelope=None, batch=shared, inclusion=bytes((index, len(names) - 1)) * 20)
+        for index, name in enumerate(names)
+    ]
+
+
+def write_first_version(path: str, kind: DatabaseKind, record: StoredReceipt) -> None:
+    """Create a database as the program without batches did, with one record."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with closing(create_or_migrate(path, plain_connect, kind)) as connection:
+        values = receipt_values(record, 1, CompactEnvelope.of(record.envelope or b"", record.payload), None)
+        chain = CompactEnvelope.of(record.envelope or b"", record.payload).certificates
+        digests = [hashlib.sha256(der).digest() for der in chain]
+        connection.executemany("INSERT INTO certificate_blob VALUES (?, ?)", zip(digests, chain, strict=True))
+        connection.execute("INSERT INTO certificate_set VALUES (1, ?)", (b"".join(digests),))
+        columns = RECEIPT_COLUMNS[:-2]
+        marks = ", ".join("?" for _column in columns)
+        connection.execute(f"INSERT INTO receipt ({', '.join(columns)}) VALUES ({marks})", values[:-2])

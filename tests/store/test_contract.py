@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +19,7 @@ from svc.store.interface import INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition
 from svc.store.sqlite import SqliteStore
 from svc.testing.store import MemoryStore
-from tests.store.doubles import CLIENT, NOW, SERVER, InlineReactor, InlineThread, receipt, statement
+from tests.store.doubles import CLIENT, NOW, SERVER, InlineReactor, InlineThread, batch, receipt, statement
 
 OTHER_CLIENT = "spiffe://example.org/other"
 
@@ -80,6 +82,48 @@ class ContractMixin:
         found = self.successResultOf(self.store.get_receipt("r1"))
         self.assertEqual(put, found)
         self.assertIsNone(found.envelope)
+
+    def test_records_of_a_batch_come_back_as_put(self) -> None:
+        """Records that were signed together are returned equal in every member, by each way to find them."""
+        put = batch("r1", "r2", nonce=None)
+        for each in put:
+            self.successResultOf(self.store.put_receipt(each))
+        self.assertEqual(put, [self.successResultOf(self.store.get_receipt(each.id)) for each in put])
+        self.assertEqual(put[1], self.successResultOf(self.store.get_by_request(CLIENT, "jti-r2")))
+        self.assertCountEqual(put, self.find())
+        self.assertEqual([True, True], [each.signed for each in self.find()])
+
+    def test_pruning_a_part_of_a_batch(self) -> None:
+        """What is deleted of a batch breaks none of the records that stay."""
+        old, new = batch("r1", "r2", names="a")
+        self.put(replace(old, issued_at=NOW - 1), new)
+        self.assertEqual(1, self.successResultOf(self.store.prune(NOW)))
+        self.assertIsNone(self.successResultOf(self.store.get_receipt("r1")))
+        self.assertEqual(new, self.successResultOf(self.store.get_receipt("r2")))
+        self.assertEqual(1, self.successResultOf(self.store.prune(NOW + 1)))
+        self.assertEqual([], self.find())
+
+    def test_draft(self) -> None:
+        """A draft is completed, stored, and answered with its record."""
+        record = receipt("r1")
+        done = self.store.put_draft("draft", lambda drafts: [record] if drafts == ["draft"] else [])
+        self.assertEqual(record, self.successResultOf(done))
+        self.assertEqual(record, self.successResultOf(self.store.get_receipt("r1")))
+
+    def test_draft_that_cannot_be_completed(self) -> None:
+        """A draft fails with what its completion returned or raised; the next is stored."""
+
+        def broken(drafts: Sequence[Any]) -> Sequence[Any]:
+            raise LookupError(drafts)
+
+        self.failureResultOf(
+            self.store.put_draft("draft", lambda drafts: [KeyError(each) for each in drafts]), KeyError
+        )
+        self.failureResultOf(self.store.put_draft("draft", broken), LookupError)
+        self.successResultOf(self.store.put_draft("draft", lambda _drafts: [receipt("r1", nonce="n1")]))
+        self.failureResultOf(self.store.put_draft("again", lambda _drafts: [receipt("r2", nonce="n1")]), Replayed)
+        self.successResultOf(self.store.close())
+        self.failureResultOf(self.store.put_draft("late", lambda _drafts: [receipt("r3")]), StoreClosed)
 
     def test_found_by_nonce_and_by_jti(self) -> None:
         """A record is found by nonce and by jti."""
@@ -323,7 +367,7 @@ STEPS = st.lists(
             _TIMES,
             _NAMES,
             _CHAINS,
-            st.booleans(),
+            st.sampled_from(["alone", "in a batch", "unsigned"]),
         ),
         st.tuples(st.just("prune"), _TIMES),
     ),
@@ -358,7 +402,11 @@ class AgreementMixin:
             name, expires, chain = rest
             return self.successResultOf(store.put_statement(statement(name, expires=expires, chain=chain)))
         name, nonce, issued_at, names, chain, signed = rest
-        record = receipt(name, nonce=nonce, issued_at=issued_at, names=names, chain=chain, signed=signed)
+        members = {"nonce": nonce, "issued_at": issued_at, "names": names}
+        if signed == "in a batch":
+            record = batch(name, "another", chain=chain, **members)[0]
+        else:
+            record = receipt(name, chain=chain, signed=signed == "alone", **members)
         outcome: list[object] = []
         store.put_receipt(record).addBoth(lambda result: outcome.append(getattr(result, "type", result)))
         return outcome

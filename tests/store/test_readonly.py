@@ -7,6 +7,7 @@ import pwd
 import shutil
 import sqlite3
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,27 @@ from svc.sqlite.errors import DatabaseError
 from svc.store.errors import StoreError
 from svc.store.readonly import DatabaseUnreadable, NotaryReader, open_notary
 from svc.store.records import MAX_FOUND, ReceiptQuery
+from svc.store.schema import NOTARY
 from svc.store.search import SEARCH_ROWS
 from svc.store.sqlite import SqliteStore
-from tests.store.doubles import CLIENT, NOW, InlineReactor, InlineThread, receipt, statement
+from tests.store.doubles import CLIENT, NOW, InlineReactor, InlineThread, receipt, statement, write_first_version
 
 NOBODY = 65534
+
+
+class FirstVersionTests(SynchronousTestCase):
+    """A database of a program without batches."""
+
+    def test_read_as_it_is(self) -> None:
+        """It is read without an upgrade, by every way to find a record."""
+        path = str(Path(self.mktemp()).absolute() / "notary.db")
+        put = receipt("r1", nonce="n1")
+        write_first_version(path, replace(NOTARY, migrations=NOTARY.migrations[:1]), put)
+        before = Path(path).read_bytes()
+        reader = open_notary(path)
+        self.addCleanup(reader.close)
+        self.assertEqual(([put], put), ([*reader.find(ReceiptQuery())], reader.get_receipt("r1")))
+        self.assertEqual(before, Path(path).read_bytes())
 
 
 class ReadOnlyTestCase(SynchronousTestCase):

@@ -18,10 +18,11 @@ from svc.errors import SvcError
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.errors import DatabaseCorrupt
-from svc.sqlite.threads import COMMIT_SECONDS
+from svc.sqlite.threads import COMMIT_SECONDS, GROUP_LIMIT
 from svc.sqlite.writer import CHECKPOINT_BYTES
 from svc.store.backend import PRUNE_SLICE
-from svc.store.errors import StoreBusy, StoreError, StoreUnavailable
+from svc.store.errors import Replayed, StoreBusy, StoreError, StoreUnavailable
+from svc.store.records import MAX_FOUND, ReceiptQuery, StoredReceipt
 from svc.store.schema import NOTARY
 from svc.store.sqlite import SqliteStore
 from tests.refusals import assert_refused
@@ -33,9 +34,11 @@ from tests.store.doubles import (
     InlineThread,
     RawEnvelope,
     RecordingObserver,
+    batch,
     envelope_of,
     receipt,
     statement,
+    write_first_version,
 )
 
 RESERVE = 64 * 1024
@@ -48,20 +51,24 @@ class FaultyConnection(sqlite3.Connection):
     faults: ClassVar[list[list[Any]]] = []
 
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        self._fault(sql)
+        self._fault(sql, *args)
         return super().execute(sql, *args)
 
     def executemany(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        self._fault(sql)
+        self._fault(sql, *args)
         return super().executemany(sql, *args)
 
-    def _fault(self, sql: str) -> None:
+    def _fault(self, sql: str, *args: Any) -> None:
+        names = [sql.replace(" OR ROLLBACK", "")]
+        if names[0] != sql and not self.in_transaction:
+            # One statement that is a transaction of its own.
+            names.append("COMMIT")
         for fault in self.faults:
             start, code, left, carried_out = fault
-            if sql.startswith(start) and left:
+            if any(name.startswith(start) for name in names) and left:
                 fault[2] -= 1
                 if carried_out:
-                    super().execute(sql)
+                    super().execute(sql, *args)
                 error = sqlite3.OperationalError("injected")
                 error.sqlite_errorcode = code
                 raise error
@@ -103,6 +110,10 @@ class StoreCase(SynchronousTestCase):
         return os.stat(f"{self.path}.reserve").st_blocks * 512
 
 
+def _batched_first(record: StoredReceipt) -> tuple[bool, str]:
+    return record.batch is None, record.id
+
+
 class OpeningTests(StoreCase):
     """A file is verified before it is used as the database."""
 
@@ -117,6 +128,17 @@ class OpeningTests(StoreCase):
         os.makedirs(os.path.dirname(self.path))
         with open(self.path, "wb") as file:
             file.write(data)
+
+    def test_database_without_batches(self) -> None:
+        """A database of the first version is upgraded, and what it holds is found as before."""
+        old, signed = receipt("r1", nonce="n1"), batch("r2", "r3")
+        older = replace(NOTARY, migrations=NOTARY.migrations[:1])
+        write_first_version(self.path, older, old)
+        store = self.opened()
+        self.assertEqual(old, self.successResultOf(store.get_receipt("r1")))
+        for each in signed:
+            self.successResultOf(store.put_receipt(each))
+        self.assertEqual([*signed, old], sorted(self.successResultOf(store.find(ReceiptQuery())), key=_batched_first))
 
     def test_modes(self) -> None:
         """The folder is created with mode 0700, every file of the database with 0600."""
@@ -246,7 +268,7 @@ class DiskErrorTests(StoreCase):
         self.successResultOf(store.put_receipt(receipt("r1")))
         self.assertEqual(0, self.reserved())
         self.assertFalse(store.writable)
-        self.assertEqual([("put", "db")], self.observer.errors)
+        self.assertEqual([("put", "receipt")], self.observer.errors)
         self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
 
     def test_reserve_cannot_be_released(self) -> None:
@@ -320,7 +342,7 @@ class DiskErrorTests(StoreCase):
         self.fault("UPDATE write_probe", sqlite3.SQLITE_IOERR, times=2)
         self.reactor.pump([5.0, 5.0])
         self.assertFalse(store.writable)
-        self.assertEqual([("put", "db")] * 3, self.observer.errors)
+        self.assertEqual([("put", "receipt"), ("put", "db"), ("put", "db")], self.observer.errors)
         self.reactor.advance(5.0)
         self.assertTrue(store.writable)
 
@@ -468,6 +490,77 @@ class GroupTests(StoreCase):
         self.made[1].run()
         self.assertIsNone(self.successResultOf(waiting))
 
+    def test_any_number_together(self) -> None:
+        """Every number of records that can be one group is stored whole, whatever statements it takes."""
+        store = self.opened()
+        total = 0
+        for size in (1, 2, 15, 16, 17, 31, 63, 64, 65, 97, GROUP_LIMIT):
+            rows = [receipt(f"g{size}-{number}", nonce=f"n{size}-{number}", signed=False) for number in range(size)]
+            self.assertEqual([None] * size, store._writer.commit(rows).results)
+            total += size
+        found = self.successResultOf(store.find(ReceiptQuery(limit=MAX_FOUND)))
+        self.assertEqual((total, total), (len(found), len({each.nonce for each in found})))
+
+    def test_drafts_are_completed_together(self) -> None:
+        """What waits for one completion gets it in one call, on the writer's thread; records are put in between."""
+        store = self.opened(start_thread=self.threads())
+        calls: list[tuple[str, ...]] = []
+
+        def complete(drafts: Sequence[str]) -> Sequence[StoredReceipt | Exception]:
+            calls.append(tuple(drafts))
+            return [KeyError(each) if each == "bad" else receipt(each) for each in drafts]
+
+        def other(drafts: Sequence[str]) -> Sequence[StoredReceipt | Exception]:
+            calls.append(("other", *drafts))
+            return batch(*drafts)
+
+        waiting = [store.put_draft(name, complete) for name in ("r1", "bad", "r2")]
+        put = store.put_receipt(receipt("r3"))
+        more = [store.put_draft(name, other) for name in ("b1", "b2")]
+        self.assertEqual([], calls)
+        self.made[0].run()
+        self.assertEqual([("r1", "bad", "r2"), ("other", "b1", "b2")], calls)
+        self.failureResultOf(waiting[1], KeyError)
+        self.assertEqual([receipt("r1"), receipt("r2")], [self.successResultOf(waiting[n]) for n in (0, 2)])
+        self.assertEqual(batch("b1", "b2"), [self.successResultOf(each) for each in more])
+        self.assertIsNone(self.successResultOf(put))
+        self.assertEqual([5], self.observer.commits)
+
+    def test_drafts_are_not_refused_for_their_number(self) -> None:
+        """The exchanges of drafts have run: one more than the queue holds is stored too."""
+        store = self.opened(start_thread=self.threads(), queue_limit=1)
+        waiting = [store.put_draft(f"r{number}", lambda drafts: [*map(receipt, drafts)]) for number in range(3)]
+        self.failureResultOf(store.put_receipt(receipt("r9")), StoreBusy)
+        self.made[0].run()
+        self.assertEqual(["r0", "r1", "r2"], [self.successResultOf(each).id for each in waiting])
+
+    def test_a_replay_in_a_batch(self) -> None:
+        """A replay among records that were signed together fails alone; of none that is stored no batch is kept."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt("r1", nonce="n1")))
+        first, second = batch("b1", "b2")
+        replayed = replace(first, nonce="n1")
+        results = store._writer.commit([replayed, second]).results
+        self.assertEqual([Replayed, type(None)], [type(each) for each in results])
+        self.assertEqual(second, self.successResultOf(store.get_receipt("b2")))
+        (alone,) = batch("b3", number=1, nonce="n1")
+        self.assertEqual([Replayed], [type(each) for each in store._writer.commit([alone]).results])
+        with closing(sqlite3.connect(self.path)) as connection:
+            self.assertEqual([(1,)], connection.execute("SELECT count(*) FROM receipt_batch").fetchall())
+
+    def test_full_disk_in_the_middle_of_a_batch(self) -> None:
+        """A batch that the disk refuses half-way is stored whole from the reserve, or not at all."""
+        for times, stored in ((1, 3), (2, 0)):
+            store = self.opened()
+            for start in ("INSERT INTO receipt (", "INSERT INTO receipt_batch", "COMMIT"):
+                rows = batch(*(f"{start[-5:]}{times}{number}" for number in range(3)), number=times)
+                self.fault(start, sqlite3.SQLITE_FULL, times)
+                result = store._writer.commit(rows)
+                found = [self.successResultOf(store.get_receipt(each.id)) for each in rows]
+                self.assertEqual([*rows][:stored] or [None] * 3, found)
+                self.assertEqual(stored == 0, result.failure is not None)
+            self.successResultOf(store.close())
+
     def test_close_commits_what_waits(self) -> None:
         """Records that were queued before the close are stored."""
         store = self.opened(start_thread=self.threads())
@@ -483,7 +576,7 @@ class PruningTests(StoreCase):
     def counts(self) -> tuple[int, ...]:
         connection = sqlite3.connect(self.path)
         self.addCleanup(connection.close)
-        tables = ("receipt", "workload_statement", "certificate_set", "certificate_blob")
+        tables = ("receipt", "workload_statement", "certificate_set", "certificate_blob", "receipt_batch")
         return tuple(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
 
     def test_certificates_are_shared(self) -> None:
@@ -492,7 +585,7 @@ class PruningTests(StoreCase):
         for number in range(10):
             self.successResultOf(store.put_receipt(receipt(f"r{number}")))
         self.successResultOf(store.put_statement(statement("s1")))
-        self.assertEqual((10, 1, 2, 3), self.counts())
+        self.assertEqual((10, 1, 2, 3, 0), self.counts())
 
     def test_slices(self) -> None:
         """More records than a slice holds are deleted in several transactions, all counted."""
@@ -500,7 +593,7 @@ class PruningTests(StoreCase):
         for number in range(PRUNE_SLICE + 10):
             self.successResultOf(store.put_receipt(receipt(f"r{number}", issued_at=NOW - 1, signed=False)))
         self.assertEqual(PRUNE_SLICE + 10, self.successResultOf(store.prune(NOW)))
-        self.assertEqual((0, 0, 0, 0), self.counts())
+        self.assertEqual((0, 0, 0, 0, 0), self.counts())
 
     def test_close_between_slices(self) -> None:
         """A pruning that is interrupted by the close fails instead of waiting for ever."""
@@ -523,9 +616,33 @@ class PruningTests(StoreCase):
         store = self.opened()
         self.successResultOf(store.put_receipt(receipt("r1", issued_at=NOW - 1, chain=(b"old", b"ca"))))
         self.successResultOf(store.put_receipt(receipt("r2", chain=(b"new", b"ca"))))
-        self.assertEqual((2, 0, 2, 5), self.counts())
+        self.assertEqual((2, 0, 2, 5, 0), self.counts())
         self.successResultOf(store.prune(NOW))
-        self.assertEqual((1, 0, 1, 3), self.counts())
+        self.assertEqual((1, 0, 1, 3, 0), self.counts())
+
+    def test_a_batch_goes_with_its_last_record(self) -> None:
+        """Records of a batch share its envelope, which is deleted with the last of them, and its certificates too."""
+        store = self.opened()
+        writer = store._writer
+        old, older, new = batch("r1", "r2", "r3")
+        writer.commit([replace(old, issued_at=NOW - 1), replace(older, issued_at=NOW - 2), new])
+        self.assertEqual((3, 0, 1, 3, 1), self.counts())
+        self.assertEqual(2, self.successResultOf(store.prune(NOW)))
+        self.assertEqual((1, 0, 1, 3, 1), self.counts())
+        self.assertEqual(new, self.successResultOf(store.get_receipt("r3")))
+        self.assertEqual(1, self.successResultOf(store.prune(NOW + 1)))
+        self.assertEqual((0, 0, 0, 0, 0), self.counts())
+
+    def test_a_batch_between_slices(self) -> None:
+        """A batch of which one slice deletes a part stays until the next slice deletes the rest."""
+        store = self.opened()
+        for number in range(PRUNE_SLICE - 1):
+            self.successResultOf(store.put_receipt(receipt(f"old{number}", issued_at=NOW - 9, signed=False)))
+        store._writer.commit(batch("r1", "r2", issued_at=NOW - 1))
+        self.assertEqual((PRUNE_SLICE, True), store._writer.prune(NOW))
+        self.assertEqual((1, 0, 1, 3, 1), self.counts())
+        self.assertEqual((1, False), store._writer.prune(NOW))
+        self.assertEqual((0, 0, 0, 0, 0), self.counts())
 
     def test_log_is_bounded(self) -> None:
         """The write-ahead log stays small while many records are written."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -21,7 +21,7 @@ from svc.store.compact import expand, read_cuts
 from svc.store.postgresql.schema import FIRST_HOLDER, LOCK_CLASS, version
 from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, PostgresSession, one
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
-from svc.store.rows import receipt_from, scan_values, selected
+from svc.store.rows import BATCHES, receipt_from, scan_values, selected
 from svc.store.search import SLICE_OCTETS, SearchSlice
 
 #: Seconds after a failed attempt to connect within which every read fails without another.
@@ -30,13 +30,19 @@ PAUSE_SECONDS: Final = 0.5
 _RELEASES: Final = 4096
 
 _RECEIPT: Final = (
-    "SELECT receipt.id, level, client, server, nonce, jti, issued_at, outcome, statement_id, chain, cuts, skeleton,"
-    " payload, disclosures FROM receipt LEFT JOIN certificate_set ON certificate_set.id = receipt.certificate_set"
+    "SELECT receipt.id, level, client, server, nonce, jti, issued_at, outcome, statement_id, certificate_set.chain,"
+    " receipt.cuts, receipt.skeleton, payload, disclosures, {batch} FROM receipt"
+    " LEFT JOIN certificate_set ON certificate_set.id = receipt.certificate_set"
 )
-_BY_ID: Final = f"{_RECEIPT} WHERE receipt.id = %s"
-_BY_NONCE: Final = f"{_RECEIPT} WHERE client = %s AND nonce = %s"
-_BY_JTI: Final = f"{_RECEIPT} WHERE jti = %s AND client = %s ORDER BY issued_at, receipt.id LIMIT 1"
-_BY_IDS: Final = f"{_RECEIPT} WHERE receipt.id = ANY(%s)"
+_ALONE: Final = _RECEIPT.format(batch="NULL, NULL, NULL, NULL")
+_TOGETHER: Final = _RECEIPT.format(batch="inclusion, shared.chain, receipt_batch.cuts, receipt_batch.skeleton") + (
+    " LEFT JOIN receipt_batch ON receipt_batch.id = receipt.batch"
+    " LEFT JOIN certificate_set AS shared ON shared.id = receipt_batch.certificate_set"
+)
+_BY_ID: Final = "receipt.id = %s"
+_BY_NONCE: Final = "client = %s AND nonce = %s"
+_BY_JTI: Final = "jti = %s AND client = %s ORDER BY issued_at, receipt.id LIMIT 1"
+_BY_IDS: Final = "receipt.id = ANY(%s)"
 #: The payload only of what the columns select, since reading it costs more than all others; and none behind the octets
 #: of a slice, since lengths are known without reading.
 _SCAN: Final = (
@@ -93,6 +99,7 @@ class PostgresReader:
         reserves: bool = True,
     ) -> None:
         self._reserves = reserves
+        self._receipt = _TOGETHER
         self._connect = connect
         self._answer_timeout = answer_timeout
         self._monotonic = monotonic
@@ -110,15 +117,14 @@ class PostgresReader:
         return expand(skeleton, read_cuts(cuts), chain, b"")
 
     def get_receipt(self, receipt_id: str) -> StoredReceipt | None:
-        row = self._query(lambda session: session.execute(_BY_ID, (receipt_id,)).fetchone())
-        return receipt_from(row, _chain)
+        return _record(self._query(lambda session: self._found(session, _BY_ID, (receipt_id,)).fetchone()))
 
     def get_by_request(self, client: str, key: str) -> StoredReceipt | None:
         def found(session: PostgresSession) -> tuple[Any, ...] | None:
-            by_nonce = session.execute(_BY_NONCE, (client, key)).fetchone()
-            return by_nonce or session.execute(_BY_JTI, (key, client)).fetchone()
+            by_nonce = self._found(session, _BY_NONCE, (client, key)).fetchone()
+            return by_nonce or self._found(session, _BY_JTI, (key, client)).fetchone()
 
-        return receipt_from(self._query(found), _chain)
+        return _record(self._query(found))
 
     def scan(self, query: ReceiptQuery, rows: int) -> SearchSlice:
         scan = _SCAN.format(selected=selected(query, "%({})s")).encode()
@@ -138,9 +144,9 @@ class PostgresReader:
                 ended = len(wanted) == query.limit or count == rows or octets >= SLICE_OCTETS
                 if ended:
                     break
-            complete = {row[0]: row for row in session.execute(_BY_IDS, (wanted,))} if wanted else {}
+            complete = {row[0]: row for row in self._found(session, _BY_IDS, (wanted,))} if wanted else {}
             # What was pruned between the two queries is left out.
-            records = [receipt_from(complete.get(name), _chain) for name in wanted]
+            records = [_record(complete.get(name)) for name in wanted]
             return SearchSlice([each for each in records if each is not None], count, last if ended else None, octets)
 
         return self._query(found)
@@ -176,13 +182,18 @@ class PostgresReader:
         return bool(self._query(lambda session: one(session.execute(_RESERVED, (client, nonce)))[0]))
 
     def version(self, name: str) -> int | None:
-        """Read the version of the tables of the database ``name``, None where there are none."""
-        return self._query(lambda session: version(session, name))
+        """Read the version of the tables of the database ``name``, None where there are none; it is read as such."""
+        found = self._query(lambda session: version(session, name))
+        self._receipt = _ALONE if found is not None and found < BATCHES else _TOGETHER
+        return found
 
     def disconnect(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+    def _found(self, session: PostgresSession, which: str, values: Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+        return session.execute(f"{self._receipt} WHERE {which}".encode(), values)
 
     def _query(self, query: Callable[[PostgresSession], _T]) -> _T:
         reused = self._session is not None
@@ -235,5 +246,18 @@ class PostgresReader:
             del self._releases[client, nonce]
 
 
+def _record(row: Sequence[Any] | None) -> StoredReceipt | None:
+    if row is None:
+        return None
+    *columns, inclusion, chain, cuts, skeleton = row
+    batch = None if chain is None else (chain, cuts, skeleton)
+    return receipt_from((*columns, batch, inclusion), _chain, _batch)
+
+
 def _chain(chain: list[bytes]) -> list[bytes]:
     return chain
+
+
+def _batch(batch: tuple[list[bytes], str, bytes]) -> bytes:
+    chain, cuts, skeleton = batch
+    return expand(skeleton, read_cuts(cuts), chain, b"")

@@ -62,6 +62,18 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         " holder integer NOT NULL, PRIMARY KEY (client, nonce))",
         "CREATE INDEX reservation_holder ON reservation (holder)",
     ),
+    (
+        # The envelope of receipts that were signed together, named by its digest.
+        "CREATE TABLE receipt_batch ("
+        " id bytea PRIMARY KEY CHECK (octet_length(id) = 32),"
+        " certificate_set bytea NOT NULL REFERENCES certificate_set,"
+        ' cuts varchar(8192) COLLATE "C" NOT NULL, skeleton bytea NOT NULL CHECK (octet_length(skeleton) <= 1048576))',
+        "ALTER TABLE receipt_batch ALTER COLUMN skeleton SET STORAGE EXTERNAL",
+        "CREATE INDEX receipt_batch_set ON receipt_batch (certificate_set)",
+        "ALTER TABLE receipt ADD COLUMN batch bytea REFERENCES receipt_batch,"
+        " ADD COLUMN inclusion bytea CHECK (octet_length(inclusion) <= 1024)",
+        "CREATE INDEX receipt_in_batch ON receipt (batch) WHERE batch IS NOT NULL",
+    ),
 )
 VERSION: Final = len(MIGRATIONS)
 

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors
 
 from svc.store.backend import PRUNE_SLICE, CommitResult, Refused
-from svc.store.compact import CompactEnvelope
+from svc.store.compact import CompactEnvelope, EnvelopeCompactor
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
 from svc.store.postgresql.address import DatabaseAddress
@@ -42,23 +42,33 @@ _INSERT_STATEMENT: Final = (
     "INSERT INTO workload_statement (id, expires, certificate_set, cuts, skeleton) VALUES (%s, %s, %s, %s, %s)"
     " ON CONFLICT (id) DO NOTHING"
 )
-#: In one snapshot: a nonce stays reserved until its record is visible.
+#: In one snapshot: a nonce stays reserved until its record is visible, and a batch is stored with its receipts.
 _INSERT_RECEIPTS: Final = """
-WITH released AS (
+WITH batches AS (
+ INSERT INTO receipt_batch (id, certificate_set, cuts, skeleton)
+ SELECT * FROM unnest(%(batch_id)b::bytea[], %(batch_set)b::bytea[], %(batch_cuts)s::varchar[],
+ %(batch_skeleton)b::bytea[]) ON CONFLICT (id) DO NOTHING
+), released AS (
  DELETE FROM reservation USING unnest(%(client)s::varchar[], %(nonce)s::varchar[]) AS done (client, nonce)
  WHERE reservation.client = done.client AND reservation.nonce = done.nonce
 )
 INSERT INTO receipt (id, level, client, server, nonce, jti, issued_at, outcome, statement_id, certificate_set, cuts,
- skeleton, payload, disclosures)
+ skeleton, payload, disclosures, batch, inclusion)
 SELECT * FROM unnest(%(id)s::varchar[], %(level)s::varchar[], %(client)s::varchar[], %(server)s::varchar[],
  %(nonce)s::varchar[], %(jti)s::varchar[], %(issued_at)s::bigint[], %(outcome)s::varchar[],
  %(statement_id)s::varchar[], %(certificate_set)b::bytea[], %(cuts)s::varchar[], %(skeleton)b::bytea[],
- %(payload)b::bytea[], %(disclosures)s::text[])
+ %(payload)b::bytea[], %(disclosures)s::text[], %(batch)b::bytea[], %(inclusion)b::bytea[])
 ON CONFLICT DO NOTHING RETURNING id
 """
+_BATCH_COLUMNS: Final = ("batch_id", "batch_set", "batch_cuts", "batch_skeleton")
 _STORED: Final = "SELECT id, client, jti, payload FROM receipt WHERE id = ANY(%s)"
 _DELETE_RECEIPTS: Final = (
     "DELETE FROM receipt WHERE id IN (SELECT id FROM receipt WHERE issued_at < %s ORDER BY issued_at LIMIT %s)"
+    " RETURNING batch"
+)
+_DELETE_BATCHES: Final = (
+    "DELETE FROM receipt_batch WHERE id = ANY(%b) AND NOT EXISTS"
+    " (SELECT 1 FROM receipt WHERE receipt.batch = receipt_batch.id)"
 )
 _DELETE_STATEMENTS: Final = (
     "DELETE FROM workload_statement WHERE expires < %s AND NOT EXISTS"
@@ -82,6 +92,7 @@ class PostgresWriter:
         self._connect = connect
         self._answer_timeout = answer_timeout
         self._sets: set[bytes] = set()
+        self._compactor = EnvelopeCompactor()
         self._undecided: dict[str, None] = {}
         self.degraded = False
         self.trouble = ""
@@ -196,15 +207,21 @@ class PostgresWriter:
 
     def _insert(self, session: PostgresSession, rows: Sequence[Row]) -> list[StoreError | None]:
         receipts: list[tuple[StoredReceipt, tuple[Any, ...]]] = []
+        batches: dict[bytes, tuple[bytes, bytes, str, bytes]] = {}
         for row in rows:
-            compact, name = self._store_certificates(session, row)
-            if isinstance(row, StoredReceipt):
-                receipts.append((row, receipt_values(row, name, compact)))
-            elif compact is not None:
-                values = (row.id, row.expires, name, compact.cuts_text(), compact.octets)
-                session.execute(_INSERT_STATEMENT, values)
-        stored = self._insert_receipts(session, receipts) if receipts else set()
+            if isinstance(row, StatementRow):
+                compact, name = self._compact(session, row.envelope)
+                session.execute(_INSERT_STATEMENT, (row.id, row.expires, name, compact.cuts_text(), compact.octets))
+                continue
+            if row.batch is not None and row.batch not in batches:
+                shared, name = self._compact(session, row.batch)
+                batches[row.batch] = (hashlib.sha256(row.batch).digest(), name, shared.cuts_text(), shared.octets)
+            batch = None if row.batch is None else batches[row.batch][0]
+            alone, of = (None, None) if row.envelope is None else self._compact(session, row.envelope, row.payload)
+            receipts.append((row, receipt_values(row, of, alone, batch)))
+        stored = self._insert_receipts(session, receipts, list(batches.values())) if receipts else set()
         results: list[StoreError | None] = []
+        refused: set[bytes] = set()
         for row in rows:
             if isinstance(row, StatementRow) or row.id in stored:
                 results.append(None)
@@ -212,16 +229,25 @@ class PostgresWriter:
                 stored.discard(row.id)
             else:
                 results.append(Replayed(client=row.client))
+                if row.batch is not None:
+                    refused.add(batches[row.batch][0])
+        if refused:
+            session.execute(_DELETE_BATCHES, [list(refused)])
         return results
 
     def _insert_receipts(
-        self, session: PostgresSession, receipts: Sequence[tuple[StoredReceipt, tuple[Any, ...]]]
+        self,
+        session: PostgresSession,
+        receipts: Sequence[tuple[StoredReceipt, tuple[Any, ...]]],
+        batches: Sequence[tuple[Any, ...]],
     ) -> set[str]:
         # In one order everywhere, so that two replicas with the same nonces do not deadlock. Of two with one nonce the
         # first stays first.
         ordered = sorted(receipts, key=lambda each: (each[0].client, each[0].nonce or ""))
         columns = zip(*(values for _row, values in ordered), strict=True)
         parameters = dict(zip(RECEIPT_COLUMNS, map(list, columns), strict=True))
+        shared = zip(*batches, strict=True) if batches else ((),) * len(_BATCH_COLUMNS)
+        parameters |= dict(zip(_BATCH_COLUMNS, map(list, shared), strict=True))
         stored = {name for (name,) in session.execute(_INSERT_RECEIPTS, parameters)}
         asked = {row.id: row for row, _values in ordered if row.id in self._undecided and row.id not in stored}
         if asked:
@@ -231,10 +257,11 @@ class PostgresWriter:
                     stored.add(name)
         return stored
 
-    def _store_certificates(self, session: PostgresSession, row: Row) -> tuple[CompactEnvelope | None, bytes | None]:
-        if row.envelope is None:
-            return None, None
-        compact = CompactEnvelope.of(row.envelope, None if isinstance(row, StatementRow) else row.payload)
+    def _compact(
+        self, session: PostgresSession, envelope: bytes, payload: bytes | None = None
+    ) -> tuple[CompactEnvelope, bytes]:
+        """Compact an envelope and store its certificates; returns the name of the set too."""
+        compact = self._compactor.compact(envelope, payload)
         digests = b"".join(hashlib.sha256(der).digest() for der in compact.certificates)
         name = hashlib.sha256(digests).digest()
         if name not in self._sets:
@@ -248,7 +275,9 @@ class PostgresWriter:
 def _delete(session: PostgresSession, before: int) -> int | None:
     if not one(session.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK_CLASS, PRUNING]))[0]:
         return None
-    deleted = session.execute(_DELETE_RECEIPTS, (before, PRUNE_SLICE)).rowcount
+    batches = [batch for (batch,) in session.execute(_DELETE_RECEIPTS, (before, PRUNE_SLICE))]
+    deleted = len(batches)
+    session.execute(_DELETE_BATCHES, [list({batch for batch in batches if batch is not None})])
     if deleted < PRUNE_SLICE:
         session.execute(_DELETE_STATEMENTS, (before,))
         try:
