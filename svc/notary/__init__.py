@@ -13,6 +13,7 @@ from svc.lazy import exports
 
 if TYPE_CHECKING:
     from svc.notary.access import receipt_path, statement_path
+    from svc.notary.artifact import BatchedReceipt, parse_receipt
     from svc.notary.credentials import CredentialSet
     from svc.notary.envelope import Envelope
     from svc.notary.errors import NotaryError, ReceiptRefused, StatementMissing, StatementRefused, detail_reason
@@ -42,6 +43,7 @@ else:
         __name__,
         {
             "access": "receipt_path statement_path",
+            "artifact": "BatchedReceipt parse_receipt",
             "envelope": "Envelope",
             "errors": "NotaryError ReceiptRefused StatementMissing StatementRefused detail_reason",
             "evidence": "EvidenceFile VerificationResult verify_offline",
@@ -63,6 +65,7 @@ else:
 
 __all__ = [
     "Anchors",
+    "BatchedReceipt",
     "BodySummary",
     "Container",
     "CredentialSet",
@@ -99,6 +102,7 @@ __all__ = [
     "new_nonce",
     "parse_artifact_id",
     "parse_nonce",
+    "parse_receipt",
     "receipt_id",
     "receipt_path",
     "receipt_report",

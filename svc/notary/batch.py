@@ -14,13 +14,13 @@ from typing import Final
 
 from svc import naming
 from svc.identity import SpiffeID
-from svc.notary.envelope import MAX_ENVELOPE, sign_envelope
+from svc.notary.envelope import MAX_ENVELOPE, required_octets, sign_envelope
 from svc.notary.errors import Malformed, NotaryError
 from svc.notary.ids import NONCE_BYTES, RECEIPT_PREFIX, new_nonce
 from svc.notary.keys import Signer
 from svc.notary.merkle import HASH_FUNCTIONS, HashFunction, build_tree, leaf_hash, path_length
 from svc.notary.receipt import Disclosures, ReceiptDraft
-from svc.strictjson import Base64Refused, b64u_decode, b64u_encode, dumps
+from svc.strictjson import b64u_encode, dumps
 
 #: A receipt of its own is no batch.
 MIN_BATCH: Final = 2
@@ -203,10 +203,7 @@ def batch_artifact(
 
 
 def _octets(value: object, where: str, lengths: Sequence[int]) -> bytes:
-    try:
-        octets = b64u_decode(value)
-    except Base64Refused as error:
-        raise Malformed(where=where, defect=error.defect) from error
+    octets = required_octets(value, where)
     if len(octets) not in lengths:
         raise Malformed(where=where, defect=f"{len(octets)} octets")
     return octets

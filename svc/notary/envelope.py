@@ -181,8 +181,8 @@ def _digest(members: Mapping[str, object], name: str, where: str) -> str | None:
 MAX_ENVELOPE: Final = 256 * 1024
 
 #: Members of the flattened serialization (RFC 7515, 7.2.2), which must not be beside ``signatures``.
-_FLATTENED: Final = ("protected", "header", "signature")
-_RESERVED: Final = frozenset({"payload", "signatures", *_FLATTENED})
+FLATTENED: Final = ("protected", "header", "signature")
+_RESERVED: Final = frozenset({"payload", "signatures", *FLATTENED})
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class SignatureEntry:
         refuse_members(header, _FORBIDDEN_UNPROTECTED, f"{where}.header")
         protected = ProtectedHeader.parse(value.get("protected"), f"{where}.protected", unprotected=header)
         x5c = texts_of_x5c(header["x5c"], f"{where}.header.x5c") if "x5c" in header else ()
-        return cls(protected, x5c, _octets(value.get("signature"), f"{where}.signature"))
+        return cls(protected, x5c, required_octets(value.get("signature"), f"{where}.signature"))
 
     def to_object(self) -> dict[str, object]:
         """Return the element of ``signatures``, without ``header`` for a raw key."""
@@ -245,13 +245,7 @@ class Envelope:
             Malformed: for JSON that is not strict, the flattened or compact serialization, and a missing, mistyped or
                 forbidden member.
         """
-        if len(data) > max_bytes:
-            raise NotaryError("too_large", size=len(data), limit=max_bytes)
-        try:
-            document = loads_object(data, max_bytes=max_bytes)
-        except JsonRefused as error:
-            raise Malformed(where="the document", defect=error.defect) from error
-        return cls.from_object(document)
+        return cls.from_object(read_document(data, max_bytes))
 
     @classmethod
     def from_object(cls, document: Mapping[str, object]) -> Envelope:
@@ -261,8 +255,8 @@ class Envelope:
         Raises:
             Malformed: as in :meth:`parse`.
         """
-        refuse_members(document, _FLATTENED, "the document")
-        payload = _octets(document.get("payload"), "payload")
+        refuse_members(document, FLATTENED, "the document")
+        payload = required_octets(document.get("payload"), "payload")
         entries = document.get("signatures")
         if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_SIGNATURES:
             raise Malformed(where="signatures", defect=f"not an array of 1 to {MAX_SIGNATURES} signatures")
@@ -345,7 +339,24 @@ def sign_envelope(payload: bytes, typ: str, signers: Sequence[Signer]) -> Envelo
     return Envelope(payload, tuple(entries))
 
 
-def _octets(value: object, where: str) -> bytes:
+def read_document(data: bytes, max_bytes: int) -> dict[str, object]:
+    """
+    Read the JSON object of an artifact that is not longer than ``max_bytes``.
+
+    Raises:
+        NotaryError: for more octets.
+        Malformed: for JSON that is not strict, or no object.
+    """
+    if len(data) > max_bytes:
+        raise NotaryError("too_large", size=len(data), limit=max_bytes)
+    try:
+        return loads_object(data, max_bytes=max_bytes)
+    except JsonRefused as error:
+        raise Malformed(where="the document", defect=error.defect) from error
+
+
+def required_octets(value: object, where: str) -> bytes:
+    """Read base64url of a member, whose name is for the error."""
     try:
         return b64u_decode(value)
     except Base64Refused as error:

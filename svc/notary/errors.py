@@ -15,6 +15,7 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "fetch_failed": "status",
     "request_mismatch": "part",
     "response_mismatch": "part",
+    "batch_mismatch": "part",
 }
 
 
@@ -259,6 +260,14 @@ class ReceiptRefused(NotaryError):
         "response_mismatch": Reason(
             "the receipt disagrees with the response that arrived: {part}",
             "something between the proxy and here changed the response, or it was cut",
+        ),
+        "inclusion_invalid": Reason(
+            "the path from receipt {index} of {size} does not lead to the root that the batch signs",
+            "the receipt, its place or its path was altered, or it comes from another batch; do not trust it",
+        ),
+        "batch_mismatch": Reason(
+            "the batch does not fit the receipt: the {part} of the batch is {found}, expected was {expected}",
+            "receipt and batch were put together by somebody else than their signer; do not trust them",
         ),
         "time_unproven": Reason(
             "no trusted third party backs the time that the receipt asserts",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, Self, TypeVar
 
 from svc import naming
 from svc.identity import SpiffeID
@@ -161,11 +161,20 @@ def sign_receipt(draft: ReceiptDraft, signers: Sequence[Signer]) -> Envelope:
     return sign_envelope(draft.payload, naming.TYPE_RECEIPT, signers)
 
 
-def with_disclosures(envelope: Envelope, disclosures: Disclosures | None) -> Envelope:
+class _Extensible(Protocol):
+    """A receipt of either form: an envelope, or one of a batch."""
+
+    def with_extra(self, **members: object) -> Self: ...
+
+
+_Artifact = TypeVar("_Artifact", bound=_Extensible)
+
+
+def with_disclosures(receipt: _Artifact, disclosures: Disclosures | None) -> _Artifact:
     """Add the salts as the unsigned member ``disclosures``, for one of the two parties of the exchange."""
     if not disclosures:
-        return envelope
-    return envelope.with_extra(disclosures=disclosures)
+        return receipt
+    return receipt.with_extra(disclosures=disclosures)
 
 
 def _peer(peer: Peer | None) -> dict[str, str] | None:

@@ -1,5 +1,6 @@
 """
-Verifies a receipt: the signatures first, then its claims, read strictly, against what the client observed.
+Verifies a receipt of either form: the signatures first, its own or those of its batch, then its claims, read strictly,
+against what the client observed.
 
 Owns the types of the claims of ``svc-receipt/1`` and of the disclosures beside it, the order of the checks and the part
 that each mismatch names.
@@ -13,8 +14,9 @@ from datetime import datetime
 
 from svc import naming
 from svc.identity import SpiffeID
+from svc.notary.artifact import BatchedReceipt, ReceiptArtifact, parse_receipt
+from svc.notary.batchcheck import BatchPlace, VerifiedBatchCache, verify_batched
 from svc.notary.claims import Claims, utc_seconds
-from svc.notary.envelope import Envelope
 from svc.notary.errors import LevelMismatch, Malformed, ReceiptRefused
 from svc.notary.exchange import (
     BodySummary,
@@ -255,7 +257,8 @@ class ReceiptEvidence:
         post_quantum: whether its signatures resist a quantum computer under the local profile.
         compared: whether it was compared with an exchange that the verifier observed.
         claims: the payload as an object.
-        envelope_evidence: what the signatures proved.
+        envelope_evidence: what the signatures proved, of the receipt itself or of its batch.
+        batch: its place in a batch, None where it was signed alone.
     """
 
     id: str
@@ -268,10 +271,11 @@ class ReceiptEvidence:
     compared: bool
     claims: Mapping[str, object] = field(repr=False, hash=False)
     envelope_evidence: EnvelopeEvidence = field(repr=False)
+    batch: BatchPlace | None
 
 
 def verify_receipt(
-    envelope: Envelope | bytes,
+    receipt: ReceiptArtifact | bytes,
     *,
     statement: StatementEvidence,
     profile: Profile,
@@ -280,34 +284,46 @@ def verify_receipt(
     seen: ObservedExchange | None,
     at_iat: bool = False,
     expected_id: str | None = None,
+    batches: VerifiedBatchCache | None = None,
 ) -> ReceiptEvidence:
     """
     Verify a receipt, in the order of the format; the first failure counts.
 
     Args:
-        envelope: what was fetched, with its disclosures.
+        receipt: what was fetched, with its disclosures.
         statement: the verified statement of the same workload.
         profile: the local profile.
         anchors: the local trust anchors.
         now: the time, aware.
         seen: the exchange in the client's own view; None where there is none (evidence).
-        at_iat: verify the chains at the receipt's ``iat`` (evidence) instead of ``now``.
+        at_iat: verify the chains at the receipt's ``iat``, and at that of its batch (evidence), instead of ``now``.
         expected_id: the identifier it was fetched by, None where it was fetched otherwise.
+        batches: the batches that were verified before.
 
     Raises:
         NotaryError: with the reason.
     """
-    parsed = envelope if isinstance(envelope, Envelope) else Envelope.parse(envelope)
+    parsed = parse_receipt(receipt) if isinstance(receipt, bytes) else receipt
     found_id = receipt_id(parsed.payload)
     if expected_id is not None and found_id != expected_id:
         raise ReceiptRefused("id_mismatch", expected=expected_id, found=found_id)
-    moment = verification_time(parsed, now) if at_iat else now
-    signed = verify_envelope(parsed, typ=naming.TYPE_RECEIPT, profile=profile, anchors=anchors, now=moment)
-    claims = ReceiptClaims.read(signed.claims)
+    place: BatchPlace | None = None
+    if isinstance(parsed, BatchedReceipt):
+        batched = verify_batched(parsed, profile=profile, anchors=anchors, now=now, at_iat=at_iat, cache=batches)
+        signed, members, place = batched.signed, batched.claims, batched.place
+    else:
+        moment = verification_time(parsed, now) if at_iat else now
+        signed = verify_envelope(parsed, typ=naming.TYPE_RECEIPT, profile=profile, anchors=anchors, now=moment)
+        members = signed.claims
+    claims = ReceiptClaims.read(members)
     if naming.AUDIENCE_RECEIPT not in claims.audience:
         raise ReceiptRefused("audience_mismatch", audience=", ".join(claims.audience), expected=naming.AUDIENCE_RECEIPT)
     _check_signer(signed, claims, statement)
-    _check_time(claims, statement, now, seen)
+    # NumericDate has no fraction: the start is cut like iat, so that the first second of the leeway counts whole.
+    started = statement.not_before if seen is None else seen.started.replace(microsecond=0)
+    _check_time(claims.issued, statement, started, now)
+    if place is not None:
+        _check_time(place.issued, statement, started, now)
     if claims.statement_id != statement.id:
         raise ReceiptRefused("statement_mismatch", claimed=claims.statement_id, expected=statement.id)
     if seen is not None:
@@ -329,8 +345,9 @@ def verify_receipt(
         issued=claims.issued,
         post_quantum=signed.post_quantum,
         compared=seen is not None,
-        claims=signed.claims,
+        claims=members,
         envelope_evidence=signed,
+        batch=place,
     )
 
 
@@ -344,16 +361,13 @@ def _check_signer(signed: EnvelopeEvidence, claims: ReceiptClaims, statement: St
         raise ReceiptRefused("key_mismatch", expected="the certificate that signed it")
 
 
-def _check_time(
-    claims: ReceiptClaims, statement: StatementEvidence, now: datetime, seen: ObservedExchange | None
-) -> None:
-    # NumericDate has no fraction: the start is cut like iat, so that the first second of the leeway counts whole.
-    started = statement.not_before if seen is None else seen.started.replace(microsecond=0)
+def _check_time(issued: datetime, statement: StatementEvidence, started: datetime, now: datetime) -> None:
+    """Check ``iat`` of a receipt, or of its batch."""
     for earliest, latest in ((statement.not_before, statement.expires), (started, now)):
-        if earliest - claims.issued > CLOCK_LEEWAY or claims.issued - latest > CLOCK_LEEWAY:
+        if earliest - issued > CLOCK_LEEWAY or issued - latest > CLOCK_LEEWAY:
             raise ReceiptRefused(
                 "time_skew",
-                issued=utc_seconds(claims.issued),
+                issued=utc_seconds(issued),
                 earliest=utc_seconds(earliest),
                 latest=utc_seconds(latest),
             )

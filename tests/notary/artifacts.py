@@ -12,9 +12,12 @@ import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import cast
 
 from svc import naming
 from svc.identity import BundleSet, SpiffeID, SvidEvidence, X509Svid, certificate_sha256, verify_svid
+from svc.notary.artifact import BatchedReceipt, parse_receipt
+from svc.notary.batch import batch_artifact, sign_batch
 from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import Envelope, sign_envelope
 from svc.notary.exchange import BodySummary, ObservedExchange, Peer, RecordedExchange, TlsFacts, prefix_digests
@@ -167,6 +170,20 @@ class Fixture:
         """Sign a receipt and add its disclosures, as it is served to the client."""
         draft = self.draft(exchange, redaction=redaction)
         return with_disclosures(sign_receipt(draft, self.credentials.signers), draft.disclosures)
+
+    def batched(
+        self, *, size: int = 3, index: int = 1, exchange: RecordedExchange | None = None, issued_at: int = 0
+    ) -> BatchedReceipt:
+        """Sign the receipt of an exchange with others; it is as it is served to the client."""
+        own = self.draft(exchange)
+        drafts = [dataclasses.replace(own, payload=b"%d" % number) for number in range(size)]
+        drafts[index] = own
+        credentials = self.credentials
+        batch = sign_batch(
+            drafts, credentials.spiffe_id, credentials.signers, issued_at or own.issued_at, counting_random(b"batch")
+        )
+        data = batch_artifact(own.payload, batch.inclusions[index], batch.envelope, own.disclosures)
+        return cast(BatchedReceipt, parse_receipt(data))
 
 
 def seen_of(exchange: RecordedExchange, *, request: bytes = REQUEST_BODY, **changes: object) -> ObservedExchange:

@@ -11,6 +11,7 @@ from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import BundleArchive, SpiffeID, verify_svid
+from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.errors import NotaryError
 from svc.notary.evidence import EvidenceFile, verify_offline
 from svc.notary.exchange import BodySummary, ObservedExchange, Peer, TlsFacts, prefix_digests, split_target
@@ -19,7 +20,7 @@ from svc.notary.profile import Profile
 from svc.notary.receiptcheck import verify_receipt
 from svc.notary.statement import SelfIssued, verify_statement
 from svc.notary.verification import Anchors
-from svc.strictjson import loads_object
+from svc.strictjson import dumps, loads, loads_object
 from svc.testing.vectors import Vector, load_vectors, vector_anchors
 
 FOLDER: Final = Path(__file__).parent.parent / "vectors"
@@ -31,6 +32,12 @@ NAMED: Final = {
     "receipt": {
         "stale-statement", "redacted-authorization", "latin1", "empty-query", "trailing-ows", "connection-named",
         "head", "206-gzip", "early-413", "trailers", "upgraded", "stream-cut",
+    },
+    "batch": {
+        "size-2", "size-3", "size-7", "size-64", "size-256", "size-1", "size-257", "both-members", "path-short",
+        "path-long", "path-of-neighbour", "left-right", "node-as-leaf", "size-other", "index-other", "blind-other",
+        "receipt-of-neighbour", "receipt-of-other-statement", "receipt-of-replica", "level-log", "evidence-leaf-ended",
+        "batch-as-receipt", "receipt-as-batch",
     },
     "evidence": {"root-retired-before-iat", "no-anchor", "asserted-time"},
 }  # fmt: skip
@@ -46,6 +53,12 @@ REASONS: Final = {
         "request_mismatch{method}", "request_mismatch{authority}", "request_mismatch{path}", "request_mismatch{query}",
         "request_mismatch{header:0}", "request_mismatch{body}", "response_mismatch{status}",
         "response_mismatch{header:0}", "response_mismatch{trailer:0}", "response_mismatch{body}",
+    },
+    "batch": {
+        "ok", "malformed", "wrong_type", "unsupported_version", "signature_invalid{ES256}", "inclusion_invalid",
+        "batch_mismatch{size}", "batch_mismatch{alg}", "batch_mismatch{iss}", "batch_mismatch{iat}",
+        "batch_mismatch{aud}", "statement_mismatch", "key_mismatch", "level_mismatch", "time_skew",
+        "certificate_not_valid_at_time", "issuer_mismatch", "request_mismatch{header:2}",
     },
     "evidence": {"ok", "no_anchor", "time_unproven"},
 }  # fmt: skip
@@ -121,6 +134,7 @@ def receipt_outcome(vector: Vector) -> None:
     """Verify a receipt against what the vector's client observed."""
     anchors = vector_anchors(vector, FOLDER / "anchors")
     profile = Profile.parse(vector.headers["profile"])
+    evidence = vector.headers.get("mode", "live") == "evidence"
     statement = verify_statement(
         vector.section("statement"),
         expected_id=None,
@@ -128,16 +142,23 @@ def receipt_outcome(vector: Vector) -> None:
         anchors=anchors,
         now=vector.moment(),
         peer=None,
+        at_iat=evidence,
         unbound_ok=True,
     )
-    verify_receipt(
-        vector.section("receipt"),
-        statement=statement,
-        profile=profile,
-        anchors=anchors,
-        now=vector.moment(),
-        seen=seen_of(vector),
-    )
+    document = loads_object(vector.section("receipt"))
+    inclusions = loads(vector.sections["inclusions"]) if "inclusions" in vector.sections else []
+    batches = VerifiedBatchCache()
+    for receipt in (vector.section("receipt"), *(dumps({**document, "inclusion": each}) for each in inclusions)):
+        verify_receipt(
+            receipt,
+            statement=statement,
+            profile=profile,
+            anchors=anchors,
+            now=vector.moment(),
+            seen=None if evidence else seen_of(vector),
+            at_iat=evidence,
+            batches=batches if inclusions else None,
+        )
 
 
 def evidence_outcome(vector: Vector) -> None:
@@ -185,6 +206,27 @@ class ArtifactVectorTests(SynchronousTestCase):
         """Signers, times, octets, redaction, bodies and trailers of a receipt."""
         kinds = {"statement", "receipt", "seen", "request-body", "response-body"}
         self.check("receipt", receipt_outcome, ANCHORS | {"response-complete"}, kinds)
+
+    def test_batch(self) -> None:
+        """Shapes, claims, paths, signers and times of receipts that were signed together."""
+        kinds = {"statement", "receipt", "seen", "request-body", "response-body", "inclusions"}
+        self.check("batch", receipt_outcome, ANCHORS | {"mode"}, kinds)
+
+    def test_every_place(self) -> None:
+        """The vectors of sizes have every place of their batch, each once."""
+        for size in (2, 3, 7, 64, 256):
+            data = (FOLDER / "batch" / f"size-{size}.txt").read_bytes()
+            vector = Vector.parse(
+                "size",
+                data,
+                headers=ANCHORS,
+                kinds={"statement", "receipt", "seen", "inclusions", "request-body", "response-body"},
+            )
+            places = loads(vector.section("inclusions"))
+            assert isinstance(places, list)
+            self.assertEqual(
+                [(number, size) for number in range(size)], [(each["index"], each["size"]) for each in places]
+            )
 
     def test_evidence(self) -> None:
         """Evidence files with and without anchors, windows and bodies."""
