@@ -9,6 +9,7 @@ from svc.client.errors import EvidenceExists, EvidenceNotSaved
 from svc.client.exchange import ExchangeResult
 from svc.client.request import Request
 from svc.folders import sync_folder
+from svc.notary.artifact import parse_receipt
 from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile
 
@@ -34,10 +35,10 @@ def collect_evidence(request: Request, result: ExchangeResult, body: bytes | Non
     if result.statement_envelope is None:
         return None
     statement = Envelope.parse(result.statement_envelope)
-    if result.receipt_envelope is None:
+    if result.receipt_artifact is None:
         return EvidenceFile(statement)
     _summary, _prefix, sent = request.sent_body()
-    return EvidenceFile(statement, Envelope.parse(result.receipt_envelope), sent, body)
+    return EvidenceFile(statement, parse_receipt(result.receipt_artifact), sent, body)
 
 
 def save_evidence(path: str, evidence: EvidenceFile) -> None:

@@ -106,7 +106,7 @@ class ExchangeResult:
     statement: StatementEvidence | None = None
     statement_envelope: bytes | None = None
     receipt: ReceiptEvidence | None = None
-    receipt_envelope: bytes | None = None
+    receipt_artifact: bytes | None = None
     waiting_for: WaitingFor = WaitingFor.TRUST
 
 
@@ -196,17 +196,19 @@ async def _verify_receipt(
     seen: ObservedExchange,
 ) -> None:
     path = named_receipt_path(response.head, connection.request.nonce)
-    envelope = await _fetch_receipt(connection, path, context.clock)
+    artifact = await _fetch_receipt(connection, path, context.clock)
+    trust = await context.trust()
     receipt = verify_receipt(
-        envelope,
+        artifact,
         statement=statement,
         profile=demands.profile,
-        anchors=(await context.trust()).anchors,
+        anchors=trust.anchors,
         now=context.now(),
         seen=seen,
+        batches=trust.batches,
     )
     debug_log.verified("receipt", receipt)
-    result.receipt, result.receipt_envelope = receipt, envelope
+    result.receipt, result.receipt_artifact = receipt, artifact
 
 
 async def _fetch_statement(connection: ExchangeConnection, identifier: str) -> bytes:

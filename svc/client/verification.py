@@ -14,6 +14,7 @@ from svc.client.request import Request
 from svc.identity.algorithms import certificate_sha256
 from svc.identity.matchers import AnyOf, ExactID, Matcher, MemberOf
 from svc.identity.spiffeid import SpiffeID, TrustDomain
+from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.envelope import Envelope
 from svc.notary.errors import NotaryError, SignerTrustDomainUnknown
 from svc.notary.exchange import BodySummary, ObservedExchange, Peer, TlsFacts
@@ -41,11 +42,13 @@ class Trust:
     Args:
         stale_since: when the bundles were last refreshed, where the Workload API is unreachable now.
         pq_file: the path that was read for post-quantum roots.
+        batches: the batches of receipts that were verified before, for a program that makes many exchanges.
     """
 
     anchors: Anchors
     stale_since: datetime | None = None
     pq_file: str | None = None
+    batches: VerifiedBatchCache | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from svc.embedding.pool import ConnectionPool, PoolLimits
 from svc.embedding.response import BoundedBody, StreamedResponse, VerifiedResponse
 from svc.identity import BundleSet, Matcher, SpiffeID, SvidEvidence, TrustDomain, X509Svid, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET
+from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
@@ -384,12 +385,13 @@ class Workload(MultiService):
         )
         pool = ConnectionPool(self._reactor, self._endpoint, self._reauthorize, limits)
         self._pools.add(pool)
+        batches = VerifiedBatchCache()
         return HttpAgent(
             self._reactor,
             pool,
             expected=_server_matcher(expect),
             demands=Demands(level=parse_level(notarization), profile=self._profile, issuers=tuple(issuers)),
-            trust=lambda: Trust(self._anchors()),
+            trust=lambda: Trust(self._anchors(), batches=batches),
             now=self._now,
             silence=seconds("timeout", timeout),
         )

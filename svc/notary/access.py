@@ -286,16 +286,24 @@ def pending_response() -> NotaryResponse:
     return NotaryResponse(status, (*_PROBLEM_HEADERS, (b"Retry-After", str(RETRY_AFTER).encode("ascii"))), body)
 
 
-def artifact_response(identifier: str, envelope: bytes, *, immutable: bool = True) -> NotaryResponse:
+def artifact_response(
+    identifier: str, artifact: bytes, *, media_type: str = naming.MEDIA_TYPE_ENVELOPE, immutable: bool = True
+) -> NotaryResponse:
     """
-    Respond with a statement or receipt; ``immutable`` is False for ``statements/current``, whose artifact changes.
+    Respond with a statement or receipt.
+
+    Args:
+        identifier: of the artifact.
+        artifact: its octets.
+        media_type: that of an envelope, or ``naming.MEDIA_TYPE_BATCHED_RECEIPT``.
+        immutable: False for ``statements/current``, whose artifact changes.
     """
     headers = (
-        (b"Content-Type", naming.MEDIA_TYPE_ENVELOPE.encode("ascii")),
+        (b"Content-Type", media_type.encode("ascii")),
         (b"ETag", f'"{identifier}"'.encode("ascii")),
         (b"Cache-Control", b"private, immutable" if immutable else b"private, no-cache"),
     )
-    return NotaryResponse(200, headers, envelope)
+    return NotaryResponse(200, headers, artifact)
 
 
 def search_response(found: Sequence[tuple[Mapping[str, object], str]], following: str | None) -> NotaryResponse:
@@ -355,6 +363,8 @@ def root_response(
         "endpoints": endpoints,
         "limits": dict(limits),
     }
+    if receipts:
+        document["receiptForms"] = [naming.MEDIA_TYPE_ENVELOPE, naming.MEDIA_TYPE_BATCHED_RECEIPT]
     if retention is not None:
         document["retention"] = iso_duration(retention)
     headers = ((b"Content-Type", b"application/json"), (b"Cache-Control", b"private, no-cache"))

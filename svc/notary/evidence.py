@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from svc.identity import SpiffeID
+from svc.notary.artifact import ReceiptArtifact, parse_receipt
 from svc.notary.envelope import Envelope
 from svc.notary.errors import EvidenceInvalid, NotaryError, ReceiptRefused, detail_reason
 from svc.notary.exchange import BodySummary, prefix_digests
@@ -47,13 +48,13 @@ class EvidenceFile:
 
     Attributes:
         statement: the statement's envelope.
-        receipt: the receipt's envelope with its disclosures, None for an exchange without receipt.
+        receipt: the receipt of either form with its disclosures, None for an exchange without receipt.
         request_body: the octets of the request body as they were sent, None where they were not kept.
         response_body: the octets of the response body as they arrived, None where they were not kept.
     """
 
     statement: Envelope
-    receipt: Envelope | None = None
+    receipt: ReceiptArtifact | None = None
     request_body: bytes | None = None
     response_body: bytes | None = None
 
@@ -72,12 +73,12 @@ class EvidenceFile:
         except JsonRefused as error:
             raise EvidenceInvalid(defect=error.defect) from error
         _check_version(members)
-        statement = _envelope(members, "statement")
+        statement, receipt = _artifact(members, "statement"), _artifact(members, "receipt")
         if statement is None:
             raise EvidenceInvalid(defect="there is no statement")
         return cls(
-            statement=statement,
-            receipt=_envelope(members, "receipt"),
+            statement=Envelope.parse(statement),
+            receipt=None if receipt is None else parse_receipt(receipt),
             request_body=_body(members, "request"),
             response_body=_body(members, "response"),
         )
@@ -215,13 +216,13 @@ def _check_version(members: Mapping[str, object]) -> None:
         raise EvidenceInvalid("unsupported_version", found=f"{kind}, v {version}")
 
 
-def _envelope(members: Mapping[str, object], name: str) -> Envelope | None:
+def _artifact(members: Mapping[str, object], name: str) -> bytes | None:
     value = members.get(name)
     if value is None:
         return None
     if not isinstance(value, dict):
         raise EvidenceInvalid(defect=f"{name} is not an object")
-    return Envelope.parse(dumps(value))
+    return dumps(value)
 
 
 def _body(members: Mapping[str, object], name: str) -> bytes | None:

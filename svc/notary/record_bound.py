@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from svc.notary.batch import BATCH_ROOM
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.receipt import REDACTED_ALWAYS, Redaction
 from svc.strictjson import dumps
@@ -66,14 +67,14 @@ class RecordBound:
 
     def envelope(self, signatures: int = SIGNATURES_ROOM, *, spared: int = 0) -> int:
         """
-        Compute the largest document that a verifier gets: the envelope with its disclosures.
+        Compute the largest document that a verifier gets: the receipt with its disclosures, alone or of a batch.
 
         Args:
             signatures: octets of the signatures with their headers and chains.
             spared: octets by which the request is smaller than the limit.
         """
         payload = self.payload - _PER_OCTET * spared
-        return -(-payload * 4 // 3) + self.salts + signatures
+        return -(-payload * 4 // 3) + self.salts + signatures + BATCH_ROOM
 
     @property
     def fits(self) -> bool:

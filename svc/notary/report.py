@@ -21,8 +21,8 @@ from svc.errors import SvcError, printable
 from svc.identity.algorithms import certificate_key_algorithm, certificate_sha256
 from svc.identity.binding import binding_of
 from svc.identity.spiffeid import SpiffeID
+from svc.notary.batchcheck import BatchPlace
 from svc.notary.claims import Claims, utc_seconds
-from svc.notary.envelope import Envelope
 from svc.notary.errors import Malformed, detail_reason
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult
 from svc.notary.exchange import ExchangeOutcome
@@ -263,6 +263,7 @@ def receipt_report(
     """
     checks = [
         *_signature_lines(evidence.envelope_evidence, evidence.post_quantum),
+        *_batch_lines(evidence.batch),
         ReportLine(
             "Compared With Own Exchange", "yes" if evidence.compared else "no", mark=OFFLINE if time_asserted else ""
         ),
@@ -378,15 +379,15 @@ def _refused_account(error: Exception | None, source: EvidenceSource, evidence: 
         Section("The file", tuple(_source_lines(source))),
     ]
     if evidence is not None:
-        for name, envelope in (("statement", evidence.statement), ("receipt", evidence.receipt)):
-            sections += [] if envelope is None else _unverified_claims(name, envelope)
+        for name, artifact in (("statement", evidence.statement), ("receipt", evidence.receipt)):
+            sections += [] if artifact is None else _unverified_claims(name, artifact.payload)
     title = f"Evidence {printable(source.name)}"
     return Account(title, Verdict.REFUSED, (f"The verification failed: {text}.",), tuple(sections))
 
 
-def _unverified_claims(name: str, envelope: Envelope) -> list[Section]:
+def _unverified_claims(name: str, payload: bytes) -> list[Section]:
     try:
-        claims = loads_object(envelope.payload)
+        claims = loads_object(payload)
     except JsonRefused:
         return []
     return [
@@ -499,6 +500,8 @@ def _validity_lines(statement: StatementEvidence, receipt: ReceiptEvidence | Non
     yield ReportLine("Statement issued", utc_seconds(statement.issued), mark=_SIGNERS_WORD)
     yield ReportLine("Statement valid until", utc_seconds(statement.expires))
     moments = {part.envelope_evidence.verified_at for part in (statement, receipt) if part is not None}
+    if receipt is not None and receipt.batch is not None:
+        moments.add(receipt.issued)
     at = " and ".join(utc_seconds(moment) for moment in sorted(moments))
     yield ReportLine("Certificates verified for", at)
     yield ReportLine("Trusted time", "none", mark=TIME_ASSERTED)
@@ -565,6 +568,12 @@ def _statement_checks(statement: StatementEvidence, source: EvidenceSource) -> I
 def _receipt_checks(
     receipt: ReceiptEvidence, statement: StatementEvidence, evidence: EvidenceFile | None
 ) -> Iterator[ReportLine]:
+    if receipt.batch is not None:
+        yield ReportLine(
+            "Batch",
+            f"{_place(receipt.batch)}: its path leads to the Merkle root that the signatures cover",
+            check=CheckResult.PASSED,
+        )
     yield ReportLine(
         "Statement",
         f"the receipt names the statement {printed_id(receipt.statement_id)}, is signed by its workload with its key, "
@@ -759,6 +768,15 @@ def _signature_lines(evidence: EnvelopeEvidence, post_quantum: bool) -> Iterator
     chains = [chain for chain in (evidence.classical, evidence.pq) if chain is not None]
     yield ReportLine("Signatures", ", ".join(f"{chain.algorithm.jose} valid" for chain in chains))
     yield ReportLine("Post-Quantum", "yes" if post_quantum else "no")
+
+
+def _batch_lines(batch: BatchPlace | None) -> Iterator[ReportLine]:
+    if batch is not None:
+        yield ReportLine("Signed Together", _place(batch))
+
+
+def _place(batch: BatchPlace) -> str:
+    return f"receipt {batch.index + 1} of {batch.size} in a batch issued at {utc_seconds(batch.issued)}"
 
 
 def _time_lines(time_asserted: bool) -> Iterator[ReportLine]:

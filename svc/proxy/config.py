@@ -251,8 +251,8 @@ class LimitSettings(Settings):
     address that holds most."""
     head: Annotated[Size, Field(ge=MIN_HEAD, le=2**20)] = 32 * 1024
     """Start line, headers and trailers of a message. *Together*: unless `maxNotarization` is `none` or `workload`, the
-    largest receipt of a request and a response must fit 256KiB, of which 40KiB are for signatures; the error names
-    the largest value."""
+    largest receipt of a request and a response must fit 256KiB, of which 44KiB are for signatures and batch; the error
+    names the largest value."""
     fields: int = Field(default=100, ge=8, le=1000)
     """Header and trailer fields of a message. *Together*: as `head`, since digests of redacted fields are longer."""
     body: Size | None = None

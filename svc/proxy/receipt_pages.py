@@ -23,6 +23,7 @@ from twisted.web.server import Request
 from svc import __version__
 from svc.errors import SvcError
 from svc.identity import BundleSet
+from svc.notary.artifact import parse_receipt
 from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
 from svc.notary.html import STYLE, html_page
@@ -140,7 +141,7 @@ class ReceiptPages:
         )
         evidence = None
         try:
-            evidence = EvidenceFile(await self._statement(stored), Envelope.parse(stored.envelope))
+            evidence = EvidenceFile(await self._statement(stored), parse_receipt(stored.envelope))
             result = self._verified(evidence)
         except StoreError:
             raise

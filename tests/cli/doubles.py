@@ -27,6 +27,7 @@ from svc.client.connection import HttpChannel, OpenConnection
 from svc.client.verification import Trust
 from svc.identity import BundleSet, certificate_sha256, verify_svid
 from svc.notary.access import artifact_response, pending_response, receipt_location
+from svc.notary.batch import batch_artifact, sign_batch
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts, split_target
 from svc.notary.facts import WorkloadFacts
@@ -124,6 +125,7 @@ class NotaryServer:
         edit_receipt: changes the receipt that is served.
         statement_status: the status of the statement's answer.
         receipt_status: the status of the receipt's answer.
+        together: how many receipts are signed together; 1 signs each alone.
         pending: how often the receipt is not ready; its answer's Retry-After is ``retry_after``.
         trailers: behind the answer's body, which is chunked then.
         closes: whether each answer ends its connection.
@@ -140,6 +142,7 @@ class NotaryServer:
     edit_receipt: Callable[[bytes], bytes] = lambda envelope: envelope
     statement_status: int = 200
     receipt_status: int = 200
+    together: int = 1
     pending: int = 0
     retry_after: bytes | None = b"1"
     trailers: list[Field] = field(default_factory=list)
@@ -235,7 +238,14 @@ class NotaryServer:
         draft = receipt_payload(
             exchange, self.signing.statement.id, self.signing.spiffe_id, Redaction.of(), lambda size: b"s" * size
         )
-        return with_disclosures(sign_receipt(draft, self.signing.signers), draft.disclosures).serialize()
+        signing = self.signing
+        if self.together == 1:
+            return with_disclosures(sign_receipt(draft, signing.signers), draft.disclosures).serialize()
+        others = [dataclasses.replace(draft, payload=b"%d" % number) for number in range(1, self.together)]
+        batch = sign_batch(
+            [draft, *others], signing.spiffe_id, signing.signers, draft.issued_at, lambda size: b"b" * size
+        )
+        return batch_artifact(draft.payload, batch.inclusions[0], batch.envelope, draft.disclosures)
 
     def _written(self, status: int, fields: list[Field], body: bytes) -> bytes:
         return self._start(status, [*fields, (b"Content-Length", b"%d" % len(body))]) + body

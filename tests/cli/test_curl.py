@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.trial.unittest import SynchronousTestCase
@@ -557,6 +558,28 @@ class EvidenceTests(SynchronousTestCase):
         return NotaryServer(
             default_world(), edit_exchange=lambda exchange: dataclasses.replace(exchange, request_body=prefix)
         )
+
+    def test_signed_together(self) -> None:
+        """A receipt of a batch is verified and kept; svc verify reads it, and names an altered place in its reason."""
+        server = NotaryServer(default_world(), together=3)
+        words = ("-n", "signRequest", "--print-receipt", "--save-evidence", self.path)
+        live = curl(*words, server=server)
+        offline = run_svc("verify", *self.anchors(), "--print-receipt", self.path)
+        for ran in (live, offline):
+            self.assertEqual(ran.status, 0, ran.stderr)
+            self.assertIn("  Signed Together: receipt 1 of 3 in a batch issued at ", ran.stderr)
+        with open(self.path, "rb") as file:
+            found = loads_object(file.read())
+        receipt: dict[str, Any] = found["receipt"]  # type: ignore[assignment]
+        moved = {**receipt, "inclusion": {**receipt["inclusion"], "index": 1}}
+        forged = self.write("forged.json", dumps({**found, "receipt": moved}))
+        ran = run_svc("verify", *self.anchors(), forged)
+        self.assertEqual((ran.status, ran.stdout), (1, b""))
+        self.assertIn("(inclusion_invalid)", ran.stderr)
+        server.edit_receipt = lambda data: data.replace(b'"index":0', b'"index":1')
+        ran = curl("-n", "signRequest", "--detailed-exit-codes", server=server)
+        self.assertEqual(3, ran.status)
+        self.assertIn("(inclusion_invalid)", ran.stderr)
 
     def test_attested_octets_alone(self) -> None:
         """Reports show nothing of the request body beyond the octets that the receipt attests, live and offline."""

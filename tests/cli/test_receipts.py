@@ -23,8 +23,9 @@ from svc.cli.receipts.plan import Page
 from svc.cli.receipts.remote import NotarySource
 from svc.identity.pqbundle import PqBundles
 from svc.notary.access import problem
+from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import ExchangeOutcome, RecordedExchange
-from svc.notary.ids import printed_id
+from svc.notary.ids import printed_id, receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import ReceiptDraft, sign_receipt
 from svc.notary.summary import receipt_summary
@@ -468,6 +469,16 @@ class NotarySourceTests(SynchronousTestCase):
         page = done(source.find(ReceiptQuery(path="/a b", limit=3)))
         self.assertEqual(Page([summary], RecordPosition(17, RECORDS[0].id)), page)
         self.assertEqual(["/.well-known/svc-notary/v1/receipts?path=%2Fa%20b&limit=3"], connection.paths)
+
+    def test_record_of_a_batch(self) -> None:
+        """A receipt that was signed with others is taken as it is served, and exported."""
+        receipt = FIXTURE.batched()
+        name = receipt_id(receipt.payload)
+        statement = FIXTURE.credentials.statement.envelope.serialize()
+        source, _connection = self.source((200, receipt.serialize()), (200, statement))
+        found = done(source.record(name))
+        self.assertEqual((name, receipt), (found.id, found.receipt))
+        self.assertEqual(receipt, EvidenceFile.parse(found.evidence().serialize()).receipt)
 
     def test_malformed_list(self) -> None:
         """An answer that is no list is refused."""

@@ -110,6 +110,15 @@ class AcceptedTests(ExchangeTestCase):
         self.assertEqual([head.method for head in server.seen], [b"GET", b"GET", b"GET"])
         self.assertTrue(all(head.host == b"api.test:8443" for head in server.seen))
 
+    def test_signed_together(self) -> None:
+        """A receipt of a batch is verified like one that was signed alone, and kept as it was fetched."""
+        result = self.run_in_memory(NotaryServer(self.world, together=5))
+        self.assertIsNone(result.error)
+        assert result.receipt is not None and result.receipt.batch is not None and result.receipt_artifact is not None
+        self.assertEqual((result.receipt.batch.index, result.receipt.batch.size), (0, 5))
+        self.assertTrue(result.receipt.compared)
+        self.assertEqual({"payload", "inclusion", "batch"}, set(json.loads(result.receipt_artifact)))
+
     def test_levels_below(self) -> None:
         """At workload and logRequest no receipt is fetched."""
         for level in (Level.WORKLOAD, Level.LOG_REQUEST):

@@ -31,6 +31,8 @@ from svc.embedding.response import HIGH_WATER
 from svc.errors import SvcError
 from svc.identity import ExactID, Matcher
 from svc.notary.access import PROBLEM_TYPE_PREFIX
+from svc.notary.artifact import BatchedReceipt, parse_receipt
+from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.errors import ReceiptRefused, StatementMissing
 from svc.notary.evidence import EvidenceFile, verify_offline
 from svc.notary.exchange import BodySummary
@@ -134,6 +136,7 @@ class AgentTestCase(SynchronousTestCase):
         self.connected: list[tuple[str, str, str | None]] = []
         self.errors: list[Exception] = []
         self.refusing: list[SvcError] = []
+        self.batches = VerifiedBatchCache()
         self.agent = self.make()
 
     def make(self, **limits: Any) -> HttpAgent:
@@ -143,7 +146,7 @@ class AgentTestCase(SynchronousTestCase):
             pool,
             expected=lambda _target: ExactID(self.world.server.spiffe_id),
             demands=Demands(level=self.level),
-            trust=lambda: Trust(self.world.anchors),
+            trust=lambda: Trust(self.world.anchors, batches=self.batches),
             now=self.now,
             silence=60.0,
         )
@@ -206,6 +209,18 @@ class ResponseTests(AgentTestCase):
         self.assertTrue(evidence.receipt.compared)
         self.assertEqual((len(self.transports), len(self.server.seen)), (1, 3))
         self.assertEqual(self.clock.getDelayedCalls()[0].getTime(), 240.0)
+
+    def test_signed_together(self) -> None:
+        """A receipt of a batch is verified, and its batch is cached for the next receipt."""
+        self.server.together = 4
+        receipt = self.successResultOf(self.verified()).receipt
+        assert receipt is not None and receipt.batch is not None
+        self.assertEqual((receipt.batch.size, receipt.compared), (4, True))
+        served = parse_receipt(next(iter(self.server.receipts.values())))
+        assert isinstance(served, BatchedReceipt)
+        profile, anchors = Profile.HYBRID, self.world.anchors
+        cached = self.batches.verify(served.batch, profile=profile, anchors=anchors, now=NOW)
+        self.assertIs(cached.classical, receipt.envelope_evidence.classical)
 
     def test_not_before_its_end(self) -> None:
         """Nothing is verified while the body is not complete."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc import naming
 from svc.identity import parse_matcher
 from svc.notary.access import (
     NotaryNotFound,
@@ -226,6 +227,8 @@ class AnswerTests(SynchronousTestCase):
             answer.headers,
         )
         self.assertIn((b"Cache-Control", b"private, no-cache"), artifact_response(ID, b"{}", immutable=False).headers)
+        batched = artifact_response(ID, b"{}", media_type=naming.MEDIA_TYPE_BATCHED_RECEIPT)
+        self.assertEqual((b"Content-Type", b"application/vnd.svc.receipt+json"), batched.headers[0])
 
     def test_root(self) -> None:
         """The root document names the issuer, the algorithms and the endpoints that are served, and no others."""
@@ -236,12 +239,14 @@ class AnswerTests(SynchronousTestCase):
             "limits": {"maxHead": 65536},
         }
         served = self.document(root_response(receipts=True, retention=timedelta(days=90), **arguments))  # type: ignore[arg-type]
-        self.assertEqual(["v", "issuer", "profiles", "algs", "endpoints", "limits", "retention"], list(served))
+        members = ["v", "issuer", "profiles", "algs", "endpoints", "limits", "receiptForms", "retention"]
+        self.assertEqual(members, list(served))
+        self.assertEqual(["application/jose+json", "application/vnd.svc.receipt+json"], served["receiptForms"])
         self.assertEqual((1, ["hybrid"], "P90D"), (served["v"], served["profiles"], served["retention"]))
         self.assertEqual(5, len(dict(served["endpoints"])))  # type: ignore[call-overload]
         fewer = self.document(root_response(receipts=False, retention=None, **arguments))  # type: ignore[arg-type]
         self.assertNotIn("retention", fewer)
-        self.assertNotIn("receipt", str(fewer["endpoints"]))
+        self.assertNotIn("receipt", str(fewer))
 
     def test_durations(self) -> None:
         """Durations are ISO 8601 in days and time."""

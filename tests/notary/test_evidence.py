@@ -64,7 +64,8 @@ class FileTests(SynchronousTestCase):
 
     def test_round_trip(self) -> None:
         """What is written is read back."""
-        for evidence in (saved(), saved(receipt=None, request_body=None, response_body=b"")):
+        batched = saved(receipt=FIXTURE.batched())
+        for evidence in (saved(), batched, saved(receipt=None, request_body=None, response_body=b"")):
             read = EvidenceFile.parse(evidence.serialize())
             self.assertEqual(evidence.serialize(), read.serialize())
             self.assertEqual((evidence.request_body, evidence.response_body), (read.request_body, read.response_body))
@@ -93,6 +94,8 @@ class FileTests(SynchronousTestCase):
             ("malformed", {"statement": "x"}),
             ("malformed", {"statement": {}}),
             ("malformed", {"receipt": []}),
+            ("malformed", {"receipt": {}}),
+            ("malformed", {"receipt": {**FIXTURE.batched().to_object(), "signatures": []}}),
             ("malformed", {"request": "x"}),
             ("malformed", {"request": {}}),
             ("malformed", {"response": {"body": "a"}}),

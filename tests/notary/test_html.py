@@ -225,6 +225,22 @@ class VerifiedTests(SynchronousTestCase):
         self.assertIs(CheckResult.NOT_DONE, statement["Expected identity"][0])
         self.assertEqual(CheckResult.PASSED, statement["Issuer"][0])
 
+    def test_signed_together(self) -> None:
+        """The account of a receipt of a batch names its place and both times for which certificates were verified."""
+        moment = int(NOW.timestamp()) + 31
+        late = EvidenceFile(FIXTURE.credentials.statement.envelope, FIXTURE.batched(issued_at=moment))
+        account = account_of(late)
+        found, words = checks_of(account, "the receipt")["Batch"]
+        self.assertEqual(CheckResult.PASSED, found)
+        self.assertEqual(
+            "receipt 2 of 3 in a batch issued at 2026-11-21T00:26:02Z: its path leads to the Merkle root that the "
+            "signatures cover",
+            words,
+        )
+        at = "2026-11-21T00:25:31Z and 2026-11-21T00:25:32Z and 2026-11-21T00:26:02Z"
+        self.assertEqual(at, lines_of(account, "When")["Certificates verified for"].value)
+        self.assertNotIn("Batch", checks_of(account_of(evidence_of()), "the receipt"))
+
     def test_profiles(self) -> None:
         """A signature that the profile does not demand is not called passed."""
         for profile, label in ((Profile.CLASSICAL, "Post-quantum signature"), (Profile.PQ, "Classical signature")):

@@ -48,6 +48,19 @@ def checked(**changes: object) -> ReceiptEvidence:
     )
 
 
+def checked_batch() -> ReceiptEvidence:
+    """The evidence of a receipt that was signed together with two others, as the second of three."""
+    return verify_receipt(
+        FIXTURE.batched(),
+        statement=FIXTURE.evidence,
+        profile=Profile.HYBRID,
+        anchors=FIXTURE.anchors,
+        now=NOW + timedelta(seconds=2),
+        seen=None,
+        at_iat=True,
+    )
+
+
 def labels(report: Report, depth: int = 0) -> list[str]:
     """The labels of one depth, in order."""
     return [line.label for line in report.lines if line.depth == depth and line.label]
@@ -163,6 +176,12 @@ class ReceiptReportTests(SynchronousTestCase):
         self.assertEqual("2026-11-21T00:25:32Z", value_of(report, "Issued At"))
         self.assertEqual(printed_id(evidence.statement_id), value_of(report, "Workload Statement ID"))
         self.assertIn("  Audience:\n    - https://svc.internal/receipt\n", str(report))
+
+    def test_signed_together(self) -> None:
+        """A receipt of a batch says so, with its place; one that was signed alone says nothing of it."""
+        text = str(receipt_report(checked_batch(), time_asserted=True))
+        self.assertIn("  Signed Together: receipt 2 of 3 in a batch issued at 2026-11-21T00:25:32Z\n", text)
+        self.assertNotIn("Signed Together", str(receipt_report(checked())))
 
     def test_bodies(self) -> None:
         """A body is its count of bytes and, where the caller has it, its beginning as text."""

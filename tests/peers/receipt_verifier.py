@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime
 
 from svc.identity.archive import BundleArchive
-from svc.notary.envelope import Envelope
+from svc.notary.artifact import parse_receipt
 from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.ids import receipt_id
 from svc.notary.profile import Profile
@@ -55,13 +55,13 @@ class ReceiptVerifier:
             return None
         if found.status != 200:
             raise AssertionError(f"{found.status} for the receipt of {nonce}")
-        envelope = Envelope.parse(found.body)
-        again = connection.request(f"{NOTARY}/receipts/{receipt_id(envelope.payload)}")
+        receipt = parse_receipt(found.body)
+        again = connection.request(f"{NOTARY}/receipts/{receipt_id(receipt.payload)}")
         if (again.status, again.body) != (200, found.body):
             raise AssertionError(f"{nonce} has another receipt under its id")
-        named = json.loads(envelope.payload)["svc"]["workloadStatementID"]
+        named = json.loads(receipt.payload)["svc"]["workloadStatementID"]
         proof = verify_receipt(
-            envelope,
+            receipt,
             statement=self._statement(connection, named),
             profile=Profile.HYBRID,
             anchors=self._anchors,

@@ -6,10 +6,12 @@ Called by ``make_artifacts.py``, which documents how to run it.
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timedelta
 
 from svc import naming
 from svc.identity import BundleArchive, BundleSet, TrustAnchor, TrustDomain, X509Bundle
+from svc.notary.artifact import BatchedReceipt
 from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import BodySummary
@@ -35,6 +37,7 @@ from tests.vectors.artifact_scenario import (
     statement_of,
     write,
 )
+from tests.vectors.batch_cases import batch_of, draft_of, neighbours
 from tests.vectors.material import DOMAIN
 
 LATER = "2028-01-01T00:00:00Z"
@@ -63,7 +66,7 @@ def write_one(
 def file_of(
     *,
     statement: Envelope | None = None,
-    receipt: Envelope | None = None,
+    receipt: Envelope | BatchedReceipt | None = None,
     request_body: bytes | None = REQUEST_BODY,
     response_body: bytes | None = RESPONSE_BODY,
 ) -> EvidenceFile:
@@ -100,6 +103,14 @@ def _write_time() -> None:
     receipt = receipt_of(exchange(), statement=statement, signers=signers_of(SERVER, hybrid=True))
     hybrid = file_of(statement=statement.envelope, receipt=receipt).serialize()
     write_one("good-hybrid", "Both signatures.", "ok", hybrid, base=HYBRID, time="asserted")
+    batched = batch_of([draft_of(), *neighbours(2)])[0]
+    comment = "A receipt that was signed together with two others."
+    write_one("batched", comment, "ok", file_of(receipt=batched).serialize(), time="asserted")
+    moved = dataclasses.replace(batched, inclusion=dataclasses.replace(batched.inclusion, index=1))
+    write_one("batched-moved", "Its index was changed.", "inclusion_invalid", file_of(receipt=moved).serialize())
+    both = {**batched.to_object(), "signatures": []}
+    comment = "Members of both forms of a receipt."
+    write_one("batched-both-members", comment, "malformed", bent(receipt=both))
     comment = "A trusted time is required, and nothing backs this one."
     write_one("trusted-time-required", comment, "time_unproven", right, require_trusted_time="true")
     comment = "The root left the bundle a day before the evidence says it was made."

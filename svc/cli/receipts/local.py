@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from svc.cli.errors import UsageRefused
 from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.plan import Page, ReceiptSource, Record
+from svc.notary.artifact import parse_receipt
 from svc.notary.envelope import Envelope
 from svc.notary.ids import receipt_id
 from svc.notary.receipt import Disclosures, with_disclosures
@@ -50,14 +51,14 @@ class DatabaseSource:
             raise RecordError("record_altered", place=self.place, key=name)
         if stored.envelope is None:
             return Record(name, stored.payload, None, None)
-        envelope = Envelope.parse(stored.envelope)
-        if envelope.payload != stored.payload:
+        receipt = parse_receipt(stored.envelope)
+        if receipt.payload != stored.payload:
             raise RecordError("record_altered", place=self.place, key=name)
         statement = self._reader.get_statement(stored.statement_id or "")
         return Record(
             name,
             stored.payload,
-            with_disclosures(envelope, cast("Disclosures | None", stored.disclosures)),
+            with_disclosures(receipt, cast("Disclosures | None", stored.disclosures)),
             None if statement is None else Envelope.parse(statement),
         )
 

@@ -20,6 +20,7 @@ from svc.cli.receipts.errors import RecordError, StatementGone
 from svc.cli.verification_flags import parse_identities
 from svc.errors import printable
 from svc.identity.spiffeid import SpiffeID
+from svc.notary.artifact import ReceiptArtifact
 from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import ExchangeOutcome
@@ -81,13 +82,13 @@ class Record:
     One record of a notary.
 
     Args:
-        receipt: the signed envelope with its salts, None where the record is unsigned.
+        receipt: the signed receipt with its salts, None where the record is unsigned.
         statement: the statement that it names, None where the notary has it no more.
     """
 
     id: str
     payload: bytes
-    receipt: Envelope | None
+    receipt: ReceiptArtifact | None
     statement: Envelope | None
 
     def evidence(self) -> EvidenceFile:

@@ -19,6 +19,7 @@ from svc.client.problem import read_problem, status_text
 from svc.client.target import Target
 from svc.client.verification import Demands
 from svc.notary.access import receipt_location, receipt_path, receipts_path, statement_path
+from svc.notary.artifact import ReceiptArtifact, parse_receipt
 from svc.notary.envelope import Envelope
 from svc.notary.ids import (
     NONCE_BYTES,
@@ -80,13 +81,13 @@ class NotarySource:
         """Find one receipt by its whole id, in any spelling, or by its nonce or ``jti``."""
         wanted, path = _path(key)
         fetched = await self._fetch(path, key)
-        receipt = Envelope.parse(fetched.body)
+        receipt = parse_receipt(fetched.body)
         name = receipt_id(receipt.payload)
         if not (wanted == name if wanted else _is_named(receipt.payload, key.strip())):
             raise RecordError("record_altered", place=self.place, key=key)
         return Record(name, receipt.payload, receipt, await self._statement(receipt))
 
-    async def _statement(self, receipt: Envelope) -> Envelope | None:
+    async def _statement(self, receipt: ReceiptArtifact) -> Envelope | None:
         try:
             svc = loads_object(receipt.payload)["svc"]
             name = parse_artifact_id(svc["workloadStatementID"] if isinstance(svc, dict) else None)
