@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from svc.notary.batch import Inclusion
+from svc.notary.batch import Inclusion, batch_artifact
 from svc.notary.envelope import FLATTENED, MAX_ENVELOPE, Envelope, read_document, refuse_members, required_octets
 from svc.notary.errors import Malformed, NotaryError
+from svc.notary.receipt import Disclosures
 from svc.strictjson import b64u_encode, dumps
 
 _MEMBERS: Final = frozenset({"payload", "inclusion", "batch"})
@@ -97,3 +98,31 @@ def receipt_from_object(document: Mapping[str, object]) -> ReceiptArtifact:
         raise Malformed(where="batch", defect="not an object")
     extra = {name: value for name, value in document.items() if name not in _MEMBERS}
     return BatchedReceipt(payload, inclusion, Envelope.from_object(batch), extra)
+
+
+def stored_artifact(
+    payload: bytes,
+    envelope: bytes | None,
+    batch: bytes | None,
+    inclusion: bytes | None,
+    disclosures: Disclosures | None = None,
+) -> bytes | None:
+    """
+    Write a receipt as it is served, by joining what a notary stores of it; None for an unsigned record.
+
+    Args:
+        payload: of the receipt.
+        envelope: its own, as it was signed; None in a batch.
+        batch: the envelope of its batch.
+        inclusion: as :meth:`svc.notary.batch.Inclusion.to_octets` wrote it.
+        disclosures: the salts, None where there are none or where they may not be sent.
+
+    Raises:
+        Malformed: for an inclusion that was altered.
+        NotaryError: for a receipt of a batch with more octets than a verifier reads.
+    """
+    if batch is not None and inclusion is not None:
+        return batch_artifact(payload, Inclusion.from_octets(inclusion), batch, disclosures)
+    if envelope is None or not disclosures:
+        return envelope
+    return b'%b,"disclosures":%b}' % (envelope.removesuffix(b"}"), dumps(disclosures))

@@ -107,19 +107,6 @@ def largest_limit(key: str, bound: RecordBound) -> int:
     return low
 
 
-def stored_octets(
-    payload: bytes, disclosures: Mapping[str, object] | None, envelope: bytes | None, certificates: int
-) -> int:
-    """
-    Compute what a record takes in a store, which keeps a payload and each certificate once.
-
-    Args:
-        payload: its payload.
-        disclosures: its salts.
-        envelope: its envelope, None where it is not signed.
-        certificates: octets of the certificates in the envelope.
-    """
-    octets = _ROW + len(payload) + (len(dumps(disclosures)) if disclosures else 0)
-    if envelope is not None:
-        octets += len(envelope) - certificates - -(-len(payload) * 4 // 3)
-    return octets
+def stored_octets(payload: bytes, disclosures: Mapping[str, object] | None) -> int:
+    """Compute what a record takes in a store without its signatures: a row, its payload and its salts."""
+    return _ROW + len(payload) + (len(dumps(disclosures)) if disclosures else 0)

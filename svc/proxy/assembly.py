@@ -53,7 +53,7 @@ from svc.proxy.http.peer_verification import PeerVerification, VerifiedEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.notarizer import Notarizer, SigningThread
+from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
@@ -140,7 +140,6 @@ class Assembly:
         )
         self._store_reports = NotaryStoreReports(self._metrics, self._health, store_name(settings.notary))
         self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._stores)
-        self._signing = SigningThread(reactor)
         self._proxy: ProxyService | None = None
         self._policies = PolicyWatch(
             settings,
@@ -165,7 +164,7 @@ class Assembly:
         settings = self._settings
         self._metrics.watch_svids(self._svid_expiries)
         self._metrics.watch_workload_api(lambda: self._source.last_contact)
-        self._metrics.watch_signing(lambda: self._signing.waiting)
+        self._metrics.watch_signing(lambda: self._notarizer.waiting)
         proxy = ProxyService(
             reactor=self._reactor,
             source=self._source,
@@ -179,7 +178,6 @@ class Assembly:
             ),
             store_reports=self._store_reports,
             rotation=self._rotation,
-            signing=self._signing,
             notarizer=self._notarizer,
             collector=self._collector,
             listeners=ListenerGroup(self._listener, self._reauthorization),
@@ -249,7 +247,6 @@ class Assembly:
         notary = self._settings.notary
         return Notarizer(
             self._store,
-            self._signing,
             database=store_name(notary),
             redaction=Redaction.of(notary.redactHeaders, query=notary.redactQuery),
             budget=self._budget,

@@ -143,7 +143,7 @@ class NotarySettings(Settings):
     recordOctetsBurst: Annotated[Size, Field(ge=2**20, le=2**40)] = 2**30
     """The same at once. A request under way counts with the largest record that the limits of its listener allow."""
     queue: int = Field(default=1024, ge=1, le=65536)
-    """Signatures that may wait; beyond it 429 `notary_rate`."""
+    """Records that may wait for their signature and its commit; beyond it 429 `notary_rate`."""
 
     @model_validator(mode="after")
     def _one_database(self) -> Self:

@@ -1,29 +1,30 @@
 """
-The notary of the running proxy: admits exchanges that need a record, signs receipts beside the reactor, and makes them
-durable before their response is released.
+The notary of the running proxy: admits exchanges that need a record, signs receipts, and makes them durable before
+their response is released.
 
-Owns nonces in flight, the limit of waiting signatures, and the signing thread. Uses neither HTTP connections nor SQL.
+Owns nonces in flight, the limit of waiting signatures, and which receipts are signed together. Receipts are signed on
+the thread of the store that writes them, so that what waits for one commit is signed while the one before it is
+written. Uses neither HTTP connections nor SQL.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
-from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.notary.batch import MAX_DELAY, MIN_BATCH, Inclusion, sign_batch
 from svc.notary.credentials import CredentialSet
-from svc.notary.exchange import RecordedExchange
+from svc.notary.envelope import MAX_ENVELOPE
+from svc.notary.exchange import ExchangeOutcome, RecordedExchange
 from svc.notary.ids import new_nonce
 from svc.notary.level import Level
-from svc.notary.receipt import Redaction, receipt_payload, sign_receipt
+from svc.notary.receipt import ReceiptDraft, Redaction, receipt_payload, sign_receipt
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryStoreUnavailable, NotaryUnavailable
 from svc.proxy.record_budget import RecordBudget
@@ -32,8 +33,8 @@ from svc.store.errors import Replayed, StoreError
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
 
-#: Signatures handed to the reactor in one go: more would let the first wait for the last.
-_HANDOVER: Final = 8
+#: A larger payload is signed alone, where a receipt that no verifier would read is refused: a batch leaves it the room.
+_LARGEST_TOGETHER: Final = MAX_ENVELOPE // 2
 
 
 @dataclass(slots=True)
@@ -56,66 +57,14 @@ class Reservation:
         return self.nonce or self.jti
 
 
-class SigningThread:
-    """Runs signing work on its own thread, in order; results go to the reactor in small batches."""
+@dataclass(slots=True, eq=False)
+class _Unsigned:
+    """A record on its way to its signature, and what came of that."""
 
-    def __init__(self, reactor: IReactorFromThreads, name: str = "svc-signing") -> None:
-        self._reactor = reactor
-        self._work: queue.SimpleQueue[tuple[Deferred[StoredReceipt], Callable[[], StoredReceipt]] | None]
-        self._work = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._stopped = False
-        self.waiting = 0
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread after the submitted work, and wait for it; later work is refused."""
-        self._stopped = True
-        if self._thread.is_alive():
-            self._work.put(None)
-            self._thread.join(timeout=10.0)
-
-    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
-        """Run work on the thread; fires on the reactor, and fails with ``NotaryUnavailable`` after the stop."""
-        if self._stopped:
-            return fail(NotaryUnavailable())
-        done: Deferred[StoredReceipt] = Deferred()
-        self.waiting += 1
-        self._work.put((done, work))
-        return done
-
-    def _run(self) -> None:
-        results: list[tuple[Deferred[StoredReceipt], StoredReceipt | Failure]] = []
-        while True:
-            item = self._work.get()
-            while item is not None:
-                done, work = item
-                try:
-                    results.append((done, work()))
-                except Exception:  # noqa: BLE001 (whatever happened belongs to the one who gave the work)
-                    results.append((done, Failure()))
-                if len(results) >= _HANDOVER:
-                    break
-                try:
-                    item = self._work.get_nowait()
-                except queue.Empty:
-                    break
-            if results:
-                self._reactor.callFromThread(self._deliver, results)
-                results = []
-            if item is None:
-                return
-
-    def _deliver(self, results: list[tuple[Deferred[StoredReceipt], StoredReceipt | Failure]]) -> None:
-        self.waiting -= len(results)
-        for done, result in results:
-            if isinstance(result, Failure):
-                done.errback(result)
-            else:
-                done.callback(result)
+    reservation: Reservation
+    draft: ReceiptDraft
+    outcome: ExchangeOutcome
+    result: StoredReceipt | Exception | None = None
 
 
 class Notarizer:
@@ -126,7 +75,6 @@ class Notarizer:
     def __init__(
         self,
         store: INotaryStore,
-        signing: SigningThread,
         *,
         database: str,
         redaction: Redaction,
@@ -136,7 +84,6 @@ class Notarizer:
         released: ReleaseObserver = unobserved,
     ) -> None:
         self._store = store
-        self._signing = signing
         self._database = database
         self.redaction = redaction
         self._budget = budget
@@ -144,6 +91,8 @@ class Notarizer:
         self._random = random
         self._on_release_point = released
         self._in_flight: dict[tuple[str, str], Reservation] = {}
+        #: Records that wait for their signature and its commit.
+        self.waiting = 0
 
     @property
     def in_flight(self) -> int:
@@ -166,7 +115,7 @@ class Notarizer:
             return fail(NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open"))
         if nonce is not None and (client, nonce) in self._in_flight:
             return fail(NonceReplayed())
-        if level is Level.SIGN_REQUEST and self._signing.waiting >= self._queue_limit:
+        if level is Level.SIGN_REQUEST and self.waiting >= self._queue_limit:
             what = f"{self._queue_limit} signatures already wait (notary.queue)"
             return fail(NotaryRate(what=what, retry_after=1))
         refused = self._budget.reserve(client, octets)
@@ -198,41 +147,71 @@ class Notarizer:
 
         Fires when the record is on disk; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
         """
-        if reservation.level is Level.SIGN_REQUEST:
-            made = self._signing.submit(lambda: self._record(reservation, exchange))
-        else:
-            made = maybeDeferred(self._record, reservation, exchange)
-        done: Deferred[None] = made.addCallback(self._put, reservation)
+        done: Deferred[Any]
+        try:
+            done = self._put(reservation, exchange)
+        except Exception:  # noqa: BLE001 (logged below; the reservation is given back whatever happened)
+            done = fail()
         return done.addBoth(self._committed, reservation)
 
-    def _put(self, record: StoredReceipt, reservation: Reservation) -> Deferred[None]:
-        taken = stored_octets(
-            record.payload, record.disclosures, record.envelope, reservation.credentials.certificate_octets
-        )
-        self._budget.give_back(reservation.client, reservation.octets - taken)
-        reservation.octets = taken
-        reservation.receipt_id = record.id
-        self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
-        return self._store.put_receipt(record)
-
-    def _record(self, reservation: Reservation, exchange: RecordedExchange) -> StoredReceipt:
+    def _put(self, reservation: Reservation, exchange: RecordedExchange) -> Deferred[Any]:
         credentials = reservation.credentials
         draft = receipt_payload(exchange, credentials.statement.id, credentials.spiffe_id, self.redaction, self._random)
-        signed = reservation.level is Level.SIGN_REQUEST
-        return StoredReceipt(
-            id=draft.id,
-            level=reservation.level.value,
-            client=reservation.client,
-            server=str(credentials.spiffe_id),
-            nonce=reservation.nonce,
-            jti=reservation.jti,
-            issued_at=draft.issued_at,
-            outcome=exchange.outcome.value,
-            envelope=sign_receipt(draft, credentials.signers).serialize() if signed else None,
-            payload=draft.payload,
-            disclosures=draft.disclosures,
-            statement_id=credentials.statement.id,
-        )
+        reservation.receipt_id = draft.id
+        unsigned = _Unsigned(reservation, draft, exchange.outcome)
+        if reservation.level is Level.SIGN_REQUEST:
+            done = self._store.put_draft(unsigned, self._sign)
+            self.waiting += 1
+            return done.addBoth(self._signed, reservation)
+        self._settle(reservation, stored_octets(draft.payload, draft.disclosures))
+        self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
+        return self._store.put_receipt(_record(unsigned))
+
+    def _signed(self, result: StoredReceipt | Failure, reservation: Reservation) -> StoredReceipt | Failure:
+        self.waiting -= 1
+        if not isinstance(result, Failure):
+            self._settle(reservation, _octets(result, reservation.credentials))
+        return result
+
+    def _settle(self, reservation: Reservation, taken: int) -> None:
+        self._budget.give_back(reservation.client, reservation.octets - taken)
+        reservation.octets = taken
+
+    # -- On the thread of the store that writes --
+
+    def _sign(self, drafts: Sequence[_Unsigned]) -> list[StoredReceipt | Exception]:
+        """Sign records, those of one credential set together."""
+        sets: dict[int, list[_Unsigned]] = {}
+        for each in drafts:
+            sets.setdefault(id(each.reservation.credentials), []).append(each)
+        for together in sets.values():
+            oldest = max(each.draft.issued_at for each in together) - MAX_DELAY
+            batch: list[_Unsigned] = []
+            alone: list[list[_Unsigned]] = []
+            for each in together:
+                fits = each.draft.issued_at >= oldest and len(each.draft.payload) <= _LARGEST_TOGETHER
+                batch.append(each) if fits else alone.append([each])
+            for signed in ([batch] if batch else []) + alone:
+                try:
+                    self._sign_together(signed)
+                except Exception as error:  # noqa: BLE001 (of these records alone)
+                    for each in signed:
+                        each.result = error
+        for _each in drafts:
+            self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
+        return [each.result or NotaryUnavailable() for each in drafts]
+
+    def _sign_together(self, records: Sequence[_Unsigned]) -> None:
+        """Sign records of one credential set: one alone by an envelope, several by that of a batch."""
+        credentials = records[0].reservation.credentials
+        drafts = [each.draft for each in records]
+        if len(records) < MIN_BATCH:
+            records[0].result = _record(records[0], envelope=sign_receipt(drafts[0], credentials.signers).serialize())
+            return
+        issued_at = max(draft.issued_at for draft in drafts)
+        signed = sign_batch(drafts, credentials.spiffe_id, credentials.signers, issued_at, self._random)
+        for each, inclusion in zip(records, signed.inclusions, strict=True):
+            each.result = _record(each, batch=signed.envelope, inclusion=inclusion.to_octets())
 
     def _admitted(self, free: bool, reservation: Reservation) -> Reservation:
         if not free:
@@ -262,3 +241,37 @@ class Notarizer:
         if isinstance(failure.value, StoreError):
             return Failure(NotaryStoreUnavailable(database=self._database, what=failure.value))
         return Failure(NotaryUnavailable())
+
+
+def _record(
+    unsigned: _Unsigned, envelope: bytes | None = None, batch: bytes | None = None, inclusion: bytes | None = None
+) -> StoredReceipt:
+    reservation, draft = unsigned.reservation, unsigned.draft
+    credentials = reservation.credentials
+    return StoredReceipt(
+        id=draft.id,
+        level=reservation.level.value,
+        client=reservation.client,
+        server=str(credentials.spiffe_id),
+        nonce=reservation.nonce,
+        jti=reservation.jti,
+        issued_at=draft.issued_at,
+        outcome=unsigned.outcome.value,
+        envelope=envelope,
+        payload=draft.payload,
+        disclosures=draft.disclosures,
+        statement_id=credentials.statement.id,
+        batch=batch,
+        inclusion=inclusion,
+    )
+
+
+def _octets(record: StoredReceipt, credentials: CredentialSet) -> int:
+    """What a signed record takes in a store: of a batch its share."""
+    octets = stored_octets(record.payload, record.disclosures)
+    if record.inclusion is not None and record.batch is not None:
+        shared = len(record.batch) - credentials.certificate_octets
+        return octets + len(record.inclusion) + -(-shared // Inclusion.from_octets(record.inclusion).size)
+    if record.envelope is not None:
+        octets += len(record.envelope) - credentials.certificate_octets - -(-len(record.payload) * 4 // 3)
+    return octets

@@ -23,7 +23,7 @@ from twisted.web.server import Request
 from svc import __version__
 from svc.errors import SvcError
 from svc.identity import BundleSet
-from svc.notary.artifact import parse_receipt
+from svc.notary.artifact import parse_receipt, stored_artifact
 from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
 from svc.notary.html import STYLE, html_page
@@ -129,19 +129,20 @@ class ReceiptPages:
         stored = await self._waited_for(self._store.get_receipt(receipt_id))
         if stored is None:
             raise ReceiptMissing(receipt_id=receipt_id)
-        if stored.envelope is None:
+        if not stored.signed:
             return stored_account(loads_object(stored.payload), stored.id, signed=False)
+        artifact = stored_artifact(stored.payload, stored.envelope, stored.batch, stored.inclusion) or b""
         source = EvidenceSource(
             name=f"the notary's record {stored.id}",
-            size=len(stored.envelope),
-            sha256=hashlib.sha256(stored.envelope).digest(),
+            size=len(artifact),
+            sha256=hashlib.sha256(artifact).digest(),
             verified_at=self._now(),
             profile=self._profile,
             roots=("the SPIFFE bundles and post-quantum roots that this proxy uses now",),
         )
         evidence = None
         try:
-            evidence = EvidenceFile(await self._statement(stored), parse_receipt(stored.envelope))
+            evidence = EvidenceFile(await self._statement(stored), parse_receipt(artifact))
             result = self._verified(evidence)
         except StoreError:
             raise
@@ -201,7 +202,7 @@ def _row(stored: StoredReceipt) -> tuple[Cell, ...]:
     method, path, status = (summary[name] for name in ("method", "path", "status"))
     whole = stored.outcome in ("complete", "upgraded")
     outcome = stored.outcome if whole else Chip(stored.outcome, "warn")
-    link = Link("Verify" if stored.envelope is not None else "Show", f"/receipts/{stored.id}")
+    link = Link("Verify" if stored.signed else "Show", f"/receipts/{stored.id}")
     client = Code(stored.client) if stored.client else None
     method_shown, status_shown = (None if each is None else str(each) for each in (method, status))
     text = str(path)

@@ -16,7 +16,8 @@ class ReleasePoint(Enum):
 
     #: The response is complete and has no body: nothing of it was sent, its head waits for the record.
     HEAD_WITHHELD = "head.withheld"
-    #: The record is made, and signed at the level ``signRequest``; it is not in the store yet.
+    #: The record is made, and signed at the level ``signRequest``; it is not in the store yet. A signed one is reported
+    #: on the thread that writes the database, when all of its group are signed.
     RECEIPT_SIGNED = "receipt.signed"
     #: The record is durable; the end of the response is still withheld.
     RECEIPT_COMMITTED = "receipt.committed"
@@ -24,7 +25,7 @@ class ReleasePoint(Enum):
     LAST_BYTE_WRITTEN = "last-byte.written"
 
 
-#: Called at each point on the reactor's thread; must not raise.
+#: Called at each point, on the reactor's thread unless the point says otherwise; must not raise.
 ReleaseObserver = Callable[[ReleasePoint], object]
 
 

@@ -33,7 +33,7 @@ from svc.process.lifecycle import (
 from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
-from svc.proxy.notarizer import Notarizer, SigningThread
+from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import NotaryStoreReports, Reports
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.reload import RestartNeeded, plan_reload
@@ -75,7 +75,6 @@ class ProxyService(Service):
         store: INotaryStore,
         retention: Service,
         rotation: CredentialRotation,
-        signing: SigningThread,
         notarizer: Notarizer,
         collector: ReceiptCollector,
         listeners: ListenerGroup,
@@ -95,7 +94,6 @@ class ProxyService(Service):
         self._store = store
         self._retention = retention
         self._rotation = rotation
-        self._signing = signing
         self._notarizer = notarizer
         self._collector = collector
         self.listeners = listeners
@@ -341,9 +339,6 @@ class ProxyService(Service):
             lambda: stop_if_running(self._rotation),
             lambda: stop_if_running(self._source),
             lambda: stop_if_running(self._retention),
-            self._signing.stop,
-            # What the signing thread handed over last is committed before the database closes.
-            lambda: deferLater(self._reactor, 0),
             lambda: Deferred.fromCoroutine(self._close_store()),
             self._reports.close,
             lambda: stop_if_running(self.servers),

@@ -63,6 +63,8 @@ class MemoryStore:
         if not self._open:
             return fail(StoreClosed())
         if self.failure is not None:
+            # Completed like others, and then refused.
+            complete([draft])
             return fail(self.failure)
         done: Deferred[StoredReceipt] = Deferred()
         self._drafts.append((draft, complete, done))

@@ -37,6 +37,8 @@ AT_EACH_STEP = rounds(18, 190)
 TOGETHER = rounds(20, 140)
 AT_ANY_MOMENT = rounds(12, 80)
 WHILE_IT_STARTS = rounds(24, 200)
+#: At once, so that receipts are signed together.
+CLIENTS = 12
 
 
 @dataclass
@@ -156,6 +158,7 @@ class KillTestCase(SynchronousTestCase):
         self.tls = self.world.credentials.context()
         self.past: list[Asked] = []
         self.unverified: list[Asked] = []
+        self.batches = 0
         self.kills = 0
 
     def start(self, step: ReleasePoint | None = None, after: int = 1) -> None:
@@ -210,6 +213,12 @@ class KillTestCase(SynchronousTestCase):
         with closing(sqlite3.connect(self.database)) as database:
             self.assertEqual([("ok",)], database.execute("PRAGMA integrity_check").fetchall())
             nonces = [nonce for (nonce,) in database.execute("SELECT nonce FROM receipt")]
+            batches = {number for (number,) in database.execute("SELECT id FROM receipt_batch")}
+            used = {
+                number for (number,) in database.execute("SELECT DISTINCT batch FROM receipt") if number is not None
+            }
+            self.assertEqual(used, batches, "no batch without its receipts, and none of those without it")
+            self.batches = len(batches)
         self.assertEqual(len(nonces), len(set(nonces)))
         stored = set(nonces)
         for asked in self.past:
@@ -295,7 +304,7 @@ class LoadTests(KillTestCase):
     def _round(self, number: int, when: Callable[[], object]) -> None:
         with self.connect() as connection:
             self.verify(connection)
-        clients = [_Client(self.proxy.port, self.tls, number * 7 + turn * 5) for turn in range(4)]
+        clients = [_Client(self.proxy.port, self.tls, number * 7 + turn * 5) for turn in range(CLIENTS)]
         for client in clients:
             client.start()
         if number % 4 == 3:
@@ -315,6 +324,7 @@ class LoadTests(KillTestCase):
             self.start(step, 2 + number // 4 % 5)
             self._round(number, self.proxy.wait_until_stopped)
         self.close_the_books(kills=TOGETHER, least=TOGETHER * 2)
+        self.assertGreater(self.batches, 0)
 
     def test_at_any_moment(self) -> None:
         """After kill -9 at a random moment the record of every complete response is found."""
@@ -323,6 +333,7 @@ class LoadTests(KillTestCase):
             self.start()
             self._round(number, lambda: time.sleep(moments.uniform(0.0, 0.08)))
         self.close_the_books(kills=AT_ANY_MOMENT, least=AT_ANY_MOMENT // 5)
+        self.assertGreater(self.batches, 0)
 
 
 class StartTests(KillTestCase):

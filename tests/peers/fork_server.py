@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from functools import partial
 from typing import Any
 
@@ -55,8 +56,9 @@ class Stopper:
         if step is self._step:
             self._left -= 1
             if self._left == 0:
-                # This call does not release the interpreter: no other thread runs between the step and the stop.
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # This call does not release the interpreter, and what is sent to one's own thread is handled before the
+                # call returns: neither this thread nor another does anything between the step and the stop.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def _become(order: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -41,7 +40,6 @@ from svc.proxy.observers import ListenerObserver
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
-from svc.store.records import StoredReceipt
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore
@@ -128,16 +126,6 @@ class FakeEndpoint:
         """Complete the oldest pending attempt."""
         factory, waiting = self.attempts.pop(0)
         waiting.callback(self.make(factory))
-
-
-class ImmediateSigning:
-    """Sign at once, without a thread."""
-
-    waiting = 0
-
-    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
-        """Run the work and return its result."""
-        return succeed(work())
 
 
 class RecordingReporter:
@@ -277,12 +265,10 @@ class Rig:
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
         self.credentials = CredentialSet.issue(own, None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.rotation = OneCredentialSet(self.credentials, own)
-        self.signing = ImmediateSigning()
         budget = RecordBudget(Allowance(rate, burst), octets, self.clock.seconds)
         self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget, released=released)
         self.notarizer = Notarizer(
             self.store,
-            self.signing,  # type: ignore[arg-type]
             database="notary.db",
             redaction=redaction or Redaction(),
             budget=budget,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,8 +99,9 @@ def record_failed(scene: Scene) -> None:
 
 
 def left_in_commit_that_fails(scene: Scene) -> None:
-    commit: Deferred[None] = Deferred()
+    commit: Deferred[Any] = Deferred()
     scene.rig.store.put_receipt = lambda _receipt: commit  # type: ignore[method-assign]
+    scene.rig.store.put_draft = lambda _draft, _complete: commit  # type: ignore[method-assign]
     scene.ask()
     scene.rig.respond(HEAD + REST)
     lose(scene.client)

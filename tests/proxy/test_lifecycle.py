@@ -15,7 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.exchange import ExchangeOutcome
 from svc.proxy.http.exchange import TRANSITIONS, Exchange, ExchangeStage
 from svc.store.errors import StoreUnavailable
+from svc.store.records import StoredReceipt
 from tests.proxy.rig import Rig, lose
+from tests.store.doubles import receipt
 
 NONCE = b"AAAAAAAAAAAAAAAAAAAAAA"
 SIGNED = b"Svc-Notarization-Level: signRequest\r\nSvc-Notary-Nonce: %b\r\n" % NONCE
@@ -42,13 +44,13 @@ class Scene:
         self.rig = Rig()
         self.rig.endpoint.manual = stage is ExchangeStage.CONNECTING
         self.admission: Deferred[bool] = Deferred()
-        self.commit: Deferred[None] = Deferred()
+        self.commit: Deferred[StoredReceipt] = Deferred()
         self.found: Deferred[None] = Deferred()
         store: Any = self.rig.store
         if stage is ExchangeStage.ADMISSION:
             store.nonce_known = lambda *_: self.admission
         if signed:
-            store.put_receipt = lambda *_: self.commit
+            store.put_draft = lambda *_: self.commit
         if stage is ExchangeStage.BEGINNING:
             store.get_by_request = lambda *_: self.found
         self.client, self.wire = self.rig.client()
@@ -133,7 +135,7 @@ class LifecycleTests(SynchronousTestCase):
             whole.rig.respond(HEAD + REST)
             for stage in (ExchangeStage.REQUEST, ExchangeStage.WAITING, ExchangeStage.RESPONSE):
                 self.waiting_at(stage, signed, POST if stage is ExchangeStage.REQUEST else GET).rig.lose_upstream()
-        self.waiting_at(ExchangeStage.RECORD, True).commit.callback(None)
+        self.waiting_at(ExchangeStage.RECORD, True).commit.callback(receipt())
         self.waiting_at(ExchangeStage.RECORD, True).commit.errback(
             Failure(StoreUnavailable(path="notary.db", detail="full"))
         )

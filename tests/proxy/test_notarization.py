@@ -9,8 +9,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import BundleSet, X509Bundle
+from svc.notary.artifact import BatchedReceipt, parse_receipt
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.exchange import BodySummary
+from svc.notary.ids import receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction
 from svc.proxy.config import LimitSettings
@@ -234,7 +236,7 @@ class LevelTests(NotarizationTestCase):
 
     def test_queue_of_signatures(self) -> None:
         """While too many signatures are queued, further requests get 429."""
-        self.rig.signing.waiting = 8
+        self.rig.notarizer.waiting = 8
         self.client.dataReceived(get("signRequest"))
         self.assertIn(b'"code":"notary_rate"', self.wire.take())
 
@@ -332,7 +334,7 @@ class RecordErrorTests(NotarizationTestCase):
             other.dataReceived(get("logRequest"))
             rig.respond(OK)
         self.assertIn(b"HTTP/1.1 429", answer.take())
-        rig.signing.waiting = 8
+        rig.notarizer.waiting = 8
         last, answer = rig.client(AUTHORITY.svid("/ns/web/sa/other"))
         last.dataReceived(get("signRequest"))
         self.assertIn(b"HTTP/1.1 429", answer.take())
@@ -639,6 +641,30 @@ class EndpointTests(NotarizationTestCase):
         self.assertFalse(self.wire.paused)
         late.callback(None)
         self.assertEqual(self.wire.take(), b"")
+
+    def test_receipts_of_a_batch(self) -> None:
+        """Receipts that were signed together are served as such, with salts, by nonce and by id."""
+        self.rig.store.hold = True
+        nonces = (NONCE, b"B" * 21 + b"A")
+        for nonce in nonces:
+            client, _wire = self.rig.client()
+            client.dataReceived(get("signRequest", nonce, rest=b"Cookie: a\r\n\r\n"))
+            self.rig.respond(OK, len(self.rig.endpoint.connections) - 1)
+        self.rig.store.release()
+        batches = set()
+        for nonce in nonces:
+            head, _end, body = self.fetch(b"/.well-known/svc-notary/v1/receipts/by-request/" + nonce).partition(
+                b"\r\n\r\n"
+            )
+            self.assertIn(b"Content-Type: application/vnd.svc.receipt+json\r\n", head)
+            found = parse_receipt(body)
+            assert isinstance(found, BatchedReceipt)
+            batches.add(found.batch)
+            self.assertEqual(found.serialize(), body)
+            self.assertEqual({"request": {"0"}}, {side: {*salts} for side, salts in found.extra["disclosures"].items()})  # type: ignore[attr-defined]
+            again = self.fetch(b"/.well-known/svc-notary/v1/receipts/" + receipt_id(found.payload).encode())
+            self.assertEqual(body, again.partition(b"\r\n\r\n")[2])
+        self.assertEqual(1, len(batches))
 
     def test_running_exchange_is_202(self) -> None:
         """While an exchange is running, its receipt is pending: 202."""

@@ -1,35 +1,37 @@
-"""Admission, the rate of each client, the signing thread, and the release of every reservation."""
+"""Admission, the rate of each client, what is signed together, and the release of every reservation."""
 
 from __future__ import annotations
 
 import math
 import os
-import queue
-import threading
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.notary.batch import MAX_BATCH, MAX_DELAY, Inclusion, receipt_leaf
 from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import Envelope
-from svc.notary.errors import NotaryError
 from svc.notary.exchange import EMPTY_BODY, ExchangeOutcome, Peer, RecordedExchange
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
+from svc.notary.merkle import HASH_FUNCTIONS, root_of_path
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError
-from svc.proxy.notarizer import Notarizer, Reservation, SigningThread
+from svc.proxy.notarizer import Notarizer, Reservation
 from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreUnavailable
+from svc.store.interface import CompleteDrafts
 from svc.store.records import StoredReceipt
-from svc.strictjson import b64u_encode
+from svc.strictjson import b64u_encode, loads_object
 from svc.testing.store import MemoryStore
 from tests.proxy.rig import BASE, CALLER, OWN
 
@@ -78,6 +80,7 @@ class PendingStore(MemoryStore):
         super().__init__()
         self.answers: list[tuple[str, str, Deferred[bool]]] | None = None
         self.lookup_error: Exception | None = None
+        self.waiting: list[tuple[Any, CompleteDrafts, Deferred[StoredReceipt]]] = []
         self.raises: Exception | None = None
 
     def nonce_known(self, client: str, nonce: str) -> Deferred[bool]:
@@ -98,182 +101,27 @@ class PendingStore(MemoryStore):
             raise self.raises
         return super().put_receipt(receipt)
 
+    def put_draft(self, draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
+        """Hold the draft back until the test lets the writer take it; raise if the test has set an exception."""
+        if self.raises is not None:
+            raise self.raises
+        done: Deferred[StoredReceipt] = Deferred()
+        self.waiting.append((draft, complete, done))
+        return done
+
+    def sign(self, count: int = 1) -> None:
+        """Let the writer take the oldest drafts, as many as the test says, in one group."""
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        if taken:
+            made = taken[0][1]([draft for draft, _complete, _done in taken])
+            for record, (_draft, _complete, done) in zip(made, taken, strict=True):
+                super().put_draft(record, lambda records: records).chainDeferred(done)
+
     def answer(self) -> None:
         """Complete the oldest look-up with what is stored."""
         if self.answers:
             client, nonce, later = self.answers.pop(0)
             super().nonce_known(client, nonce).chainDeferred(later)
-
-
-class ManualSigning:
-    """Signs when the test says so, in order."""
-
-    def __init__(self) -> None:
-        self.work: list[tuple[Callable[[], StoredReceipt], Deferred[StoredReceipt]]] = []
-
-    @property
-    def waiting(self) -> int:
-        """Return the number of unsigned jobs."""
-        return len(self.work)
-
-    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[StoredReceipt]:
-        """Queue the job."""
-        done: Deferred[StoredReceipt] = Deferred()
-        self.work.append((work, done))
-        return done
-
-    def sign(self) -> None:
-        """Sign the oldest job."""
-        if self.work:
-            work, done = self.work.pop(0)
-            succeed(None).addCallback(lambda _none: work()).chainDeferred(done)
-
-
-class FromThread:
-    """A reactor that queues the calls of another thread; the test runs them."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[..., object], tuple[object, ...]]] = queue.SimpleQueue()
-        self.batches: list[int] = []
-        self.threads: set[int] = set()
-
-    def callFromThread(self, call: Callable[..., object], *args: object) -> object:
-        """Queue the call."""
-        self.threads.add(threading.get_ident())
-        self._calls.put((call, args))
-        return None
-
-    def run(self, *, wait: bool = True) -> bool:
-        """Run one call; wait until there is one."""
-        try:
-            call, args = self._calls.get(timeout=60.0) if wait else self._calls.get_nowait()
-        except queue.Empty:
-            return False
-        self.batches.append(len(cast("list[object]", args[0])))
-        call(*args)
-        return True
-
-
-def receipt(number: int) -> StoredReceipt:
-    """Create a record that can be distinguished from others."""
-    return cast(StoredReceipt, number)
-
-
-class SigningThreadTests(SynchronousTestCase):
-    """The real signing thread."""
-
-    def setUp(self) -> None:
-        """Create a thread that is not started."""
-        self.reactor = FromThread()
-        self.signing = SigningThread(self.reactor)
-        self.addCleanup(self.signing.stop)
-        self.results: list[object] = []
-
-    def submit(self, work: Callable[[], StoredReceipt]) -> Deferred[None]:
-        """Submit a job and record the result in the order of arrival."""
-        return self.signing.submit(work).addBoth(self.results.append)
-
-    def test_order_and_batches(self) -> None:
-        """All results arrive in order, in batches of at most eight; the count of waiting jobs follows them."""
-        for number in range(20):
-            self.submit(lambda number=number: receipt(number))
-        self.assertEqual(self.signing.waiting, 20)
-        self.signing.start()
-        while self.signing.waiting:
-            self.assertTrue(self.reactor.run())
-            self.assertEqual(self.signing.waiting, 20 - len(self.results))
-        self.assertEqual(self.results, list(range(20)))
-        self.assertEqual(self.reactor.batches, [8, 8, 4])
-
-    def test_beside_the_reactor(self) -> None:
-        """Jobs run on the signing thread; results are delivered on the reactor's thread."""
-        where: list[int] = []
-
-        def work() -> StoredReceipt:
-            where.append(threading.get_ident())
-            return receipt(0)
-
-        self.submit(work).addCallback(lambda _none: where.append(threading.get_ident()))
-        self.signing.start()
-        self.assertTrue(self.reactor.run())
-        self.assertEqual(where[1], threading.get_ident())
-        self.assertEqual(self.reactor.threads, {where[0]})
-        self.assertNotEqual(where[0], where[1])
-
-    def test_single_job_does_not_wait(self) -> None:
-        """A single job is delivered without waiting for more."""
-        self.signing.start()
-        for number in range(3):
-            self.submit(lambda number=number: receipt(number))
-            self.assertTrue(self.reactor.run())
-            self.assertEqual((self.results[-1], self.signing.waiting), (number, 0))
-
-    def test_failure(self) -> None:
-        """An exception of a job is delivered to its submitter; the thread continues."""
-
-        def broken() -> StoredReceipt:
-            raise NotaryError("too_large", size=2, limit=1)
-
-        self.signing.start()
-        failed = self.signing.submit(broken)
-        self.assertTrue(self.reactor.run())
-        self.assertEqual(self.failureResultOf(failed, NotaryError).value.reason, "too_large")
-        self.submit(lambda: receipt(1))
-        self.assertTrue(self.reactor.run())
-        self.assertEqual((self.results, self.signing.waiting), ([1], 0))
-
-    def test_stop_drains(self) -> None:
-        """Jobs submitted before the stop are finished and delivered; then the thread has ended."""
-        for number in range(11):
-            self.submit(lambda number=number: receipt(number))
-        self.signing.start()
-        self.signing.stop()
-        while self.reactor.run(wait=False):
-            pass
-        self.assertEqual((self.results, self.signing.waiting), (list(range(11)), 0))
-        self.assertNotIn("svc-signing", [thread.name for thread in threading.enumerate()])
-
-    def test_after_the_stop(self) -> None:
-        """A job after the stop is refused at once."""
-        self.signing.start()
-        self.signing.stop()
-        self.failureResultOf(self.signing.submit(lambda: receipt(0)), NotaryUnavailable)
-        self.assertEqual(self.signing.waiting, 0)
-        self.signing.stop()
-
-    def test_stop_without_start(self) -> None:
-        """A thread that was never started can be stopped."""
-        self.signing.stop()
-        self.assertFalse(self.reactor.run(wait=False))
-
-    @given(st.lists(st.booleans(), max_size=40), st.integers(0, 40))
-    def test_no_loss(self, fails: list[bool], before: int) -> None:
-        """Whatever fails and however jobs arrive, each job is answered once, in order."""
-        reactor = FromThread()
-        signing = SigningThread(reactor)
-        seen: list[tuple[int, bool]] = []
-
-        def work(number: int, wrong: bool) -> StoredReceipt:
-            if wrong:
-                raise ValueError(number)
-            return receipt(number)
-
-        for number, wrong in enumerate(fails):
-            if number == before:
-                signing.start()
-            done = signing.submit(lambda number=number, wrong=wrong: work(number, wrong))
-            done.addCallbacks(
-                lambda result: seen.append((cast(int, result), False)),
-                lambda failure: seen.append((failure.value.args[0], True)),
-            )
-        if before >= len(fails):
-            signing.start()
-        signing.stop()
-        while reactor.run(wait=False):
-            pass
-        self.assertEqual(seen, list(enumerate(fails)))
-        self.assertEqual(signing.waiting, 0)
-        self.assertLessEqual(max(reactor.batches, default=0), 8)
 
 
 class NotarizerTestCase(SynchronousTestCase):
@@ -284,7 +132,6 @@ class NotarizerTestCase(SynchronousTestCase):
         self.clock = Clock()
         self.store = PendingStore()
         self.store.init()
-        self.signing = ManualSigning()
         self.notarizer = self.make()
 
     def make(
@@ -294,16 +141,17 @@ class NotarizerTestCase(SynchronousTestCase):
         burst: float = 1000.0,
         octets: Allowance = Allowance(2**20, 2**30),  # noqa: B008 (frozen)
         queue_limit: int = 4,
+        released: ReleaseObserver = unobserved,
     ) -> Notarizer:
         """Create a notarizer."""
         return Notarizer(
             self.store,
-            cast(SigningThread, self.signing),
             database="/var/lib/svc/notary.db",
             redaction=Redaction(),
             budget=RecordBudget(Allowance(rate, burst), octets, self.clock.seconds),
             queue_limit=queue_limit,
             random=os.urandom,
+            released=released,
         )
 
     def admit(self, level: Level = SIGN, nonce: str | None = NONCES[0], client: str = CLIENT) -> Deferred[Reservation]:
@@ -399,7 +247,7 @@ class AdmissionTests(NotarizerTestCase):
         self.store.raises = None
         reservation = self.reservation(SIGN, None)
         done = self.notarizer.commit(reservation, exchange_of(reservation, headers=300_000))
-        self.signing.sign()
+        self.store.sign()
         self.failureResultOf(done, NotaryUnavailable)
         self.reservation(LOG, None)
 
@@ -407,7 +255,7 @@ class AdmissionTests(NotarizerTestCase):
         """Certificates and the second copy of the payload are not counted, since the store keeps them once."""
         reservation = self.reservation(nonce=None)
         self.notarizer.commit(reservation, exchange_of(reservation))
-        self.signing.sign()
+        self.store.sign()
         certificates = GENERATION.certificate_octets
         self.assertTrue(
             2000 < reservation.octets < GENERATION.signature_octets - certificates + 6000, reservation.octets
@@ -421,7 +269,7 @@ class AdmissionTests(NotarizerTestCase):
             self.notarizer.commit(reservation, exchange_of(reservation))
         self.refused(NotaryRate, nonce=None)
         self.reservation(LOG, None)
-        self.signing.sign()
+        self.store.sign()
         self.reservation(nonce=None)
 
     def test_nonce_in_flight(self) -> None:
@@ -531,7 +379,7 @@ class CommitTests(NotarizerTestCase):
         self.store.hold = True
         done = self.notarizer.commit(reservation, exchange_of(reservation))
         self.assertNoResult(done)
-        self.signing.sign()
+        self.store.sign()
         self.assertNoResult(done)
         self.assertTrue(self.notarizer.is_in_flight(CLIENT, NONCES[0]))
         self.store.release()
@@ -545,18 +393,18 @@ class CommitTests(NotarizerTestCase):
         self.assertEqual(stored.statement_id, GENERATION.statement.id)
 
     def test_logged(self) -> None:
-        """An unsigned record does not wait for the signing thread."""
+        """An unsigned record waits for no signature."""
         reservation = self.reservation(LOG)
         self.successResultOf(self.notarizer.commit(reservation, exchange_of(reservation)))
         stored = self.successResultOf(self.store.get_by_request(CLIENT, NONCES[0]))
         assert stored is not None
-        self.assertEqual((stored.level, stored.envelope, self.signing.waiting), ("logRequest", None, 0))
+        self.assertEqual((stored.level, stored.envelope, self.notarizer.waiting), ("logRequest", None, 0))
 
     def failing(self, level: Level, kind: type[Exception], *, headers: int = 0) -> None:
         """Assert that a commit fails with this error and leaves no reservation."""
         reservation = self.reservation(level)
         done = self.notarizer.commit(reservation, exchange_of(reservation, headers=headers))
-        self.signing.sign()
+        self.store.sign()
         self.failureResultOf(done, kind)
         self.assertEqual(self.notarizer.in_flight, 0)
 
@@ -578,7 +426,7 @@ class CommitTests(NotarizerTestCase):
             reservation = self.reservation(level)
             self.store.raises = RuntimeError("no")
             done = self.notarizer.commit(reservation, exchange_of(reservation))
-            self.signing.sign()
+            self.store.sign()
             self.failureResultOf(done, NotaryUnavailable)
             self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
             self.assertEqual(self.notarizer.in_flight, 0)
@@ -594,21 +442,119 @@ class CommitTests(NotarizerTestCase):
             reservation = self.reservation(level)
             broken = cast(RecordedExchange, object())
             done = self.notarizer.commit(reservation, broken)
-            self.signing.sign()
+            self.store.sign()
             self.failureResultOf(done, NotaryUnavailable)
             self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
             self.assertEqual(self.notarizer.in_flight, 0)
 
-    def test_thread_that_has_stopped(self) -> None:
-        """After the thread has stopped a commit fails, and no reservation is left."""
-        signing = SigningThread(FromThread())
-        signing.start()
-        signing.stop()
-        self.signing = cast(ManualSigning, signing)
-        self.notarizer = self.make()
-        reservation = self.reservation()
-        self.failureResultOf(self.notarizer.commit(reservation, exchange_of(reservation)), NotaryUnavailable)
-        self.assertEqual(self.notarizer.in_flight, 0)
+    def test_store_that_has_closed(self) -> None:
+        """After the store has closed a commit fails, and no reservation is left."""
+        for level in (SIGN, LOG):
+            reservation = self.reservation(level, None)
+            self.successResultOf(self.store.close())
+            done = self.notarizer.commit(reservation, exchange_of(reservation))
+            self.store.sign()
+            self.failureResultOf(done, NotaryUnavailable)
+            self.assertEqual((self.notarizer.in_flight, self.notarizer.waiting), (0, 0))
+            self.store.init()
+
+
+def sets(count: int) -> list[CredentialSet]:
+    """Create credential sets of one identity."""
+    return [CredentialSet.issue(OWN, None, FACTS, Profile.CLASSICAL, BASE, os.urandom) for _ in range(count)]
+
+
+class BatchTests(NotarizerTestCase):
+    """What waits together is signed together."""
+
+    def setUp(self) -> None:
+        """Allow as many as a group has."""
+        super().setUp()
+        self.points: list[ReleasePoint] = []
+        self.notarizer = self.make(queue_limit=1000, released=self.points.append)
+
+    def commits(
+        self, *credentials: CredentialSet, seconds: Sequence[int] = (), headers: int = 0
+    ) -> list[StoredReceipt]:
+        """Commit an exchange of each credential set; sign all in one group and return what is stored, in order."""
+        reservations, commits = [], []
+        for number, each in enumerate(credentials):
+            reservation = self.successResultOf(self.notarizer.admit(SIGN, CLIENT, None, each, OCTETS))
+            exchange = exchange_of(reservation, headers=headers if number == 1 else 0)
+            later = timedelta(seconds=seconds[number] if seconds else 1)
+            commits.append(self.notarizer.commit(reservation, replace(exchange, completed=BASE + later)))
+            reservations.append(reservation)
+        self.assertEqual(self.notarizer.waiting, len(commits))
+        self.store.sign(len(commits))
+        self.assertEqual((self.notarizer.waiting, self.notarizer.in_flight), (0, 0))
+        self.outcomes = [type(getattr(each.result, "value", None)) for each in commits]
+        for each in commits:
+            each.addErrback(lambda _failure: None)
+        found = [self.successResultOf(self.store.get_receipt(each.receipt_id or "")) for each in reservations]
+        self.reservations = reservations
+        return [each for each in found if each is not None]
+
+    def test_one_alone(self) -> None:
+        """A single receipt is an envelope of its own."""
+        (stored,) = self.commits(GENERATION)
+        self.assertEqual((stored.batch, stored.inclusion), (None, None))
+        assert stored.envelope is not None
+        self.assertEqual(Envelope.parse(stored.envelope).payload, stored.payload)
+
+    def test_several(self) -> None:
+        """Two to 256 receipts of one credential set share the envelope of one batch, each with its place."""
+        for size in (2, 3, MAX_BATCH):
+            stored = self.commits(*[GENERATION] * size)
+            self.assertEqual({None}, {each.envelope for each in stored})
+            self.assertEqual(1, len({each.batch for each in stored}))
+            places = [Inclusion.from_octets(each.inclusion or b"") for each in stored]
+            self.assertEqual([(index, size) for index in range(size)], [(each.index, each.size) for each in places])
+            new_hash = HASH_FUNCTIONS["sha-256"]
+            roots = {
+                root_of_path(receipt_leaf(place.blind, each.payload, new_hash), place.index, size, place.path, new_hash)
+                for place, each in zip(places, stored, strict=True)
+            }
+            (batch,) = {each.batch for each in stored}
+            claims = loads_object(Envelope.parse(batch or b"").payload)
+            self.assertEqual({claims["svc"]["root"]}, {b64u_encode(root or b"") for root in roots})  # type: ignore[index]
+            self.assertEqual(len(places), len({place.blind for place in places}))
+        self.assertEqual([ReleasePoint.RECEIPT_SIGNED] * (2 + 3 + MAX_BATCH), self.points)
+
+    def test_credential_sets_are_not_mixed(self) -> None:
+        """Receipts of several credential sets are signed apart, one that is the only of its set alone."""
+        first, second, third = sets(3)
+        stored = self.commits(first, second, first, third, second)
+        self.assertEqual([True, True, True, False, True], [each.batch is not None for each in stored])
+        self.assertEqual((stored[0].batch, stored[1].batch), (stored[2].batch, stored[4].batch))
+        self.assertNotEqual(stored[0].batch, stored[1].batch)
+
+    def test_age(self) -> None:
+        """A receipt older than the newest by more than a batch allows is signed alone."""
+        stored = self.commits(*[GENERATION] * 4, seconds=(MAX_DELAY, 0, MAX_DELAY + 1, 1))
+        self.assertEqual([True, False, True, True], [each.batch is not None for each in stored])
+
+    def test_size(self) -> None:
+        """One that is too large for verifiers fails alone; the others are signed together."""
+        stored = self.commits(*[GENERATION] * 3, headers=300 * 1024)
+        self.assertEqual([type(None), NotaryUnavailable, type(None)], self.outcomes)
+        self.assertEqual([2, 2], [Inclusion.from_octets(each.inclusion or b"").size for each in stored])
+
+    def test_octets(self) -> None:
+        """A receipt of a batch takes its share of the batch's octets from the budget of its client."""
+        self.commits(GENERATION)
+        taken_alone = self.reservations[0].octets
+        stored = self.commits(*[GENERATION] * 8)
+        taken = [each.octets for each in self.reservations]
+        self.assertTrue(all(1000 < each < taken_alone for each in taken), (taken, taken_alone))
+        shared = len(stored[0].batch or b"") - GENERATION.certificate_octets
+        self.assertGreater(sum(taken), shared + sum(len(each.payload) for each in stored))
+
+    def test_signers_that_fail(self) -> None:
+        """A credential set whose keys fail fails its own receipts and no others."""
+        broken = replace(GENERATION, signers=())
+        stored = self.commits(GENERATION, broken, GENERATION, broken)
+        self.assertEqual([type(None), NotaryUnavailable] * 2, self.outcomes)
+        self.assertEqual(2, len(stored))
 
 
 STEPS = st.lists(
@@ -654,7 +600,7 @@ class ReservationTests(NotarizerTestCase):
             elif step == "abandon" and open_reservations:
                 self.notarizer.abandon(open_reservations.pop(number % len(open_reservations)))
             elif step == "sign":
-                self.signing.sign()
+                self.store.sign()
             elif step == "release":
                 self.store.release()
             elif step == "hold":
@@ -671,8 +617,8 @@ class ReservationTests(NotarizerTestCase):
             self.store.answer()
         for reservation in open_reservations:
             commit(reservation)
-        while self.signing.waiting:
-            self.signing.sign()
+        while self.store.waiting:
+            self.store.sign()
         self.store.release()
         self.assertEqual((self.notarizer.in_flight, len(outcomes)), (0, len(commits)))
         self.assertTrue(all(each.called for each in asked))

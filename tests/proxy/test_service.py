@@ -30,7 +30,7 @@ from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.notarizer import Notarizer, SigningThread
+from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, NotaryStoreReports, PolicyReports, Reports
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.record_budget import Allowance, RecordBudget
@@ -133,22 +133,6 @@ class Store(MemoryStore):
         return super().close() if self.close_error is None else fail(self.close_error)
 
 
-class Signing:
-    """A double of the signing thread."""
-
-    def __init__(self, journal: list[str]) -> None:
-        self._journal = journal
-        self.waiting = 0
-
-    def start(self) -> None:
-        """Record the start."""
-        self._journal.append("signing starts")
-
-    def stop(self) -> None:
-        """Record the stop."""
-        self._journal.append("signing stops")
-
-
 class RecordingStoreReports:
     """Records the reports on the end of the store."""
 
@@ -196,12 +180,10 @@ class ServiceTestCase(LogTestCase):
         """Create the proxy under test."""
         servers = MultiService()
         self.pages.setServiceParent(servers)
-        signing = cast(SigningThread, Signing(self.journal))
         budget = RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock.seconds)
         self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget)
         self.notarizer = Notarizer(
             self.store,
-            signing,
             database="notary.db",
             redaction=Redaction(),
             budget=budget,
@@ -233,7 +215,6 @@ class ServiceTestCase(LogTestCase):
             store=self.store,
             retention=self.retention,
             rotation=self.rotation,
-            signing=signing,
             notarizer=self.notarizer,
             collector=self.collector,
             listeners=ListenerGroup(self.made, self.made.reauthorization),
@@ -304,14 +285,12 @@ class StartTests(ServiceTestCase):
     def test_order(self) -> None:
         """Pages start first, since they show the start; listeners last, when everything they need is running."""
         self.proxy.startService()
-        self.assertEqual(
-            self.journal, ["pages starts", "store opens", "signing starts", "retention starts", "source starts"]
-        )
+        self.assertEqual(self.journal, ["pages starts", "store opens", "retention starts", "source starts"])
         self.assertEqual(self.announced, [ONE])
         self.clock.advance(30)
         self.assertFalse(self.health.ready)
         self.source.rotate(OWN, AUTHORITY.bundles())
-        self.assertEqual(self.journal[5:], ["open web"])
+        self.assertEqual(self.journal[4:], ["open web"])
         self.assertTrue(self.health.ready)
         self.assertEqual(self.only(Event.PROCESS_STARTED).attributes, {"pid": os.getpid()})
         self.assertEqual(self.fatal, 0)
@@ -492,11 +471,10 @@ class StopDuringStartTests(ServiceTestCase):
         self.source.fail()
         self.stopped()
         self.assertEqual(
-            self.journal[5:],
+            self.journal[4:],
             [
                 "source stops",
                 "retention stops",
-                "signing stops",
                 "store is about to close",
                 "store closes",
                 "store is closed",
@@ -509,7 +487,7 @@ class StopTests(ServiceTestCase):
     """The stop."""
 
     def test_order(self) -> None:
-        """Listeners, credentials, retention, signing, database, pages: each stops when nothing needs it any more."""
+        """Listeners, credentials, retention, database, pages: each stops when nothing needs it any more."""
         self.start()
         self.journal.clear()
         self.stopped()
@@ -519,7 +497,6 @@ class StopTests(ServiceTestCase):
                 "close web",
                 "source stops",
                 "retention stops",
-                "signing stops",
                 "store is about to close",
                 "store closes",
                 "store is closed",
@@ -529,23 +506,11 @@ class StopTests(ServiceTestCase):
         self.only(Event.PROCESS_STOPPED)
         self.assertFalse(self.rotation.running)
 
-    def test_late_records_reach_the_database(self) -> None:
-        """Between the stop of the signing thread and of the database the reactor runs one turn."""
-        self.start()
-        stopping = self.proxy.stopService()
-        self.assertEqual(self.journal[-1], "signing stops")
-        self.assertNoResult(stopping)
-        self.clock.advance(0)
-        self.assertIn("store closes", self.journal)
-        self.successResultOf(stopping)
-
     def test_twice(self) -> None:
         """A second call waits for the same stop."""
         self.start()
         first = self.proxy.stopService()
         second = self.proxy.stopService()
-        self.assertNoResult(second)
-        self.clock.advance(0)
         self.successResultOf(first)
         self.successResultOf(second)
         self.successResultOf(self.proxy.stopService())
@@ -593,7 +558,7 @@ class StopTests(ServiceTestCase):
     def test_without_start(self) -> None:
         """A service that was never started can be stopped."""
         self.stopped()
-        self.assertEqual(self.journal, ["signing stops", "store is about to close", "store closes", "store is closed"])
+        self.assertEqual(self.journal, ["store is about to close", "store closes", "store is closed"])
 
 
 class DrainTests(ServiceTestCase):

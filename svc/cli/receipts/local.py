@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from svc.cli.errors import UsageRefused
 from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.plan import Page, ReceiptSource, Record
-from svc.notary.artifact import parse_receipt
+from svc.notary.artifact import parse_receipt, stored_artifact
 from svc.notary.envelope import Envelope
 from svc.notary.ids import receipt_id
 from svc.notary.receipt import Disclosures, with_disclosures
@@ -49,9 +49,10 @@ class DatabaseSource:
             raise self._missing(key)
         if receipt_id(stored.payload) != name:
             raise RecordError("record_altered", place=self.place, key=name)
-        if stored.envelope is None:
+        artifact = stored_artifact(stored.payload, stored.envelope, stored.batch, stored.inclusion)
+        if artifact is None:
             return Record(name, stored.payload, None, None)
-        receipt = parse_receipt(stored.envelope)
+        receipt = parse_receipt(artifact)
         if receipt.payload != stored.payload:
             raise RecordError("record_altered", place=self.place, key=name)
         statement = self._reader.get_statement(stored.statement_id or "")

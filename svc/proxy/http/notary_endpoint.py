@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from svc import naming
 from svc.errors import SvcError
 from svc.identity import SpiffeID
 from svc.identity.matchers import Matcher
@@ -34,12 +35,12 @@ from svc.notary.access import (
     root_response,
     search_response,
 )
+from svc.notary.artifact import stored_artifact
 from svc.notary.credentials import CredentialSet
-from svc.notary.envelope import Envelope
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.profile import Profile
-from svc.notary.receipt import Disclosures, with_disclosures
+from svc.notary.receipt import Disclosures
 from svc.notary.summary import receipt_summary
 from svc.proxy.errors import NotaryUnavailable
 from svc.proxy.notarizer import Notarizer
@@ -250,7 +251,7 @@ def _receipt_answer(
     *,
     served_to_server: bool = True,
 ) -> NotaryResponse:
-    if stored is None or stored.envelope is None:
+    if stored is None or not stored.signed:
         # Unsigned records are not served.
         raise NotaryNotFound(requester=requester)
     access = authorize_receipt_access(
@@ -259,9 +260,10 @@ def _receipt_answer(
         server=SpiffeID.parse(stored.server) if served_to_server else None,
         readers=readers,
     )
-    envelope = Envelope.parse(stored.envelope)
-    disclosed = with_disclosures(envelope, access.permitted(cast("Disclosures | None", stored.disclosures)))
-    return artifact_response(stored.id, disclosed.serialize())
+    salts = access.permitted(cast("Disclosures | None", stored.disclosures))
+    artifact = stored_artifact(stored.payload, stored.envelope, stored.batch, stored.inclusion, salts) or b""
+    media_type = naming.MEDIA_TYPE_ENVELOPE if stored.batch is None else naming.MEDIA_TYPE_BATCHED_RECEIPT
+    return artifact_response(stored.id, artifact, media_type=media_type)
 
 
 def _search_answer(found: FoundReceipts, query: ReceiptQuery) -> NotaryResponse:
