@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from svc.proxy.config import NotarySettings
@@ -58,8 +59,9 @@ def make_store(
     if notary.database is None or not opened:
         from svc.store.sqlite import SqliteStore
 
-        return SqliteStore(notary.path, reactor=reactor, observer=observer)
+        return SqliteStore(notary.path, reactor=reactor, observer=observer, at_turn_end=partial(reactor.callLater, 0))
     check_driver(notary)
     from svc.store.postgresql.store import PostgresStore
 
-    return PostgresStore(DatabaseAddress.parse(notary.database), reactor=reactor, observer=observer)
+    address = DatabaseAddress.parse(notary.database)
+    return PostgresStore(address, reactor=reactor, observer=observer, at_turn_end=partial(reactor.callLater, 0))

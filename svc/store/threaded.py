@@ -83,6 +83,11 @@ class StoreOptions(TypedDict, total=False):
     retry_interval: float
     commit_timeout: float
     start_thread: StartThread
+    at_turn_end: Callable[[Call], object]
+
+
+def _make_call(call: Call) -> object:
+    return call()
 
 
 @implementer(INotaryStore)
@@ -98,6 +103,9 @@ class ThreadedStore(ABC):
         commit_timeout: seconds that a record may wait for its commit before StoreLate, and closing may take before
             StoreStuck.
         start_thread: starts the threads.
+        at_turn_end: makes a call when the reactor has handled what was ready, or at once. All records of one turn are
+            then handed over together: a writer that is woken earlier competes with the reactor for the interpreter
+            lock, for one record.
     """
 
     #: What a read raises where the database refuses.
@@ -115,6 +123,7 @@ class ThreadedStore(ABC):
         retry_interval: float = RETRY_SECONDS,
         commit_timeout: float = COMMIT_SECONDS,
         start_thread: StartThread = JobThread,
+        at_turn_end: Callable[[Call], object] = _make_call,
     ) -> None:
         self.writable = False
         self.trouble = ""
@@ -124,6 +133,8 @@ class ThreadedStore(ABC):
         self._retry_interval = retry_interval
         self._commit_timeout = commit_timeout
         self._start_thread = start_thread
+        self._at_turn_end = at_turn_end
+        self._outgoing: list[_Put] = []
         self._write_thread: JobThread[_WriteJob] | None = None
         self._read_thread: JobThread[_Read] | None = None
         self._threads = 0
@@ -216,6 +227,7 @@ class ThreadedStore(ABC):
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+        self._hand_over()
         write_thread, self._write_thread = self._write_thread, None
         read_thread, self._read_thread = self._read_thread, None
         if write_thread is None or read_thread is None:
@@ -237,8 +249,16 @@ class ThreadedStore(ABC):
         self._waiting_writes += 1
         self._deadlines.append((self._reactor.seconds() + self._commit_timeout, put))
         self._update_late_timer()
-        self._write_thread.submit(put)
+        self._outgoing.append(put)
+        if len(self._outgoing) == 1:
+            self._at_turn_end(self._hand_over)
         return put.done
+
+    def _hand_over(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if self._write_thread is not None:
+            for put in outgoing:
+                self._write_thread.submit(put)
 
     def _get(self, read: Callable[[RecordReader], T], entity: Entity = "receipt") -> Deferred[T]:
         if self._read_thread is None:

@@ -526,6 +526,22 @@ class GroupTests(StoreCase):
         self.assertIsNone(self.successResultOf(put))
         self.assertEqual([5], self.observer.commits)
 
+    def test_handed_over_at_the_end_of_a_turn(self) -> None:
+        """Records of one turn of the reactor are handed over together; a close in the same turn stores them."""
+        turns: list[Callable[[], object]] = []
+        store = self.opened(start_thread=self.threads(), at_turn_end=turns.append)
+        waiting = [store.put_receipt(receipt("r1")), store.put_draft("r2", lambda drafts: [*map(receipt, drafts)])]
+        self.assertEqual((1, []), (len(turns), self.made[0].jobs))
+        turns.pop()()
+        self.assertEqual(2, len(self.made[0].jobs))
+        self.made[0].run()
+        self.assertEqual([2], self.observer.commits)
+        waiting.append(store.put_receipt(receipt("r3")))
+        self.successResultOf(store.close())
+        turns.pop()()
+        self.assertEqual([], [each for each in waiting if not each.called])
+        self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r3")))
+
     def test_drafts_are_not_refused_for_their_number(self) -> None:
         """The exchanges of drafts have run: one more than the queue holds is stored too."""
         store = self.opened(start_thread=self.threads(), queue_limit=1)
