@@ -23,6 +23,7 @@ MAX_DEPTH: Final = 32
 #: Values and member names; a receipt of 1,000 redacted fields in each of its four lists has 28,000. The size alone does
 #: not limit the cost: a value has two or three octets (``[],``) and takes a microsecond and up to 100 octets of memory.
 MAX_NODES: Final = 32 * 1024
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _B64U: Final = re.compile(r"[A-Za-z0-9_-]*\Z")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -117,7 +118,8 @@ def dumps(value: object) -> bytes:
 
 def b64u_encode(data: bytes) -> str:
     """Encode as base64url without padding (RFC 4648, section 5)."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    text: bytes = binascii.b2a_base64(data, newline=False)
+    return text.translate(_TO_URL).rstrip(b"=").decode("ascii")
 
 
 def b64u_decode(text: object) -> bytes:

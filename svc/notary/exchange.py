@@ -26,6 +26,7 @@ _LEFT_OUT: Final = frozenset(
     {b"host", b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 _RESERVED: Final = naming.HEADER_PREFIX.encode("ascii")
+_FIRST: Final = _RESERVED[:1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,8 @@ def recorded_headers(raw: RawHeaders) -> RecordedHeaders:
     Left out are hop-by-hop headers, Host, what ``Connection`` names, and ``Svc-*`` (with ``_`` read as ``-``). Names
     become lower-case, values lose SP and HTAB at both ends, order and duplicates stay.
     """
+    if not raw:
+        return ()
     left_out = _LEFT_OUT
     names = [name.lower() for name, _value in raw]
     if b"connection" in names:
@@ -209,7 +212,8 @@ def recorded_headers(raw: RawHeaders) -> RecordedHeaders:
     return tuple(
         (octets_as_text(name), octets_as_text(value.strip(b" \t")))
         for name, (_raw_name, value) in zip(names, raw, strict=True)
-        if name not in left_out and not name.replace(b"_", b"-").startswith(_RESERVED)
+        # No name but one that begins with its first letter begins with the prefix.
+        if name not in left_out and not (name[:1] == _FIRST and name.replace(b"_", b"-").startswith(_RESERVED))
     )
 
 

@@ -98,4 +98,6 @@ def parse_nonce(text: object) -> str:
 
 def new_nonce(octets: bytes) -> str:
     """Write 16 octets of a secure source as a nonce or ``jti``, 22 characters."""
-    return parse_nonce(b64u_encode(octets))
+    if len(octets) != NONCE_BYTES:
+        raise NonceMalformed(defect=f"{len(octets)} octets instead of {NONCE_BYTES}")
+    return b64u_encode(octets)
