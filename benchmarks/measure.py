@@ -17,6 +17,7 @@ from benchmarks.configurations import BULK, BULK_SIZE, SMALL, SMALL_SIZE
 from benchmarks.hybrid import GROUPS, connections
 from benchmarks.load import Load, LoadGenerator
 from benchmarks.peers import LEVELS, Device, Stage
+from benchmarks.records import RecordMeasurement
 from benchmarks.rows import Row, less_is_better, more_is_better
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -77,6 +78,7 @@ class Measurement:
         self._say = say
         self._extras = extras
         self._figures: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._records = RecordMeasurement(load, extent.seconds, extent.warm)
 
     def run(self) -> list[Row]:
         """
@@ -99,11 +101,11 @@ class Measurement:
             self._bulk([haproxy, ours["none"], *relays])
             self._connects([haproxy, ours["none"]])
             self._single([direct, haproxy, *(ours[level] for level in LEVELS)])
-            self._receipts(ours["signRequest"])
+            self._records.round(ours)
             for group in GROUPS:
                 cost = connections(ours["none"], self._stage.credentials, group, self._extent.seconds)
                 self._figures["key agreement", group].append(cost)
-        return [*self._rows([each.name for each in others]), *memory]
+        return [*self._rows([each.name for each in others]), self._records.disk(self._stage), *memory]
 
     # -- One round -----------------------------------------------------------------------------------------------------
 
@@ -130,11 +132,6 @@ class Measurement:
         for device in devices:
             result = self._load.run(self._small_load(1, tls=device.tls), device)
             self._figures["single", device.name].append(result.p50 * 1e3)
-
-    def _receipts(self, device: Device) -> None:
-        result = self._load.run(self._small_load(32), device)
-        self._figures["receipts", "cpu"].append(result.answers / result.cpu)
-        self._figures["receipts", "wall"].append(result.answers / result.seconds)
 
     # -- Memory --------------------------------------------------------------------------------------------------------
 
@@ -209,12 +206,7 @@ class Measurement:
         hybrid, classical = (self._of("key agreement", group) for group in GROUPS)
         return [
             *rows,
-            more_is_better(
-                "durable signed receipts", "budget", self._of("receipts", "cpu"), [600.0], "receipts/CPU s", 1.0
-            ),
-            more_is_better(
-                "durable signed receipts, wall", "budget", self._of("receipts", "wall"), [600.0], "receipts/s", None
-            ),
+            *self._records.rows(),
             less_is_better(f"connection with {GROUPS[0]}", f"ours, {GROUPS[1]}", hybrid, classical, connection, None),
         ]
 

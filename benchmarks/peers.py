@@ -73,6 +73,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[Running] = []
+        self._notaries: dict[int, Path] = {}
         self._ground = Ground(folder, plain=free_port(), tls=free_port())
 
     @property
@@ -253,10 +254,23 @@ class Stage:
         config = self._write(f"proxy-{admin}.yaml", json.dumps(settings))
         command = [*twistd(), *options, "svc-proxy", "--config", str(config)]
         running = self._start(f"proxy-{admin}", command, lambda: _is_ready(admin))
+        self._notaries[running.pid] = Path(str(settings["notary"]["path"]))  # type: ignore[index]  # a mapping
         devices = {level: Device(f"ours, {level}", port, running.pid) for level, port in ports.items()}
         devices["tcp"] = Device("ours, tcp", tcp, running.pid)
         devices["outbound"] = Device("ours, outbound", outbound, running.pid, tls=False)
         return devices
+
+    def notary(self, device: Device) -> Path:
+        """
+        Find the notary database of a proxy of ours.
+
+        Args:
+            device: a side of the proxy.
+
+        Returns:
+            Its path.
+        """
+        return self._notaries[device.pid]
 
     def twisted_web(self) -> Device:
         """

@@ -30,6 +30,7 @@ from benchmarks.mqtt import MQTT_FULL, MQTT_QUICK, MqttMeasurement
 from benchmarks.mqttload import MqttLoadGenerator
 from benchmarks.peers import Stage
 from benchmarks.profile import Profile
+from benchmarks.records import RecordMeasurement, picture
 from benchmarks.rows import Row, table
 from svc.errors import SvcError
 from svc.transport.fast.selection import select_tcp, select_tls
@@ -77,10 +78,12 @@ def _allow_many_files() -> None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bin/bench",
-        description="Measure the HTTP proxy, the MQTT broker and their peers in turn, in a run of about four minutes.",
+        description="Measure the HTTP proxy, the MQTT broker and their peers in turn, in a run of about five minutes.",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run: every row in 25 seconds, rough figures")
     parser.add_argument("--mqtt", action="store_true", help="the rows of the MQTT broker only, in about a minute")
+    parser.add_argument("--records", action="store_true", help="the rows of records only, in about a minute and a half")
+    parser.add_argument("--picture", metavar="FILE", type=Path, help="also draw the rows of records, as SVG")
     parser.add_argument("--all", action="store_true", help="also aiohttp, mitmproxy and amqtt, from PyPI")
     parser.add_argument("--profile", action="store_true", help="show where the time of a request goes, nothing else")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows and the surroundings to a file")
@@ -108,6 +111,17 @@ def _http(stage: Stage, options: argparse.Namespace, say: Callable[[str], None])
     say(f"changes of policies with {extent.reauthorized} open connections")
     rows += reauthorization.rows(stage, load, extent.rounds, extent.reauthorized)
     return [*rows, *policies.rows(extent.rounds, 60_000)]
+
+
+def _records(stage: Stage, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+    load = _prepared(stage, say)
+    extent = QUICK if options.quick else FULL
+    records = RecordMeasurement(load, extent.seconds, extent.warm)
+    proxy = stage.proxy()
+    for number in range(extent.rounds):
+        say(f"round {number + 1} of {extent.rounds}")
+        records.round(proxy)
+    return [*records.rows(), records.disk(stage)]
 
 
 def _mqtt(brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
@@ -140,11 +154,18 @@ def main(arguments: list[str]) -> int:
         if options.profile:
             print(Profile(stage, _prepared(stage, say), folder, say).run())
         else:
-            rows = [] if options.mqtt else _http(stage, options, say)
+            rows = []
+            if options.records:
+                rows += _records(stage, options, say)
+            elif not options.mqtt:
+                rows += _http(stage, options, say)
             # The brokers alone have the machine.
             stage.stop()
-            rows += _mqtt(brokers, options, say)
+            if not options.records:
+                rows += _mqtt(brokers, options, say)
             _show(rows, around, options.json)
+            if options.picture is not None:
+                options.picture.write_text(picture(rows))
     except SvcError as error:
         print(f"bench: {error}", file=sys.stderr)
         print(f"       {error.advice() or f'the logs are in {folder}'}", file=sys.stderr)

@@ -30,9 +30,17 @@ ROWS = [
     ("TCP inbound", "stunnel"),
     ("TCP bulk", "haproxy tcp"),
     ("TCP bulk", "stunnel"),
-    ("durable signed receipts", "budget"),
-    ("durable signed receipts, wall", "budget"),
+    *(
+        (f"signRequest{what}, {connections}", "budget")
+        for what in ("", " p50", " p99")
+        for connections in ("1 connection", "8 connections", "32 connections", "128 connections")
+    ),
+    *(
+        (f"logRequest over workload, {connections}", "budget")
+        for connections in ("1 connection", "8 connections", "32 connections", "128 connections")
+    ),
     ("connection with X25519MLKEM768", "ours, X25519"),
+    ("a receipt on disk", "budget"),
     ("idle mTLS connection", "haproxy"),
     ("the process at rest", "budget"),
     ("policy change, open connection", "budget"),
