@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.trial.unittest import SynchronousTestCase
@@ -260,6 +260,29 @@ class ShowTests(ReceiptsTestCase):
             self.assertTrue(text.startswith(f"Signed Request Receipt {printed_id(first.id)}\n"), text)
             self.assertIn("  Signatures: ES256 valid, ML-DSA-65 valid\n", text)
             self.assertIn("time asserted", ran.stderr)
+
+    def test_verified_in_a_batch(self) -> None:
+        """A receipt that was signed with others is found, verified and exported like one that was signed alone."""
+        made = FIXTURE.batched(exchange=drafted(3)[0])
+        name = receipt_id(made.payload)
+        stored = dataclasses.replace(
+            RECORDS[0],
+            id=name,
+            nonce=None,
+            jti="batched",
+            envelope=None,
+            payload=made.payload,
+            disclosures=cast("dict[str, object] | None", made.extra.get("disclosures")),
+            batch=made.batch.serialize(),
+            inclusion=made.inclusion.to_octets(),
+        )
+        path = self.folder / "batched.db"
+        self.fill(path, records=(stored,))
+        text = self.run_on("show", *self.anchors(), "--", name, database=path).stdout.decode()
+        self.assertIn("  Signatures: ES256 valid, ML-DSA-65 valid\n", text)
+        file = self.folder / "batched.json"
+        self.run_on("export", "--output", str(file), "--", name, database=path)
+        self.assertEqual(0, run_svc("verify", *self.anchors(), str(file)).status)
 
     def test_id_with_a_dash(self) -> None:
         """An id that begins like a flag is an id."""

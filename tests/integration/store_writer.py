@@ -1,9 +1,10 @@
 """
 A process that stores records and reports which are acknowledged; run with ``python -m``.
 
-``endless PATH ROUND`` writes until it is killed. ``limited PATH`` writes until the system lets its files grow no
-further, then lifts that limit and writes on; its result is one JSON object. ``ending PATH`` stores ``r1``, reports it,
-puts ``r2`` as soon as it reads a line, and ends as the proxy does.
+``endless PATH ROUND`` writes until it is killed, every second record in a batch with what waits.
+``limited PATH`` writes until the system lets its files grow no further, then lifts that limit and writes on; its result
+is one JSON object. ``ending PATH`` stores ``r1``, reports it, puts ``r2`` as soon as it reads a line, and ends as the
+proxy does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import json
 import os
 import resource
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet import reactor
@@ -21,9 +24,10 @@ from twisted.python.failure import Failure
 
 from svc.process.lifecycle import stop_with_failure
 from svc.store.errors import StoreError, StoreUnavailable
+from svc.store.records import StoredReceipt
 from svc.store.sqlite import SqliteStore
 from svc.telemetry.log_writer import LogWriter
-from tests.store.doubles import RecordingObserver, receipt, statement
+from tests.store.doubles import RecordingObserver, batch, receipt, statement
 
 
 def make_store(path: str, observer: RecordingObserver, **options: Any) -> SqliteStore:
@@ -40,6 +44,11 @@ def make_store(path: str, observer: RecordingObserver, **options: Any) -> Sqlite
     return store
 
 
+def together(names: Sequence[str]) -> list[StoredReceipt]:
+    """Complete drafts as one batch."""
+    return [replace(each, nonce=each.id) for each in batch(*names, filler="x" * 4096)]
+
+
 class Endless:
     """Keeps some records in flight and prints the id of each acknowledged one."""
 
@@ -52,11 +61,15 @@ class Endless:
         """Put one more."""
         self._count += 1
         name = f"{self._label}-{self._count}"
-        put = self._store.put_receipt(receipt(name, nonce=name, filler="x" * 4096))
+        put: Deferred[Any]
+        if self._count % 2:
+            put = self._store.put_receipt(receipt(name, nonce=name, filler="x" * 4096))
+        else:
+            put = self._store.put_draft(name, together)
         put.addCallback(self._acknowledged, name)
         put.addErrback(lambda failure: os.write(2, failure.getTraceback().encode()))
 
-    def _acknowledged(self, _none: None, name: str) -> None:
+    def _acknowledged(self, _record: object, name: str) -> None:
         os.write(1, name.encode() + b"\n")
         self.next()
 

@@ -204,7 +204,7 @@ class KillTests(ReplicaCase):
             complete: list[tuple[str, bytes]] = []
             threads = [
                 threading.Thread(target=self._client, args=(victim, number * 4 + each, complete), daemon=True)
-                for each in range(4)
+                for each in range(12)
             ]
             for thread in threads:
                 thread.start()
@@ -220,6 +220,9 @@ class KillTests(ReplicaCase):
             total += len(complete)
         self.assertGreaterEqual(total, KILLS * 4)
         self.assertTrue(witness.is_ready())
+        counts = self.server.admin("SELECT count(*) FROM svc_notary.receipt WHERE batch IS NOT NULL GROUP BY batch")
+        self.assertGreater(max(count for (count,) in counts), 1, "receipts that were signed together")
+        self.assertEqual([(len(counts),)], self.server.admin("SELECT count(*) FROM svc_notary.receipt_batch"))
 
     def _client(self, proxy: RunningProxy, number: int, complete: list[tuple[str, bytes]]) -> None:
         connection = eventually(lambda: self._connected(proxy), 60, "a connection")

@@ -98,6 +98,21 @@ class ReceiptPagesTests(SynchronousTestCase):
         status, page = self.report(self.link())
         self.assertEqual((200, True, True), (status, "Verified" in page, str(OWN.spiffe_id) in page))
 
+    def test_verified_in_a_batch(self) -> None:
+        """Receipts that were signed together are verified each by itself."""
+        self.rig.store.hold = True
+        self.record()
+        other, _wire = self.rig.client()
+        other.dataReceived(get("signRequest"))
+        self.rig.respond(OK)
+        self.rig.store.release()
+        links = [row[-1] for row in self.table().rows]
+        self.assertEqual(2, len(links))
+        for link in links:
+            assert isinstance(link, Link)
+            status, page = self.report(link.href.removeprefix("/receipts/"))
+            self.assertEqual(("Verify", 200, True, False), (link.text, status, "Verified" in page, "Not ver" in page))
+
     def test_roots_have_changed(self) -> None:
         """A receipt that the roots in force do not verify is shown with what fails."""
         self.record()
