@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from svc import __version__
 from svc.errors import SvcError
-from svc.identity import BundleSet, SvidEvidence, TrustDomain, X509Svid
+from svc.identity import BundleSet, SpiffeID, SvidEvidence, TrustDomain, X509Svid
 from svc.identity.matchers import AnyOf, parse_matcher
 from svc.naming import ENV_PQ_BUNDLE
 from svc.notary.facts import WorkloadFacts
@@ -31,6 +31,7 @@ from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.statement import StatementEvidence
 from svc.notary.verification import Anchors
+from svc.policy.attributes import UNKNOWN, Attributes
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
@@ -55,6 +56,7 @@ from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
+from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
 from svc.proxy.record_budget import Allowance, RecordBudget
@@ -487,7 +489,20 @@ class Assembly:
             receipt_seconds=timeouts.response,
             observer=observer,
             collector=self._collector if settings.collectReceipts else None,
+            conditions=self._peer_conditions(settings),
         )
+
+    def _peer_conditions(self, settings: ListenerSettings) -> PeerConditions | None:
+        given = settings.peerStatement
+        if given is None:
+            return None
+
+        def own() -> Attributes:
+            identity = self._rotation.identity
+            return UNKNOWN if identity is None else self._policies.current.attributes.attributes(identity)
+
+        issuers = tuple(SpiffeID.parse(text) for text in given.issuers)
+        return PeerConditions(settings.name, issuers, tuple(each.source() for each in given.conditions), own)
 
     def _anchors(self) -> Anchors:
         """The roots by which peers are verified; raises where post-quantum ones are needed and none were ever read."""

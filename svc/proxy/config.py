@@ -17,6 +17,7 @@ from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.notary.receipt import Redaction
 from svc.notary.record_bound import RecordBound, largest_limit
+from svc.policyfiles.document import SourceDocument, WorkloadID
 from svc.policyfiles.settings import PolicySettings
 from svc.process.values import (
     SOCKET_PATTERN,
@@ -51,7 +52,7 @@ LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 MIN_HEAD = 1024
 #: Keys that say nothing of a relayed connection, by where they are.
 _HTTP_KEYS: Final = {
-    "": ("forwarded", "host", "notarization", "maxNotarization", "require", "collectReceipts"),
+    "": ("forwarded", "host", "notarization", "maxNotarization", "require", "peerStatement", "collectReceipts"),
     "limits.": ("head", "fields", "body", "idleUpstream"),
     "timeouts.": ("header", "idleUpstream", "response", "stream", "exchange"),
 }
@@ -285,6 +286,19 @@ class TimeoutSettings(Settings):
     """A whole exchange, or the next octet after an upgrade."""
 
 
+class PeerStatementSettings(Settings):
+    """What the statement of a peer must say, which is issued centrally: its own word proves nothing."""
+
+    issuers: Items[WorkloadID] = ()
+    """SPIFFE IDs of central issuers whose statements are accepted; by default the manager of the peer's trust domain,
+    `spiffe://<trust domain>/svc/manager`."""
+    conditions: Annotated[Items[SourceDocument], Field(max_length=64)] = ()
+    """Entries as in `from` of a [policy](policy.md#policies), of which one must hold, read from the statement:
+    `namespaces` and `serviceAccounts` of its pod; `levels`, `compartments`, `sameCompartment` and `dominates` by the
+    annotations `mls.svc.internal/level` and `mls.svc.internal/compartment`, compared with what `policy.attributes` and
+    `policy.templates` say of the own workload."""
+
+
 class ListenerSettings(Settings):
     """One listener."""
 
@@ -336,6 +350,9 @@ class ListenerSettings(Settings):
     verified for each connection before a request is sent on it. `receipt`: that, and the receipt of each request,
     verified before its response ends. *Together*: outbound only; by `notary.profile` and the post-quantum roots of
     `notary.pqBundle`."""
+    peerStatement: PeerStatementSettings | None = None
+    """Conditions on the statement of the peer, see [verified answers](applications.md#verified-answers). *Together*:
+    with `require` only."""
     collectReceipts: bool = False
     """Keep the verified receipts of requests in the notary database: of those for which the application asks
     `signRequest`, with `require: [receipt]` of all. As with `require: [workload]` every connection is verified.
@@ -386,10 +403,14 @@ class ListenerSettings(Settings):
                 raise ValueError("no proxyProtocol here: an outbound listener takes connections of this machine only")
             if self.forwarded != "off":
                 raise ValueError("no forwarded here: it belongs to inbound listeners, which have remote clients")
+            if self.peerStatement is not None and not self.require:
+                raise ValueError("require beside peerStatement: without it the statement of the peer is not verified")
             if self.model_fields_set & {"notarization", "maxNotarization"}:
                 raise ValueError("no notarization here: the peer of an outbound listener notarizes")
         elif self.peer is not None:
             raise ValueError("no peer here: it belongs to outbound listeners, the policy admits inbound peers")
+        elif self.peerStatement is not None:
+            raise ValueError("no peerStatement here: it belongs to outbound listeners, which have a peer")
         elif self.require or self.collectReceipts:
             raise ValueError("no require or collectReceipts here: they belong to outbound listeners, which have a peer")
         elif self.host is not None:

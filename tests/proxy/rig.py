@@ -37,6 +37,7 @@ from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Connection
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import ListenerObserver
+from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, unobserved
@@ -248,6 +249,7 @@ class Rig:
         own: X509Svid = OWN,
         require: Level = Level.NONE,
         collect: bool = False,
+        conditions: PeerConditions | None = None,
         profile: Profile = Profile.CLASSICAL,
         reauthorization: Reauthorization[AuthorizedConnection] | None = None,
     ) -> None:
@@ -299,6 +301,7 @@ class Rig:
                 receipt_seconds=timeouts.response,
                 observer=self.observer,
                 collector=self.collector if collect else None,
+                conditions=conditions,
             )
         self.pool = UpstreamPool(
             self.endpoint if self.peers is None else VerifiedEndpoint(self.endpoint, self.peers),

@@ -430,6 +430,16 @@ class ListenerTests(RuleTestCase):
             tcp = listener(OUTBOUND, protocol="tcp", **{key: value})
             self.wrong(tcp, f"no {key} here: a tcp listener relays octets and knows no requests")
 
+    def test_conditions_on_statements(self) -> None:
+        """They belong to outbound listeners that verify the statement of their peer."""
+        given = "{issuers: [spiffe://bank.example/svc/manager], conditions: [{namespaces: [pay]}]}"
+        (found,) = read(whole(listener(OUTBOUND, require="[workload]", peerStatement=given))).listeners
+        self.assertEqual(("pay",), found.peerStatement and found.peerStatement.conditions[0].namespaces)
+        expected = "require beside peerStatement: without it the statement of the peer is not verified"
+        self.wrong(listener(OUTBOUND, peerStatement=given), expected)
+        expected = "no peerStatement here: it belongs to outbound listeners, which have a peer"
+        self.wrong(listener(peerStatement=given), expected)
+
     def test_issuer_of_outbound_listeners(self) -> None:
         """Where nothing is signed no post-quantum issuer is needed, whatever profile verifies."""
         notary = "{path: /var/lib/svc/notary.db}"

@@ -6,8 +6,10 @@ the peer itself, does to statements, receipts and responses.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -17,15 +19,22 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.identity import BundleSet
+from svc import naming
+from svc.identity import BundleSet, X509Svid
+from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.evidence import EvidenceFile, verify_offline
 from svc.notary.exchange import ExchangeOutcome
+from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.profile import Profile
+from svc.notary.statement import Statement, issue_statement
 from svc.notary.verification import Anchors
+from svc.policy.attributes import UNKNOWN, Attributes, SecurityLevel
+from svc.policyfiles.document import SourceDocument
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.recorder import MAX_PREFIX
+from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.record_budget import Allowance
 from svc.store.errors import StoreUnavailable
 from svc.store.records import ReceiptQuery
@@ -33,6 +42,8 @@ from svc.strictjson import loads_object
 from svc.testing.ca import TestAuthority
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Handle, Rig, Wire, evidence_of, lose
 
+#: A central issuer.
+MANAGER = AUTHORITY.svid("/svc/manager", ttl=timedelta(hours=3))
 GET = b"GET /accounts?limit=10 HTTP/1.1\r\nHost: 127.0.0.1:18443\r\nAccept: */*\r\n"
 SIGNED = b"Svc-Notarization-Level: signRequest\r\n"
 LOGGED = b"Svc-Notarization-Level: logRequest\r\n"
@@ -372,7 +383,7 @@ class ReverificationTests(PairTestCase):
 
     def changed(self, pair: Pair) -> None:
         """Report a change."""
-        pair.local.pool.reauthorize(lambda _evidence: None)
+        pair.local.change()
 
     def test_unchanged(self) -> None:
         """A request under way goes on where its peer would still be accepted."""
@@ -400,10 +411,90 @@ class ReverificationTests(PairTestCase):
         pair.send(GET + END)
         pair.local.listed_statements.add(pair.peer.credentials.statement.id)
         self.changed(pair)
-        self.assertTrue(pair.local.upstream()[1].disconnecting)
+        self.assertTrue(pair.local.upstream()[1].aborted)
         document = problem(pair.send(GET + END))
         self.assertEqual((document["code"], document["detail_reason"]), ("upstream_identity_refused", "policy_deny"))
         self.assertEqual(len(pair.forwarded), 1)
+
+
+def central(facts: WorkloadFacts, issuer: X509Svid = MANAGER) -> Statement:
+    """A statement about the peer by another issuer."""
+    signers = CredentialSet.issue(issuer, None, facts, Profile.CLASSICAL, BASE, os.urandom).signers
+    return issue_statement(OWN, facts, signers, BASE, os.urandom, issuer.spiffe_id)
+
+
+class ConditionTests(PairTestCase):
+    """Conditions on the statement of the peer."""
+
+    def pair(self, own: Attributes = UNKNOWN, **keys: object) -> Pair:
+        """A listener with one entry of conditions, before a peer with facts of a central issuer."""
+        self.own = own
+        source = SourceDocument.model_validate(keys).source()
+        pair = Pair(conditions=PeerConditions("pay", (MANAGER.spiffe_id,), (source,), lambda: self.own))
+        annotations = {naming.ANNOTATION_LEVEL: "de:s", naming.ANNOTATION_COMPARTMENT: "blue"}
+        facts = WorkloadFacts.explicit(namespace="pay", service_account="api", annotations=annotations)
+        self.present(pair, central(facts))
+        return pair
+
+    def present(self, pair: Pair, statement: Statement) -> None:
+        """Have the peer present another statement."""
+        pair.peer.rotation.credentials = replace(pair.peer.credentials, statement=statement)
+
+    def refused(self, pair: Pair) -> object:
+        """The code for a request that must not reach the application, with the precise reason."""
+        document = problem(pair.send(GET + END))
+        self.assertEqual((document["status"], pair.forwarded), (502, []))
+        return document["code"], document["detail_reason"]
+
+    def test_satisfied(self) -> None:
+        """Every kind of condition is read from the statement."""
+        blue = Attributes(level=SecurityLevel.parse("DE:C"), compartment="blue")
+        for own, keys in (
+            (UNKNOWN, {"namespaces": ["pay"], "serviceAccounts": ["api"]}),
+            (UNKNOWN, {"levels": ["DE:S"], "notCompartments": ["red"]}),
+            (blue, {"sameCompartment": True, "dominates": True}),
+        ):
+            self.assertIn(b"hello", self.pair(own, **keys).send(GET + END), keys)
+
+    def test_refused(self) -> None:
+        """A fact that differs, or is not known, refuses the peer before a request is sent."""
+        above = Attributes(level=SecurityLevel.parse("DE:TS"), compartment="red")
+        for own, keys in (
+            (UNKNOWN, {"namespaces": ["web"]}),
+            (UNKNOWN, {"notNamespaces": ["pay"]}),
+            (UNKNOWN, {"sameCompartment": True}),
+            (above, {"sameCompartment": True}),
+            (above, {"dominates": True}),
+        ):
+            self.assertEqual(("upstream_identity_refused", "policy_deny"), self.refused(self.pair(own, **keys)), keys)
+
+    def test_facts_that_are_no_attributes(self) -> None:
+        """Annotations that are no level and no compartment are unknown."""
+        pair = self.pair(notCompartments=["red"])
+        facts = WorkloadFacts.explicit(annotations={naming.ANNOTATION_LEVEL: "s", naming.ANNOTATION_COMPARTMENT: "a b"})
+        self.present(pair, central(facts))
+        self.assertEqual(("upstream_identity_refused", "policy_deny"), self.refused(pair))
+
+    def test_self_issued(self) -> None:
+        """What a workload says of itself satisfies no condition."""
+        pair = self.pair(namespaces=["pay"])
+        self.present(pair, pair.peer.credentials.statement)
+        self.assertEqual(("upstream_unverified", "issuer_not_authorised"), self.refused(pair))
+
+    def test_another_issuer(self) -> None:
+        """A statement by somebody who is no central issuer is refused."""
+        pair = self.pair(namespaces=["pay"])
+        self.present(pair, central(WorkloadFacts.explicit(namespace="pay"), CALLER))
+        self.assertEqual(("upstream_unverified", "issuer_not_authorised"), self.refused(pair))
+
+    def test_changed(self) -> None:
+        """The connection ends when other attributes of the own workload no longer satisfy them."""
+        pair = self.pair(Attributes(compartment="blue"), sameCompartment=True)
+        pair.send(GET + END)
+        self.own = Attributes(compartment="red")
+        pair.local.change()
+        pair.run()
+        self.assertTrue(pair.local.upstream()[1].disconnecting or pair.local.upstream()[1].aborted)
 
 
 class ResponseTests(PairTestCase):

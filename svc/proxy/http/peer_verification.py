@@ -36,7 +36,7 @@ from svc.notary.level import Level, check_level
 from svc.notary.profile import Profile
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.notary.response_headers import named_level, named_receipt_path, named_statement, pending_pause
-from svc.notary.statement import StatementEvidence, verify_statement
+from svc.notary.statement import SelfIssued, StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.policy.engine import Denied, Permit
 from svc.proxy.errors import (
@@ -51,6 +51,7 @@ from svc.proxy.errors import (
 )
 from svc.proxy.http.recorder import Observation
 from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
+from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.http1 import End, Event, Excess, MessageRefused, ResponseHead
@@ -180,6 +181,7 @@ class PeerVerification:
         statement_seconds: for the statement of a new connection.
         receipt_seconds: for a receipt, while it is pending too.
         collector: stores the receipts that the application asks for; None where they are not kept.
+        conditions: on statements, which then must be issued centrally; None where any statement of the peer will do.
     """
 
     def __init__(
@@ -198,6 +200,7 @@ class PeerVerification:
         receipt_seconds: float,
         observer: VerificationObserver,
         collector: ReceiptCollector | None = None,
+        conditions: PeerConditions | None = None,
     ) -> None:
         self.level: Final = level
         self.collector: Final = collector
@@ -212,6 +215,7 @@ class PeerVerification:
         self._statement_seconds = statement_seconds
         self._receipt_seconds = receipt_seconds
         self._observer = observer
+        self._conditions = conditions
 
     def needs_receipt(self, level: Level) -> bool:
         """Whether the receipt of a request at this level is verified."""
@@ -260,6 +264,7 @@ class PeerVerification:
         return statement
 
     def _verified(self, envelope: Envelope, peer: PeerEvidence) -> PeerStatement:
+        conditions = self._conditions
         evidence = verify_statement(
             envelope,
             expected_id=None,
@@ -267,10 +272,14 @@ class PeerVerification:
             anchors=self._anchors(),
             now=self._wall(),
             peer=peer.svid,
+            issuers=() if conditions is None else conditions.issuers,
+            self_issued=None if conditions is None else SelfIssued.REFUSE,
         )
-        listed = self._listed(evidence)
-        if listed is not None:
-            raise listed
+        refused = self._listed(evidence)
+        if refused is None and conditions is not None:
+            refused = conditions.refusal(evidence)
+        if refused is not None:
+            raise refused
         return PeerStatement(envelope, evidence, peer)
 
     def reverify(self, connection: UpstreamConnection) -> None:
