@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
+from svc.notary.artifact import BatchedReceipt, ReceiptArtifact
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NotaryStoreUnavailable
@@ -88,7 +89,7 @@ class ReceiptCollector:
             self._budget.give_back(place.client, MAX_ENVELOPE)
 
     async def put(
-        self, place: CollectedPlace, receipt: ReceiptEvidence, envelope: Envelope, statement: PeerStatement
+        self, place: CollectedPlace, receipt: ReceiptEvidence, artifact: ReceiptArtifact, statement: PeerStatement
     ) -> None:
         """
         Make a receipt durable, and the statement before it.
@@ -96,8 +97,12 @@ class ReceiptCollector:
         Raises:
             NotaryStoreUnavailable: the database did not take it; the place is given back.
         """
-        disclosures = cast("Disclosures | None", envelope.extra.get("disclosures"))
-        signed = replace(envelope, extra={})
+        disclosures = cast("Disclosures | None", artifact.extra.get("disclosures"))
+        if isinstance(artifact, BatchedReceipt):
+            signed, inclusion = artifact.batch, artifact.inclusion.to_octets()
+        else:
+            signed, inclusion = replace(artifact, extra={}), None
+        octets = signed.serialize()
         record = StoredReceipt(
             id=receipt.id,
             level=receipt.level.value,
@@ -107,10 +112,12 @@ class ReceiptCollector:
             jti=str(receipt.claims["jti"]),
             issued_at=int(receipt.issued.timestamp()),
             outcome=receipt.outcome.value,
-            envelope=signed.serialize(),
-            payload=envelope.payload,
+            envelope=octets if inclusion is None else None,
+            payload=artifact.payload,
             disclosures=disclosures,
             statement_id=receipt.statement_id,
+            batch=None if inclusion is None else octets,
+            inclusion=inclusion,
         )
         self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
         try:
@@ -124,7 +131,7 @@ class ReceiptCollector:
             raise NotaryStoreUnavailable(database=self._database, what=error) from error
         self._promised.discard(place)
         certificates = sum(len(text) for entry in signed.signatures for text in entry.x5c)
-        taken = stored_octets(record.payload, disclosures, record.envelope, certificates)
+        taken = stored_octets(record.payload, disclosures) + len(octets) + len(inclusion or b"") - certificates
         self._budget.give_back(place.client, MAX_ENVELOPE - taken)
 
     async def _put_receipt(self, record: StoredReceipt) -> None:

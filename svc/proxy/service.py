@@ -171,8 +171,6 @@ class ProxyService(Service):
         self._store.init()
         if self._store.writable:
             self._health.holds("store")
-        if self._notarizes:
-            self._signing.start()
         self._retention.startService()
 
     async def _first_credentials(self) -> None:

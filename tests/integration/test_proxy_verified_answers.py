@@ -19,13 +19,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.request import urlopen
 
 from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svc.identity import SpiffeID
-from svc.notary.ids import new_nonce
+from svc.notary.ids import new_nonce, receipt_id
+from svc.strictjson import b64u_decode
 from svc.workload.source import WorkloadSource
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
@@ -172,6 +174,34 @@ class ProgramsTests(SynchronousTestCase):
         newest, *others = self.listed("--path", "/echo")
         self.assertEqual(before, len(others))
         self.assertEqual((CLIENT, "complete", 200), (newest["client"], newest["outcome"], newest["status"]))
+
+    def test_many_at_once(self) -> None:
+        """Receipts that the peer signed together are verified and kept like others."""
+        url = self.scene.urls["kept"]
+
+        def call(number: int) -> tuple[int, str]:
+            with urlopen(f"{url}/bytes/{number % 9}", timeout=60) as answer:
+                return len(answer.read()), str(answer.headers["Svc-Receipt-Location"])
+
+        for _round in range(20):
+            with ThreadPoolExecutor(16) as pool:
+                answers = list(pool.map(call, range(64)))
+            self.assertEqual([number % 9 for number in range(64)], [size for size, _path in answers])
+            receipts = [curl(url + path)[2] for _size, path in answers[:16]]
+            batched = [receipt for receipt in receipts if b'"inclusion"' in receipt]
+            if batched:
+                break
+        else:
+            self.fail("the peer signed no receipts together")
+        evidence = self.scene.folder / "batched.json"
+        shown = svc("receipts", "list", "-o", "json", "--notary", self.database, "--limit", "64")
+        self.assertEqual((0, 64), (shown.returncode, len(shown.stdout.splitlines())), shown.stderr)
+        identifier = receipt_id(b64u_decode(json.loads(batched[0])["payload"]))
+        exported = svc("receipts", "export", identifier, "--notary", self.database, "--output", str(evidence))
+        self.assertEqual(0, exported.returncode, exported.stderr)
+        roots = ("--trust-bundle", str(self.scene.authority.archive_path))
+        verified = svc("verify", *roots, "--expect-id", SERVER, str(evidence))
+        self.assertEqual(0, verified.returncode, verified.stderr)
 
     def test_streams(self) -> None:
         """Large bodies in both directions are verified while they stream."""

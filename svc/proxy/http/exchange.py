@@ -575,7 +575,7 @@ class Exchange:
         context = self._context
         receipt = await peers.receipt(observation, statement, context.pool, permit, connection)
         if self._place is not None and peers.collector is not None:
-            await peers.collector.put(self._place, receipt.evidence, receipt.envelope, statement)
+            await peers.collector.put(self._place, receipt.evidence, receipt.artifact, statement)
             context.notary_metrics.records_written.inc()
         self._receipt_id = receipt.evidence.id
 

@@ -24,6 +24,8 @@ from zope.interface import implementer
 from svc import naming
 from svc.errors import SvcError
 from svc.notary.access import receipt_location, statement_path
+from svc.notary.artifact import ReceiptArtifact, parse_receipt
+from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.errors import (
     NotaryError,
@@ -74,10 +76,10 @@ class PeerStatement:
 
 @dataclass(frozen=True, slots=True)
 class CollectedReceipt:
-    """A verified receipt, and its envelope with the disclosures."""
+    """A verified receipt, and the artifact with the disclosures."""
 
     evidence: ReceiptEvidence
-    envelope: Envelope
+    artifact: ReceiptArtifact
 
 
 class VerificationObserver(Protocol):
@@ -216,6 +218,7 @@ class PeerVerification:
         self._receipt_seconds = receipt_seconds
         self._observer = observer
         self._conditions = conditions
+        self._batches = VerifiedBatchCache()
 
     def needs_receipt(self, level: Level) -> bool:
         """Whether the receipt of a request at this level is verified."""
@@ -338,21 +341,22 @@ class PeerVerification:
         """
         waiting = Deferred.fromCoroutine(self._fetch_receipt(observation.nonce, pool, permit, connection))
         try:
-            envelope = Envelope.parse(await waiting.addTimeout(self._receipt_seconds, self._clock))
+            receipt = parse_receipt(await waiting.addTimeout(self._receipt_seconds, self._clock))
             verified = verify_receipt(
-                envelope,
+                receipt,
                 statement=statement.evidence,
                 profile=self._profile,
                 anchors=self._anchors(),
                 now=self._wall(),
                 seen=observation.observed(statement.peer),
+                batches=self._batches,
             )
         except DeferredTimeout as error:
             late = ReceiptRefused("receipt_pending", seconds=f"{self._receipt_seconds:g}")
             raise self.explained(late) from error
         except SvcError as error:
             raise self.explained(error) from error
-        return CollectedReceipt(verified, envelope)
+        return CollectedReceipt(verified, receipt)
 
     async def _fetch_receipt(
         self, nonce: str, pool: UpstreamPool, permit: Permit, connection: UpstreamConnection | None

@@ -17,6 +17,7 @@ from svc.client import debug_log
 from svc.client.subscriber import Arrival
 from svc.client.verification import Demands, Trust, check_statement
 from svc.errors import printable
+from svc.notary.artifact import parse_receipt
 from svc.notary.claims import Claims
 from svc.notary.envelope import Envelope
 from svc.notary.errors import Malformed, NotaryError, ReceiptRefused
@@ -53,7 +54,7 @@ class Artifact:
 
     def read(self) -> tuple[bytes, Mapping[str, object]]:
         """The payload and its claims, not verified; raises ``NotaryError`` where the message is no envelope."""
-        payload = Envelope.parse(self.envelope).payload
+        payload = (Envelope.parse if self.is_statement else parse_receipt)(self.envelope).payload
         try:
             return payload, loads_object(payload)
         except JsonRefused as error:
