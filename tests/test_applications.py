@@ -180,9 +180,11 @@ class PageTests(SynchronousTestCase):
 
     def test_listeners(self) -> None:
         """The listeners of the page are valid."""
-        [bank, verified] = (
+        [bank, verified, conditional] = (
             parse(f"trustDomain: example.org\nlisteners:\n{text}", ProxySettings).listeners[0]
             for text in blocks("yaml")
         )
         self.assertEqual((bank.direction, bank.host), ("outbound", "pay.bank.example"))
         self.assertEqual((verified.require, verified.collectReceipts), (("receipt",), True))
+        assert conditional.peerStatement is not None
+        self.assertEqual(("pay",), conditional.peerStatement.conditions[0].namespaces)
