@@ -99,7 +99,7 @@ class ReceiptCollector:
         """
         disclosures = cast("Disclosures | None", artifact.extra.get("disclosures"))
         if isinstance(artifact, BatchedReceipt):
-            signed, inclusion = artifact.batch, artifact.inclusion.to_octets()
+            signed, inclusion = replace(artifact.batch, extra={}), artifact.inclusion.to_octets()
         else:
             signed, inclusion = replace(artifact, extra={}), None
         octets = signed.serialize()
@@ -122,8 +122,8 @@ class ReceiptCollector:
         self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
         try:
             if not statement.stored:
-                evidence = statement.evidence
-                await self._store.put_statement(_Statement(evidence.id, statement.envelope, evidence.expires))
+                evidence, envelope = statement.evidence, replace(statement.envelope, extra={})
+                await self._store.put_statement(_Statement(evidence.id, envelope, evidence.expires))
                 statement.stored = True
             await self._put_receipt(record)
         except StoreError as error:

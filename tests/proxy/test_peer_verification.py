@@ -21,6 +21,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
 from svc.identity import BundleSet, X509Svid
+from svc.notary.artifact import BatchedReceipt
+from svc.notary.batch import Inclusion
 from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.evidence import EvidenceFile, verify_offline
@@ -992,6 +994,33 @@ class CollectedTests(PairTestCase):
         pair = Pair(RECORD, collect=True)
         pair.local.collector._store = pair.peer.store  # type: ignore[assignment]
         self.assertTrue(pair.send(GET + END).endswith(b"hello"))
+
+    def test_unsigned_members(self) -> None:
+        """What no signature covers is stored neither with a statement nor with a batch."""
+        pair = Pair(RECORD, collect=True)
+
+        def added(data: bytes) -> bytes:
+            if b'"payload"' not in data or RECEIPT in pair.requests[0]:
+                return data
+            body = Envelope.parse(data.partition(b"\r\n\r\n")[2]).with_extra(more="x" * 1000).serialize()
+            return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+        original = pair.local.collector.put
+
+        def in_batch(place: Any, receipt: Any, artifact: Any, statement: Any) -> Any:
+            batch = artifact.with_extra(more="x" * 1000)
+            in_batch = BatchedReceipt(artifact.payload, Inclusion(0, 1, bytes(32), ()), batch, artifact.extra)
+            return original(place, receipt, in_batch, statement)
+
+        pair.local.collector.put = in_batch  # type: ignore[method-assign]
+        pair.backwards = added
+        self.assertTrue(pair.send(GET + END).endswith(b"hello"))
+        [stored] = pair.stored()
+        self.assertNotIn(b"more", stored.batch)
+        self.assertEqual(
+            self.body(pair, b"/.well-known/svc-notary/v1/statements/" + stored.statement_id.encode()),
+            (200, pair.peer.credentials.statement.envelope.serialize()),
+        )
 
     def test_statement_once(self) -> None:
         """The statement of a connection is stored with its first receipt."""
