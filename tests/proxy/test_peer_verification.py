@@ -831,6 +831,17 @@ class ReceiptTests(PairTestCase):
         self.assertTrue(pair.wire.aborted)
         self.assertEqual(pair.local.reporter.details[0][0], "request_mismatch{body}")
 
+    def test_early_answer_before_trailers(self) -> None:
+        """Trailers that the peer had not read are not in its receipt."""
+        pair = Pair(RECORD)
+        pair.answer = None
+        pair.send(b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        pair.client.dataReceived(b"0\r\nX-End: 1\r\n\r\n")
+        pair.local.upstream()[1].clear()
+        pair.peer.respond(OK)
+        got = pair.run()
+        self.assertTrue(got.endswith(b"hello"), (got, pair.local.reporter.details))
+
     def test_client_gone(self) -> None:
         """A client that leaves before the receipt is there is reported with its receipt all the same."""
         held: list[bytes] = []
