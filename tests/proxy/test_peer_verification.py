@@ -671,6 +671,19 @@ class ReceiptTests(PairTestCase):
         self.assertEqual(pair.run(), b"o")
         self.assertEqual((len(pair.requests), pair.local.clock.getDelayedCalls()), (1, []))
 
+    def test_pending_on_a_connection_that_ends(self) -> None:
+        """Where the connection ends while the receipt is pending, it is asked for on another verified one."""
+        pair = self.receipt_answer(
+            lambda _data: b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
+        )
+        self.assertTrue(pair.send(GET + END).endswith(b"hell"))
+        pair.close()
+        pair.backwards = unchanged
+        pair.local.clock.advance(1.0)
+        self.assertEqual(pair.run(), b"o")
+        self.assertTrue(pair.requests[1].startswith(STATEMENT))
+        self.assertEqual((len(pair.requests), pair.local.clock.getDelayedCalls()), (2, []))
+
     def test_pending_for_ever(self) -> None:
         """A receipt that stays pending ends the response after the time for responses."""
         pair = self.receipt_answer(

@@ -375,6 +375,8 @@ class PeerVerification:
                     connection.abort()
                     connection = None
                 await deferLater(self._clock, pause)
+                if connection is not None and connection.dead:
+                    connection = None
         finally:
             if connection is not None:
                 connection.release(reusable=usable)
