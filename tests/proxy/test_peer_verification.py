@@ -855,6 +855,23 @@ class ReceiptTests(PairTestCase):
         got = pair.run()
         self.assertTrue(got.endswith(b"hello"), (got, pair.local.reporter.details))
 
+    def test_not_on_an_idle_connection(self) -> None:
+        """Another connection for a receipt is a new one: an idle one may be closed already by the peer."""
+        pair = Pair(RECORD)
+        pair.answer = None
+        first, second = (pair.client, pair.wire), pair.local.client()
+        pair.send(GET + END)
+        pair.client, pair.wire = second
+        pair.send(GET + END)
+        pair.peer.respond(OK, 1)
+        self.assertTrue(pair.run().endswith(b"hello"))
+        self.assertEqual(pair.local.pool.idle_count, 1)
+        pair.client, pair.wire = first
+        pair.backwards = lambda data: data.replace(b"\r\nX-Kind", b"\r\nConnection: close\r\nX-Kind")
+        pair.peer.respond(OK, 0)
+        self.assertTrue(pair.run().endswith(b"hello"))
+        self.assertEqual([each.count(RECEIPT) for each in pair.requests], [0, 1, 1])
+
     def test_client_gone(self) -> None:
         """A client that leaves before the receipt is there is reported with its receipt all the same."""
         held: list[bytes] = []

@@ -149,12 +149,14 @@ class _Fetch:
 
 
 class _Acquisition:
-    """A connection that is asked of the pool for the request of an artifact."""
+    """
+    A new connection for the request of an artifact, which is sent once: an idle one may be closed already by the peer.
+    """
 
     def __init__(self, pool: UpstreamPool, permit: Permit) -> None:
         self.done: Deferred[UpstreamConnection] = Deferred(self._cancel)
         self._pool = pool
-        self._attempt = pool.acquire(permit, self)
+        self._attempt = pool.acquire(permit, self, fresh=True)
 
     def upstream_ready(self, connection: UpstreamConnection) -> None:
         """See :class:`svc.proxy.http.upstream.ConnectionRequest`."""
