@@ -351,6 +351,15 @@ class StatementTests(PairTestCase):
         self.assertEqual((pair.local.pool.open_count, pair.forwarded), (0, []))
         self.assertEqual(pair.local.clock.getDelayedCalls(), [])
 
+    def test_defect(self) -> None:
+        """An unexpected error of the verification refuses the peer, is logged and leaves no connection open."""
+        pair = Pair()
+        pair.local.anchors = None
+        self.refused(pair, GET + END, "upstream_unreachable", "")
+        self.assertEqual((pair.forwarded, pair.local.pool.open_count), ([], 0))
+        self.assertEqual(self.counted(pair), (0.0, 1.0, 0.0))
+        self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
+
     def test_octets_between(self) -> None:
         """Octets after the statement end the connection before a request is sent on it."""
         self.refused_before(lambda data: data + b"HTTP/1.1 200 OK\r\n\r\n", "", "upstream_closed")

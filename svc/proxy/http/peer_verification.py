@@ -250,6 +250,11 @@ class PeerVerification:
             connection.abort()
             self._observer.upstream_unverified()
             raise self.explained(error) from error
+        except Exception:
+            connection.abort()
+            self._observer.upstream_unverified()
+            _log.failure("the verification of a peer failed unexpectedly")
+            raise
         connection.statement = statement
         connection.ends = min(connection.ends, statement.evidence.expires.timestamp())
         self._observer.upstream_accepted()
