@@ -95,6 +95,15 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual([2], [each.refusals for each in self.rig.summaries])
         self.assertFalse(other.gone)
 
+    def test_defect_before_a_request(self) -> None:
+        """A client that cannot be decided at its next request has none of its requests forwarded."""
+        self.client.reauthorize = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        self.rig.rotation.bundles = OTHER_ROOT
+        self.rig.reauthorization.begin()
+        self.client.dataReceived(GET + GET)
+        self.assertEqual(1, len(self.flushLoggedErrors(ZeroDivisionError)))
+        self.assertEqual(([], True), (self.rig.endpoint.connections, self.wire.aborted))
+
     def test_registered_while_open(self) -> None:
         """A connection is registered from its handshake to its end."""
         self.assertEqual([self.client], list(self.rig.reauthorization))

@@ -243,7 +243,9 @@ class ClientConnection:
                     if self._written > MOST_UNSENT and self._must_wait_for_client():
                         break
                     if reauthorization.running and reauthorization.decide(self):
-                        continue
+                        # Where a defect dropped it, the queue is still there, and nothing of it may be served.
+                        queue.clear()
+                        break
                     self._next(queue.popleft())
                 elif exchange.request_ended:
                     break
