@@ -308,19 +308,31 @@ class TcpTests(RotationCase):
             self.rig.change()
             self.assertFalse(wire.aborted)
             self.tcp.pass_time(0.5)
-            self.assert_ended(wire, [])
+            self.assert_ended(wire, [], inbound=inbound)
 
             wire = self.make("reauth", inbound=inbound)
             self.rotate()
             self.assertFalse(wire.aborted)
             self.context.listed = refuse_former
             self.rig.change()
-            self.assert_ended(wire, ["own_svid_refused"])
+            self.assert_ended(wire, ["own_svid_refused"], inbound=inbound)
 
-    def assert_ended(self, wire: Wire, reported: list[str]) -> None:
+    def test_drain_of_expired_credentials(self) -> None:
+        """A connection that expires no later than its bound is counted by one cause."""
+        wire = self.make("drain", inbound=False)
+        self.rotate()
+        self.tcp.pass_time(3 * 3600)
+        self.assertTrue(wire.aborted)
+        causes = ("rotation", "peer_expired", "credentials_expired")
+        name = "svc_proxy_upstream_connections_closed_total"
+        self.assertEqual(1, sum(self.tcp.value(name, protocol="tcp", cause=cause) for cause in causes))
+        self.assertEqual(0, self.counted("upstream_connections_closed", "tcp"))
+
+    def assert_ended(self, wire: Wire, reported: list[str], *, inbound: bool) -> None:
         """The connection was dropped because of the rotation."""
         self.assertTrue(wire.aborted)
         lose_tcp(self.tcp.far()[0])
         lose_tcp(self.client)
         self.assertEqual(1, self.counted(protocol="tcp"))
+        self.assertEqual(0 if inbound else 1, self.counted("upstream_connections_closed", "tcp"))
         self.assertEqual(reported, [reason for reason, _peer in self.rig.reporter.denials])

@@ -295,22 +295,23 @@ class TcpConnection(RelayEnd):
             if self._share is not None:
                 self._share.used(self)
         lifetime = self.context.timeouts.lifetime
-        if self._dropped:
+        if self._dropped or self._ended_with_credentials(wall):
             return
-        self._end_with_credentials(wall)
         if lifetime is not None and now - self._started >= lifetime:
             self.abort("lifetime")
         elif self._drain_until is not None and now >= self._drain_until:
+            if upstream is not None and upstream.evidence is not None and not upstream.gone:
+                self.context.metrics.upstream_closed("rotation")
             self.abort("rotation")
         elif now - self._activity >= self.context.idle:
             self.abort("idle")
 
-    def _end_with_credentials(self, wall: datetime) -> None:
-        """End with the credentials of either side."""
+    def _ended_with_credentials(self, wall: datetime) -> bool:
+        """End with the credentials of either side; returns whether they have ended."""
         upstream = None if self._upstream is None else self._upstream.evidence
         evidence = self._evidence or upstream
         if evidence is None:
-            return
+            return False
         try:
             evidence.verify_time(wall)
         except TransportError as error:
@@ -319,6 +320,8 @@ class TcpConnection(RelayEnd):
             else:
                 self._report_denied(error)
             self.abort("peer_expired" if isinstance(error, PeerCredentialsEnded) else "credentials_expired")
+            return True
+        return False
 
     def reauthorize(self) -> bool:
         """See :class:`svc.proxy.context.AuthorizedConnection`."""
