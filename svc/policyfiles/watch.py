@@ -101,8 +101,9 @@ class PolicyWatch(Service, Generic[S]):
         # Before the files are read: what changes meanwhile is found by the first look.
         self._tried = self._seen = file_stamps(settings.policy.files)
         self.current = read(settings)
-        #: Those of a configuration that is about to be applied.
+        #: Those of a configuration that is about to be applied, and the stamps of their files.
         self._next: tuple[S, Policies] | None = None
+        self._loaded_stamps = self._seen
         self._reported = ""
         self._looking = LoopingCall(self._look)
         self._looking.clock = clock
@@ -141,7 +142,7 @@ class PolicyWatch(Service, Generic[S]):
             # The refused reload is logged where it is decided on.
             self._observer.policies_rejected(error, repeated=True)
             raise
-        self._seen, policies = loaded
+        self._loaded_stamps, policies = loaded
         self._next = (settings, policies)
         return policies
 
@@ -155,7 +156,8 @@ class PolicyWatch(Service, Generic[S]):
     def take(self, settings: S, policies: Policies) -> bool:
         """Put loaded policies into force; returns whether they differ from those before."""
         before, self._settings, self._next = self._settings, settings, None
-        self._tried, self._reported = self._seen, ""
+        # Not what a look has seen since: that is read by the looks that follow.
+        self._tried, self._reported = self._loaded_stamps, ""
         return self._put(policies, changed=before.policy != settings.policy)
 
     def _put(self, policies: Policies, *, changed: bool = False) -> bool:

@@ -165,6 +165,15 @@ class WatchTests(LogTestCase):
         other = self.with_pattern(default="allow")
         self.assertTrue(self.watch.take(other, self.successResultOf(ensureDeferred(self.watch.load(other)))))
 
+    def test_change_during_a_reload(self) -> None:
+        """Files that change between the load of a configuration and its application are read after it."""
+        same = self.with_pattern()
+        policies = self.successResultOf(ensureDeferred(self.watch.load(same)))
+        self.write("second")
+        self.look()
+        self.watch.take(same, policies)
+        self.assertEqual(["second"], self.look(3))
+
     def test_end(self) -> None:
         """A stopped watch looks no more."""
         self.watch.stopService()
