@@ -148,8 +148,7 @@ class TcpConnection(RelayEnd):
             context.metrics.failed.inc()
             self.evict(error)
         else:
-            # The bundles may have changed during the handshake.
-            if not self.reauthorize():
+            if not self._dropped:
                 self._connect()
 
     def _authorize(self, policies: Policies) -> None:
@@ -160,7 +159,9 @@ class TcpConnection(RelayEnd):
             raise IdentityGone()
         self._decide(policies, evidence)
         context.metrics.auth_allowed.inc()
-        self._share = context.evictions.admit(self, evidence.svid.spiffe_id)
+        # The bundles may have changed during the handshake, and no other is evicted for a client that is refused.
+        if not self.reauthorize():
+            self._share = context.evictions.admit(self, evidence.svid.spiffe_id)
         context.metrics.succeeded.inc()
 
     def _decide(self, policies: Policies, evidence: PeerEvidence) -> None:

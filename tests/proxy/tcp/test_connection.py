@@ -20,6 +20,7 @@ from svc.policy.paths import HostPattern
 from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleTarget, Values
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.testing.ca import TestAuthority
 from svc.transport.errors import ConnectFailed, OwnSvidRefused
 from tests.proxy.policies import admit_nobody
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Handle, evidence_of
@@ -444,6 +445,14 @@ class FullListenerTests(SynchronousTestCase):
         lose(self.rig.endpoint.connections[1][0])
         self.assertEqual(self.rig.closed("evicted_idle"), 1)
         self.assertEqual(self.rig.reporter.evictions[0], ("evicted_idle", str(CALLER.spiffe_id)))
+
+    def test_refused_after_the_handshake(self) -> None:
+        """A client that was verified by former bundles takes the slot of no other."""
+        self.rig.rotation.bundles = TestAuthority("prod.example", now=BASE).bundles()
+        _client, wire = self.rig.accept(self.OTHER)
+        self.assertTrue(wire.aborted)
+        self.assertEqual((self.dropped, len(self.rig.endpoint.connections)), ([False] * 3, 3))
+        self.assertEqual(self.rig.reporter.denials, [("chain_untrusted", str(self.OTHER.spiffe_id))])
 
     def test_octets_of_the_upstream(self) -> None:
         """What the upstream sends is activity, too."""
