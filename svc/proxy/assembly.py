@@ -50,7 +50,7 @@ from svc.proxy.facts import read_facts
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
-from svc.proxy.http.peer_verification import PeerVerification, VerifiedEndpoint
+from svc.proxy.http.peer_verification import PeerVerifier, VerifiedEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
@@ -467,7 +467,7 @@ class Assembly:
             evict=evict,
         )
 
-    def _peer_verification(self, settings: ListenerSettings, observer: ListenerObserver) -> PeerVerification:
+    def _peer_verification(self, settings: ListenerSettings, observer: ListenerObserver) -> PeerVerifier:
         notary, timeouts = self._settings.notary, settings.timeouts
         if self._verified_profile.needs_post_quantum and self._pq_roots is None:
             path = pq_bundle_path(notary.pqBundle, os.environ, self._settings.spiffeSocketPath)
@@ -475,7 +475,7 @@ class Assembly:
             if self._proxy is not None:
                 self._pq_roots.subscribe(self._proxy.bundles_changed)
                 self._pq_roots.setServiceParent(self._proxy.servers)
-        return PeerVerification(
+        return PeerVerifier(
             upstream=_upstream_name(settings),
             host=str(settings.upstream).encode("ascii"),
             level=Level.parse(settings.demanded_of_peer),
@@ -508,9 +508,7 @@ class Assembly:
         """The roots by which peers are verified; raises where post-quantum ones are needed and none were ever read."""
         return Anchors(self._rotation.bundles, BundleSet() if self._pq_roots is None else self._pq_roots.bundles)
 
-    def _pool(
-        self, settings: ListenerSettings, observer: ListenerObserver, peers: PeerVerification | None
-    ) -> UpstreamPool:
+    def _pool(self, settings: ListenerSettings, observer: ListenerObserver, peers: PeerVerifier | None) -> UpstreamPool:
         endpoint = self._client_endpoint(settings, observer)
         return UpstreamPool(
             endpoint if peers is None else VerifiedEndpoint(endpoint, peers),

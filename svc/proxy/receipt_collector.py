@@ -120,9 +120,11 @@ class ReceiptCollector:
             inclusion=inclusion,
         )
         self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
+        taken = 0
         try:
             if not statement.stored:
                 evidence, envelope = statement.evidence, replace(statement.envelope, extra={})
+                taken = len(envelope.serialize())
                 await self._store.put_statement(_Statement(evidence.id, envelope, evidence.expires))
                 statement.stored = True
             await self._put_receipt(record)
@@ -131,7 +133,8 @@ class ReceiptCollector:
             raise NotaryStoreUnavailable(database=self._database, what=error) from error
         self._promised.discard(place)
         certificates = sum(len(text) for entry in signed.signatures for text in entry.x5c)
-        taken = stored_octets(record.payload, disclosures) + len(octets) + len(inclusion or b"") - certificates
+        taken += stored_octets(record.payload, disclosures) + len(octets) + len(inclusion or b"") - certificates
+        # A statement and a receipt may take more than was reserved: then the next request is refused the earlier.
         self._budget.give_back(place.client, MAX_ENVELOPE - taken)
 
     async def _put_receipt(self, record: StoredReceipt) -> None:

@@ -31,7 +31,7 @@ from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
-from svc.proxy.http.peer_verification import PeerVerification, VerifiedEndpoint
+from svc.proxy.http.peer_verification import PeerVerifier, VerifiedEndpoint
 from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Connection
@@ -285,9 +285,9 @@ class Rig:
         listener_metrics = self.metrics.listener("http", "inbound" if inbound else "outbound")
         #: Counts and reports as the observer of the listener does.
         self.observer = ListenerObserver(listener_metrics, cast(Any, self.reporter), "web")
-        self.peers: PeerVerification | None = None
+        self.peers: PeerVerifier | None = None
         if require is not Level.NONE:
-            self.peers = PeerVerification(
+            self.peers = PeerVerifier(
                 upstream="the peer",
                 host=b"pay.bank:8443",
                 level=require,

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, cast
 
 from hypothesis import given, settings
@@ -1071,6 +1072,17 @@ class CollectedTests(PairTestCase):
             self.body(pair, b"/.well-known/svc-notary/v1/statements/" + stored.statement_id.encode()),
             (200, pair.peer.credentials.statement.envelope.serialize()),
         )
+
+    def test_statements_take_of_the_budget(self) -> None:
+        """The first receipt of a connection takes what its statement does, too."""
+        pair = Pair(RECORD, collect=True)
+        left = [2**40]
+        for _request in range(3):
+            pair.send(GET + END)
+            left.append(pair.local.collector._budget._clients[str(CALLER.spiffe_id)].octets)
+        first, second, third = (int(before - after) for before, after in pairwise(left))
+        self.assertEqual(second, third)
+        self.assertEqual(len(pair.peer.credentials.statement.envelope.serialize()), first - second)
 
     def test_statement_once(self) -> None:
         """The statement of a connection is stored with its first receipt."""

@@ -13,7 +13,7 @@ from svc.notary.record_bound import RecordBound
 from svc.proxy.context import ListenerContext
 from svc.proxy.eviction import EvictionOrder
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
-from svc.proxy.http.peer_verification import PeerVerification
+from svc.proxy.http.peer_verification import PeerVerifier
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.release_points import ReleaseObserver, unobserved
@@ -42,7 +42,7 @@ class HttpContext(ListenerContext):
     #: Outbound: what replaces Host, None where it stays.
     host: bytes | None = None
     #: Outbound: what the peer has to prove, None where its SVID is enough.
-    peers: PeerVerification | None = None
+    peers: PeerVerifier | None = None
     #: Called when a recorded exchange passes a point of its release.
     released: ReleaseObserver = unobserved
     message_limits: MessageLimits = field(init=False)

@@ -55,7 +55,7 @@ from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, RequestH
 if TYPE_CHECKING:
     from svc.notary.credentials import CredentialSet
     from svc.proxy.http.client import ClientConnection
-    from svc.proxy.http.peer_verification import PeerStatement, PeerVerification
+    from svc.proxy.http.peer_verification import PeerStatement, PeerVerifier
     from svc.proxy.http.upstream import UpstreamConnection
     from svc.proxy.notarizer import Reservation
     from svc.proxy.receipt_collector import CollectedPlace
@@ -216,7 +216,7 @@ class Exchange:
     _recorder: Recorder | Observation | None = None
     _reservation: Reservation | None = None
     #: Outbound: what the peer has to prove, the exchange as its receipt must describe it, and where that is stored.
-    _peers: PeerVerification | None = None
+    _peers: PeerVerifier | None = None
     _observation: Observation | None = None
     _place: CollectedPlace | None = None
     _statement: PeerStatement | None = None
@@ -294,7 +294,7 @@ class Exchange:
             self.level = level
             self._reserve(credentials, nonce)
 
-    def _ask_peer(self, peers: PeerVerification, permit: Permit, level: Level) -> None:
+    def _ask_peer(self, peers: PeerVerifier, permit: Permit, level: Level) -> None:
         """Forward a request whose peer has to prove what it is; where its receipt is due, observe the exchange."""
         client, request = self._client, self.upstream_request
         nonce = new_nonce(client.random(NONCE_BYTES)) if level.recorded else None
@@ -486,7 +486,7 @@ class Exchange:
         if self.stage is _RESPONSE and self.upstream_request is not None:
             self.upstream_request.stream_response()
 
-    def _refusal(self, peers: PeerVerification, head: ResponseHead) -> ProxyError | None:
+    def _refusal(self, peers: PeerVerifier, head: ResponseHead) -> ProxyError | None:
         """Why a response is not the one that was asked for; None where it is."""
         connection = None if self.upstream_request is None else self.upstream_request.connection
         self._statement = None if connection is None else connection.statement

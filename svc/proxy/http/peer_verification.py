@@ -171,7 +171,7 @@ class _Acquisition:
             self._pool.give_up(self._attempt)
 
 
-class PeerVerification:
+class PeerVerifier:
     """
     Verifies the peer of one outbound listener.
 
@@ -418,7 +418,7 @@ def refusal_of(failure: Failure) -> ProxyError:
 class VerifiedEndpoint:
     """Connects to a peer and verifies its statement; there is no connection before that."""
 
-    def __init__(self, endpoint: IStreamClientEndpoint, peers: PeerVerification) -> None:
+    def __init__(self, endpoint: IStreamClientEndpoint, peers: PeerVerifier) -> None:
         self._endpoint = endpoint
         self._peers = peers
 

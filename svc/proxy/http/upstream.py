@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from svc.proxy.context import AuthorizedConnection
     from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.exchange import Exchange
-    from svc.proxy.http.peer_verification import PeerStatement, PeerVerification
+    from svc.proxy.http.peer_verification import PeerStatement, PeerVerifier
     from svc.proxy.http.recorder import Observation
     from svc.proxy.http.tunnel import Tunnel
 
@@ -503,7 +503,7 @@ class UpstreamPool:
         unreachable: Callable[[], None] = lambda: None,
         accepted: Callable[[], None] = lambda: None,
         ended: Callable[[PeerEvidence, TransportError], None] = lambda _evidence, _error: None,
-        peers: PeerVerification | None = None,
+        peers: PeerVerifier | None = None,
     ) -> None:
         self._peers = peers
         self._endpoint = endpoint
