@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -107,6 +108,8 @@ def _logs() -> str:
 
 def main(folder: str, seconds: str) -> None:
     """Run modules until standard input ends."""
+    # A shell starts what runs in the background with SIGINT ignored, which every process of a test inherits.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # How long an example takes says how busy the machine is, and nothing of the code.
     settings.register_profile("runner", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
     settings.load_profile("runner")
