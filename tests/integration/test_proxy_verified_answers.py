@@ -243,7 +243,7 @@ class ProgramsTests(SynchronousTestCase):
         ]
         eventually(lambda: records("svc.proxy.access.recorded"))
         for event in ("svc.proxy.request.served", "svc.proxy.access.recorded"):
-            [logged] = records(event)
+            [logged] = eventually(lambda event=event: records(event))
             self.assertEqual((SERVER, None), (logged["peer_spiffe_id"], logged.get("user")))
             self.assertEqual(43, len(logged["attributes"]["statement_id"]))
         status, document = self.scene.client.page("/status")
@@ -294,7 +294,7 @@ class RefusedTests(SynchronousTestCase):
                 with client_proxy(scene.authority, None, listener) as proxy:
                     found = refusal(f"http://{listener['listen']}/accounts")
                     self.assertEqual(("upstream_unverified", detail), (found["code"], found["detail_reason"]), found)
-                    [logged] = proxy.records("svc.proxy.upstream.failed")
+                    [logged] = eventually(lambda proxy=proxy: proxy.records("svc.proxy.upstream.failed"))
                     self.assertEqual(detail, logged["detail_reason"])
                 self.assertTrue(server.requests)
                 self.assertNotIn(b"/accounts", b"".join(server.requests))
