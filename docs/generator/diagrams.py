@@ -50,7 +50,11 @@ def recorded_steps() -> str:
         A Mermaid state diagram in the order of the enumeration, and what the source says of each.
     """
     members = list(release_points.ReleasePoint)
-    lines = ["stateDiagram-v2", f"  [*] --> {members[0].name}: no body", f"  [*] --> {members[1].name}: a body"]
+    lines = [
+        "stateDiagram-v2",
+        f"  [*] --> {members[0].name}: small or no body",
+        f"  [*] --> {members[1].name}: a larger body",
+    ]
     lines.extend(f"  {before.name} --> {after.name}" for before, after in pairwise(members))
     said = attribute_comments(release_points.ReleasePoint)
     rows = [(f"`{each.name}`", f"`{each.value}`", said[each.name]) for each in members]

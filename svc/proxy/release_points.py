@@ -12,9 +12,9 @@ from enum import Enum
 
 
 class ReleasePoint(Enum):
-    """A point that recorded exchanges pass, in this order; the first only where the response has no body."""
+    """A point that recorded exchanges pass, in this order; the first only where nothing was sent yet."""
 
-    #: The response is complete and has no body: nothing of it was sent, its head waits for the record.
+    #: The response is complete and small, or has no body: nothing of it was sent, all of it waits for the record.
     HEAD_WITHHELD = "head.withheld"
     #: The record is made, and signed at the level ``signRequest``; it is not in the store yet. A signed one is reported
     #: on the thread that writes the database, when all of its group are signed.

@@ -16,6 +16,7 @@ from svc.notary.ids import receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction
 from svc.proxy.config import LimitSettings
+from svc.proxy.http.response import MAX_WITHHELD
 from svc.proxy.record_budget import Allowance
 from svc.store.errors import StoreClosed
 from svc.store.records import StoredReceipt
@@ -413,10 +414,35 @@ class ReleaseTests(NotarizationTestCase):
         self.assertEqual(after, withheld)
         return before
 
+    def test_small_response(self) -> None:
+        """A small response that arrives at once waits as a whole, so that it is one write."""
+        chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nA: b\r\n\r\n"
+        for response in (OK, chunked):
+            self.setUp()
+            self.client.dataReceived(get("signRequest", NONCE))
+            self.rig.respond(response)
+            self.assertEqual(self.wire.take(), b"")
+            self.rig.store.release()
+            whole = self.wire.take()
+            self.assertTrue(whole.startswith(b"HTTP/1.1 200 OK\r\n"))
+            self.assertTrue(whole.endswith(response.partition(b"\r\n\r\n")[2]))
+
+    def test_bound_of_small(self) -> None:
+        """What arrives together with the end waits as a whole up to the bound; beyond it the last octet alone."""
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+        for size, waiting in ((MAX_WITHHELD + 1, MAX_WITHHELD + 1), (MAX_WITHHELD + 2, 1)):
+            self.setUp()
+            self.client.dataReceived(get("signRequest", NONCE))
+            self.rig.respond(head % size)
+            self.wire.take()
+            self.rig.respond(b"x" * size)
+            self.assertEqual(len(self.wire.take()), size - waiting)
+            self.rig.store.release()
+            self.assertEqual(len(self.wire.take()), waiting)
+
     def test_last_octet(self) -> None:
-        """Of a body of known length the last octet waits."""
-        before = self.check(OK, b"k")
-        self.assertTrue(before.endswith(b"\r\n\r\no"))
+        """Of a body of known length the last octet waits, however much comes before it."""
+        self.check(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"x" * 19_999 + b"k", b"k")
 
     def test_last_octet_of_a_body_in_pieces(self) -> None:
         """Only the very last octet waits, however the body is split."""
@@ -432,9 +458,9 @@ class ReleaseTests(NotarizationTestCase):
 
     def test_last_chunk(self) -> None:
         """Of a chunked body the last chunk and the trailers wait."""
-        self.check(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nA: b\r\n\r\n", b"0\r\nA: b\r\n\r\n"
-        )
+        chunk = b"4e20\r\n" + b"x" * 20_000 + b"\r\n"
+        end = b"0\r\nA: b\r\n\r\n"
+        self.check(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + end, end)
 
     def test_event_stream(self) -> None:
         """Each piece of a stream reaches the client as it comes; only the last chunk waits for the record."""
@@ -496,7 +522,7 @@ class ReleaseTests(NotarizationTestCase):
         self.client.dataReceived(get("signRequest", NONCE))
         self.rig.respond(OK)
         self.assertTrue(self.wire.aborted)
-        self.assertEqual(self.wire.take()[-1:], b"o")
+        self.assertEqual(self.wire.take(), b"")
         self.assertEqual(self.rig.reporter.failures, ["notary_unavailable"])
 
 

@@ -14,7 +14,8 @@ from tests.proxy.rig import CALLER, Rig
 from tests.proxy.test_notarization import NONCE, OK, get
 
 NO_BODY = b"HTTP/1.1 204 No Content\r\n\r\n"
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4e20\r\n" + b"x" * 20_000 + b"\r\n0\r\n\r\n"
 
 
 class ReleasePointTests(SynchronousTestCase):
@@ -39,7 +40,7 @@ class ReleasePointTests(SynchronousTestCase):
     def test_body(self) -> None:
         """Only the end of the body is withheld until the record is durable: signed or not, by length or chunked."""
         for level in ("signRequest", "logRequest"):
-            for answer, held in ((OK, 1), (CHUNKED, 5)):
+            for answer, held in ((LARGE, 1), (CHUNKED, 5)):
                 self.setUp()
                 whole = self.ask(level, answer)
                 self.assertEqual(
@@ -51,9 +52,9 @@ class ReleasePointTests(SynchronousTestCase):
                     self.seen,
                 )
 
-    def test_no_body(self) -> None:
-        """Without a body nothing is sent until the record is durable."""
-        for answer, method in ((NO_BODY, b"GET"), (OK[:-2], b"HEAD")):
+    def test_withheld_as_a_whole(self) -> None:
+        """Of a response that is small, or has no body, nothing is sent until the record is durable."""
+        for answer, method in ((NO_BODY, b"GET"), (OK[:-2], b"HEAD"), (OK, b"GET")):
             self.setUp()
             whole = self.ask("signRequest", answer, method)
             self.assertEqual(
@@ -74,7 +75,7 @@ class ReleasePointTests(SynchronousTestCase):
     def test_not_committed(self) -> None:
         """If the store refuses the record, the exchange stops after the signature, and so does the response."""
         self.rig.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
-        self.ask("signRequest", OK)
+        self.ask("signRequest", LARGE)
         self.assertEqual(["receipt.signed"], [name for name, _octets, _durable in self.seen])
         self.assertTrue(self.wire.aborted)
 

@@ -3,8 +3,8 @@ One request and its response, from the head to the release of the last octet.
 
 Owns the order of things: policy, level and nonce, admission by the notary, the response, the record, the release. A
 recorded exchange withholds the end of its response (the last octet, the last chunk, the end of the connection, or the
-head where no body follows) until its record is durable. How the request reaches the application is in
-:mod:`svc.proxy.http.upstream`.
+head where no body follows; inbound all of a small response) until its record is durable. How the request reaches the
+application is in :mod:`svc.proxy.http.upstream`.
 
 The stage of an exchange moves by :data:`TRANSITIONS` alone. An event that is not in the table raises ``KeyError``, and
 the connection is dropped.
@@ -553,10 +553,11 @@ class Exchange:
                 request.release(reusable=reusable)
             else:
                 connection = request.keep(reusable=reusable)
-        self._write(out)
         if recorder is None:
+            self._write(out)
             self._finish()
             return
+        self._write(writer.withhold(out) if self._observation is None else out)
         if not writer.first:
             self._context.released(ReleasePoint.HEAD_WITHHELD)
         if self._observation is not None:

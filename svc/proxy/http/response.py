@@ -2,17 +2,21 @@
 A response on its way to the client: its head, framed for the client's version (RFC 9112 section 6), and its body, whose
 end is withheld where a record must be durable first.
 
-Pure: events in, octets out. Withheld are the last octet of a body of known length, the last chunk, or the head where no
-body follows. Where the end of the connection ends the body, the owner of the connection withholds that end.
+Pure: events in, octets out. Withheld are at least the last octet of a body of known length, the last chunk, or the head
+where no body follows. Where the end of the connection ends the body, the owner of the connection withholds that end.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from svc.proxy.http.recorder import ExchangeDigests
 from svc.wire.fields import Field, encode_fields, end_to_end_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
+
+#: Octets that are withheld beside the end of a response, so that it is one write in place of two.
+MAX_WITHHELD: Final = 16 * 1024
 
 
 class Framing(Enum):
@@ -74,7 +78,7 @@ class ResponseWriter:
         self._recorder = recorder
         #: Whether the client's connection ends after it.
         self.close = close or framing is _CLOSE
-        #: The octets to send at once.
+        #: The octets to send at once, empty where nothing is sent before the record is durable.
         self.first = response_head(head, framing, version=version, close=close, added=added)
         #: Octets of the body so far.
         self.octets = 0
@@ -112,3 +116,13 @@ class ResponseWriter:
         recorder.end_response(trailers, kept)
         self.held += last
         return b""
+
+    def withhold(self, out: list[bytes]) -> list[bytes]:
+        """Withhold what has arrived together with the end too, unless it is much; return what may be sent now."""
+        data = b"".join(out)
+        if len(data) > MAX_WITHHELD:
+            return [data]
+        if self.first in out:
+            self.first = b""
+        self.held = data + self.held
+        return []
