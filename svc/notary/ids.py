@@ -17,9 +17,12 @@ from svc.strictjson import Base64Refused, b64u_decode, b64u_encode
 _STATEMENT_PREFIX: Final = b"svc-statement/1\0"
 #: Hashed before the payload of a receipt, in its identifier and in the tree of a batch.
 RECEIPT_PREFIX: Final = b"svc-receipt/1\0"
+_RECORD_PREFIX: Final = b"svc-record/1\0"
 #: The octets of a nonce and of a ``jti``; as text 22 characters.
 NONCE_BYTES: Final = 16
 _DIGEST_BYTES: Final = 32
+#: Of the time in the identifier of an unsigned record.
+_TIME_BYTES: Final = 6
 
 
 class IdMalformed(NotaryError):
@@ -46,8 +49,28 @@ def statement_id(payload: bytes) -> str:
 
 
 def receipt_id(payload: bytes) -> str:
-    """Compute the identifier of a receipt or an unsigned record from its payload: 43 characters of base64url."""
+    """Compute the identifier of a receipt from its payload: 43 characters of base64url."""
     return b64u_encode(hashlib.sha256(RECEIPT_PREFIX + payload).digest())
+
+
+def record_id(payload: bytes, milliseconds: int) -> str:
+    """
+    Compute the identifier of an unsigned record: 43 characters of base64url that begin with a time, in milliseconds
+    since 1970, so that an index has those of one time side by side.
+    """
+    digest = hashlib.sha256(_RECORD_PREFIX + payload).digest()
+    return b64u_encode(milliseconds.to_bytes(_TIME_BYTES, "big") + digest[: _DIGEST_BYTES - _TIME_BYTES])
+
+
+def identifies(name: str, payload: bytes) -> bool:
+    """Whether an identifier is that of a payload, as a receipt or as an unsigned record of any time."""
+    if name == receipt_id(payload):
+        return True
+    try:
+        octets = b64u_decode(parse_artifact_id(name))
+    except IdMalformed:
+        return False
+    return name == record_id(payload, int.from_bytes(octets[:_TIME_BYTES], "big"))
 
 
 def parse_artifact_id(text: object) -> str:

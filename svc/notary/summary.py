@@ -12,15 +12,14 @@ from typing import Final
 
 from svc.notary.claims import Claims, utc_seconds
 from svc.notary.errors import Malformed
-from svc.notary.ids import receipt_id
 
 #: The most characters of authority and path in a summary.
 MAX_TEXT: Final = 1024
 
 
-def receipt_summary(payload: bytes) -> dict[str, object]:
+def receipt_summary(name: str, payload: bytes) -> dict[str, object]:
     """
-    Summarize a receipt or an unsigned record; the path is without query, and what is absent is None.
+    Summarize a receipt or an unsigned record by its identifier; the path is without query, and what is absent is None.
 
     Returns:
         The object of a list that programs read: its members are listed in docs/receipts.md.
@@ -34,7 +33,7 @@ def receipt_summary(payload: bytes) -> dict[str, object]:
     svc = _member(claims, "svc")
     request, response, time = _member(svc, "request"), _member(svc, "response"), _member(svc, "time")
     return {
-        "id": receipt_id(payload),
+        "id": name,
         "time": _time(claims),
         "level": _text(svc.get("level")),
         "client": _text(_member(svc, "client").get("spiffeID")),

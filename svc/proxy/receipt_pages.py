@@ -198,7 +198,7 @@ def is_loopback(host: str) -> bool:
 
 def _row(stored: StoredReceipt) -> tuple[Cell, ...]:
     when = datetime.fromtimestamp(stored.issued_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    summary = receipt_summary(stored.payload)
+    summary = receipt_summary(stored.id, stored.payload)
     method, path, status = (summary[name] for name in ("method", "path", "status"))
     whole = stored.outcome in ("complete", "upgraded")
     outcome = stored.outcome if whole else Chip(stored.outcome, "warn")

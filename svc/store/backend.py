@@ -18,6 +18,9 @@ from svc.store.search import SearchSlice
 
 #: Records deleted in one transaction.
 PRUNE_SLICE: Final = 256
+#: Seconds after its end for which a statement is kept beyond the records: clocks may deviate by as much, and after that
+#: no record names it.
+STATEMENT_GRACE: Final = 60
 
 
 @dataclass

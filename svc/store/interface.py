@@ -97,7 +97,7 @@ class INotaryStore(Interface):
         """Find a record by its id, as it was put, or None."""
 
     def get_by_request(client: str, key: str) -> Deferred[StoredReceipt | None]:
-        """Find a record by the client's nonce, else by its ``jti``, among that client's records; or None."""
+        """Find a record by the client's nonce, else a receipt by its ``jti``, among that client's records; or None."""
 
     def find(query: ReceiptQuery) -> Deferred[FoundReceipts]:
         """

@@ -18,7 +18,7 @@ from svc.store.search import SLICE_OCTETS, SearchSlice
 
 _BY_ID: Final = "id = ?"
 _BY_NONCE: Final = "client = ? AND nonce = ?"
-_BY_JTI: Final = "jti = ? AND client = ? ORDER BY seq LIMIT 1"
+_BY_JTI: Final = "jti = ? AND level = 'signRequest' AND client = ? ORDER BY seq LIMIT 1"
 _BY_SEQ: Final = "seq = ?"
 #: The payload only of what the columns select, since reading it costs more than all others. The record of the position
 #: may have been pruned; then so have all that were older.
@@ -30,7 +30,8 @@ _SCAN: Final = (
 )
 #: No index has the nonces of all clients in order; the one of client and nonce is read as a whole.
 _NAMED: Final = (
-    "SELECT id FROM receipt WHERE id >= :key AND id < :end UNION SELECT id FROM receipt WHERE jti = :key"
+    "SELECT id FROM receipt WHERE id >= :key AND id < :end"
+    " UNION SELECT id FROM receipt WHERE jti = :key AND level = 'signRequest'"
     " UNION SELECT id FROM receipt INDEXED BY receipt_nonce WHERE nonce IS NOT NULL AND nonce = :key LIMIT :limit"
 )
 _BATCH: Final = "SELECT certificate_set, cuts, skeleton FROM receipt_batch WHERE id = ?"

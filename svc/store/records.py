@@ -44,7 +44,7 @@ class StatementRecord(Protocol):
         """The instant from which no receipt can name it any more."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class StoredReceipt:
     """
     One record of the notary: a signed receipt, or the unsigned record of level ``logRequest``.
@@ -92,7 +92,7 @@ class StoredReceipt:
 
     def __post_init__(self) -> None:
         if self.statement_id is None:
-            object.__setattr__(self, "statement_id", _statement_named_in(self.payload))
+            self.statement_id = _statement_named_in(self.payload)
 
 
 class RecordPosition(NamedTuple):

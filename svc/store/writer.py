@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.writer import GroupWriter, transaction
-from svc.store.backend import PRUNE_SLICE, CommitResult, Refused
+from svc.store.backend import PRUNE_SLICE, STATEMENT_GRACE, CommitResult, Refused
 from svc.store.compact import CompactEnvelope, EnvelopeCompactor
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
@@ -56,10 +56,7 @@ _DELETE_BATCH: Final = (
     "DELETE FROM receipt_batch WHERE id = ? AND NOT EXISTS"
     " (SELECT 1 FROM receipt WHERE receipt.batch = receipt_batch.id)"
 )
-_DELETE_STATEMENTS: Final = (
-    "DELETE FROM workload_statement WHERE expires < ? AND NOT EXISTS"
-    " (SELECT 1 FROM receipt WHERE receipt.statement_id = workload_statement.id)"
-)
+_DELETE_STATEMENTS: Final = "DELETE FROM workload_statement WHERE expires < ?"
 
 
 class SqliteWriter(GroupWriter):
@@ -235,7 +232,7 @@ def _insert_receipt(
 
 
 def _delete_unreferenced(connection: sqlite3.Connection, before: int) -> None:
-    connection.execute(_DELETE_STATEMENTS, (before,))
+    connection.execute(_DELETE_STATEMENTS, (before - STATEMENT_GRACE,))
     connection.execute(DELETE_UNUSED_SETS)
     used: set[bytes] = set()
     for (digests,) in connection.execute("SELECT digests FROM certificate_set"):

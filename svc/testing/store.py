@@ -13,6 +13,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
+from svc.store.backend import STATEMENT_GRACE
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreError
 from svc.store.interface import CompleteDrafts, INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StatementRecord, StoredReceipt
@@ -89,7 +90,11 @@ class MemoryStore:
         by_nonce = self._nonces.get((client, key))
         if by_nonce is not None:
             return succeed(self._receipts[by_nonce])
-        named = (receipt for receipt in self._receipts.values() if receipt.client == client and receipt.jti == key)
+        named = (
+            receipt
+            for receipt in self._receipts.values()
+            if receipt.client == client and receipt.jti == key and receipt.level == "signRequest"
+        )
         return succeed(next(named, None))
 
     def find(self, query: ReceiptQuery) -> Deferred[FoundReceipts]:
@@ -134,9 +139,8 @@ class MemoryStore:
             del self._receipts[receipt.id]
             if receipt.nonce is not None:
                 del self._nonces[receipt.client, receipt.nonce]
-        named = {receipt.statement_id for receipt in self._receipts.values()}
         for statement_id, (expires, _envelope) in list(self._statements.items()):
-            if expires < before and statement_id not in named:
+            if expires < before - STATEMENT_GRACE:
                 del self._statements[statement_id]
         return succeed(len(old))
 

@@ -141,7 +141,7 @@ class ListTests(ReceiptsTestCase):
         """One object a line, as the notary lists it."""
         lines = self.run_on("list", "-o", "json").stdout.splitlines()
         self.assertEqual(
-            [receipt_summary(each.payload) for each in reversed(RECORDS)], [json.loads(each) for each in lines]
+            [receipt_summary(each.id, each.payload) for each in reversed(RECORDS)], [json.loads(each) for each in lines]
         )
 
     def test_filters(self) -> None:
@@ -207,7 +207,7 @@ class TableTests(SynchronousTestCase):
     """How a table fits a terminal."""
 
     CLIENT = f"spiffe://example.org/{'a' * 60}/end"
-    ROW = {**receipt_summary(RECORDS[1].payload), "client": CLIENT, "path": f"/{'b' * 90}"}
+    ROW = {**receipt_summary(RECORDS[1].id, RECORDS[1].payload), "client": CLIENT, "path": f"/{'b' * 90}"}
 
     def test_narrow(self) -> None:
         """The id is cut to its beginning, the client at its front, the path at its end; other columns stay whole."""
@@ -486,7 +486,7 @@ class NotarySourceTests(SynchronousTestCase):
 
     def test_list(self) -> None:
         """A query is sent as parameters, and a page read."""
-        summary = receipt_summary(RECORDS[0].payload)
+        summary = receipt_summary(RECORDS[0].id, RECORDS[0].payload)
         body = json.dumps({"v": 1, "receipts": [summary], "next": f"17.{RECORDS[0].id}"}).encode()
         source, connection = self.source((200, body))
         page = done(source.find(ReceiptQuery(path="/a b", limit=3)))

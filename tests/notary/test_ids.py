@@ -12,15 +12,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.ids import (
     IdMalformed,
     NonceMalformed,
+    identifies,
     new_nonce,
     parse_artifact_id,
     parse_nonce,
     parse_typed_id,
     printed_id,
     receipt_id,
+    record_id,
     statement_id,
 )
-from svc.strictjson import b64u_encode
+from svc.strictjson import b64u_decode, b64u_encode
 
 
 class ArtifactIdTests(SynchronousTestCase):
@@ -36,6 +38,19 @@ class ArtifactIdTests(SynchronousTestCase):
         digest = hashlib.sha256(b"svc-receipt/1\0{}").digest()
         self.assertEqual(b64u_encode(digest), receipt_id(b"{}"))
         self.assertNotEqual(statement_id(b"{}"), receipt_id(b"{}"))
+
+    def test_record_id(self) -> None:
+        """That of an unsigned record begins with its time, and belongs to its payload whatever the time."""
+        name = record_id(b"{}", 1_795_220_732_999)
+        octets = b64u_decode(name)
+        self.assertEqual(1_795_220_732_999, int.from_bytes(octets[:6], "big"))
+        self.assertEqual(hashlib.sha256(b"svc-record/1\0{}").digest()[:26], octets[6:])
+        self.assertTrue(identifies(name, b"{}"))
+        self.assertTrue(identifies(receipt_id(b"{}"), b"{}"))
+        for other in (b"{ }", b""):
+            self.assertFalse(identifies(name, other))
+            self.assertFalse(identifies(receipt_id(b"{}"), other))
+        self.assertFalse(identifies("a", b"{}"))
 
     def test_canonical_only(self) -> None:
         """Headers and paths accept the canonical spelling and no other."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from svc.store.backend import STATEMENT_GRACE
 from svc.store.errors import Replayed, StoreClosed
 from svc.store.interface import INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition
@@ -270,12 +271,13 @@ class ContractMixin:
         self.assertFalse(self.successResultOf(self.store.nonce_known(CLIENT, "n1")))
 
     def test_prune_keeps_named_statements(self) -> None:
-        """An expired statement is kept while a record refers to it, and deleted with the last one."""
-        self.successResultOf(self.store.put_statement(statement("s1", expires=NOW - 500)))
-        self.successResultOf(self.store.put_receipt(receipt("r1", names="s1", issued_at=NOW)))
-        self.successResultOf(self.store.prune(NOW))
+        """An expired statement is kept while a record may refer to it, and deleted when the last of them is."""
+        last = NOW + STATEMENT_GRACE
+        self.successResultOf(self.store.put_statement(statement("s1", expires=NOW)))
+        self.successResultOf(self.store.put_receipt(receipt("r1", names="s1", issued_at=last)))
+        self.assertEqual(0, self.successResultOf(self.store.prune(last)))
         self.assertIsNotNone(self.successResultOf(self.store.get_statement("s1")))
-        self.successResultOf(self.store.prune(NOW + 1))
+        self.assertEqual(1, self.successResultOf(self.store.prune(last + 1)))
         self.assertIsNone(self.successResultOf(self.store.get_statement("s1")))
 
     def test_prune_keeps_valid_statements(self) -> None:

@@ -11,7 +11,7 @@ from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.plan import Page, ReceiptSource, Record
 from svc.notary.artifact import parse_receipt, stored_artifact
 from svc.notary.envelope import Envelope
-from svc.notary.ids import receipt_id
+from svc.notary.ids import identifies
 from svc.notary.receipt import Disclosures, with_disclosures
 from svc.notary.summary import receipt_summary
 from svc.store.readonly import NotaryReader, open_notary
@@ -39,7 +39,7 @@ class DatabaseSource:
 
     async def find(self, query: ReceiptQuery) -> Page:
         found = self._reader.find(query)
-        return Page([receipt_summary(stored.payload) for stored in found], found.next)
+        return Page([receipt_summary(stored.id, stored.payload) for stored in found], found.next)
 
     async def record(self, key: str) -> Record:
         """Find one record by its id or the beginning of it, in any spelling, or by its nonce or ``jti``."""
@@ -47,7 +47,7 @@ class DatabaseSource:
         stored = self._reader.get_receipt(name)
         if stored is None:
             raise self._missing(key)
-        if receipt_id(stored.payload) != name:
+        if not identifies(name, stored.payload):
             raise RecordError("record_altered", place=self.place, key=name)
         artifact = stored_artifact(stored.payload, stored.envelope, stored.batch, stored.inclusion)
         if artifact is None:

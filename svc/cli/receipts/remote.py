@@ -167,7 +167,7 @@ def read_target(url: str) -> Target:
 
 def _is_named(payload: bytes, nonce: str) -> bool:
     """Whether a receipt has a nonce, or a ``jti``."""
-    summary = receipt_summary(payload)
+    summary = receipt_summary(receipt_id(payload), payload)
     return nonce in (summary["nonce"], summary["jti"])
 
 

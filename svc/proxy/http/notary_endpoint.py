@@ -268,7 +268,7 @@ def _receipt_answer(
 
 def _search_answer(found: FoundReceipts, query: ReceiptQuery) -> NotaryResponse:
     summaries = [
-        (receipt_summary(stored.payload), position_text(RecordPosition(stored.issued_at, stored.id)))
+        (receipt_summary(stored.id, stored.payload), position_text(RecordPosition(stored.issued_at, stored.id)))
         for stored in found
     ]
     following = _continuation(found, query)

@@ -41,7 +41,7 @@ _TOGETHER: Final = _RECEIPT.format(batch="inclusion, shared.chain, receipt_batch
 )
 _BY_ID: Final = "receipt.id = %s"
 _BY_NONCE: Final = "client = %s AND nonce = %s"
-_BY_JTI: Final = "jti = %s AND client = %s ORDER BY issued_at, receipt.id LIMIT 1"
+_BY_JTI: Final = "jti = %s AND level = 'signRequest' AND client = %s ORDER BY issued_at, receipt.id LIMIT 1"
 _BY_IDS: Final = "receipt.id = ANY(%s)"
 #: The payload only of what the columns select, since reading it costs more than all others; and none behind the octets
 #: of a slice, since lengths are known without reading.
@@ -55,7 +55,8 @@ _SCAN: Final = (
     " WHERE through - octets < %(octets)s ORDER BY issued_at DESC, id DESC"
 )
 _NAMED: Final = (
-    "SELECT id FROM receipt WHERE id >= %(key)s AND id < %(end)s UNION SELECT id FROM receipt WHERE jti = %(key)s"
+    "SELECT id FROM receipt WHERE id >= %(key)s AND id < %(end)s UNION"
+    " SELECT id FROM receipt WHERE jti = %(key)s AND level = 'signRequest'"
     " UNION SELECT id FROM receipt WHERE nonce IS NOT NULL AND nonce = %(key)s LIMIT %(limit)s"
 )
 _STATEMENT: Final = (

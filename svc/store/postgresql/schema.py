@@ -74,6 +74,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         " ADD COLUMN inclusion bytea CHECK (octet_length(inclusion) <= 1024)",
         "CREATE INDEX receipt_in_batch ON receipt (batch) WHERE batch IS NOT NULL",
     ),
+    ("DROP INDEX receipt_statement",),
 )
 VERSION: Final = len(MIGRATIONS)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors
 
-from svc.store.backend import PRUNE_SLICE, CommitResult, Refused
+from svc.store.backend import PRUNE_SLICE, STATEMENT_GRACE, CommitResult, Refused
 from svc.store.compact import CompactEnvelope, EnvelopeCompactor
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import Entity
@@ -70,10 +70,7 @@ _DELETE_BATCHES: Final = (
     "DELETE FROM receipt_batch WHERE id = ANY(%b) AND NOT EXISTS"
     " (SELECT 1 FROM receipt WHERE receipt.batch = receipt_batch.id)"
 )
-_DELETE_STATEMENTS: Final = (
-    "DELETE FROM workload_statement WHERE expires < %s AND NOT EXISTS"
-    " (SELECT 1 FROM receipt WHERE receipt.statement_id = workload_statement.id)"
-)
+_DELETE_STATEMENTS: Final = "DELETE FROM workload_statement WHERE expires < %s"
 
 
 class PostgresWriter:
@@ -279,7 +276,7 @@ def _delete(session: PostgresSession, before: int) -> int | None:
     deleted = len(batches)
     session.execute(_DELETE_BATCHES, [list({batch for batch in batches if batch is not None})])
     if deleted < PRUNE_SLICE:
-        session.execute(_DELETE_STATEMENTS, (before,))
+        session.execute(_DELETE_STATEMENTS, (before - STATEMENT_GRACE,))
         try:
             with session.transaction():
                 session.execute(DELETE_UNUSED_SETS)
