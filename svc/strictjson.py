@@ -116,6 +116,10 @@ def dumps(value: object) -> bytes:
     return _ENCODER.encode(value).encode("utf-8")
 
 
+#: Writes a text with its quotes, as :func:`dumps` does.
+quoted: Final[Callable[[str], str]] = json.encoder.encode_basestring
+
+
 def b64u_encode(data: bytes) -> str:
     """Encode as base64url without padding (RFC 4648, section 5)."""
     text: bytes = binascii.b2a_base64(data, newline=False)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from svc.errors import SvcError
@@ -193,4 +194,9 @@ def utc_seconds(moment: datetime) -> str:
 
 def utc_micros(moment: datetime) -> str:
     """Write an aware time with six digits of the second: ``2026-11-21T00:25:32.101223Z``."""
-    return f"{moment.astimezone(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}Z"
+    return f"{_second(seconds(moment))}.{moment.microsecond:06}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(since: int) -> str:
+    return (_EPOCH + timedelta(seconds=since)).isoformat().removesuffix("+00:00")

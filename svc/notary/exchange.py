@@ -29,7 +29,7 @@ _RESERVED: Final = naming.HEADER_PREFIX.encode("ascii")
 _FIRST: Final = _RESERVED[:1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BodySummary:
     """
     A body as it was transferred, after chunk decoding and before any content decoding (RFC 9530, Content-Digest).
@@ -91,7 +91,7 @@ class ExchangeOutcome(Enum):
     UPGRADED = "upgraded"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecordedExchange:
     """
     One exchange as the proxy recorded it: the request as the client sent it, the response as the client gets it.

@@ -25,11 +25,14 @@ from svc.notary.exchange import (
     RecordedExchange,
     TlsFacts,
     carries_no_body,
+    octets_as_text,
     recorded_headers,
 )
-from svc.notary.ids import receipt_id
+from svc.notary.ids import receipt_id, record_id
 from svc.notary.keys import Signer
-from svc.strictjson import b64u_encode, dumps
+from svc.notary.level import Level
+from svc.strictjson import b64u_encode
+from svc.strictjson import quoted as _quoted
 
 #: Salts by side (``request``, ``response``) and by key: the index in ``headers``, ``trailer:<n>`` or ``query``.
 Disclosures = Mapping[str, Mapping[str, str]]
@@ -37,6 +40,9 @@ Disclosures = Mapping[str, Mapping[str, str]]
 #: Headers whose values never enter a receipt.
 REDACTED_ALWAYS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"})
 _SALT_BYTES: Final = 16
+#: Fields whose texts are kept, and octets of a text: together 512 KiB at most.
+_KNOWN_FIELDS: Final = 1024
+_KNOWN_OCTETS: Final = 512
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Redaction:
         return name in REDACTED_ALWAYS or name in self.headers
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ReceiptDraft:
     """
     A payload to be signed, or to be stored as an unsigned record.
@@ -78,34 +84,115 @@ class ReceiptDraft:
     disclosures: Disclosures | None
 
 
-class _Redactor:
-    """Replaces values by digests and collects the salts of one side."""
-
-    def __init__(self, redaction: Redaction, random: Callable[[int], bytes]) -> None:
-        self._redaction = redaction
-        self._random = random
-        self.salts: dict[str, str] = {}
-
-    def headers(self, raw: RawHeaders, prefix: str) -> list[list[object]]:
-        return [
-            [name, self._digest(value, f"{prefix}{number}") if self._redaction.covers(name) else value]
-            for number, (name, value) in enumerate(recorded_headers(raw))
-        ]
-
-    def query(self, query: str) -> object:
-        return self._digest(query, "query") if self._redaction.query and query else query
-
-    def _digest(self, value: str, key: str) -> dict[str, str]:
-        salt = self._random(_SALT_BYTES)
-        self.salts[key] = b64u_encode(salt)
-        return {"redacted": "sha-256", "digest": redacted_digest(salt, value)}
-
-
 def redacted_digest(salt: bytes, value: str) -> str:
     """
     Compute the digest of a redacted value: base64url of SHA-256 over the 16 octets of salt and the value's octets.
     """
     return b64u_encode(hashlib.sha256(salt + value.encode("latin-1")).digest())
+
+
+class PayloadWriter:
+    """
+    Writes the payloads of receipts and unsigned records, as text without building a value first.
+
+    Args:
+        redaction: what is replaced by digests.
+        random: returns that many secure random octets, for the salts.
+    """
+
+    def __init__(self, redaction: Redaction, random: Callable[[int], bytes]) -> None:
+        self._redaction = redaction
+        self._random = random
+        #: Fields as texts: most are the same in many messages. None where it depends on the message or is salted.
+        self._known: dict[tuple[bytes, bytes], str | None] = {}
+
+    def write(self, exchange: RecordedExchange, statement_id: str, issuer: SpiffeID) -> ReceiptDraft:
+        """
+        Write the payload of an exchange; ``issuer`` is the subject of the statement of the connection's credentials.
+
+        Raises:
+            ValueError: for a level below ``logRequest``.
+        """
+        if not exchange.level.recorded:
+            raise ValueError(f"an exchange at level {exchange.level} leaves no record")
+        asked: dict[str, str] = {}
+        answered: dict[str, str] = {}
+        issued_at = seconds(exchange.completed)
+        nonce = "null" if exchange.nonce is None else _quoted(exchange.nonce)
+        payload = (
+            f'{{"iss":"{issuer}","aud":["{naming.AUDIENCE_RECEIPT}"],"iat":{issued_at},"jti":{_quoted(exchange.jti)},'
+            f'"svc":{{"v":1,"workloadStatementID":{_quoted(statement_id)},"level":"{exchange.level.value}",'
+            f'"nonce":{nonce},"client":{_peer(exchange.client)},"server":{_peer(exchange.server)},'
+            f'"tls":{_tls(exchange.tls)},"request":{self._request(exchange, asked)},'
+            f'"response":{self._response(exchange, answered)},"time":{{"received":"{utc_micros(exchange.received)}",'
+            f'"completed":"{utc_micros(exchange.completed)}"}},"outcome":"{exchange.outcome.value}"}}}}'
+        ).encode()
+        salts = {side: made for side, made in (("request", asked), ("response", answered)) if made}
+        if exchange.level is Level.SIGN_REQUEST:
+            name = receipt_id(payload)
+        else:
+            name = record_id(payload, issued_at * 1000 + exchange.completed.microsecond // 1000)
+        return ReceiptDraft(payload, name, exchange.jti, issued_at, salts or None)
+
+    def _request(self, exchange: RecordedExchange, salts: dict[str, str]) -> str:
+        query = exchange.query
+        salted = query and self._redaction.query
+        query_text = self._digest(query, "query", salts) if salted else _quoted(query)
+        return (
+            f'{{"method":{_quoted(exchange.method)},"scheme":"{exchange.scheme}",'
+            f'"authority":{_quoted(exchange.authority)},"path":{_quoted(exchange.path)},"query":{query_text},'
+            f'"version":"{exchange.version}","headers":{self._headers(exchange.request_headers, "", salts)},'
+            f'"body":{_body(exchange.request_body)},'
+            f'"trailers":{self._headers(exchange.request_trailers, "trailer:", salts)}}}'
+        )
+
+    def _response(self, exchange: RecordedExchange, salts: dict[str, str]) -> str:
+        if exchange.status is None:
+            return "null"
+        body = EMPTY_BODY if carries_no_body(exchange.method, exchange.status) else exchange.response_body
+        return (
+            f'{{"status":{exchange.status},"headers":{self._headers(exchange.response_headers, "", salts)},'
+            f'"body":{_body(body)},"trailers":{self._headers(exchange.response_trailers, "trailer:", salts)}}}'
+        )
+
+    def _headers(self, raw: RawHeaders, prefix: str, salts: dict[str, str]) -> str:
+        if not raw:
+            return "[]"
+        known = self._known
+        try:
+            texts = [known[field] for field in raw]
+        except KeyError:
+            texts = [self._learned(field) for field in raw]
+        if None in texts:
+            texts = [
+                f"[{_quoted(name)},{self._value(name, value, prefix + str(number), salts)}]"
+                for number, (name, value) in enumerate(recorded_headers(raw))
+            ]
+        return f"[{','.join(filter(None, texts))}]"
+
+    def _value(self, name: str, value: str, key: str, salts: dict[str, str]) -> str:
+        return self._digest(value, key, salts) if self._redaction.covers(name) else _quoted(value)
+
+    def _learned(self, field: tuple[bytes, bytes]) -> str | None:
+        """The text of a field by itself, empty for one that is left out."""
+        known = self._known
+        if field in known:
+            return known[field]
+        name = field[0].lower()
+        if name == b"connection" or self._redaction.covers(octets_as_text(name)):
+            # What Connection names is left out elsewhere.
+            return None
+        text = "".join(f"[{_quoted(name)},{_quoted(value)}]" for name, value in recorded_headers((field,)))
+        if len(text) <= _KNOWN_OCTETS:
+            if len(known) >= _KNOWN_FIELDS:
+                known.clear()
+            known[field] = text
+        return text
+
+    def _digest(self, value: str, key: str, salts: dict[str, str]) -> str:
+        salt = self._random(_SALT_BYTES)
+        salts[key] = b64u_encode(salt)
+        return f'{{"redacted":"sha-256","digest":"{redacted_digest(salt, value)}"}}'
 
 
 def receipt_payload(
@@ -115,45 +202,8 @@ def receipt_payload(
     redaction: Redaction,
     random: Callable[[int], bytes],
 ) -> ReceiptDraft:
-    """
-    Build the payload of a receipt or of an unsigned record.
-
-    Args:
-        exchange: what happened.
-        statement_id: the statement of the connection's credentials.
-        issuer: the statement's subject.
-        redaction: what is replaced by digests.
-        random: returns that many secure random octets, for the salts.
-
-    Raises:
-        ValueError: for a level below ``logRequest``.
-    """
-    if not exchange.level.recorded:
-        raise ValueError(f"an exchange at level {exchange.level} leaves no record")
-    request, response = _Redactor(redaction, random), _Redactor(redaction, random)
-    issued_at = seconds(exchange.completed)
-    claims = {
-        "iss": str(issuer),
-        "aud": [naming.AUDIENCE_RECEIPT],
-        "iat": issued_at,
-        "jti": exchange.jti,
-        "svc": {
-            "v": 1,
-            "workloadStatementID": statement_id,
-            "level": exchange.level.value,
-            "nonce": exchange.nonce,
-            "client": _peer(exchange.client),
-            "server": _peer(exchange.server),
-            "tls": _tls(exchange.tls),
-            "request": _request(exchange, request),
-            "response": _response(exchange, response),
-            "time": {"received": utc_micros(exchange.received), "completed": utc_micros(exchange.completed)},
-            "outcome": exchange.outcome.value,
-        },
-    }
-    payload = dumps(claims)
-    salts = {side: made.salts for side, made in (("request", request), ("response", response)) if made.salts}
-    return ReceiptDraft(payload, receipt_id(payload), exchange.jti, issued_at, salts or None)
+    """Write one payload, see :class:`PayloadWriter`."""
+    return PayloadWriter(redaction, random).write(exchange, statement_id, issuer)
 
 
 def sign_receipt(draft: ReceiptDraft, signers: Sequence[Signer]) -> Envelope:
@@ -177,41 +227,17 @@ def with_disclosures(receipt: _Artifact, disclosures: Disclosures | None) -> _Ar
     return receipt.with_extra(disclosures=disclosures)
 
 
-def _peer(peer: Peer | None) -> dict[str, str] | None:
-    return None if peer is None else {"spiffeID": str(peer.spiffe_id), "x5t#S256": peer.thumbprint}
+def _peer(peer: Peer | None) -> str:
+    return "null" if peer is None else f'{{"spiffeID":"{peer.spiffe_id}","x5t#S256":"{peer.thumbprint}"}}'
 
 
-def _tls(tls: TlsFacts | None) -> dict[str, object] | None:
+def _tls(tls: TlsFacts | None) -> str:
     if tls is None:
-        return None
-    return {"version": tls.version, "group": tls.group, "cipher": tls.cipher, "pq": tls.pq}
+        return "null"
+    pq = "true" if tls.pq else "false"
+    return f'{{"version":"{tls.version}","group":{_quoted(tls.group)},"cipher":{_quoted(tls.cipher)},"pq":{pq}}}'
 
 
-def _request(exchange: RecordedExchange, redactor: _Redactor) -> dict[str, object]:
-    return {
-        "method": exchange.method,
-        "scheme": exchange.scheme,
-        "authority": exchange.authority,
-        "path": exchange.path,
-        "query": redactor.query(exchange.query),
-        "version": exchange.version,
-        "headers": redactor.headers(exchange.request_headers, ""),
-        "body": _body(exchange.request_body),
-        "trailers": redactor.headers(exchange.request_trailers, "trailer:"),
-    }
-
-
-def _response(exchange: RecordedExchange, redactor: _Redactor) -> dict[str, object] | None:
-    if exchange.status is None:
-        return None
-    body = EMPTY_BODY if carries_no_body(exchange.method, exchange.status) else exchange.response_body
-    return {
-        "status": exchange.status,
-        "headers": redactor.headers(exchange.response_headers, ""),
-        "body": _body(body),
-        "trailers": redactor.headers(exchange.response_trailers, "trailer:"),
-    }
-
-
-def _body(body: BodySummary) -> dict[str, object]:
-    return {"size": body.size, "sha-256": b64u_encode(body.sha256), "complete": body.complete}
+def _body(body: BodySummary) -> str:
+    complete = "true" if body.complete else "false"
+    return f'{{"size":{body.size},"sha-256":"{b64u_encode(body.sha256)}","complete":{complete}}}'

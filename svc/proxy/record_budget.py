@@ -54,11 +54,11 @@ class RecordBudget:
         That is the allowance with the longer wait, and the seconds after which the same can be taken.
         """
         found = self._refilled(client)
-        waits = self.records.wait(found.records, 1.0), self.octets.wait(found.octets, octets)
-        if waits == (0.0, 0.0):
+        if found.records >= 1.0 and found.octets >= min(octets, self.octets.burst):
             found.records -= 1.0
             found.octets -= octets
             return None
+        waits = self.records.wait(found.records, 1.0), self.octets.wait(found.octets, octets)
         return (self.records, waits[0]) if waits[0] >= waits[1] else (self.octets, waits[1])
 
     def exceeded(self, allowance: Allowance, seconds: float) -> NotaryRate:

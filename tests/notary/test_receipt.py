@@ -12,7 +12,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.exchange import BodySummary, ExchangeOutcome, recorded_headers
 from svc.notary.ids import receipt_id
 from svc.notary.level import Level
-from svc.notary.receipt import REDACTED_ALWAYS, ReceiptDraft, Redaction, redacted_digest, sign_receipt, with_disclosures
+from svc.notary.receipt import (
+    REDACTED_ALWAYS,
+    PayloadWriter,
+    ReceiptDraft,
+    Redaction,
+    redacted_digest,
+    sign_receipt,
+    with_disclosures,
+)
 from svc.strictjson import b64u_decode, b64u_encode, dumps, loads_object
 from tests.notary.artifacts import (
     COMPLETED,
@@ -193,6 +201,30 @@ class RedactionTests(SynchronousTestCase):
                 self.assertEqual({"redacted": "sha-256", "digest": digest}, claimed)
             else:
                 self.assertEqual(value, claimed)
+
+
+class PayloadWriterTests(SynchronousTestCase):
+    """Texts that were written before do not change what is written."""
+
+    @given(st.lists(HEADERS, max_size=4), st.booleans())
+    def test_same_as_alone(self, messages: list[list[tuple[bytes, bytes]]], query: bool) -> None:
+        """Each payload is compact JSON, and the one that a new writer writes, whatever was written before."""
+        redaction = Redaction.of(["x-a"], query=query)
+        writer = PayloadWriter(redaction, bytes)
+        name, issuer = FIXTURE.credentials.statement.id, FIXTURE.svid.spiffe_id
+        for raw in messages:
+            exchange = FIXTURE.exchange(request_headers=raw, response_headers=raw, request_trailers=raw)
+            made = writer.write(exchange, name, issuer)
+            self.assertEqual(PayloadWriter(redaction, bytes).write(exchange, name, issuer), made)
+            self.assertEqual(dumps(loads_object(made.payload)), made.payload)
+
+    def test_many_fields(self) -> None:
+        """Fields beyond what is kept are written all the same."""
+        writer = PayloadWriter(Redaction(), bytes)
+        raw = [(b"X", str(number).encode()) for number in range(3000)]
+        made = writer.write(FIXTURE.exchange(request_headers=raw), "s", FIXTURE.svid.spiffe_id)
+        headers = svc_of(made)["request"]["headers"]  # type: ignore[index]
+        self.assertEqual([["x", str(number)] for number in range(3000)], headers)
 
 
 class EnvelopeTests(SynchronousTestCase):

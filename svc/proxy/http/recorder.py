@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from svc.errors import SvcError
 from svc.identity import certificate_sha256
 from svc.notary.exchange import (
+    EMPTY_BODY,
     BodySummary,
     ExchangeOutcome,
     ObservedExchange,
@@ -46,18 +47,26 @@ class BodyDigest:
     __slots__ = ("_hash", "complete", "size")
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256()
+        #: None until the first octets: most requests have no body.
+        self._hash: Any = None
         self.size = 0
         self.complete = False
 
     def update(self, data: bytes) -> None:
         """Add the next octets of the content, without chunk lines."""
-        self._hash.update(data)
+        if self._hash is None:
+            self._hash = hashlib.sha256(data)
+        else:
+            self._hash.update(data)
         self.size += len(data)
 
     def summary(self) -> BodySummary:
         """Return size and digest so far, and whether that is the whole body."""
-        return BodySummary(self.size, self._hash.digest(), self.complete)
+        return BodySummary(self.size, self._digest(), self.complete)
+
+    def _digest(self) -> bytes:
+        digest: bytes = EMPTY_BODY.sha256 if self._hash is None else self._hash.digest()
+        return digest
 
 
 class PrefixDigest(BodyDigest):
@@ -79,7 +88,7 @@ class PrefixDigest(BodyDigest):
     def prefix(self, size: int) -> bytes | None:
         """The SHA-256 of the first octets; None where they are not kept, or not there."""
         if size == self.size:
-            return self._hash.digest()
+            return self._digest()
         kept = self._beginning
         return hashlib.sha256(kept[:size]).digest() if 0 <= size <= len(kept) else None
 
@@ -157,13 +166,13 @@ class Recorder(ExchangeDigests):
             path=path,
             query=query,
             version=head.version,
-            request_headers=tuple(head.fields),
+            request_headers=head.fields,
             request_body=self.request.summary(),
-            request_trailers=tuple(self.request_trailers),
+            request_trailers=self.request_trailers,
             status=self.status,
-            response_headers=tuple(self.response_fields),
+            response_headers=self.response_fields,
             response_body=self.response.summary(),
-            response_trailers=tuple(self.response_trailers),
+            response_trailers=self.response_trailers,
             received=self._received,
             # The clock may have been set back meanwhile: nothing ends before it began.
             completed=max(completed, self._received),
