@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from svc.identity import Matcher, SpiffeID
 from svc.policy.attributes import UNKNOWN, Attributes
 from svc.policy.paths import HostPattern, PathPattern
+
+#: What MQTT clients do that policies decide on.
+MqttAction = Literal["Connect", "Publish", "Subscribe"]
 
 
 class Action(Enum):
@@ -53,18 +57,24 @@ class ConnectionFacts:
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
     """
-    What is known of a request; None for what its protocol does not have.
+    What is known of a request, or of an MQTT packet that is decided on; None for what its protocol does not have.
 
     Attributes:
         path: as :func:`svc.policy.paths.plain_path` returns it.
         host: as :func:`svc.policy.paths.plain_host` returns it.
         asked: the notarization level that the client asks for.
+        action: what an MQTT client does.
+        topic: the topic name of Publish, the topic filter of Subscribe without ``$share/group/``.
+        client_id: the MQTT client identifier.
     """
 
     method: str | None = None
     path: str | None = None
     host: str | None = None
     asked: str | None = None
+    action: MqttAction | None = None
+    topic: str | None = None
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
