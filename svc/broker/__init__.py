@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from svc.lazy import exports
 
 if TYPE_CHECKING:
-    from svc.broker.access import AccessRule, AllowAll, Guard, Principal, Rules, covers
+    from svc.broker.access import AccessRule, AllowAll, Guard, Principal, Rules
     from svc.broker.broker import Broker, anonymous, verified
     from svc.broker.connection import ConnectionLimits, ConnectionReporter
     from svc.broker.errors import BrokerError, StoreRefuses
@@ -24,7 +24,7 @@ else:
     __getattr__ = exports(
         __name__,
         {
-            "access": "AllowAll Guard Principal AccessRule Rules covers",
+            "access": "AllowAll Guard Principal AccessRule Rules",
             "broker": "Broker anonymous verified",
             "connection": "ConnectionReporter ConnectionLimits",
             "errors": "BrokerError StoreRefuses",
@@ -51,7 +51,6 @@ __all__ = [
     "SessionLimits",
     "StoreRefuses",
     "anonymous",
-    "covers",
     "open_journal",
     "verified",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from svc.identity import SpiffeID
 from svc.identity.matchers import Matcher
-from svc.wire.mqtt import matches, split_shared
+from svc.wire.mqtt import covers, matches, split_shared
 
 if TYPE_CHECKING:
     from svc.transport.evidence import PeerEvidence
@@ -189,22 +189,3 @@ class ListenerGuard:
 
 def _is_sys_topic(topic: str) -> bool:
     return topic == "$SYS" or topic.startswith("$SYS/")
-
-
-def covers(allowed: str, requested: str) -> bool:
-    """
-    Return whether one valid filter matches everything that another one can match.
-
-    ``#`` and ``+`` at the beginning never cover a filter that begins with ``$`` [MQTT-4.7.2-1].
-    """
-    if requested[0] == "$" and allowed[0] in "#+":
-        return False
-    have, want = allowed.split("/"), requested.split("/")
-    for position, level in enumerate(have):
-        if level == "#":
-            return True
-        if position == len(want) or want[position] == "#":
-            return False
-        if level not in ("+", want[position]):
-            return False
-    return len(have) == len(want)

@@ -2,85 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import given
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import CACHED_IDENTITIES, AccessRule, AllowAll, Principal, Rules, covers
+from svc.broker.access import CACHED_IDENTITIES, AccessRule, AllowAll, Principal, Rules
 from svc.identity import SpiffeID
 from svc.identity.matchers import parse_matcher
-from svc.wire.mqtt import matches
-from tests.broker.topics import FILTERS, SHARED, TOPICS
+from tests.broker.topics import SHARED
 
 DEVICE = Principal(SpiffeID.parse("spiffe://example.org/device/7"))
 NOBODY = Principal(None)
-
-
-def fitting(wanted: str, names: list[str]) -> str:
-    """Make a topic that a filter matches."""
-    levels = wanted.split("/")
-    rest = iter([*names, "a", "a", "a", "a"])
-    made = [next(rest) if level == "+" else level for level in levels if level != "#"]
-    if levels[-1] == "#":
-        made += names
-    return "/".join(made)
-
-
-class CoversTests(SynchronousTestCase):
-    """Whether one filter matches everything that another one can match."""
-
-    @given(FILTERS, FILTERS, st.lists(st.sampled_from(["a", "b", "", "q"]), max_size=3))
-    @example("#", "#", [])
-    @example("a/#", "a", [])
-    @example("+", "$own", [])
-    @example("$own/#", "$own", [])
-    def test_never_too_much(self, allowed: str, wanted: str, names: list[str]) -> None:
-        """Where it returns True, every topic of the requested filter is a topic of the allowed one."""
-        topic = fitting(wanted, names)
-        if covers(allowed, wanted) and topic and matches(wanted, topic):
-            self.assertTrue(matches(allowed, topic), (allowed, wanted, topic))
-
-    @given(FILTERS, FILTERS, TOPICS)
-    def test_any_topic(self, allowed: str, wanted: str, topic: str) -> None:
-        """The same holds for any topic."""
-        if covers(allowed, wanted) and matches(wanted, topic):
-            self.assertTrue(matches(allowed, topic))
-
-    @given(FILTERS)
-    def test_itself(self, wanted: str) -> None:
-        """Every filter covers itself; # covers all but what begins with $."""
-        self.assertTrue(covers(wanted, wanted))
-        self.assertIs(covers("#", wanted), wanted[0] != "$")
-
-    @given(FILTERS, TOPICS)
-    def test_a_topic_is_a_filter(self, allowed: str, topic: str) -> None:
-        """For a filter without wildcards it is the same as matching."""
-        self.assertIs(covers(allowed, topic), matches(allowed, topic))
-
-    def test_never_too_little(self) -> None:
-        """The table of what is covered and what is not."""
-        rows = [
-            ("a/#", "a", True),
-            ("a/#", "a/#", True),
-            ("a/#", "a/+/b", True),
-            ("a/+", "a/b", True),
-            ("a/+", "a/+", True),
-            ("a/+", "a/#", False),
-            ("a/b", "a/+", False),
-            ("+/b", "a/b", True),
-            ("+/+", "a/#", False),
-            ("+/#", "a", True),
-            ("+/#", "#", False),
-            ("#", "+/#", True),
-            ("#", "$SYS/#", False),
-            ("+/x", "$SYS/x", False),
-            ("$SYS/#", "$SYS/x", True),
-            ("a/#", "b/#", False),
-            ("a", "a/b", False),
-            ("a/b", "a", False),
-        ]
-        for allowed, wanted, expected in rows:
-            self.assertIs(covers(allowed, wanted), expected, (allowed, wanted))
 
 
 class RulesTests(SynchronousTestCase):

@@ -48,7 +48,16 @@ from svc.wire.mqtt.packets import (
 )
 from svc.wire.mqtt.properties import NO_PROPERTIES, Properties
 from svc.wire.mqtt.stream import Decoder, PacketRefused
-from svc.wire.mqtt.topics import SharedFilter, filter_defect, matches, name_defect, split_shared
+from svc.wire.mqtt.topics import (
+    SharedFilter,
+    covers,
+    filter_defect,
+    intersection,
+    intersects,
+    matches,
+    name_defect,
+    split_shared,
+)
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -89,8 +98,11 @@ __all__ = [
     "Version",
     "VersionUnsupported",
     "Will",
+    "covers",
     "encode",
     "filter_defect",
+    "intersection",
+    "intersects",
     "matches",
     "name_defect",
     "split_shared",

@@ -77,3 +77,49 @@ def matches(topic_filter: str, topic: str) -> bool:
         if position == len(levels) or level not in ("+", levels[position]):
             return False
     return len(wanted) == len(levels)
+
+
+def covers(allowed: str, requested: str) -> bool:
+    """
+    Return whether one valid filter, not a shared one, matches everything that another one can match.
+
+    ``#`` and ``+`` at the beginning never cover a filter that begins with ``$`` [MQTT-4.7.2-1].
+    """
+    if requested[0] == "$" and allowed[0] in "#+":
+        return False
+    have, want = allowed.split("/"), requested.split("/")
+    if want == ["#"]:
+        # The same topics: each has a first level.
+        want = ["+", "#"]
+    for position, level in enumerate(have):
+        if level == "#":
+            return True
+        if position == len(want) or want[position] == "#":
+            return False
+        if level not in ("+", want[position]):
+            return False
+    return len(have) == len(want)
+
+
+def intersection(first: str, second: str) -> str | None:
+    """Return the filter of what two valid filters, not shared ones, both match; None where no topic matches both."""
+    if (first[0] == "$" and second[0] in "#+") or (second[0] == "$" and first[0] in "#+"):
+        return None
+    ours, theirs = first.split("/"), second.split("/")
+    common: list[str] = []
+    for position, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        if one == "#":
+            return "/".join([*common, *theirs[position:]])
+        if other == "#":
+            return "/".join([*common, *ours[position:]])
+        if one != other and "+" not in (one, other):
+            return None
+        common.append(other if one == "+" else one)
+    # What is left of the longer one; # matches the level above it too.
+    rest = ours[len(theirs) :] or theirs[len(ours) :]
+    return "/".join(common) if rest in ([], ["#"]) else None
+
+
+def intersects(first: str, second: str) -> bool:
+    """Return whether any topic matches two valid filters, not shared ones."""
+    return intersection(first, second) is not None
