@@ -4,23 +4,26 @@ Decides by a set of policies.
 Order: the first matching rule of a Deny policy refuses. Then a rule of the cluster's Allow policies must match, and,
 where the namespace has Allow policies, a rule of those too. What nothing allows is refused.
 
-A set is narrowed once for each kind of connection and indexed by path, so a request is compared with few rules, however
-many there are.
+A set is narrowed once for each kind of connection and indexed by path and topic, so a request is compared with few
+rules, however many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, get_args
 
 from svc.errors import SvcError
 from svc.identity import ExactID, PathPrefix, SpiffeID
+from svc.policy.mqtt import ClientIdPattern
 from svc.policy.paths import HostPattern, PathPattern
 from svc.policy.rules import (
     Action,
     AuthorizationPolicy,
     ConnectionFacts,
+    MqttAction,
+    MqttTarget,
     RequestFacts,
     Rule,
     RuleCondition,
@@ -222,7 +225,9 @@ class _RequestRule:
         if not self.targets:
             yield _ANY
         for target in self.targets:
-            if target.paths.wanted:
+            if target.mqtt is not None and target.mqtt.needs_packet:
+                yield from _packet_keys(target.mqtt)
+            elif target.paths.wanted:
                 yield from map(_path_key, target.paths.wanted)
             elif target.hosts.wanted:
                 yield from (("host", str(pattern).removeprefix("*")) for pattern in target.hosts.wanted)
@@ -232,12 +237,27 @@ class _RequestRule:
                 yield _ANY
 
 
-def _path_key(pattern: PathPattern | HostPattern) -> Hashable:
+def _path_key(pattern: PathPattern | HostPattern | ClientIdPattern) -> Hashable:
     if not isinstance(pattern, PathPattern):
         return _ANY
     if pattern.template:
         return ("template", len(pattern.template), pattern.template[0])
     return ("below", pattern.below) if pattern.below else pattern.text
+
+
+def _packet_keys(target: MqttTarget) -> Iterator[Hashable]:
+    for action in get_args(MqttAction):
+        if not target.actions.admits(action, unknown=False):
+            continue
+        if action == "Publish" and target.topics.wanted:
+            yield from (("topic", _literal_levels(each)) for each in target.topics.wanted)
+        else:
+            yield ("action", action)
+
+
+def _literal_levels(topic_filter: str) -> str:
+    """The levels before the first wildcard, each with a slash behind it."""
+    return f"{topic_filter}/".partition("+")[0].partition("#")[0]
 
 
 class _Stage:
@@ -250,6 +270,7 @@ class _Stage:
         self._index = _Index(rules, _RequestRule.index_keys)
         keys = [key for rule in rules for key in rule.index_keys() if isinstance(key, tuple)]
         self._depth = max((key[1].count("/") for key in keys if key[0] == "below"), default=0)
+        self._topic_depth = max((key[1].count("/") for key in keys if key[0] == "topic"), default=0)
         #: What else is probed, since a rule has such a key.
         self._kinds = frozenset(key[0] for key in keys)
 
@@ -271,6 +292,8 @@ class _Stage:
 
     def _probes(self, request: RequestFacts) -> Iterator[Hashable]:
         yield _ANY
+        if request.action is not None:
+            yield from self._packet_probes(request)
         path, host, kinds = request.path, request.host, self._kinds
         if "method" in kinds:
             yield ("method", request.method)
@@ -293,6 +316,18 @@ class _Stage:
             segments = path.count("/")
             yield ("template", segments, path[1:].partition("/")[0])
             yield ("template", segments, None)
+
+    def _packet_probes(self, request: RequestFacts) -> Iterator[Hashable]:
+        yield ("action", request.action)
+        if request.action != "Publish" or request.topic is None:
+            return
+        yield ("topic", "")
+        levels, end = f"{request.topic}/", 0
+        for _ in range(self._topic_depth):
+            end = levels.find("/", end) + 1
+            if not end:
+                break
+            yield ("topic", levels[:end])
 
 
 class _Chain:

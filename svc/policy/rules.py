@@ -2,7 +2,8 @@
 Rules as values: what a policy says about clients, targets and conditions, each checked against known facts.
 
 The fields of one entry must all hold; of the values of a field one must. A fact that is not known satisfies no list of
-values; it satisfies a list of excluded values only where the rule denies or audits.
+values; it satisfies a list of excluded values only where the rule denies or audits. A topic filter that a client
+subscribes to is a set of topics: a rule that allows must match all of it, one that denies or audits any of it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from svc.identity import Matcher, SpiffeID
 from svc.policy.attributes import UNKNOWN, Attributes
+from svc.policy.mqtt import ClientIdPattern
 from svc.policy.paths import HostPattern, PathPattern
+from svc.wire.mqtt.topics import covers, intersection, intersects, matches
 
 #: What MQTT clients do that policies decide on.
 MqttAction = Literal["Connect", "Publish", "Subscribe"]
@@ -54,8 +57,7 @@ class ConnectionFacts:
     alpn: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
+class RequestFacts(NamedTuple):
     """
     What is known of a request, or of an MQTT packet that is decided on; None for what its protocol does not have.
 
@@ -99,8 +101,8 @@ class Values:
 class Patterns:
     """As :class:`Values`, of patterns."""
 
-    wanted: tuple[PathPattern | HostPattern, ...] = ()
-    excluded: tuple[PathPattern | HostPattern, ...] = ()
+    wanted: tuple[PathPattern | HostPattern | ClientIdPattern, ...] = ()
+    excluded: tuple[PathPattern | HostPattern | ClientIdPattern, ...] = ()
 
     def admits(self, fact: str | None, *, unknown: bool) -> bool:
         """See :meth:`Values.admits`."""
@@ -118,6 +120,57 @@ class Patterns:
     def __bool__(self) -> bool:
         """Whether any fact is refused."""
         return bool(self.wanted or self.excluded)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFilters:
+    """As :class:`Patterns`, of MQTT topic filters."""
+
+    wanted: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    def admits(self, facts: RequestFacts, *, unknown: bool) -> bool:
+        """
+        Whether the topic of a packet satisfies both. Of a requested filter all topics must, those of one wanted filter;
+        with ``unknown`` it suffices that one may.
+        """
+        topic = facts.topic
+        if topic is None:
+            return not self.wanted and (unknown or not self.excluded)
+        if facts.action != "Subscribe":
+            return not any(matches(each, topic) for each in self.excluded) and (
+                not self.wanted or any(matches(each, topic) for each in self.wanted)
+            )
+        if not unknown:
+            return not any(intersects(each, topic) for each in self.excluded) and (
+                not self.wanted or any(covers(each, topic) for each in self.wanted)
+            )
+        common = [intersection(each, topic) for each in self.wanted] if self.wanted else [topic]
+        return any(
+            each is not None and not any(covers(excluded, each) for excluded in self.excluded) for each in common
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MqttTarget:
+    """What an entry of ``to`` says of MQTT packets."""
+
+    actions: Values = Values()
+    topics: TopicFilters = TopicFilters()
+    client_ids: Patterns = Patterns()
+
+    def matches(self, facts: RequestFacts, *, unknown: bool) -> bool:
+        """Whether what the packet shows fits."""
+        return (
+            self.actions.admits(facts.action, unknown=unknown)
+            and self.topics.admits(facts, unknown=unknown)
+            and self.client_ids.admits(facts.client_id, unknown=unknown)
+        )
+
+    @property
+    def needs_packet(self) -> bool:
+        """Whether nothing but an MQTT packet matches."""
+        return bool(self.actions.wanted or self.topics.wanted or self.client_ids.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +209,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RuleTarget:
-    """One entry of ``to``."""
+    """One entry of ``to``; ``mqtt`` is None where it says nothing of MQTT."""
 
     listeners: Values = Values()
     ports: Values = Values()
@@ -165,6 +218,7 @@ class RuleTarget:
     hosts: Patterns = Patterns()
     methods: Values = Values()
     paths: Patterns = Patterns()
+    mqtt: MqttTarget | None = None
 
     def matches_connection(self, facts: ConnectionFacts, *, unknown: bool) -> bool:
         """Whether what the connection alone shows fits."""
@@ -181,6 +235,7 @@ class RuleTarget:
             self.methods.admits(facts.method, unknown=unknown)
             and self.paths.admits(facts.path, unknown=unknown)
             and self.hosts.admits(facts.host, unknown=unknown)
+            and (self.mqtt is None or self.mqtt.matches(facts, unknown=unknown))
         )
 
     @property
@@ -191,7 +246,7 @@ class RuleTarget:
     @property
     def depends_on_request(self) -> bool:
         """Whether a request can make a difference."""
-        return bool(self.methods or self.paths or self.hosts)
+        return bool(self.methods or self.paths or self.hosts or self.mqtt)
 
 
 @dataclass(frozen=True, slots=True)

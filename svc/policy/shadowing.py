@@ -11,8 +11,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from svc.identity import ExactID, Matcher, MemberOf, PathPrefix
+from svc.policy.mqtt import ClientIdPattern
 from svc.policy.paths import HostPattern, PathPattern
-from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleCondition, RuleTarget, Source, Values
+from svc.policy.rules import (
+    Action,
+    AuthorizationPolicy,
+    MqttTarget,
+    Patterns,
+    Rule,
+    RuleCondition,
+    RuleTarget,
+    Source,
+    TopicFilters,
+    Values,
+)
+from svc.wire.mqtt import topics
+
+#: A topic filter is a str.
+_Pattern = PathPattern | HostPattern | ClientIdPattern | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,15 @@ def _target_covers(wide: RuleTarget, narrow: RuleTarget) -> bool:
         and _patterns_cover(wide.hosts, narrow.hosts)
         and _values_cover(wide.methods, narrow.methods)
         and _patterns_cover(wide.paths, narrow.paths)
+        and (wide.mqtt is None or _mqtt_covers(wide.mqtt, narrow.mqtt or MqttTarget()))
+    )
+
+
+def _mqtt_covers(wide: MqttTarget, narrow: MqttTarget) -> bool:
+    return (
+        _values_cover(wide.actions, narrow.actions)
+        and _patterns_cover(wide.topics, narrow.topics)
+        and _patterns_cover(wide.client_ids, narrow.client_ids)
     )
 
 
@@ -108,7 +133,7 @@ def _values_cover(wide: Values, narrow: Values) -> bool:
     )
 
 
-def _patterns_cover(wide: Patterns, narrow: Patterns) -> bool:
+def _patterns_cover(wide: Patterns | TopicFilters, narrow: Patterns | TopicFilters) -> bool:
     if wide.wanted and not (
         narrow.wanted and all(any(_pattern_covers(each, other) for each in wide.wanted) for other in narrow.wanted)
     ):
@@ -126,7 +151,12 @@ def _matcher_covers(wide: Matcher, narrow: Matcher) -> bool:
     return wide == narrow
 
 
-def _pattern_covers(wide: PathPattern | HostPattern, narrow: PathPattern | HostPattern) -> bool:
+def _pattern_covers(wide: _Pattern, narrow: _Pattern) -> bool:
+    if isinstance(wide, str) or isinstance(narrow, str):
+        return isinstance(wide, str) and isinstance(narrow, str) and topics.covers(wide, narrow)
+    if isinstance(wide, ClientIdPattern) or isinstance(narrow, ClientIdPattern):
+        # The * of the narrow one is no character of a beginning or an end of the wide one.
+        return wide.matches(narrow.text)
     if isinstance(wide, HostPattern) or isinstance(narrow, HostPattern):
         return wide == narrow or (
             isinstance(wide, HostPattern) and wide.text.startswith("*.") and narrow.text.endswith(wide.text[1:])

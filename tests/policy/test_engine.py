@@ -9,19 +9,23 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.identity import SpiffeID, TrustDomain, parse_matcher
 from svc.policy.attributes import Attributes, SecurityLevel
 from svc.policy.engine import DEFAULT_DENY, Denied, MatchedRule, PolicySet
+from svc.policy.mqtt import ClientIdPattern
 from svc.policy.paths import HostPattern, PathPattern
 from svc.policy.rules import (
     Action,
     AuthorizationPolicy,
     ConnectionFacts,
+    MqttTarget,
     Patterns,
     RequestFacts,
     Rule,
     RuleCondition,
     RuleTarget,
     Source,
+    TopicFilters,
     Values,
 )
+from tests.wire.mqtt.test_topics import FILTERS, TOPICS
 
 ALICE = SpiffeID.parse("spiffe://prod.example/ns/shop/sa/web")
 GET = RequestFacts("GET", "/orders", "shop.example", "none")
@@ -300,6 +304,13 @@ _SOURCES = st.builds(
     st.booleans(),
     st.booleans(),
 )
+_FILTERS = st.lists(FILTERS, max_size=2).map(tuple)
+_MQTT = st.builds(
+    MqttTarget,
+    _values(st.sampled_from(["Connect", "Publish", "Subscribe"])),
+    st.builds(TopicFilters, _FILTERS, st.just(()) | _FILTERS),
+    _patterns(st.sampled_from(["a", "a*", "*b", "*"]).map(ClientIdPattern.parse)),
+)
 _ALPNS = st.sampled_from(["h2", "postgresql"])
 _TARGETS = st.builds(
     RuleTarget,
@@ -311,6 +322,7 @@ _TARGETS = st.builds(
     _values(st.sampled_from(["GET", "PUT"])),
     _patterns(_PATTERNS),
 )
+_TARGETS = st.one_of(_TARGETS, st.builds(RuleTarget, _values(_NAMES), mqtt=_MQTT), st.builds(RuleTarget, mqtt=_MQTT))
 _ASKED = st.sampled_from(["none", "signRequest"])
 _CONDITIONS = st.builds(RuleCondition, st.none() | st.booleans(), _values(_ASKED))
 RULES = st.builds(
@@ -332,15 +344,19 @@ CONNECTIONS = st.builds(
     ConnectionFacts, _NAMES, st.sampled_from([1, 2]), _IDS, _ATTRIBUTES, _ATTRIBUTES, st.booleans(),
     st.sampled_from(["", "h.org", "x.h.org"]), st.sampled_from(["", "h2", "postgresql"]),
 )  # fmt: skip
+_CLIENT_IDS = st.sampled_from(["a", "ab", "b"])
 REQUESTS = st.one_of(
     st.just(RequestFacts()),
     st.builds(
-        RequestFacts,
+        lambda *of: RequestFacts(*of),
         st.sampled_from(["GET", "PUT", "HEAD"]),
         st.sampled_from(["/", "/a", "/a/", "/a/b", "/a/b/c", "/c/b", "/b", "*"]),
         st.sampled_from(["h.org", "x.h.org", "y"]),
         _ASKED,
     ),
+    st.builds(lambda client: RequestFacts(None, None, None, None, "Connect", None, client), _CLIENT_IDS),
+    st.builds(lambda *of: RequestFacts(None, None, None, None, "Publish", *of), st.sampled_from(TOPICS), _CLIENT_IDS),
+    st.builds(lambda *of: RequestFacts(None, None, None, None, "Subscribe", *of), FILTERS, _CLIENT_IDS),
 )
 
 

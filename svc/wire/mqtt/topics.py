@@ -87,10 +87,10 @@ def covers(allowed: str, requested: str) -> bool:
     """
     if requested[0] == "$" and allowed[0] in "#+":
         return False
+    if requested in ("#", "/#"):
+        # The same topics, since none is empty [MQTT-4.7.3-1].
+        requested = f"{requested[:-1]}+/#"
     have, want = allowed.split("/"), requested.split("/")
-    if want == ["#"]:
-        # The same topics: each has a first level.
-        want = ["+", "#"]
     for position, level in enumerate(have):
         if level == "#":
             return True
@@ -117,7 +117,7 @@ def intersection(first: str, second: str) -> str | None:
         common.append(other if one == "+" else one)
     # What is left of the longer one; # matches the level above it too.
     rest = ours[len(theirs) :] or theirs[len(ours) :]
-    return "/".join(common) if rest in ([], ["#"]) else None
+    return ("/".join(common) or None) if rest in ([], ["#"]) else None
 
 
 def intersects(first: str, second: str) -> bool:

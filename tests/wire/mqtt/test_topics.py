@@ -33,6 +33,7 @@ class CoversTests(SynchronousTestCase):
     @given(FILTERS, FILTERS)
     @example("#", "#")
     @example("+/#", "#")
+    @example("/+/#", "/#")
     @example("a/#", "a")
     @example("+", "$s")
     @example("$s/#", "$s")
@@ -73,6 +74,7 @@ class IntersectionTests(SynchronousTestCase):
     @example("a/#", "a")
     @example("#", "$s/#")
     @example("+/#", "#")
+    @example("/#", "+")
     def test_is_intersection(self, first: str, second: str) -> None:
         """It is the filter of the intersection of the sets of topics; None where that is empty."""
         both = topics_of(first) & topics_of(second)
