@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from svc.broker.errors import BrokerError
 from svc.identity.matchers import parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_BROKER_ADMIN, PORT_BROKER_METRICS
+from svc.policyfiles.document import TopicFilter
 from svc.policyfiles.settings import PolicyFile
 from svc.process.values import ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
 from svc.settings import (
@@ -29,8 +30,6 @@ from svc.settings import (
     format_duration,
     text_format,
 )
-from svc.wire.mqtt import filter_defect
-from svc.wire.mqtt.topics import SHARE
 
 #: The word of the file for clients without an identity.
 ANONYMOUS = "anonymous"
@@ -43,12 +42,6 @@ def _check_who(text: str) -> str:
         parse_matcher(text)
     except Exception as error:
         raise ValueError("anonymous, a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*") from error
-    return text
-
-
-def _check_filter(text: str) -> str:
-    if filter_defect(text) or text.startswith(SHARE):
-        raise ValueError("a topic filter, such as devices/+/state or devices/#")
     return text
 
 
@@ -72,7 +65,6 @@ Seconds = Annotated[
     AfterValidator(_check_at_least_a_second),
     text_format("duration of at least 1s", DURATION_PATTERN, format_duration),
 ]
-TopicFilter = Annotated[str, AfterValidator(_check_filter), text_format("topic filter", "^.+$")]
 
 
 class RuleSettings(Settings):

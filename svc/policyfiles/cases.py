@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from svc.identity import SpiffeID
 from svc.policy.attributes import Attributes, SecurityLevel
 from svc.policy.engine import Decision, MatchedRule
 from svc.policy.paths import PathAmbiguous, plain_host, plain_path
-from svc.policy.rules import ConnectionFacts, RequestFacts
+from svc.policy.rules import ConnectionFacts, MqttAction, RequestFacts
 from svc.policyfiles.document import Compartment, Level, MetadataDocument, Port, WorkloadID
 from svc.policyfiles.settings import Policies
 from svc.settings import Items, Settings
+from svc.wire.mqtt import filter_defect, name_defect, split_shared
 
 
 class Question(Settings):
-    """One request of one client."""
+    """One request, or one MQTT packet, of one client."""
 
     as_: WorkloadID = Field(alias="as")
     """The SPIFFE ID of the client."""
@@ -51,6 +52,27 @@ class Question(Settings):
     """The host."""
     asked: Literal["none", "workload", "logRequest", "signRequest"] = "none"
     """The notarization level that the client asks for."""
+    mqttAction: MqttAction | None = None
+    """What an MQTT client does."""
+    topic: str | None = None
+    """The topic name of `Publish`, or the topic filter of `Subscribe`. *Together*: with `mqttAction`."""
+    clientID: str | None = None
+    """The MQTT client identifier. *Together*: with `mqttAction`."""
+
+    @model_validator(mode="after")
+    def _of_one_protocol(self) -> Self:
+        of_http = self.method is not None or self.path is not None or self.host is not None
+        if self.mqttAction is None and (self.topic is not None or self.clientID is not None):
+            raise ValueError("the MQTT action of a topic or a client identifier")
+        if self.mqttAction is not None and of_http:
+            raise ValueError("either an MQTT action, or method, path and host")
+        if self.mqttAction == "Connect" and self.topic is not None:
+            raise ValueError("no topic for Connect")
+        if self.mqttAction == "Publish" and name_defect(self.topic or ""):
+            raise ValueError("a topic name for Publish, without wildcards")
+        if self.mqttAction == "Subscribe" and filter_defect(self.topic or ""):
+            raise ValueError("a topic filter for Subscribe, such as devices/+/state or devices/#")
+        return self
 
     def connection(self, policies: Policies) -> ConnectionFacts:
         """What the policies know of the connection."""
@@ -72,6 +94,10 @@ class Question(Settings):
 
     def request(self) -> RequestFacts:
         """What they know of the request; raises PathAmbiguous."""
+        if self.mqttAction is not None:
+            shared = split_shared(self.topic) if self.mqttAction == "Subscribe" and self.topic else None
+            topic = shared.filter if shared else self.topic
+            return RequestFacts(action=self.mqttAction, topic=topic, client_id=self.clientID)
         if self.method is None and self.path is None and self.host is None:
             return RequestFacts()
         return RequestFacts(

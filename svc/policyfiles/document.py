@@ -17,8 +17,21 @@ from svc.identity import SpiffeID, SpiffeIdMalformed, TrustDomain
 from svc.identity.matchers import parse_matcher
 from svc.policy.attributes import SecurityLevel, parse_compartment
 from svc.policy.denylist import DenyList, plain_issuer
+from svc.policy.mqtt import ClientIdPattern, parse_topic_filter
 from svc.policy.paths import HostPattern, PathPattern
-from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleCondition, RuleTarget, Source, Values
+from svc.policy.rules import (
+    Action,
+    AuthorizationPolicy,
+    MqttAction,
+    MqttTarget,
+    Patterns,
+    Rule,
+    RuleCondition,
+    RuleTarget,
+    Source,
+    TopicFilters,
+    Values,
+)
 from svc.process.values import AlpnName, ListenerName, MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
 
@@ -104,6 +117,8 @@ _Method = Annotated[
     _fits(_METHOD, "a method such as GET, in capitals"),
     text_format("method", "^[A-Z][A-Z-]{0,63}$"),
 ]
+TopicFilter = Annotated[str, reads(parse_topic_filter), text_format("topic filter", "^.+$")]
+_ClientID = Annotated[str, reads(ClientIdPattern.parse), text_format("client identifier", "^[^*]*[*]?[^*]*$")]
 _Sha256 = Annotated[
     str,
     _fits(re.compile(r"(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}\Z"), "64 hexadecimal digits"),
@@ -207,6 +222,26 @@ class TargetDocument(Settings):
     placeholder is one segment."""
     notPaths: _Values[_Path] = ()
     """The same, excluded."""
+    mqttActions: _Values[MqttAction] = ()
+    """What MQTT clients do. *Together*: `Connect` without topics, and all keys of MQTT without those of HTTP."""
+    mqttTopics: _Values[TopicFilter] = ()
+    """MQTT topic filters: a PUBLISH is matched by its topic name, see [MQTT](#mqtt) for subscriptions."""
+    notMqttTopics: _Values[TopicFilter] = ()
+    """The same, excluded. *Together*: with `mqttTopics` or `mqttActions`."""
+    mqttClientIDs: _Values[_ClientID] = ()
+    """MQTT client identifiers; one `*` stands for any characters."""
+
+    @model_validator(mode="after")
+    def _of_one_protocol(self) -> Self:
+        http = self.hosts or self.notHosts or self.methods or self.notMethods or self.paths or self.notPaths
+        topics = self.mqttTopics or self.notMqttTopics
+        if http and (topics or self.mqttActions or self.mqttClientIDs):
+            raise ValueError("hosts, methods and paths of HTTP in another entry than keys of MQTT: nothing has both")
+        if topics and "Connect" in self.mqttActions:
+            raise ValueError("the action Connect in another entry than topics: it has none")
+        if self.notMqttTopics and not (self.mqttTopics or self.mqttActions):
+            raise ValueError("notMqttTopics together with mqttTopics or mqttActions")
+        return self
 
     def target(self) -> RuleTarget:
         """The entry as a rule has it."""
@@ -218,6 +253,13 @@ class TargetDocument(Settings):
             _patterns(self.hosts, self.notHosts, HostPattern.parse),
             _values(self.methods, self.notMethods),
             _patterns(self.paths, self.notPaths, PathPattern.parse),
+            MqttTarget(
+                _values(self.mqttActions, ()),
+                TopicFilters(self.mqttTopics, self.notMqttTopics),
+                _patterns(self.mqttClientIDs, (), ClientIdPattern.parse),
+            )
+            if self.mqttActions or self.mqttTopics or self.mqttClientIDs
+            else None,
         )
 
 
@@ -415,6 +457,8 @@ def _values(wanted: Iterable[Any], excluded: Iterable[Any], parse: Callable[[Any
 
 
 def _patterns(
-    wanted: Iterable[str], excluded: Iterable[str], parse: Callable[[str], PathPattern | HostPattern]
+    wanted: Iterable[str],
+    excluded: Iterable[str],
+    parse: Callable[[str], PathPattern | HostPattern | ClientIdPattern],
 ) -> Patterns:
     return Patterns(tuple(map(parse, wanted)), tuple(map(parse, excluded)))

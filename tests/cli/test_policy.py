@@ -37,6 +37,7 @@ kind: SvcClusterPolicy
 metadata: {name: seen}
 spec: {authorization: {action: Audit, rules: [{name: all}]}}
 """
+MQTT = '{mqttTopics: ["a/#"], mqttClientIDs: ["web-*"]}'
 CASES = """
 apiVersion: svc.internal/v1alpha1
 kind: SvcPolicyTest
@@ -102,6 +103,23 @@ class PolicyCommandTests(SynchronousTestCase):
             ran = self.check("--as", ID, *words)
             self.assertEqual(0, ran.status)
             self.assertTrue(ran.stdout.decode().startswith(line), ran.stdout)
+
+    def test_mqtt(self) -> None:
+        """The action, the topic and the client identifier of an MQTT client."""
+        self.policy = self.write(
+            "iot.yaml", POLICY.replace('paths: ["/orders/*"]', "X").replace("{methods: [GET], X}", MQTT)
+        )
+        ran = self.check("--as", ID, "--mqtt-action", "publish", "--topic", "a/b", "--client-id", "web-1")
+        self.assertEqual("allowed: the rule readers of shop", ran.stdout.decode().splitlines()[0], ran.stderr)
+        for words in (
+            ("--mqtt-action", "publish", "--topic", "b", "--client-id", "web-1"),
+            ("--mqtt-action", "publish", "--topic", "a/b", "--client-id", "other"),
+            ("--mqtt-action", "subscribe", "--topic", "#", "--client-id", "web-1"),
+            ("--mqtt-action", "connect"),
+        ):
+            ran = self.check("--as", ID, *words)
+            denied = "denied: no rule allows it (default-deny)"
+            self.assertEqual((0, denied), (ran.status, ran.stdout.decode().splitlines()[0]), ran.stderr)
 
     def test_json(self) -> None:
         """One object with counts, decision and shadowed rules."""

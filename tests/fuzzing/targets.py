@@ -33,7 +33,13 @@ _NOW = datetime(2026, 11, 23, tzinfo=UTC)
 _AUTHORITY = TestAuthority("x.org", now=_NOW)
 _CLIENT = verify_svid(_AUTHORITY.intermediate().svid("/ns/old/sa/a").chain, _AUTHORITY.bundles(), _NOW)
 _CONNECTIONS = (facts(), facts(identity=_CLIENT.spiffe_id, listener="db", sni="h.org", alpn="h2"))
-_PATHS = (None, "/", "*", "/orders/", "/orders/a", "/a/b/c/d")
+_REQUESTS = (
+    RequestFacts(),
+    *(RequestFacts("GET", path, "h.org", "none") for path in ("/", "*", "/orders/", "/orders/a", "/a/b/c/d")),
+    RequestFacts(action="Connect", client_id="web-1"),
+    *(RequestFacts(action="Publish", topic=topic) for topic in ("a", "/", "orders/a", "$SYS/a")),
+    *(RequestFacts(action="Subscribe", topic=topic) for topic in ("#", "orders/+", "$SYS/#")),
+)
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,7 @@ def policy_file(data: bytes) -> None:
     decides = PolicySet(policies)
     for connection in _CONNECTIONS:
         narrowed = decides.connection(connection)
-        for path in _PATHS:
-            request = RequestFacts() if path is None else RequestFacts("GET", path, "h.org", "none")
+        for request in _REQUESTS:
             narrowed.dry_run(request)
             narrowed.audited(request)
             try:
@@ -204,7 +209,9 @@ TARGETS = {
             b'{"apiVersion": "svc.internal/v1alpha1", "kind": "SvcPolicy", "metadata": {"name": "n", "namespace": "s"},'
             b' "spec": {"authorization": {"action": "Deny", "mode": "DryRun", "rules": [{"from": [{"namespaces": ["a"],'
             b' "levels": ["DE:S"], "sameCompartment": true}], "to": [{"hosts": ["*.h.org"], "paths": ["/a/{id}"],'
-            b' "notMethods": ["PUT"], "snis": ["h.org"], "alpns": ["h2"], "ports": [1], "listeners": ["web"]}],'
+            b' "notMethods": ["PUT"], "snis": ["h.org"], "alpns": ["h2"], "ports": [1], "listeners": ["web"]},'
+            b' {"mqttActions": ["Publish", "Subscribe"], "mqttTopics": ["orders/+"], "notMqttTopics": ["orders/a/#"]},'
+            b' {"mqttActions": ["Connect"], "mqttClientIDs": ["web-*"]}],'
             b' "when": [{"postQuantum": true, "asked": ["none"]}]}]}}}',
         ),
         inputs=2_000,

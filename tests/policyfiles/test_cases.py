@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.policy.rules import RequestFacts
 from svc.policyfiles.cases import CasesDocument, Question, explain, run_cases
 from svc.policyfiles.settings import Policies, PolicySettings, load_policies
 from svc.settings import ConfigInvalid, parse
@@ -84,6 +87,30 @@ class CaseTests(FilesCase):
         ):
             question = Question(**{"as": identity, **given, **more})  # type: ignore[arg-type]
             self.assertEqual(allowed, explain(policies, question).allowed, identity)
+
+    def test_mqtt_questions(self) -> None:
+        """A topic is a name or a filter by its action; keys of two protocols do not fit together."""
+        for given, fits in (
+            ({"mqttAction": "Connect", "clientID": "a"}, True),
+            ({"mqttAction": "Publish", "topic": "a/b"}, True),
+            ({"mqttAction": "Subscribe", "topic": "$share/g/a/#"}, True),
+            ({"mqttAction": "Connect", "topic": "a"}, False),
+            ({"mqttAction": "Publish"}, False),
+            ({"mqttAction": "Publish", "topic": "a/#"}, False),
+            ({"mqttAction": "Subscribe", "topic": ""}, False),
+            ({"mqttAction": "Subscribe", "topic": "a#"}, False),
+            ({"mqttAction": "Publish", "topic": "a", "path": "/"}, False),
+            ({"topic": "a"}, False),
+            ({"clientID": "a"}, False),
+        ):
+            text = json.dumps({"as": "spiffe://x.org/a", **given})
+            if fits:
+                action = parse(text, Question).request().action
+                self.assertEqual(given["mqttAction"], action)
+            else:
+                self.assertRaises(ConfigInvalid, parse, text, Question)
+        shared = Question(**{"as": "spiffe://x.org/a", "mqttAction": "Subscribe", "topic": "$share/g/a/#"})  # type: ignore[arg-type]
+        self.assertEqual(RequestFacts(action="Subscribe", topic="a/#"), shared.request())
 
     def test_path_without_influence(self) -> None:
         """A path with several readings is refused only where a rule names paths."""

@@ -42,6 +42,11 @@ spec:
 """.replace("DIGEST", "ab" * 32).replace("STATEMENT", "_" * 43)
 
 
+def target(policy: str, keys: str) -> str:
+    """A policy whose second rule has a target."""
+    return policy.replace('{paths: ["/healthz"]}', f"{{{keys}}}")
+
+
 class FilesCase(SynchronousTestCase):
     """Cases with a folder of policy files."""
 
@@ -99,6 +104,22 @@ class ReadTests(FilesCase):
         ):
             self.assertEqual(allowed, connection.decide(RequestFacts(method, path)).allowed)
         self.assertEqual("logRequest", connection.authorize(RequestFacts("GET", "/orders/1")).matched[0].minimum)
+
+    def test_mqtt_decides(self) -> None:
+        """Topics, also excluded ones, actions and client identifiers."""
+        keys = 'mqttActions: [Publish], mqttTopics: ["a/#"], notMqttTopics: [a/b], mqttClientIDs: ["c*"]'
+        self.write("a.yaml", target(POLICY.replace("NAME", "first"), keys))
+        policies = PolicySet(read_policies(self.pattern()).policies)
+        connection = policies.connection(ConnectionFacts("iot", 1, SpiffeID.parse("spiffe://x.org/ns/any/sa/a")))
+        for action, topic, client_id, allowed in (
+            ("Publish", "a/c", "c1", True),
+            ("Publish", "a/b", "c1", False),
+            ("Publish", "b", "c1", False),
+            ("Publish", "a/c", "d", False),
+            ("Subscribe", "a/c", "c1", False),
+        ):
+            facts = RequestFacts(action=action, topic=topic, client_id=client_id)  # type: ignore[arg-type]
+            self.assertIs(allowed, connection.decide(facts).allowed, facts)
 
     def test_kinds(self) -> None:
         """Mode, action and namespace."""
@@ -164,6 +185,14 @@ class RefusedTests(FilesCase):
             (policy.replace("- to", "- name: readers\n        to"), "'readers' appears twice"),
             (policy.replace(both, "minimum: signRequest, maximum: workload"), "not above"),
             (policy.replace("spec:", "spec:\n  podSelector: {}"), "podSelector"),
+            (target(policy, "mqttTopics: [a], hosts: [h.org]"), "hosts, methods and paths of HTTP in another entry"),
+            (target(policy, "mqttActions: [Publish], notPaths: [/a]"), "rules[1].to[0]: a mapping: expected hosts"),
+            (target(policy, "mqttTopics: [a], mqttActions: [Connect]"), "the action Connect in another entry"),
+            (target(policy, "notMqttTopics: [a], mqttClientIDs: [a]"), "notMqttTopics together with mqttTopics or"),
+            (target(policy, "mqttTopics: [a#]"), "to[0].mqttTopics[0]: 'a#': expected a topic filter"),
+            (target(policy, "notMqttTopics: [$share/g/a]"), "notMqttTopics[0]: '$share/g/a': expected a topic filter"),
+            (target(policy, "mqttActions: [publish]"), "mqttActions[0]: 'publish': expected 'Connect', 'Publish' or"),
+            (target(policy, "mqttClientIDs: ['*a*']"), "mqttClientIDs[0]: '*a*': expected a client identifier"),
             (DENY_LIST.replace("serial: 1f", "serial: 1g"), "serial"),
             (DENY_LIST.replace("CN=ca", ""), "issuer"),
             (DENY_LIST.replace("CN=ca", "ca"), "a distinguished name"),

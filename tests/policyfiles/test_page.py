@@ -45,6 +45,20 @@ class PageTests(SynchronousTestCase):
             shadowed = run_svc("policy", "check", *words, f"{folder}/policy.yaml").stdout.decode()
             self.assertNotIn("shadowed", shadowed, name)
 
+    def test_mqtt(self) -> None:
+        """The policy of the section on MQTT is decided as its table says, and no rule of it is shadowed."""
+        [policy] = re.findall(
+            r"^```yaml\n(.*?)^```$",
+            PAGE.read_text().split("\n## MQTT\n")[1].split("\n## ")[0],
+            re.DOTALL | re.MULTILINE,
+        )
+        path = self.mktemp()
+        Path(path).write_text(policy)
+        words = ("--trust-domain", "prod.example.org", path)
+        ran = run_svc("policy", "test", *words)
+        self.assertEqual((0, b"10 cases, 0 failed\n"), (ran.status, ran.stdout), ran.stderr)
+        self.assertNotIn("shadowed", run_svc("policy", "check", *words).stdout.decode())
+
     def test_break_glass_is_recorded(self) -> None:
         """The rules with a level show it, and the audit rule matches."""
         [policy] = sections()["5. Break-glass"]

@@ -51,7 +51,8 @@ def _where(result: CaseResult, named: Sequence[tuple[str, Case]]) -> str:
 
 
 def _asked(case: Case) -> str:
-    words = [case.method or ("GET" if case.path or case.host else ""), case.host or "", case.path or ""]
+    method = case.method or ("GET" if case.path or case.host else None)
+    words = (method, case.host, case.path, case.mqttAction, case.topic)
     return " ".join([*(word for word in words if word), f"as {case.as_}"])
 
 

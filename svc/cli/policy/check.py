@@ -31,6 +31,9 @@ QUESTION = {
     "path": "path",
     "host": "host",
     "asked": "asked",
+    "mqttAction": "mqtt_action",
+    "topic": "topic",
+    "clientID": "client_id",
 }
 
 
@@ -51,14 +54,15 @@ class CheckPlan:
             # The query is no part of what policies look at.
             if "path" in given:
                 given["path"] = given["path"].partition("?")[0]
+            if "mqttAction" in given:
+                given["mqttAction"] = given["mqttAction"].capitalize()
             try:
                 question = parse(json.dumps(given), Question)
             except ConfigInvalid as error:
                 problem = error.problems[0]
-                flag = QUESTION[problem.key].strip("_").replace("_", "-")
-                raise UsageRefused(
-                    f"--{flag} does not accept {problem.value}", f"expected: {problem.expected}"
-                ) from error
+                flag = QUESTION.get(problem.key, "").strip("_").replace("_", "-")
+                sentence = f"--{flag} does not accept {problem.value}" if flag else "the flags do not fit together"
+                raise UsageRefused(sentence, f"expected: {problem.expected}") from error
         elif given:
             raise UsageRefused("the client is not named", "give --as SPIFFE-ID beside what it asks for")
         return cls(PolicySources.read(words, values), question, values["output"] == "json")

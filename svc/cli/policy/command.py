@@ -50,18 +50,26 @@ _check_command = SvcCommand(
             type=OneOf("none", "workload", "logRequest", "signRequest"),
         ),
         value_flag("--alpn", "string", "the application protocol agreed on in the TLS handshake"),
+        value_flag("--client-id", "string", "the MQTT client identifier"),
         value_flag("--compartment", "string", "the client's compartment, instead of what the configuration says"),
         *_SOURCES,
         value_flag("--host", "string", "the host of the request"),
         value_flag("--level", "string", "the client's security level, such as DE:S, in the same way"),
         value_flag("--listener", "string", "the listener"),
         value_flag("--method", "string", "the method of the request"),
+        value_flag(
+            "--mqtt-action",
+            "string",
+            "what an MQTT client does: connect, publish or subscribe",
+            type=OneOf("connect", "publish", "subscribe"),
+        ),
         _OUTPUT,
         value_flag("--own", "SPIFFE-ID", "the workload behind the proxy, for sameCompartment and dominates"),
         value_flag("--path", "string", "the path of the request"),
         value_flag("--port", "int", "the port of the listener", type=Integer(), shown_default="443"),
         bool_flag("--post-quantum", "whether the key agreement is post-quantum (default true)", default=None),
         value_flag("--sni", "string", "the server name in the TLS handshake"),
+        value_flag("--topic", "string", "the topic name of an MQTT publish, or the topic filter of a subscribe"),
         Arguments("words", "[FILE...]", minimum=0, maximum=None, noun="FILE"),
     ],
     callback=click.pass_context(_run_check),
@@ -77,6 +85,7 @@ _check_command = SvcCommand(
 Examples:
   svc policy check --config /etc/svc/proxy.yaml
   svc policy check --trust-domain x.org --as spiffe://x.org/ns/web/sa/fe --method GET --path /orders/7 shop.yaml
+  svc policy check --trust-domain x.org --as spiffe://x.org/dev/7 --mqtt-action publish --topic dev/7/state iot.yaml
 """,
     add_help_option=False,
 )
