@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.logger import Logger
@@ -37,8 +37,6 @@ MAX_FORMER: Final = 16
 class AuthorizedConnection(Protocol):
     """A connection with a verified peer, of a client or to an upstream, that is decided on again after changes."""
 
-    transport: Any
-
     def reauthorize(self) -> bool:
         """
         Verify and authorize again by what is in force now.
@@ -47,6 +45,9 @@ class AuthorizedConnection(Protocol):
             Whether the peer, or this side to the peer, would now be refused; the connection then is ended and reported.
         """
 
+    def abort_defective(self) -> None:
+        """Drop the connection, which a defect of this proxy left undecided."""
+
 
 def decide_again(connection: AuthorizedConnection) -> bool:
     """Have a connection decided; a defect in one drops it and leaves the others alone."""
@@ -54,7 +55,7 @@ def decide_again(connection: AuthorizedConnection) -> bool:
         return connection.reauthorize()
     except Exception:  # noqa: BLE001 (what cannot be decided is refused)
         _log.failure("a connection could not be reauthorized; it is dropped")
-        connection.transport.abortConnection()
+        connection.abort_defective()
         return True
 
 

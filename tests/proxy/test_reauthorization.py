@@ -93,6 +93,7 @@ class InboundTests(SynchronousTestCase):
         self.assertEqual((True, True), (self.wire.aborted, other_wire.disconnecting))
         self.assertEqual(1, len(self.flushLoggedErrors(ZeroDivisionError)))
         self.assertEqual([2], [each.refusals for each in self.rig.summaries])
+        self.assertEqual(1, counted(self.rig, "defect"))
         self.assertFalse(other.gone)
 
     def test_defect_before_a_request(self) -> None:

@@ -243,8 +243,6 @@ class ClientConnection:
                     if self._written > MOST_UNSENT and self._must_wait_for_client():
                         break
                     if reauthorization.running and reauthorization.decide(self):
-                        # Where a defect dropped it, the queue is still there, and nothing of it may be served.
-                        queue.clear()
                         break
                     self._next(queue.popleft())
                 elif exchange.request_ended:
@@ -599,6 +597,10 @@ class ClientConnection:
         if self._drain_until is not None and self.idle and not self._parser.in_head:
             self.close("rotation")
         return refused
+
+    def abort_defective(self) -> None:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
+        self.abort("defect")
 
     def _refuse_or_drain(self) -> bool:
         """End the connection where it would now be refused; ask a client to end one that is to drain."""

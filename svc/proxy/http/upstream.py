@@ -403,6 +403,10 @@ class UpstreamConnection:
         """See :class:`svc.proxy.context.AuthorizedConnection`."""
         return self._pool.reauthorize(self)
 
+    def abort_defective(self) -> None:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
+        self.transport.abortConnection()
+
     def cut(self, error: SvcError) -> None:
         """Drop the connection; its exchange gets ``upstream_lost`` and finds the cause in :attr:`loss`."""
         self.loss = self._pool.explained(error)

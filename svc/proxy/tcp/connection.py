@@ -347,17 +347,21 @@ class TcpConnection(RelayEnd):
             self.abort("reauthorization")
         return self._dropped
 
+    def abort_defective(self) -> None:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
+        self.abort("defect")
+
     def _drain(self) -> None:
         """Close some time after a rotation of the own SVID: octets have no end to wait for."""
         if self._drain_until is None:
             self._drain_until = self.context.seconds() + self.context.drain_seconds()
 
     def _verify_upstream(self) -> bool:
-        evidence = None if self._upstream is None else self._upstream.evidence
-        if evidence is None:
+        upstream = self._upstream
+        if upstream is None or upstream.gone or upstream.evidence is None:
             return False
         try:
-            if self.context.verify_upstream(evidence):
+            if self.context.verify_upstream(upstream.evidence):
                 self._drain()
         except FormerSvidRefused:
             self.abort("rotation")

@@ -331,6 +331,14 @@ class OutboundTests(SynchronousTestCase):
         self.assertTrue(self.wire.aborted and self.far.aborted)
         self.assertEqual(self.rig.reporter.denials, [("policy_deny", str(PEER.spiffe_id))])
 
+    def test_peer_that_is_gone(self) -> None:
+        """A peer whose connection has ended is not verified: the client still reads what it sent."""
+        self.upstream.readConnectionLost()
+        self.client.readConnectionLost()
+        lose(self.upstream)
+        self.rig.change(type(AUTHORITY)("prod.example", now=BASE).bundles())
+        self.assertEqual((self.wire.aborted, self.rig.reporter.denials), (False, []))
+
     def test_bundle_while_connecting(self) -> None:
         """So is one whose connection was being made meanwhile."""
         self.rig.endpoint.manual = True
@@ -544,3 +552,15 @@ class ReauthorizationTests(SynchronousTestCase):
         lose(client)
         lose(rig.far()[0])
         self.assertEqual(rig.closed("identity_withdrawn"), 1)
+
+    def test_defect(self) -> None:
+        """A connection that cannot be decided is dropped, with its connection to the application."""
+        rig = TcpRig()
+        client, wire = rig.accept()
+        client.reauthorize = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        rig.change(AUTHORITY.bundles())
+        self.assertTrue(wire.aborted and rig.far()[1].aborted)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        lose(client)
+        lose(rig.far()[0])
+        self.assertEqual(rig.closed("defect"), 1)
