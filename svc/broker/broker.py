@@ -194,7 +194,7 @@ class Broker(Service):
         """
         Verify all identified clients again; to be called when the broker's credentials or bundles have changed.
 
-        It begins in the next turn of the reactor and takes 5 ms of each; octets of a client that is not reached yet are
+        It begins in the next turn of the reactor and takes 3 ms of each; octets of a client that is not reached yet are
         processed after it is. A client whose SVID would now be refused, or to which another identity than that of the
         source was presented, gets DISCONNECT 0x87.
 
