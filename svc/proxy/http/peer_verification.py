@@ -75,7 +75,7 @@ class PeerStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectedReceipt:
+class VerifiedReceipt:
     """A verified receipt, and the artifact with the disclosures."""
 
     evidence: ReceiptEvidence
@@ -335,7 +335,7 @@ class PeerVerifier:
         pool: UpstreamPool,
         permit: Permit,
         connection: UpstreamConnection | None,
-    ) -> CollectedReceipt:
+    ) -> VerifiedReceipt:
         """
         Fetch the receipt of an exchange and verify it against what was observed.
 
@@ -363,7 +363,7 @@ class PeerVerifier:
             raise self.explained(late) from error
         except SvcError as error:
             raise self.explained(error) from error
-        return CollectedReceipt(verified, receipt)
+        return VerifiedReceipt(verified, receipt)
 
     async def _fetch_receipt(
         self, nonce: str, pool: UpstreamPool, permit: Permit, connection: UpstreamConnection | None

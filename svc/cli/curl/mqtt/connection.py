@@ -244,7 +244,7 @@ class SubscriptionContext(Interface):
         """Open a connection and begin the subscription."""
 
 
-class BrokerContext:
+class BrokerNetwork:
     """Implements :class:`SubscriptionContext` with a reactor."""
 
     _log = Logger(namespace="svc.cli")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from svc.cli.curl.mqtt.connection import BrokerContext, OlderBroker, SubscriberConnection, SubscriptionContext
+from svc.cli.curl.mqtt.connection import BrokerNetwork, OlderBroker, SubscriberConnection, SubscriptionContext
 from svc.cli.curl.mqtt.plan import MqttPlan
 from svc.cli.curl.mqtt.printing import ArtifactPrinter
 from svc.cli.curl.mqtt.verification import Artifact, ArtifactVerifier
@@ -40,7 +40,7 @@ def run_subscription(plan: MqttPlan, invocation: Invocation) -> int:
 
     use_monotonic_clock(reactor)
     begin_logging(plan.options, invocation.console)
-    context = BrokerContext(reactor, plan, invocation.console)
+    context = BrokerNetwork(reactor, plan, invocation.console)
     return run_until_done(
         reactor, lambda: Deferred.fromCoroutine(print_artifacts(plan, invocation.console, context)), context.close
     )

@@ -10,7 +10,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.cli.curl.mqtt.connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS, BrokerContext, OlderBroker
+from svc.cli.curl.mqtt.connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS, BrokerNetwork, OlderBroker
 from svc.cli.curl.mqtt.plan import MqttPlan
 from svc.cli.errors import NetworkError
 from svc.cli.globals import GlobalOptions
@@ -236,7 +236,7 @@ class NetworkTests(SynchronousTestCase):
         """Begin to connect to a broker."""
         reactor = MemoryReactorClock()
         plan = MqttPlan.read(url, {**ABSENT, "print_workload": True}, GlobalOptions(), {})
-        context = BrokerContext(reactor, plan, Console(io.BytesIO(), io.BytesIO(), {}))
+        context = BrokerNetwork(reactor, plan, Console(io.BytesIO(), io.BytesIO(), {}))
         self.addCleanup(lambda: self.assertEqual([], reactor.getDelayedCalls()))
         return reactor, Deferred.fromCoroutine(context.connect(Version.V5))
 
