@@ -18,6 +18,7 @@ from svc.client.subscriber import Arrival
 from svc.client.verification import Demands, Trust, check_statement
 from svc.errors import printable
 from svc.notary.artifact import parse_receipt
+from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.claims import Claims
 from svc.notary.envelope import Envelope
 from svc.notary.errors import Malformed, NotaryError, ReceiptRefused
@@ -90,6 +91,7 @@ class ArtifactVerifier:
         self._max_waiting = max_waiting
         self._statements: OrderedDict[str, StatementEvidence] = OrderedDict()
         self._waiting: deque[tuple[str, Artifact]] = deque()
+        self._batches = VerifiedBatchCache()
 
     def verify(self, artifact: Artifact, trust: Trust, now: datetime) -> list[Verified]:
         """
@@ -142,6 +144,7 @@ class ArtifactVerifier:
                 now=now,
                 seen=None,
                 expected_id=artifact.identifier,
+                batches=self._batches,
             )
         except NotaryError as error:
             return Verified(artifact, VerificationResult(error=error))

@@ -57,6 +57,18 @@ class VerifierTests(SynchronousTestCase):
         self.assertTrue(statement.result.ok and receipt.result.ok)
         self.assertEqual([], self.verifier.end())
 
+    def test_one_batch(self) -> None:
+        """The envelope of a batch is verified once, however many of its receipts arrive."""
+        batched = fixture().batched()
+        identifier = receipt_id(batched.payload)
+        receipt = Artifact(False, f"{RECEIPTS}/{identifier}", identifier, batched.serialize())
+        _statement, first, second = self.verify(self.statement, receipt, receipt)
+        assert first.result.receipt is not None
+        assert second.result.receipt is not None
+        self.assertIs(
+            first.result.receipt.envelope_evidence.classical, second.result.receipt.envelope_evidence.classical
+        )
+
     def test_receipt_first(self) -> None:
         """A receipt waits for its statement, whose arrival gives both results."""
         self.assertEqual([], self.verify(self.receipt))
