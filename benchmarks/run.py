@@ -168,7 +168,7 @@ def main(arguments: list[str]) -> int:
                 options.picture.write_text(picture(rows))
     except SvcError as error:
         print(f"bench: {error}", file=sys.stderr)
-        print(f"       {error.advice() or f'the logs are in {folder}'}", file=sys.stderr)
+        print(f"       {error.hint or f'the logs are in {folder}'}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("bench: interrupted", file=sys.stderr)

@@ -99,10 +99,6 @@ class SvcError(Exception):
     def __str__(self) -> str:
         return self._filled(self._sentence)
 
-    def advice(self) -> str:
-        """The hint, or an empty string."""
-        return self.hint
-
     def _filled(self, template: str) -> str:
         first_paragraph = template.strip().split("\n\n")[0]
         sentence = " ".join(first_paragraph.split())

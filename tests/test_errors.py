@@ -74,7 +74,7 @@ class SvcErrorTests(SynchronousTestCase):
     def test_the_hint_is_filled(self) -> None:
         """The hint uses the evidence too; without one it is empty."""
         for error in (TooWarm(room="7", degrees=31), copy.copy(TooWarm(room="7", degrees=31))):
-            self.assertEqual((error.hint, error.advice()), ("open a window in 7",) * 2)
+            self.assertEqual(error.hint, "open a window in 7")
         self.assertEqual((NoSentence().hint, TooWarm.hint), ("", "open a window in {room}"))
 
     def test_without_a_docstring(self) -> None:
@@ -89,8 +89,8 @@ class SvcErrorTests(SynchronousTestCase):
         """A reason of the table gives sentence and hint, and may give its own HTTP status; the other codes stay."""
         error = Cold("window_open", room="7")
         self.assertEqual((error.reason, error.http_status, error.evidence), ("window_open", 409, {"room": "7"}))
-        self.assertEqual((str(error), error.advice()), ("the window of 7 is open", "close the window of 7"))
-        self.assertEqual((Cold("stove_out").advice(), Cold("stove_out").http_status), ("", 503))
+        self.assertEqual((str(error), error.hint), ("the window of 7 is open", "close the window of 7"))
+        self.assertEqual((Cold("stove_out").hint, Cold("stove_out").http_status), ("", 503))
         self.assertEqual((Cold().reason, str(Cold())), ("too_cold", "the room is too cold"))
 
     def test_unknown_reason(self) -> None:
@@ -103,7 +103,7 @@ class SvcErrorTests(SynchronousTestCase):
 
     def test_evidence_cannot_hide_a_code(self) -> None:
         """Evidence named like a code or method is a programming error and refused."""
-        for name in ("reason", "hint", "http_status", "exit_status", "args", "advice", "evidence"):
+        for name in ("reason", "hint", "http_status", "exit_status", "args", "evidence"):
             self.assertRaises(TypeError, TooWarm, **{name: "x"})
 
     def test_errors_can_be_copied(self) -> None:
@@ -113,7 +113,7 @@ class SvcErrorTests(SynchronousTestCase):
             for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
                 self.assertIs(type(twin), type(error))
                 self.assertEqual((str(twin), twin.evidence), (str(error), error.evidence))
-                self.assertEqual((twin.reason, twin.advice()), (error.reason, error.advice()))
+                self.assertEqual((twin.reason, twin.hint), (error.reason, error.hint))
         self.assertEqual(copy.copy(particular).more, 2)
 
 

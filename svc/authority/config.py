@@ -90,7 +90,7 @@ def _trust_domain(value: object) -> TrustDomain:
     try:
         return TrustDomain.parse(value)  # type: ignore[arg-type]  # validated by parse
     except SvcError as error:
-        raise ValueError(f"a trust domain name; {error.advice()}") from error
+        raise ValueError(f"a trust domain name; {error.hint}") from error
 
 
 def _spiffe_id(value: object) -> SpiffeID:

@@ -397,7 +397,7 @@ class Authority(MultiService):
         """Log that the other SPIFFE implementation does not answer; requests are refused until it does."""
         error = failure.value
         if isinstance(error, SvcError) and self.running:
-            fields = {"detail_reason": error.reason, "detail": f"{error}; {error.advice()}"}
+            fields = {"detail_reason": error.reason, "detail": f"{error}; {error.hint}"}
             self._report.record("svc.workload.source.stale", fields, {}, warn=True)
 
     def _tick_failed(self, failure: Failure) -> None:

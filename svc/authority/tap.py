@@ -69,7 +69,7 @@ class _Process(LoggedService):
                 Event.PROCESS_START_FAILED,
                 detail_reason=error.reason,
                 message=f"could not start: {error}",
-                detail=error.advice(),
+                detail=error.hint,
             )
             exit_with(error)
 

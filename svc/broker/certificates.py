@@ -76,6 +76,6 @@ class CertificateRenewal(Service):
                 self.log,
                 Event.BROKER_CERTIFICATE_REJECTED,
                 detail_reason=error.reason,
-                detail=f"{detail}; {error.advice()}",
+                detail=f"{detail}; {error.hint}",
                 attributes={"listener": listener},
             )

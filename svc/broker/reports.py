@@ -192,7 +192,7 @@ class BrokerStoreReports:
                 self.log,
                 Event.BROKER_STORE_REFUSES,
                 detail_reason=trouble.reason,
-                detail=f"{trouble}; {trouble.advice()}",
+                detail=f"{trouble}; {trouble.hint}",
                 attributes={"path": self.path},
             )
             return

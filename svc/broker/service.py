@@ -408,7 +408,7 @@ class BrokerService(Service):
                 self._fatal()
             return
         if isinstance(error, SvcError):
-            emit(self.log, Event.PROCESS_START_FAILED, detail_reason=error.reason, detail=f"{error}; {error.advice()}")
+            emit(self.log, Event.PROCESS_START_FAILED, detail_reason=error.reason, detail=f"{error}; {error.hint}")
         else:
             emit(self.log, Event.PROCESS_START_FAILED, failure=failure)
         self._fatal()

@@ -152,7 +152,7 @@ def _trust_domain(text: str | None) -> TrustDomain | None:
     try:
         return TrustDomain.parse(text.removeprefix("spiffe://"))
     except TrustDomainMalformed as error:
-        raise UsageRefused(f"--trust-domain: {error}", error.advice()) from error
+        raise UsageRefused(f"--trust-domain: {error}", error.hint) from error
 
 
 def read_anchors(plan: VerifyPlan, invocation: Invocation) -> Anchors:

@@ -125,7 +125,7 @@ class Console:
             str(error),
             colour=_RED,
             reason=reason,
-            hint=error.advice(),
+            hint=error.hint,
             remarks=remarks,
             traced=traced,
         )

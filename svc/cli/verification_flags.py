@@ -35,7 +35,7 @@ def _parse_identity(text: str, source: str) -> SpiffeID:
     try:
         spiffe_id = SpiffeID.parse(text)
     except SpiffeIdMalformed as error:
-        raise UsageRefused(f"{source}: {error}", error.advice()) from error
+        raise UsageRefused(f"{source}: {error}", error.hint) from error
     if not spiffe_id.path:
         raise UsageRefused(f"{source}: {text} is a trust domain, not a workload", "name a workload with its path")
     return spiffe_id

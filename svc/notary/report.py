@@ -370,7 +370,7 @@ def _limits(statement: StatementEvidence, receipt: ReceiptEvidence | None) -> Se
 
 def _refused_account(error: Exception | None, source: EvidenceSource, evidence: EvidenceFile | None) -> Account:
     text = printable(error, _MAX_VALUE) if error is not None else "there is no statement"
-    advice = error.advice() if isinstance(error, SvcError) else ""
+    advice = error.hint if isinstance(error, SvcError) else ""
     reason = "" if error is None else detail_reason(error)
     failed = [ReportLine("First failure", text, mark=printable(reason), check=CheckResult.FAILED)]
     failed += [ReportLine("What to do", advice)] if advice else []

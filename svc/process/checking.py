@@ -135,8 +135,8 @@ def run_checks(checks: Iterable[Check], out: TextIO, errors: TextIO) -> bool:
             good = False
             print(f"no  {check.what}", file=out)
             print(f"svc: {error}", file=errors)
-            if error.advice():
-                print(f"     {error.advice()}", file=errors)
+            if error.hint:
+                print(f"     {error.hint}", file=errors)
         else:
             print(f"ok  {check.what}", file=out)
     return good

@@ -93,6 +93,6 @@ def exit_with(error: SvcError, stream: TextIO | None = None) -> NoReturn:
     """
     written = stream if stream is not None else sys.__stderr__
     print(f"svc: {error}", file=written)
-    if error.advice():
-        print(f"     {error.advice()}", file=written, flush=True)
+    if error.hint:
+        print(f"     {error.hint}", file=written, flush=True)
     raise SystemExit(error.exit_status) from error

@@ -116,7 +116,7 @@ class ReceiptPages:
         try:
             account = await self._account(b"/".join(request.postpath or ()).decode("latin-1"))
         except (ReceiptMissing, IdMalformed) as error:
-            return html_answer(request, note_page(_TITLE, f"{error}; {error.advice()}"), status=404)
+            return html_answer(request, note_page(_TITLE, f"{error}; {error.hint}"), status=404)
         except StoreError as error:
             return html_answer(request, note_page(_TITLE, f"the database cannot be read: {error}"), status=503)
         except DeferredTimeout:

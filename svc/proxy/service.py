@@ -191,7 +191,7 @@ class ProxyService(Service):
             Event.PROCESS_START_FAILED,
             detail_reason=error.reason if isinstance(error, SvcError) else None,
             message=f"could not start: {error}",
-            detail=error.advice() if isinstance(error, SvcError) else None,
+            detail=error.hint if isinstance(error, SvcError) else None,
             failure=None if known else failure,
         )
         self._fatal()

@@ -344,8 +344,8 @@ def main(arguments: list[str]) -> int:
             Quickstart(options, checkout).run()
     except (SvcError, OSError) as error:
         print(f"quickstart: {error}", file=sys.stderr)
-        if isinstance(error, SvcError) and error.advice():
-            print(f"            {error.advice()}", file=sys.stderr)
+        if isinstance(error, SvcError) and error.hint:
+            print(f"            {error.hint}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("quickstart: interrupted", file=sys.stderr)

@@ -162,7 +162,7 @@ class RefusedTests(KeysCase):
         before = self.file.read_bytes() if self.file.is_file() else None
         error = assert_refused(self, reason, Instance, self.folder, now, **keys)
         self.assertIn(words, str(error))
-        self.assertTrue(error.advice())
+        self.assertTrue(error.hint)
         if before is not None:
             self.assertEqual(self.file.read_bytes(), before)
         # The lock is free again.

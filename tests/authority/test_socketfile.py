@@ -84,7 +84,7 @@ class ListenTests(SynchronousTestCase):
         self.assertEqual(
             f"the socket {self.path} cannot be given to the group 4711: Operation not permitted", str(error)
         )
-        self.assertIn("CAP_CHOWN", error.advice())
+        self.assertIn("CAP_CHOWN", error.hint)
         self.assertFalse(os.path.exists(self.path))
         self.patch(os, "chown", lambda *arguments: None)
         self.listen(mode=0o660, group=4711)

@@ -150,7 +150,7 @@ class RefusedTests(SynchronousTestCase):
         error = self.assertRaises(UsageRefused, parsed, line)
         self.assertEqual(str(error), sentence)
         if suggestion is not None:
-            self.assertEqual(error.advice(), suggestion)
+            self.assertEqual(error.hint, suggestion)
 
     def test_unknown(self) -> None:
         """Unknown flags are named, with the nearest one; no name is abbreviated."""

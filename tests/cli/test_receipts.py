@@ -517,7 +517,7 @@ class NotarySourceTests(SynchronousTestCase):
             source, _connection = self.source((status, body))
             error = self.assertRaises(RecordError, done, source.find(ReceiptQuery()))
             self.assertIn(f"answered {status} x: {code}", str(error))
-            self.assertIn(hint, error.advice())
+            self.assertIn(hint, error.hint)
 
     def test_record(self) -> None:
         """A receipt is asked for by its id in any spelling, or by its nonce, and its statement with it."""

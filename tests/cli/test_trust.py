@@ -66,7 +66,7 @@ class TrustTests(SynchronousTestCase):
         trust = LocalTrust(Clock(), self.socket, Profile.HYBRID, None)
         error = self.assertRaises(SocketAbsent, settled, Deferred.fromCoroutine(trust.trust()))
         self.assertIn(f"{self.folder}/agent.sock", str(error))
-        self.assertIn("--spiffe-socket-path", error.advice())
+        self.assertIn("--spiffe-socket-path", error.hint)
 
     def test_no_socket(self) -> None:
         """A file or a folder where the socket should be is reported at once."""
@@ -124,7 +124,7 @@ class TrustTests(SynchronousTestCase):
         self.assertIn("/tmp/no-such.json", str(error))
         other = self.put("other.json", b"root:x:0:0")
         wrong = self.assertRaises(PqFileMalformed, read_pq_anchors, Profile.HYBRID, other, self.socket)
-        self.assertIn("is it the right file?", wrong.advice())
+        self.assertIn("is it the right file?", wrong.hint)
 
     def test_pq_file_refused(self) -> None:
         """A file beside the socket that is refused is an error; it is not treated as missing."""

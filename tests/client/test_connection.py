@@ -120,7 +120,7 @@ class ChannelTests(ChannelTestCase):
         self.lose()
         failure = self.failureResultOf(sending, errors.ConnectionLost)
         self.assertIn("without an answer", str(failure.value))
-        self.assertNotIn("https://", failure.value.advice())
+        self.assertNotIn("https://", failure.value.hint)
         self.assertFalse(self.channel.response_begun)
 
     def test_plain_to_a_tls_server(self) -> None:
@@ -129,7 +129,7 @@ class ChannelTests(ChannelTestCase):
         self.channel.makeConnection(self.transport)
         sending = self.send()
         self.lose(ConnectionLost())
-        self.assertIn("use https://", self.failureResultOf(sending, errors.ConnectionLost).value.advice())
+        self.assertIn("use https://", self.failureResultOf(sending, errors.ConnectionLost).value.hint)
 
     def test_refused_by_the_server(self) -> None:
         """That the server refuses our certificate, which arrives after the handshake, is the error."""

@@ -344,7 +344,7 @@ class StatementRefusedTests(ExchangeTestCase):
             self.assert_failed(result, "trust_domain_unknown", Phase.STATEMENT)
             assert result.error is not None
             self.assertIn(f"/run/svc/pq-bundle.json {said}" if "missing" in said else said, str(result.error))
-            self.assertIn("--pq-bundle", result.error.advice())
+            self.assertIn("--pq-bundle", result.error.hint)
 
     def test_expired(self) -> None:
         """After its time a statement is refused, by its certificates first."""

@@ -155,5 +155,5 @@ class BrokerTargetTests(SynchronousTestCase):
             "mqtt://%FF:secret@a:1",
         ):
             error = self.assertRaises(RequestInvalid, BrokerTarget.parse, url)
-            self.assertNotIn("secret", f"{error} {error.advice()}")
+            self.assertNotIn("secret", f"{error} {error.hint}")
         self.assertNotIn("secret", repr(BrokerTarget.parse("mqtt://u:secret@a:1")))

@@ -71,7 +71,7 @@ def documents(data: bytes) -> tuple[tuple[AuthorizationPolicy, ...], tuple[DenyL
 
 def _shown(error: SvcError) -> None:
     """An error has one line of text, however the input looks, and says what to do where it has a hint."""
-    text = f"{error}; {error.advice()}"
+    text = f"{error}; {error.hint}"
     assert text.isprintable(), repr(text)
 
 

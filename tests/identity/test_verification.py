@@ -268,8 +268,8 @@ class RefusalTests(SynchronousTestCase):
             except SvidInvalid as error:
                 self.assertEqual(error.reason, invalid.expected, f"{name}: {error}")
                 self.assertNotIn("{", str(error), name)
-                self.assertTrue(error.advice(), name)
-                self.assertNotIn("{", error.advice(), name)
+                self.assertTrue(error.hint, name)
+                self.assertNotIn("{", error.hint, name)
             else:
                 self.fail(f"{name}: accepted as {evidence.spiffe_id}")
 

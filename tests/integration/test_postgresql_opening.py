@@ -144,7 +144,7 @@ class ServerTests(OpeningCase):
     def refused(self, address: DatabaseAddress | None = None) -> str:
         error = self.assertRaises(DatabaseUnavailable, self.store(address).init)
         self.assertEqual([("init", "db")], self.observer.errors)
-        self.assertNotIn("secret-of-the-role", f"{error} {error.advice()}")
+        self.assertNotIn("secret-of-the-role", f"{error} {error.hint}")
         return str(error)
 
     def test_not_there(self) -> None:

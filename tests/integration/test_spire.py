@@ -168,7 +168,7 @@ class SourceTests(SourceCase):
             phases: list[str] = []
             source.subscribe(lambda: phases.append(source.state.phase))
             error = await self.assertFailure(source.when_ready(), NoIdentityIssued)
-            self.assertIn("registration entry", error.advice())
+            self.assertIn("registration entry", error.hint)
             identifier = spire.add(entry("/late"))
             await self.until(lambda: source.state.phase == "connected")
             self.assertEqual("/late", source.svid.spiffe_id.path)

@@ -237,7 +237,7 @@ class UnavailableTests(SourceCase):
         self.assertLess(time.monotonic() - began, 20)
         self.assertIs(type(error), kind, str(error))
         self.assertIn(address, str(error))
-        self.assertTrue(error.advice())
+        self.assertTrue(error.hint)
         await source.stopService()
 
     async def test_missing(self) -> None:

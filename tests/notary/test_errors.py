@@ -40,7 +40,7 @@ class ReasonTests(SynchronousTestCase):
             names = {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
             evidence = dict.fromkeys(names, "x")
             error = kind(reason, **evidence) if reason in kind.__dict__.get("reasons", {}) else kind(**evidence)
-            self.assertNotIn("{", str(error) + error.advice(), reason)
+            self.assertNotIn("{", str(error) + error.hint, reason)
             self.assertNotIn("{}", error.detail_reason)
 
     def test_parameter(self) -> None:

@@ -39,7 +39,7 @@ class ProfileTests(SynchronousTestCase):
         self.assertEqual([Profile.parse(each.value) for each in Profile], list(Profile))
         for text in ("", "Hybrid", " hybrid", "HYBRID", "none"):
             error = self.assertRaises(ProfileUnknown, Profile.parse, text)
-            self.assertIn("hybrid, pq, classical, cnsa2", error.advice())
+            self.assertIn("hybrid, pq, classical, cnsa2", error.hint)
 
     def test_table(self) -> None:
         """Every profile accepts and refuses each pair of algorithms as the format specifies."""

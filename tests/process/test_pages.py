@@ -187,7 +187,7 @@ class PortTests(PageCase):
         self.assertEqual(
             "adminAddr (the default) cannot be opened at 127.0.0.1:9902: Address already in use", str(error)
         )
-        self.assertIn("choose another one in adminAddr (the default)", error.advice())
+        self.assertIn("choose another one in adminAddr (the default)", error.hint)
         self.assertFalse(service.running)
         self.successResultOf(service.stopService())
 

@@ -41,4 +41,4 @@ class ChoiceTests(SynchronousTestCase):
         self.assertEqual(
             str(error), "notary.database needs the package psycopg, which cannot be loaded: No module named 'psycopg'"
         )
-        self.assertIn("pip install -c constraints.txt '.[postgresql]'", error.advice())
+        self.assertIn("pip install -c constraints.txt '.[postgresql]'", error.hint)

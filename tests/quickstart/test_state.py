@@ -179,7 +179,7 @@ class RunningTests(SynchronousTestCase):
         """The error contains name, status and the last line of the log; the hint names the log."""
         error = self.ended("first", "Traceback", "ValueError: no")
         self.assertEqual(str(error), "proxy ended with status 1: ValueError: no")
-        self.assertEqual(error.advice(), f"the whole log is in {self.log}")
+        self.assertEqual(error.hint, f"the whole log is in {self.log}")
 
     def test_not_ready(self) -> None:
         """A process that runs and is not ready in time is an error of its own."""

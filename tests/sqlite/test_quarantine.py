@@ -89,7 +89,7 @@ class DamageCase(SynchronousTestCase):
         """Assert that opening fails with this class and a hint."""
         error = self.assertRaises(kind, self.store().init)
         self.assertEqual([("init", "db")], self.observer.errors)
-        self.assertTrue(error.advice())
+        self.assertTrue(error.hint)
         return error
 
     def assert_quarantined(self) -> None:

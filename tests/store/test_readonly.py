@@ -81,7 +81,7 @@ class ReadOnlyTestCase(SynchronousTestCase):
         error = self.assertRaises((StoreError, DatabaseError), open_notary, str(path))
         self.assertEqual(reason, error.reason, str(error))
         self.assertIn(str(path), str(error))
-        self.assertTrue(error.advice())
+        self.assertTrue(error.hint)
         self.assertEqual(before, self.files(path.parent) if path.parent.is_dir() else {})
         return error
 
@@ -268,7 +268,7 @@ class RefusalTests(ReadOnlyTestCase):
             if root:
                 os.seteuid(0)
         owner = pwd.getpwuid(os.geteuid()).pw_name
-        self.assertIn(f"run the command as {owner}", error.advice())
+        self.assertIn(f"run the command as {owner}", error.hint)
 
     def test_server_address(self) -> None:
         """The URL of a server is parsed strictly."""

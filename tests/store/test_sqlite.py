@@ -121,7 +121,7 @@ class OpeningTests(StoreCase):
         error = assert_refused(self, reason, self.make().init)
         self.assertEqual([("init", "db")], self.observer.errors)
         self.assertIn(self.path, str(error))
-        self.assertTrue(error.advice(), "has a hint")
+        self.assertTrue(error.hint, "has a hint")
         return error
 
     def write(self, data: bytes) -> None:

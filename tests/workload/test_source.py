@@ -142,7 +142,7 @@ class FirstUpdateTests(SourceCase):
         error = self.failureResultOf(ready, WorkloadApiUnavailable).value
         self.assertIn(SOCKET, str(error))
         self.assertIn("10 s", str(error))
-        self.assertTrue(error.advice())
+        self.assertTrue(error.hint)
         # A later caller gets the same at once.
         self.failureResultOf(self.source.when_ready(), type(error))
         return error
@@ -454,7 +454,7 @@ class WithdrawalTests(SourceCase):
         error = self.assertRaises(IdentityWithdrawn, lambda: self.source.svid)
         self.assertIn("spiffe://example.org/a", str(error))
         self.assertIn("PERMISSION_DENIED", str(error))
-        self.assertIn("registration entry", error.advice())
+        self.assertIn("registration entry", error.hint)
         self.assertRaises(IdentityWithdrawn, lambda: self.source.svids)
         self.assertEqual((self.phases, self.source.state.phase), (["withdrawn"], "withdrawn"))
         self.assertEqual(str(self.source.state.last_error), str(error))

@@ -48,7 +48,7 @@ class PolicySources:
             try:
                 TrustDomain.parse(trust_domain)
             except SvcError as error:
-                raise UsageRefused(f"--trust-domain: {error}", error.advice()) from error
+                raise UsageRefused(f"--trust-domain: {error}", error.hint) from error
         return cls(tuple(words), config, trust_domain)
 
     def load(self) -> tuple[Policies, list[tuple[str, Case]]]:

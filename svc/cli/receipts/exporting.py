@@ -121,9 +121,7 @@ async def _export(source: ReceiptSource, name: str, folder: str, result: ExportR
         raise
     except SvcError as error:
         result.failed += 1
-        console.notice(
-            f"{printable(name, 64)} is not exported: {error}", reason=detail_reason(error), hint=error.advice()
-        )
+        console.notice(f"{printable(name, 64)} is not exported: {error}", reason=detail_reason(error), hint=error.hint)
 
 
 async def _evidence(source: ReceiptSource, key: str) -> tuple[str, EvidenceFile]:

@@ -52,7 +52,7 @@ class OpeningTests(SynchronousTestCase):
         with self.assertRaises(DatabaseError) as caught:
             other.begin()
         self.assertEqual(caught.exception.reason, "store_in_use")
-        self.assertIn("persistence.path", caught.exception.advice())
+        self.assertIn("persistence.path", caught.exception.hint)
         self.kept.crash()
         self.assertEqual(len(list(self.kept.begin().sessions)), 1)
 
@@ -82,7 +82,7 @@ class OpeningTests(SynchronousTestCase):
             self.sql(f"PRAGMA application_id = {mark}")
             error = self.refused()
             self.assertEqual(error.reason, "store_foreign")
-            self.assertIn("persistence.path", error.advice())
+            self.assertIn("persistence.path", error.hint)
             self.assertEqual(self.kept.notes.details[-1], str(error))
 
     def test_damaged(self) -> None:

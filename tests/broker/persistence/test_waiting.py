@@ -144,7 +144,7 @@ class HangingDiskTests(OpeningCase):
         self.kept.reactor.advance(0.1)
         error = self.failureResultOf(opened, JournalError).value
         self.assertEqual(error.reason, "mqtt_store_late")
-        self.assertIn("startTimeout", error.advice())
+        self.assertIn("startTimeout", error.hint)
         self.assertEqual(self.kept.notes.errors, ["init"])
         self.work()
         self.work()

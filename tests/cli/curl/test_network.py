@@ -56,14 +56,14 @@ class DialingTests(SynchronousTestCase):
         ):
             shown = connect_error(error, TARGET)
             self.assertEqual(shown.reason, reason)
-            self.assertTrue(shown.advice(), reason)
-            self.assertNotIn("{", str(shown) + shown.advice())
+            self.assertTrue(shown.hint, reason)
+            self.assertNotIn("{", str(shown) + shown.hint)
 
     def test_unexpected(self) -> None:
         """With a named identity the hint is to compare it; without one, that another trust domain needs one."""
         error = transport_errors.PeerIdentityUnexpected(address="a", alert="", spiffe_id="i", expected="e")
-        self.assertIn("correct --expect-id", connect_error(error, TARGET, pinned=True).advice())
-        self.assertIn("--expect-id i", connect_error(error, TARGET).advice())
+        self.assertIn("correct --expect-id", connect_error(error, TARGET, pinned=True).hint)
+        self.assertIn("--expect-id i", connect_error(error, TARGET).hint)
 
     def test_svid_reason(self) -> None:
         """An invalid SVID of the server is reported with the precise reason."""

@@ -201,7 +201,7 @@ class DataTests(SynchronousTestCase):
         ):
             error = self.assertRaises(DataUnreadable, self.read, ("--data", text))
             self.assertEqual(str(error), f"{path} cannot be read: {detail}")
-            self.assertIn("--data-raw sends text that begins with @", error.advice())
+            self.assertIn("--data-raw sends text that begins with @", error.hint)
 
     def test_limit(self) -> None:
         """The body has a limit: at it everything is sent, one octet beyond nothing."""

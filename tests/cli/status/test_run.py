@@ -120,7 +120,7 @@ class OnceTests(RunCase):
         failed = self.assertRaises(CommandFailed, self.run_status)
         tried = "127.0.0.1:9902, 127.0.0.1:9903, 127.0.0.1:9904"
         self.assertEqual(f"no proxy, broker or authority answers at {tried}", str(failed.error))
-        self.assertIn("svc status HOST:PORT", failed.error.advice())
+        self.assertIn("svc status HOST:PORT", failed.error.hint)
         self.assertEqual((1, 1), (failed.status, len(failed.remarks)))
         self.assertEqual("", self.out)
 
@@ -217,9 +217,9 @@ class AddressesTests(SynchronousTestCase):
         """What is no address is refused with what was expected; a number alone may be meant for --watch."""
         for word in ("proxy", "proxy:", "a:0", "a:65536", "::1:5", "http://a:1"):
             error = self.assertRaises(UsageRefused, read_addresses, (word,), ())
-            self.assertIn("expected: an address host:port", error.advice())
+            self.assertIn("expected: an address host:port", error.hint)
         error = self.assertRaises(UsageRefused, read_addresses, ("5",), ())
-        self.assertEqual("did you mean 127.0.0.1:5, or --watch=5?", error.advice())
+        self.assertEqual("did you mean 127.0.0.1:5, or --watch=5?", error.hint)
 
     def test_configuration(self) -> None:
         """``adminAddr`` of a file of any process; one without it, or not to be read, is an error."""

@@ -92,7 +92,7 @@ class ArtifactPrinter:
 
     async def _notice(self, artifact: Artifact, error: SvcError, verb: str) -> None:
         await self._reports.ready()
-        self._console.notice(f"the {artifact} {verb}: {error}", reason=detail_reason(error), hint=error.advice())
+        self._console.notice(f"the {artifact} {verb}: {error}", reason=detail_reason(error), hint=error.hint)
 
     async def _print_report(self, report: Report) -> None:
         await self._reports.write(str(report).encode("utf-8", "backslashreplace"))

@@ -50,7 +50,7 @@ class PlanTests(SynchronousTestCase):
             {PASSWORD: "secret"},
         ):
             error = self.assertRaises(UsageRefused, read, environ=environ)
-            self.assertNotIn("secret", f"{error} {error.advice()}")
+            self.assertNotIn("secret", f"{error} {error.hint}")
 
     def test_topics(self) -> None:
         """The topics are below one prefix, which is no filter."""
