@@ -35,12 +35,6 @@ class Options(ProcessOptions):
         """Parse and validate the file."""
         return load(path, BrokerSettings)
 
-    def postOptions(self) -> None:
-        """Validate the options, the configuration and, unless only that is checked, the deny lists."""
-        super().postOptions()
-        settings: BrokerSettings = self["settings"]
-        settings_or_exit(lambda _path: load_deny_lists(settings.policy.files), self["config"])
-
     def checks(self, settings: BrokerSettings) -> Iterable[Check]:
         """Yield a check of each thing that the broker opens at its start, in the same order."""
         from svc.transport.certificates import CertificateCreator
@@ -79,8 +73,11 @@ def makeService(options: Options) -> IService:
     observer, log_writer = process_log(Origin("broker", __version__), options.parent or {}, options["log-format"])
     use_monotonic_clock(reactor)
     root = LoggedService(observer, log_writer)
-    path = options["config"]
-    broker = _broker(options["settings"], reactor, log_writer, lambda: load(path, BrokerSettings))
+    # Reads the deny lists.
+    broker = settings_or_exit(
+        lambda path: _broker(options["settings"], reactor, log_writer, lambda: load(path, BrokerSettings)),
+        options["config"],
+    )
     broker.setServiceParent(root)
     reactor.callWhenRunning(install_signal_handlers, reactor, broker.reload)
     return root

@@ -13,7 +13,6 @@ from twisted.application.service import IService
 
 from svc import __version__
 from svc.naming import DEFAULT_PROXY_CONFIG
-from svc.policyfiles.settings import load_policies
 from svc.process.checking import Check
 from svc.process.clock import use_monotonic_clock
 from svc.process.lifecycle import install_signal_handlers, stop_with_failure
@@ -35,12 +34,6 @@ class Options(ProcessOptions):
     def read(self, path: str) -> ProxySettings:
         """Validate the file, and check that the database driver it needs is installed."""
         return _read(path)
-
-    def postOptions(self) -> None:
-        """Validate the options, the configuration and, unless only that is checked, the policy files."""
-        super().postOptions()
-        settings: ProxySettings = self["settings"]
-        settings_or_exit(lambda _path: load_policies(settings.policy, settings.trustDomain), self["config"])
 
     def checks(self, settings: ProxySettings) -> Iterable[Check]:
         """What is opened at the start."""
@@ -80,8 +73,13 @@ def service_tree(options: Options, assemble: Callable[..., Assembly]) -> IServic
     observer, outlet = process_log(Origin("proxy", __version__), parent, options["log-format"])
     use_monotonic_clock(reactor)
     root = LoggedService(observer, outlet)
-    path = options["config"]
-    assembly = assemble(options["settings"], reactor, lambda: stop_with_failure(reactor, outlet), lambda: _read(path))
+    # Reads the policy files.
+    assembly = settings_or_exit(
+        lambda path: assemble(
+            options["settings"], reactor, lambda: stop_with_failure(reactor, outlet), lambda: _read(path)
+        ),
+        options["config"],
+    )
     proxy = assembly.build()
     observer.describe(assembly.origin())
     proxy.setServiceParent(root)

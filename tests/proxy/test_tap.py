@@ -36,6 +36,14 @@ print([name for name in ("svc.proxy.assembly", "spiffe", "sqlite3") if name in s
 """
 
 
+def started(tap: str, config: Path) -> subprocess.CompletedProcess[str]:
+    """Make the service of a plugin in a process of its own."""
+    program = f"import sys; from {tap} import Options, makeService; options = Options()"
+    program += "; options.parseOptions(sys.argv[1:]); makeService(options)"
+    command = [sys.executable, "-c", program, "--config", str(config.resolve())]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=TOP, timeout=300)
+
+
 class OptionsTests(SynchronousTestCase):
     """The command line."""
 
@@ -102,10 +110,10 @@ class OptionsTests(SynchronousTestCase):
         """A policy file that is not valid fails the start with each defect and its name; --offline reads none."""
         policy = Path(self.mktemp()).resolve()
         policy.write_text("{kind: SvcClusterPolicy, apiVersion: svc.internal/v1alpha1, metadata: {name: A}, spec: 1}")
-        self.path.write_text(f"{RIGHT}policy: {{files: [{policy}]}}\n")
-        status, out, err = self.parse("-c", str(self.path))
-        self.assertEqual((status, out), (1, ""))
-        self.assertEqual([f"svc: {policy}: "] * 2, [line[: len(f"svc: {policy}: ")] for line in err.splitlines()])
+        self.path.write_text(f"{RIGHT}policy: {{files: [{policy}]}}\nnotary: {{profile: classical}}\n")
+        done = started("svc.proxy.tap", self.path)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual([str(policy)] * 2, [line.split(": ")[1] for line in done.stderr.splitlines()])
         self.assertEqual(0, self.parse("-c", str(self.path), "--check-config", "--offline")[0])
         [check, *_others] = opened(self.options["settings"])
         self.assertEqual(f"policy files {policy}", check.what)
