@@ -15,12 +15,15 @@ from typing import Any, cast
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc import naming
 from svc.cli.errors import UsageRefused
+from svc.cli.globals import GlobalOptions
 from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.exporting import ExportResult, _export
 from svc.cli.receipts.listing import SummaryList, table
 from svc.cli.receipts.plan import Page
 from svc.cli.receipts.remote import NotarySource
+from svc.cli.receipts.showing import ShowPlan
 from svc.identity.pqbundle import PqBundles
 from svc.notary.access import problem
 from svc.notary.evidence import EvidenceFile
@@ -186,6 +189,8 @@ class ListTests(ReceiptsTestCase):
         for text, defect in (
             ("other: 1", "it has no section notary"),
             ("notary: {path: 1}", "notary.path is 1"),
+            ("spiffeSocketPath: 1\nnotary: {}", "spiffeSocketPath is 1"),
+            ("notary: {pqBundle: ''}", "notary.pqBundle is ''"),
             ("[", "line 1, column 2"),
             ("notary: {database: 'postgresql://a:b@h/d'}", "the URL of the database cannot be used"),
         ):
@@ -307,6 +312,24 @@ class ShowTests(ReceiptsTestCase):
         ran = self.run_on("show", RECORDS[0].id, status=1)
         self.assertIn("NOT VERIFIED", ran.stdout.decode())
         self.assertIn("(no_anchor)", ran.stderr)
+
+    def test_roots_of_the_configuration(self) -> None:
+        """The Workload API and the post-quantum roots are those of the configuration, unless others are named."""
+        config = self.write("proxy.yaml", b"spiffeSocketPath: unix:///c/s\nnotary: {pqBundle: /c/pq.json}\n")
+        named = GlobalOptions(spiffe_socket="unix:///o/s", socket_given=True)
+        environ = {naming.ENV_PQ_BUNDLE: "/e/pq.json"}
+        absent: dict[str, object] = dict.fromkeys(("notary", "from", "profile", "pq_bundle", "trust_domain", "output"))
+        absent |= {"html": False, "require_trusted_time": False, "expect_id": (), "issuer": ()}
+        for options, trust_bundle, env, socket, pq_bundle in (
+            (GlobalOptions(), (), {}, "unix:///c/s", "/c/pq.json"),
+            (named, (), {}, "unix:///o/s", "/c/pq.json"),
+            (GlobalOptions(), (), environ, "unix:///c/s", "/e/pq.json"),
+            # An archive has both kinds of roots.
+            (GlobalOptions(), ("archive.json",), {}, "unix:///c/s", None),
+        ):
+            values = {**absent, "config": config, "trust_bundle": trust_bundle}
+            plan = ShowPlan.read("a", values, options, env).verify
+            self.assertEqual((socket, pq_bundle), (plan.options.spiffe_socket, plan.pq_bundle))
 
     def test_unsigned(self) -> None:
         """A record of level logRequest is shown as what it is."""

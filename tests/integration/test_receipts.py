@@ -115,6 +115,8 @@ class DatabaseTests(_Case):
         self.assertIn("  Signatures: none (level logRequest)\n", shown)
         # Without files the roots come from the Workload API.
         self.receipts("client", "show", *source, newest["nonce"])
+        ran = svc("receipts", "show", *configured, newest["nonce"])
+        self.assertEqual(0, ran.returncode, ran.stderr.decode())
         output = self.scene.folder / "local"
         ran = self.receipts("client", "export", *source, "--client", CLIENT, "--output", str(output))
         self.assertEqual(f"exported 2 receipts to {output}\n", ran.stdout.decode())

@@ -1,15 +1,15 @@
 """
 What the flags of ``svc receipts`` mean together: where the records are, and which are wanted.
 
-Owns the interface of a source. Opens nothing but the configuration of a proxy, of which only the section ``notary`` is
-read.
+Owns the interface of a source. Opens nothing but the configuration of a proxy, of which only ``spiffeSocketPath`` and
+the section ``notary`` are read.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
@@ -48,12 +48,14 @@ class SourcePlan:
         database: the path of a file, or the URL of a server; empty for a proxy.
         url: of the proxy.
         expected: the identities of the proxy that are accepted; none means any of the own trust domain.
+        pq_bundle: the post-quantum roots of the configuration; None without one.
     """
 
     options: GlobalOptions
     database: str = ""
     url: str = ""
     expected: tuple[SpiffeID, ...] = ()
+    pq_bundle: str | None = None
 
     @classmethod
     def read(cls, values: Mapping[str, Any], options: GlobalOptions, environ: Mapping[str, str]) -> SourcePlan:
@@ -73,7 +75,26 @@ class SourcePlan:
                 "name the database (--notary FILE), the proxy's configuration (--config FILE) or the proxy"
                 " (--from https://host:port)",
             )
-        return cls(options, database=_configured_database(path))
+        return cls._configured(path, options)
+
+    @classmethod
+    def _configured(cls, path: str, options: GlobalOptions) -> SourcePlan:
+        """The database of a configuration; its Workload API too, unless a flag or the environment names one."""
+        config = _read_config(path)
+        notary = config.get("notary")
+        if not isinstance(notary, dict):
+            raise RecordError("config_malformed", path=path, defect="it has no section notary")
+        database = notary.get("database") or notary.get("path", naming.DEFAULT_NOTARY_DATABASE)
+        socket, pq_bundle = config.get("spiffeSocketPath", options.spiffe_socket), notary.get("pqBundle")
+        given = {"notary.path": database, "spiffeSocketPath": socket}
+        if pq_bundle is not None:
+            given["notary.pqBundle"] = pq_bundle
+        for key, found in given.items():
+            if not isinstance(found, str) or not found:
+                raise RecordError("config_malformed", path=path, defect=f"{key} is {printable(repr(found), 80)}")
+        if not options.socket_given:
+            options = replace(options, spiffe_socket=socket)
+        return cls(options, database=_checked_database(database), pq_bundle=pq_bundle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +195,7 @@ def _checked_database(text: str) -> str:
     return text
 
 
-def _configured_database(path: str) -> str:
+def _read_config(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MAX_CONFIG)
@@ -186,10 +207,4 @@ def _configured_database(path: str) -> str:
         document = strictyaml.loads(text)
     except strictyaml.YamlRefused as error:
         raise RecordError("config_malformed", path=path, defect=error.defect) from error
-    notary = document.get("notary") if isinstance(document, dict) else None
-    if not isinstance(notary, dict):
-        raise RecordError("config_malformed", path=path, defect="it has no section notary")
-    found = notary.get("database") or notary.get("path", naming.DEFAULT_NOTARY_DATABASE)
-    if not isinstance(found, str) or not found:
-        raise RecordError("config_malformed", path=path, defect=f"notary.path is {printable(repr(found), 80)}")
-    return _checked_database(found)
+    return document if isinstance(document, dict) else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,9 +40,12 @@ class ShowPlan:
     @classmethod
     def read(cls, key: str, values: Mapping[str, Any], options: GlobalOptions, environ: Mapping[str, str]) -> ShowPlan:
         """Check and parse the flags of the command, given by name."""
+        source = SourcePlan.read(values, options, environ)
         reports = {"print_workload": False, "print_receipt": True}
-        verify = VerifyPlan.read(f"receipt {key}", {**values, **reports}, options, environ)
-        return cls(key, SourcePlan.read(values, options, environ), verify)
+        verify = VerifyPlan.read(f"receipt {key}", {**values, **reports}, source.options, environ)
+        if verify.pq_bundle is None and not verify.trust_bundles:
+            verify = replace(verify, pq_bundle=source.pq_bundle)
+        return cls(key, source, verify)
 
 
 def run_show(plan: ShowPlan, invocation: Invocation, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> int:
