@@ -212,6 +212,11 @@ class _RequestRule:
     def depends_on_request(self) -> bool:
         return bool(self.targets or self.asked)
 
+    @property
+    def needs_packet(self) -> bool:
+        """Whether it matches MQTT packets alone."""
+        return bool(self.targets) and all(each.mqtt is not None and each.mqtt.needs_packet for each in self.targets)
+
     def matches(self, request: RequestFacts) -> bool:
         unknown = self.unknown
         if self.asked and not any(asked.admits(request.asked, unknown=unknown) for asked in self.asked):
@@ -267,6 +272,8 @@ class _Stage:
         #: The rule that matches every request, where that is the first.
         self._constant = rules[0].matched if rules and not rules[0].depends_on_request else None
         self.depends_on_request = bool(rules) and self._constant is None
+        of_http = next((rule for rule in rules if not rule.needs_packet), None)
+        self.depends_on_http = of_http is not None and of_http.depends_on_request
         self._index = _Index(rules, _RequestRule.index_keys)
         keys = [key for rule in rules for key in rule.index_keys() if isinstance(key, tuple)]
         self._depth = max((key[1].count("/") for key in keys if key[0] == "below"), default=0)
@@ -335,7 +342,9 @@ class _Chain:
 
     def __init__(self, deny: _Stage, allow: _Stage, narrow: _Stage | None) -> None:
         self._deny, self._allow, self._narrow = deny, allow, narrow
-        self.depends_on_request = any(stage.depends_on_request for stage in (deny, allow, narrow) if stage is not None)
+        stages = [stage for stage in (deny, allow, narrow) if stage is not None]
+        self.depends_on_request = any(stage.depends_on_request for stage in stages)
+        self.depends_on_http = any(stage.depends_on_http for stage in stages)
 
     def decide(self, request: RequestFacts) -> Decision:
         denied = self._deny.first(request)
@@ -379,7 +388,7 @@ class _Narrowed:
         self.audit = _Stage(audits)
         self.observed = self.dry_run is not None or bool(audits)
         deciding = (rule for policy, rule in left if policy.enforced and policy.action is not Action.AUDIT)
-        self.depends_on_path = self.enforced.depends_on_request and any(
+        self.depends_on_path = self.enforced.depends_on_http and any(
             target.paths for rule in deciding for target in rule.targets
         )
 
@@ -389,7 +398,8 @@ class ConnectionPolicy:
     A set of policies, narrowed to one kind of connection.
 
     Attributes:
-        depends_on_request: otherwise every request gets the same decision.
+        depends_on_request: otherwise every request and every MQTT packet gets the same decision.
+        depends_on_http: otherwise every HTTP request gets the same decision, whatever rules there are on MQTT.
         depends_on_path: whether the decision needs the path, which must then have one reading.
         observed: whether policies in dry run or Audit policies look at requests.
     """
@@ -398,6 +408,7 @@ class ConnectionPolicy:
         self._identity = identity
         self._narrowed = narrowed
         self.depends_on_request = narrowed.enforced.depends_on_request
+        self.depends_on_http = narrowed.enforced.depends_on_http
         self.depends_on_path = narrowed.depends_on_path
         self.observed = narrowed.observed
 

@@ -191,9 +191,16 @@ class DecisionTests(SynchronousTestCase):
         self.assertTrue(decided(*policies, request=publish("a")))
 
     def test_dependence(self) -> None:
-        """A rule on MQTT makes the decision depend on the request, and not on a path."""
-        narrowed = PolicySet([policy(Action.ALLOW, on_topics("a"))]).connection(facts())
-        self.assertEqual((True, False), (narrowed.depends_on_request, narrowed.depends_on_path))
+        """A rule on MQTT makes the decision on packets depend on them, and changes nothing for HTTP."""
+        on_path = Rule("r", targets=(RuleTarget(paths=paths("/a")),))
+        for rules, depends in (
+            ((on_topics("a"),), (True, False, False)),
+            ((on_topics("a"), everything(), on_path), (True, False, False)),
+            ((everything(), on_topics("a")), (False, False, False)),
+            ((on_topics("a"), on_path), (True, True, True)),
+        ):
+            found = PolicySet([policy(Action.ALLOW, *rules)]).connection(facts())
+            self.assertEqual(depends, (found.depends_on_request, found.depends_on_http, found.depends_on_path), rules)
 
     def test_few_candidates(self) -> None:
         """Of many rules a PUBLISH is compared with those whose first levels are its own."""

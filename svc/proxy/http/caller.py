@@ -199,7 +199,7 @@ class VerifiedCaller:
         try:
             if self.listed is not None:
                 raise self.listed
-            if not self._rules.depends_on_request:
+            if not self._rules.depends_on_http:
                 decision = self._decide(_NO_REQUEST)
                 if isinstance(decision, Denied):
                     raise decision
@@ -224,7 +224,7 @@ class VerifiedCaller:
         """
         decision, rules = self._decision, self._rules
         if decision is None or rules.observed:
-            request = self._facts(head) if rules.depends_on_request or rules.observed else _NO_REQUEST
+            request = self._facts(head) if rules.depends_on_http or rules.observed else _NO_REQUEST
             if decision is None:
                 decision = self._decide(request)
             if rules.observed:
@@ -245,7 +245,7 @@ class VerifiedCaller:
             self.permitted = True
         except Denied as denied:
             decision = denied
-        if not rules.depends_on_request:
+        if not rules.depends_on_http:
             self._decision = decision
             if isinstance(decision, Permit) and not rules.observed:
                 self.connection_permit = decision
