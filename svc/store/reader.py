@@ -36,6 +36,11 @@ _NAMED: Final = (
 )
 _BATCH: Final = "SELECT certificate_set, cuts, skeleton FROM receipt_batch WHERE id = ?"
 _STATEMENT: Final = "SELECT certificate_set, cuts, skeleton FROM workload_statement WHERE id = ?"
+_NONCES: Final = (
+    "SELECT client, nonce FROM receipt INDEXED BY receipt_nonce WHERE nonce IS NOT NULL AND (client, nonce) > (?, ?)"
+    " ORDER BY client, nonce LIMIT ?"
+)
+_COUNT: Final = "SELECT coalesce(max(seq) - min(seq) + 1, 0) FROM receipt"
 _NONCE: Final = "SELECT 1 FROM receipt WHERE client = ? AND nonce = ?"
 
 
@@ -102,6 +107,16 @@ class SqliteReader:
     def nonce_known(self, client: str, nonce: str) -> bool:
         with self._snapshot() as connection:
             return connection.execute(_NONCE, (client, nonce)).fetchone() is not None
+
+    def count(self) -> int:
+        """The number of records, at most."""
+        (count,) = self._ready().execute(_COUNT).fetchone()
+        return int(count)
+
+    def nonces(self, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
+        """Clients and nonces in their order, behind the one of ``after``."""
+        with self._snapshot() as connection:
+            return connection.execute(_NONCES, (*after, limit)).fetchall()
 
     def reserve(self, client: str, nonce: str) -> bool:
         """No other process uses this database: a nonce is free unless it is stored."""

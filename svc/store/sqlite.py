@@ -7,18 +7,25 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Unpack
 
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
 from svc.sqlite.disk import DAMAGED, explain, primary_code
 from svc.sqlite.errors import DatabaseQuarantined
 from svc.sqlite.kind import Connect
 from svc.store.errors import StoreError, StoreUnavailable
+from svc.store.nonces import NonceFilter
 from svc.store.reader import SqliteReader
+from svc.store.records import StoredReceipt
 from svc.store.schema import NOTARY
 from svc.store.threaded import StoreOptions, ThreadedStore
 from svc.store.writer import SqliteWriter
 
 RESERVE_SIZE: Final = 16 * 1024 * 1024
+#: Nonces that are read at once for the filter, some 2 ms of the reactor.
+_SLICE: Final = 1000
 
 
 def _utc_now() -> datetime:
@@ -39,6 +46,7 @@ class SqliteStore(ThreadedStore):
 
     read_errors = (sqlite3.Error,)
     _writer: SqliteWriter
+    _reader: SqliteReader
 
     def __init__(
         self,
@@ -54,6 +62,61 @@ class SqliteStore(ThreadedStore):
         self._file = DatabaseFile(path, NOTARY, reserve_size=reserve_size, connect=connect)
         self._wall = wall
         self._damage_reported = False
+        #: The nonces that may be stored, once all are in it, and the one that is being filled.
+        self._nonces: NonceFilter | None = None
+        self._filling: NonceFilter | None = None
+        #: Records at the start, at most.
+        self._records = 0
+
+    def init(self) -> None:
+        super().init()
+        self._fill(NonceFilter(2 * self._records))
+
+    def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
+        if receipt.nonce is not None:
+            self._add(receipt.client, receipt.nonce)
+        return super().put_receipt(receipt)
+
+    def reserve(self, client: str, nonce: str) -> Deferred[bool]:
+        """No other process uses this database: a nonce is free unless it is stored, which most are known not to be."""
+        known = self._nonces
+        new = known is not None and known.rules_out(client, nonce)
+        self._add(client, nonce)
+        return succeed(True) if new and self._read_thread is not None else super().reserve(client, nonce)
+
+    def give_back(self, client: str, nonce: str) -> Deferred[None]:
+        return succeed(None) if self._read_thread is not None else super().give_back(client, nonce)
+
+    def _add(self, client: str, nonce: str) -> None:
+        known, filling = self._nonces, self._filling
+        if filling is not None:
+            filling.add(client, nonce)
+        if known is not None:
+            known.add(client, nonce)
+            if known.full and filling is None:
+                self._fill(NonceFilter(2 * known.capacity))
+
+    def _nonces_behind(self, after: tuple[str, str]) -> Deferred[list[tuple[str, str]]]:
+        return self._get(lambda _reader: self._reader.nonces(after, _SLICE))
+
+    def _fill(self, filling: NonceFilter) -> None:
+        """Read all nonces into a new filter; should that fail, which is reported, they are looked up as before."""
+        self._filling = filling
+
+        async def fill() -> None:
+            after = ("", "")
+            while found := await self._nonces_behind(after):
+                for client, nonce in found:
+                    filling.add(client, nonce)
+                after = found[-1]
+            self._nonces = filling
+
+        def ended(failure: Failure | None) -> None:
+            self._filling = None
+            if failure is not None:
+                failure.trap(StoreError)
+
+        Deferred.fromCoroutine(fill()).addBoth(ended)
 
     def _open(self) -> tuple[SqliteWriter, SqliteReader]:
         file = self._file
@@ -68,6 +131,7 @@ class SqliteStore(ThreadedStore):
                 self._observer.lies_aside(file.quarantined)
         try:
             reader = SqliteReader(file.path, file.connect)
+            self._records = reader.count()
         except sqlite3.Error as error:
             connection.close()
             file.close()

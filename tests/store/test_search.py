@@ -166,6 +166,7 @@ class ThreadedSearchTests(SynchronousTestCase):
 
         store = self.make_store(start_thread=start)
         reader, writer = threads["svc-store-reader"], threads["svc-store-writer"]
+        reader.run()
         put = [store.put_receipt(receipt(f"r{number}", issued_at=NOW + number)) for number in range(SLICE_ROWS + 1)]
         writer.run()
         self.assertEqual([None] * len(put), [self.successResultOf(each) for each in put])

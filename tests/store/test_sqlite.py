@@ -485,6 +485,7 @@ class GroupTests(StoreCase):
     def test_reading_limit(self) -> None:
         """The queue of reads is bounded too."""
         store = self.opened(start_thread=self.threads(), queue_limit=1)
+        self.made[1].run()
         waiting = store.get_receipt("r1")
         self.failureResultOf(store.get_receipt("r1"), StoreBusy)
         self.made[1].run()

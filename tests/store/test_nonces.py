@@ -1,0 +1,120 @@
+"""The filter of nonces, and the embedded store's use of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.store.errors import StoreClosed
+from svc.store.nonces import MIN_CAPACITY, NonceFilter
+from svc.store.sqlite import SqliteStore
+from tests.store.doubles import CLIENT, HeldThread, InlineReactor, InlineThread, receipt
+
+NONCES = st.sets(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=200)
+
+
+class NonceFilterTests(SynchronousTestCase):
+    """What was added is never ruled out."""
+
+    @given(NONCES, NONCES)
+    def test_any_nonces(self, added: set[tuple[str, str]], others: set[tuple[str, str]]) -> None:
+        """Nothing that was added is ruled out, and nearly everything else is."""
+        found = NonceFilter(0)
+        for each in added:
+            found.add(*each)
+        self.assertFalse(any(found.rules_out(*each) for each in added))
+        self.assertLessEqual(sum(not found.rules_out(*each) for each in others - added), 2)
+
+    def test_at_capacity(self) -> None:
+        """With as many as there is room for, less than one in a hundred others needs a look-up; one more is many."""
+        found = NonceFilter(1)
+        self.assertEqual(MIN_CAPACITY, found.capacity)
+        for number in range(MIN_CAPACITY):
+            found.add(CLIENT, str(number))
+        self.assertFalse(found.full)
+        self.assertLess(sum(not found.rules_out(CLIENT, f"x{number}") for number in range(5000)), 50)
+        found.add(CLIENT, "more")
+        self.assertTrue(found.full)
+
+
+class KnownNonceTests(SynchronousTestCase):
+    """Nonces that are certainly not stored are reserved without a look-up; no other is."""
+
+    def setUp(self) -> None:
+        """Create a folder, and count look-ups."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder, True)
+        self.path = os.path.join(folder, "notary.db")
+
+    def opened(self, **options: Any) -> SqliteStore:
+        """Open the store."""
+        options.setdefault("start_thread", InlineThread)
+        store = SqliteStore(self.path, reactor=InlineReactor(), reserve_size=0, **options)
+        store.init()
+        return store
+
+    def reserved(self, store: SqliteStore, nonce: str) -> tuple[bool, int]:
+        """Whether a nonce is free, and how many look-ups that took."""
+        with patch.object(store._reader, "reserve", wraps=store._reader.reserve) as looked_up:
+            return self.successResultOf(store.reserve(CLIENT, nonce)), looked_up.call_count
+
+    def test_stored_before(self) -> None:
+        """What was stored before the start, in any number of slices, is refused; what was not needs no look-up."""
+        store = self.opened()
+        for number in range(5):
+            self.successResultOf(store.put_receipt(receipt(f"r{number}", nonce=f"n{number}")))
+        self.successResultOf(store.close())
+        with patch("svc.store.sqlite._SLICE", 2):
+            store = self.opened()
+        self.assertEqual([(False, 1)] * 5, [self.reserved(store, f"n{number}") for number in range(5)])
+        self.assertEqual((True, 0), self.reserved(store, "new"))
+        # It may have been stored meanwhile.
+        self.assertEqual((True, 1), self.reserved(store, "new"))
+        self.assertIsNone(self.successResultOf(store.give_back(CLIENT, "new")))
+        self.successResultOf(store.close())
+        self.failureResultOf(store.reserve(CLIENT, "another"), StoreClosed)
+        self.failureResultOf(store.give_back(CLIENT, "new"), StoreClosed)
+
+    def test_stored_since(self) -> None:
+        """A nonce that is stored without a reservation is refused too."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt("r1", nonce="n1")))
+        self.assertEqual((False, 1), self.reserved(store, "n1"))
+        self.successResultOf(store.close())
+
+    def test_while_it_is_filled(self) -> None:
+        """Until all nonces are read each is looked up, and what is stored meanwhile is not forgotten."""
+        threads: dict[str, HeldThread] = {}
+        store = self.opened(start_thread=lambda name, *work: threads.setdefault(name, HeldThread(name, *work)))
+        reader, writer = threads["svc-store-reader"], threads["svc-store-writer"]
+        first, second = store.reserve(CLIENT, "n1"), store.put_receipt(receipt("r1", nonce="n0"))
+        writer.run()
+        self.assertIsNone(self.successResultOf(second))
+        self.assertNoResult(first)
+        while reader.jobs:
+            reader.run()
+        self.assertTrue(self.successResultOf(first))
+        again = [store.reserve(CLIENT, nonce) for nonce in ("n0", "n1", "n2")]
+        self.assertTrue(self.successResultOf(again[2]))
+        reader.run()
+        self.assertFalse(self.successResultOf(again[0]))
+        self.assertTrue(self.successResultOf(again[1]))
+
+    def test_growth(self) -> None:
+        """A filter that is full is replaced by one with room for twice as many."""
+        store = self.opened()
+        self.successResultOf(store.put_receipt(receipt("r1", nonce="n1")))
+        for number in range(MIN_CAPACITY + 1):
+            store._add(CLIENT, f"x{number}")
+        assert store._nonces is not None
+        self.assertEqual(2 * MIN_CAPACITY, store._nonces.capacity)
+        self.assertEqual((False, 1), self.reserved(store, "n1"))
+        self.assertEqual((True, 0), self.reserved(store, "x1"))
+        self.successResultOf(store.close())
