@@ -29,6 +29,11 @@ MEDIA_TYPE_PROBLEM: Final = "application/problem+json"
 # Topics of artifacts, below a prefix.
 ARTIFACT_PREFIX: Final = "$.svc"
 
+# User properties of MQTT 5.0; all of them are reserved for the proxy.
+PROPERTY_PREFIX: Final = "svc-"
+PROPERTY_NONCE: Final = "svc-nonce"
+PROPERTY_RECEIPT_ID: Final = "svc-receipt-id"
+
 # Types of signed artifacts (JOSE header ``typ``).
 TYPE_STATEMENT: Final = "svc-statement+jws"
 TYPE_RECEIPT: Final = "svc-receipt+jws"

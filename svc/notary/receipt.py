@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Protocol, Self, TypeVar
 
 from svc import naming
@@ -20,6 +21,7 @@ from svc.notary.envelope import Envelope, sign_envelope
 from svc.notary.exchange import (
     EMPTY_BODY,
     BodySummary,
+    ExchangeOutcome,
     Peer,
     RawHeaders,
     RecordedExchange,
@@ -39,7 +41,7 @@ Disclosures = Mapping[str, Mapping[str, str]]
 
 #: Headers whose values never enter a receipt.
 REDACTED_ALWAYS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"})
-_SALT_BYTES: Final = 16
+SALT_BYTES: Final = 16
 #: Fields whose texts are kept, and octets of a text: together 512 KiB at most.
 _KNOWN_FIELDS: Final = 1024
 _KNOWN_OCTETS: Final = 512
@@ -113,26 +115,11 @@ class PayloadWriter:
         Raises:
             ValueError: for a level below ``logRequest``.
         """
-        if not exchange.level.recorded:
-            raise ValueError(f"an exchange at level {exchange.level} leaves no record")
         asked: dict[str, str] = {}
         answered: dict[str, str] = {}
-        issued_at = seconds(exchange.completed)
-        nonce = "null" if exchange.nonce is None else _quoted(exchange.nonce)
-        payload = (
-            f'{{"iss":"{issuer}","aud":["{naming.AUDIENCE_RECEIPT}"],"iat":{issued_at},"jti":{_quoted(exchange.jti)},'
-            f'"svc":{{"v":1,"workloadStatementID":{_quoted(statement_id)},"level":"{exchange.level.value}",'
-            f'"nonce":{nonce},"client":{_peer(exchange.client)},"server":{_peer(exchange.server)},'
-            f'"tls":{_tls(exchange.tls)},"request":{self._request(exchange, asked)},'
-            f'"response":{self._response(exchange, answered)},"time":{{"received":"{utc_micros(exchange.received)}",'
-            f'"completed":"{utc_micros(exchange.completed)}"}},"outcome":"{exchange.outcome.value}"}}}}'
-        ).encode()
+        request, response = self._request(exchange, asked), self._response(exchange, answered)
         salts = {side: made for side, made in (("request", asked), ("response", answered)) if made}
-        if exchange.level is Level.SIGN_REQUEST:
-            name = receipt_id(payload)
-        else:
-            name = record_id(payload, issued_at * 1000 + exchange.completed.microsecond // 1000)
-        return ReceiptDraft(payload, name, exchange.jti, issued_at, salts or None)
+        return write_draft(exchange, exchange.nonce, statement_id, issuer, request, response, salts)
 
     def _request(self, exchange: RecordedExchange, salts: dict[str, str]) -> str:
         query = exchange.query
@@ -142,7 +129,7 @@ class PayloadWriter:
             f'{{"method":{_quoted(exchange.method)},"scheme":"{exchange.scheme}",'
             f'"authority":{_quoted(exchange.authority)},"path":{_quoted(exchange.path)},"query":{query_text},'
             f'"version":"{exchange.version}","headers":{self._headers(exchange.request_headers, "", salts)},'
-            f'"body":{_body(exchange.request_body)},'
+            f'"body":{body_text(exchange.request_body)},'
             f'"trailers":{self._headers(exchange.request_trailers, "trailer:", salts)}}}'
         )
 
@@ -152,7 +139,7 @@ class PayloadWriter:
         body = EMPTY_BODY if carries_no_body(exchange.method, exchange.status) else exchange.response_body
         return (
             f'{{"status":{exchange.status},"headers":{self._headers(exchange.response_headers, "", salts)},'
-            f'"body":{_body(body)},"trailers":{self._headers(exchange.response_trailers, "trailer:", salts)}}}'
+            f'"body":{body_text(body)},"trailers":{self._headers(exchange.response_trailers, "trailer:", salts)}}}'
         )
 
     def _headers(self, raw: RawHeaders, prefix: str, salts: dict[str, str]) -> str:
@@ -190,9 +177,56 @@ class PayloadWriter:
         return text
 
     def _digest(self, value: str, key: str, salts: dict[str, str]) -> str:
-        salt = self._random(_SALT_BYTES)
+        salt = self._random(SALT_BYTES)
         salts[key] = b64u_encode(salt)
         return f'{{"redacted":"sha-256","digest":"{redacted_digest(salt, value)}"}}'
+
+
+class RecordedEnds(Protocol):
+    """What records of all protocols say."""
+
+    level: Level
+    jti: str
+    client: Peer | None
+    server: Peer
+    tls: TlsFacts | None
+    received: datetime
+    completed: datetime
+    outcome: ExchangeOutcome
+
+
+def write_draft(
+    about: RecordedEnds,
+    nonce: str | None,
+    statement_id: str,
+    issuer: SpiffeID,
+    request: str,
+    response: str,
+    salts: Disclosures,
+) -> ReceiptDraft:
+    """
+    Write a payload; ``request`` and ``response`` are JSON.
+
+    Raises:
+        ValueError: for a level below ``logRequest``.
+    """
+    level = about.level
+    if not level.recorded:
+        raise ValueError(f"an exchange at level {level} leaves no record")
+    issued_at = seconds(about.completed)
+    payload = (
+        f'{{"iss":"{issuer}","aud":["{naming.AUDIENCE_RECEIPT}"],"iat":{issued_at},"jti":{_quoted(about.jti)},'
+        f'"svc":{{"v":1,"workloadStatementID":{_quoted(statement_id)},"level":"{level.value}",'
+        f'"nonce":{"null" if nonce is None else _quoted(nonce)},"client":{_peer(about.client)},'
+        f'"server":{_peer(about.server)},"tls":{_tls(about.tls)},"request":{request},"response":{response},'
+        f'"time":{{"received":"{utc_micros(about.received)}","completed":"{utc_micros(about.completed)}"}},'
+        f'"outcome":"{about.outcome.value}"}}}}'
+    ).encode()
+    if level is Level.SIGN_REQUEST:
+        name = receipt_id(payload)
+    else:
+        name = record_id(payload, issued_at * 1000 + about.completed.microsecond // 1000)
+    return ReceiptDraft(payload, name, about.jti, issued_at, salts or None)
 
 
 def receipt_payload(
@@ -238,6 +272,6 @@ def _tls(tls: TlsFacts | None) -> str:
     return f'{{"version":"{tls.version}","group":{_quoted(tls.group)},"cipher":{_quoted(tls.cipher)},"pq":{pq}}}'
 
 
-def _body(body: BodySummary) -> str:
+def body_text(body: BodySummary) -> str:
     complete = "true" if body.complete else "false"
     return f'{{"size":{body.size},"sha-256":"{b64u_encode(body.sha256)}","complete":{complete}}}'

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
 from svc import naming
 from svc.identity import SpiffeID
@@ -35,6 +36,16 @@ from svc.notary.receipt import Disclosures, redacted_digest
 from svc.notary.statement import CLOCK_LEEWAY, StatementEvidence, verification_time
 from svc.notary.verification import Anchors, EnvelopeEvidence, verify_envelope
 from svc.strictjson import b64u_decode
+
+if TYPE_CHECKING:
+    from svc.notary.publishcheck import AcknowledgementClaims, PublishClaims
+
+#: The member of a message by which MQTT is told from HTTP, and the members that only one of both has.
+_PACKET: Final = "packet"
+_OF_HTTP: Final = frozenset({"method", "scheme", "authority", "path", "query", "headers", "trailers", "status"})
+_OF_MQTT: Final = frozenset(
+    {_PACKET, "clientId", "topic", "qos", "retain", "packetId", "properties", "reasonCode", "reasonName", "ackedBy"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +102,7 @@ class ResponseClaims:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptClaims:
-    """The payload of a receipt."""
+    """The payload of a receipt, for an exchange of HTTP or for a message of MQTT."""
 
     audience: tuple[str, ...]
     issued: datetime
@@ -101,8 +112,8 @@ class ReceiptClaims:
     client: Peer | None
     server: Peer
     tls: TlsFacts | None
-    request: RequestClaims
-    response: ResponseClaims | None
+    request: RequestClaims | PublishClaims
+    response: ResponseClaims | AcknowledgementClaims | None
     outcome: ExchangeOutcome
 
     @classmethod
@@ -119,7 +130,8 @@ class ReceiptClaims:
         _read_times(svc.member("time"))
         client = svc.member_or_null("client")
         tls = svc.member_or_null("tls")
-        response = svc.member_or_null("response")
+        outcome = _read_outcome(svc)
+        request, response = _read_messages(svc, outcome)
         return cls(
             audience=claims.texts("aud"),
             issued=claims.time("iat"),
@@ -129,9 +141,9 @@ class ReceiptClaims:
             client=None if client is None else _read_peer(client),
             server=_read_peer(svc.member("server")),
             tls=None if tls is None else _read_tls(tls),
-            request=_read_request(svc.member("request")),
-            response=None if response is None else _read_response(response),
-            outcome=_read_outcome(svc),
+            request=request,
+            response=response,
+            outcome=outcome,
         )
 
 
@@ -198,6 +210,28 @@ def _read_tls(tls: Claims) -> TlsFacts:
     return TlsFacts(tls.text("version"), tls.text("group"), tls.text("cipher"), tls.flag("pq"))
 
 
+def _read_messages(
+    svc: Claims, outcome: ExchangeOutcome
+) -> tuple[RequestClaims | PublishClaims, ResponseClaims | AcknowledgementClaims | None]:
+    request, response = svc.member("request"), svc.member_or_null("response")
+    mqtt = _PACKET in request.members
+    for message in (request, response):
+        _refuse_other_shape(message, _OF_HTTP if mqtt else _OF_MQTT)
+    if not mqtt:
+        return _read_request(request), None if response is None else _read_response(response)
+    # The codec of MQTT takes 40 ms to import, which the verification of an exchange does not need.
+    from svc.notary.publishcheck import read_acknowledgement, read_publish
+
+    publish = read_publish(request)
+    return publish, read_acknowledgement(response, publish, outcome)
+
+
+def _refuse_other_shape(message: Claims | None, others: frozenset[str]) -> None:
+    mixed = () if message is None else sorted(others & message.members.keys())
+    if message is not None and mixed:
+        raise Malformed(where=f"{message.where}.{mixed[0]}", defect="a message has the members of HTTP or of MQTT")
+
+
 def _read_request(request: Claims) -> RequestClaims:
     request.text("scheme")
     request.text("version")
@@ -205,9 +239,9 @@ def _read_request(request: Claims) -> RequestClaims:
         method=request.text("method"),
         authority=request.text("authority"),
         path=request.text("path"),
-        query=_read_value(request.members.get("query"), request, "query"),
+        query=read_value(request.members.get("query"), request, "query"),
         headers=_read_headers(request, "headers"),
-        body=_read_body(request.member("body")),
+        body=read_body(request.member("body")),
         trailers=_read_headers(request, "trailers"),
     )
 
@@ -216,12 +250,13 @@ def _read_response(response: Claims) -> ResponseClaims:
     return ResponseClaims(
         status=response.integer("status"),
         headers=_read_headers(response, "headers"),
-        body=_read_body(response.member("body")),
+        body=read_body(response.member("body")),
         trailers=_read_headers(response, "trailers"),
     )
 
 
-def _read_body(body: Claims) -> BodySummary:
+def read_body(body: Claims) -> BodySummary:
+    """Read size and digest of a body."""
     return BodySummary(body.integer("size"), b64u_decode(body.digest("sha-256")), body.flag("complete"))
 
 
@@ -230,11 +265,12 @@ def _read_headers(claims: Claims, name: str) -> ClaimedHeaders:
     for item in claims.array(name):
         if not isinstance(item, list) or len(item) != 2 or not isinstance(item[0], str):
             raise claims.mistyped(name, "an array of pairs of name and value")
-        found.append((item[0], _read_value(item[1], claims, name)))
+        found.append((item[0], read_value(item[1], claims, name)))
     return tuple(found)
 
 
-def _read_value(value: object, claims: Claims, name: str) -> ClaimedValue:
+def read_value(value: object, claims: Claims, name: str) -> ClaimedValue:
+    """Read a text or the digest that replaces it; ``name`` is where it is, for errors."""
     if isinstance(value, str):
         return ClaimedValue(value, None)
     if not isinstance(value, dict) or value.get("redacted") != "sha-256":
@@ -334,6 +370,8 @@ def verify_receipt(
         raise LevelMismatch(asked=Level.SIGN_REQUEST, answered=claims.level)
     salts = read_disclosures(parsed.extra, claims)
     if seen is not None:
+        if not isinstance(claims.request, RequestClaims):
+            raise ReceiptRefused("request_mismatch", part="method")
         _check_request(claims.request, seen, salts.get("request", {}))
         _check_response(claims.request, claims.response, seen, salts.get("response", {}))
     return ReceiptEvidence(
@@ -401,10 +439,12 @@ def _check_request(request: RequestClaims, seen: ObservedExchange, salts: Mappin
         raise ReceiptRefused("request_mismatch", part=f"trailer:{index}")
 
 
-def check_request_body(request: RequestClaims, sent: BodySummary, prefix: Callable[[int], bytes | None]) -> None:
+def check_request_body(
+    request: RequestClaims | PublishClaims, sent: BodySummary, prefix: Callable[[int], bytes | None]
+) -> None:
     """
-    Compare the request body, live and in evidence; of one that the server did not read completely, only the first
-    ``size`` octets are attested.
+    Compare the body of a request or a message, live and in evidence; of one that the server did not read completely,
+    only the first ``size`` octets are attested.
 
     Raises:
         ReceiptRefused: at ``body``.
@@ -415,25 +455,35 @@ def check_request_body(request: RequestClaims, sent: BodySummary, prefix: Callab
         raise ReceiptRefused("request_mismatch", part="body")
 
 
-def check_response_body(request: RequestClaims, response: ResponseClaims | None, arrived: BodySummary) -> None:
+def check_response_body(
+    request: RequestClaims | PublishClaims,
+    response: ResponseClaims | AcknowledgementClaims | None,
+    arrived: BodySummary,
+) -> None:
     """
     Compare the response body, live and in evidence.
 
-    One that the server did not release completely matches nothing, and a response that has no body must claim none.
+    One that the server did not release completely matches nothing, a response that has no body must claim none, and an
+    acknowledgement of MQTT attests none.
 
     Raises:
         ReceiptRefused: at ``body``.
     """
-    if response is None or not response.body.complete or response.body != arrived:
+    if not (isinstance(request, RequestClaims) and isinstance(response, ResponseClaims)):
+        raise ReceiptRefused("response_mismatch", part="body")
+    if not response.body.complete or response.body != arrived:
         raise ReceiptRefused("response_mismatch", part="body")
     if response.body.size and carries_no_body(request.method, response.status):
         raise ReceiptRefused("response_mismatch", part="body")
 
 
 def _check_response(
-    request: RequestClaims, response: ResponseClaims | None, seen: ObservedExchange, salts: Mapping[str, str]
+    request: RequestClaims,
+    response: ResponseClaims | AcknowledgementClaims | None,
+    seen: ObservedExchange,
+    salts: Mapping[str, str],
 ) -> None:
-    if response is None or response.status != seen.status:
+    if not isinstance(response, ResponseClaims) or response.status != seen.status:
         raise ReceiptRefused("response_mismatch", part="status")
     index = _first_difference(response.headers, seen.response_headers, salts, "")
     if index is not None:

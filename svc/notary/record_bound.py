@@ -1,5 +1,5 @@
 """
-The largest size of a record, computed from the limits of the two messages that it describes.
+The largest size of a record, computed from the limits of the one or two messages that it describes.
 
 Owns the arithmetic of the payload's encoding: what is counted on the wire, and what the same octets take in JSON and in
 base64. A receipt that no verifier would read is useless, so an exchange that could need one is not begun.
@@ -7,8 +7,9 @@ base64. A receipt that no verifier would read is useless, so an exchange that co
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from svc.notary.batch import BATCH_ROOM
@@ -31,6 +32,12 @@ _FIELD: Final = 4
 #: ``{"redacted":"sha-256","digest":"…"}`` with 43 characters, and the brackets, quotes and commas of its field.
 _DIGEST: Final = 77
 _DIGEST_FIELD: Final = _DIGEST + 6
+#: What a parser counts for a user property besides name and value, and what it takes in JSON beyond
+#: :data:`_PER_OCTET` for each of these: ``["user-property",["…","…"]],``.
+_PAIR: Final = 5
+_LONGER_PAIR: Final = 26 - 2 * _PAIR
+#: Names and punctuation of the other properties, which occur once each, and their numbers.
+_PROPERTIES: Final = 256
 #: ``"trailer:":"…",`` with 22 characters and without the digits of the number.
 _SALT: Final = 36
 
@@ -92,6 +99,61 @@ class RecordBound:
     def stored(self) -> int:
         """The most octets that a record takes in a store, see :func:`stored_octets`."""
         return self.payload + self.salts + _BARE_SIGNATURES + _ROW
+
+
+@dataclass(frozen=True)
+class PublishBound:
+    """
+    The largest record of a PUBLISH.
+
+    Attributes:
+        head: octets that the topic and the recorded properties take on the wire, as
+            :func:`svc.notary.publish.publish_octets` counts them.
+        properties: recorded properties.
+        client_id: octets of the client identifier.
+        redaction: what is replaced by digests, which can be longer.
+        payload: the most octets of a payload.
+        salts: the most octets of the disclosures.
+    """
+
+    head: int
+    properties: int
+    client_id: int
+    redaction: Redaction = field(default_factory=Redaction)
+    payload: int = field(init=False)
+    salts: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        shortest = min(len(name) for name in REDACTED_ALWAYS | self.redaction.headers)
+        pairs = min(self.properties, self.head // _PAIR)
+        redacted = min(pairs, self.head // (_PAIR + shortest))
+        message = _PER_OCTET * (self.head + self.client_id) + pairs * _LONGER_PAIR + redacted * _DIGEST
+        object.__setattr__(self, "payload", _FIXED + _PROPERTIES + message)
+        salts = redacted * (_SALT + len(str(self.properties)))
+        object.__setattr__(self, "salts", salts + len('{"disclosures":{"request":{}}}'))
+
+    def envelope(self, signatures: int = SIGNATURES_ROOM) -> int:
+        """Compute the largest document that a verifier gets, as :meth:`RecordBound.envelope`."""
+        return -(-self.payload * 4 // 3) + self.salts + signatures + BATCH_ROOM
+
+    @property
+    def fits(self) -> bool:
+        """Whether every record fits, with signatures of the usual size."""
+        return self.envelope() <= MAX_ENVELOPE
+
+    def of(self, head: int, properties: int) -> PublishBound:
+        """Bound the record of one message, which is known before it is forwarded."""
+        return replace(self, head=head, properties=properties)
+
+    @property
+    def stored(self) -> int:
+        """The most octets that a record takes in a store, see :func:`stored_octets`."""
+        return self.payload + self.salts + _BARE_SIGNATURES + _ROW
+
+
+def largest_publish(bound: PublishBound) -> int:
+    """Find the largest ``head`` with which every record of a PUBLISH fits, 0 where none does."""
+    return bisect_right(range(1, bound.head + 1), False, key=lambda head: not replace(bound, head=head).fits)
 
 
 def largest_limit(key: str, bound: RecordBound) -> int:

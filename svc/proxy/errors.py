@@ -24,6 +24,7 @@ from svc.transport.errors import (
     PeerIdentityUnexpected,
     PeerSvidInvalid,
 )
+from svc.wire.mqtt import ReasonCode
 from svc.workload.errors import CredentialsMissing, IdentityWithdrawn
 
 
@@ -34,6 +35,8 @@ class ProxyError(SvcError):
     retryable: ClassVar[bool] = False
     #: Whether the answer carries the sentence: for callers of outbound listeners, who are of this machine.
     shows_detail: ClassVar[bool] = False
+    #: The code in PUBACK or PUBREC of a message that this error refuses (MQTT 5.0).
+    mqtt_reason: ClassVar[ReasonCode] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
     #: How an exchange ends that this error aborts.
     outcome: ClassVar[ExchangeOutcome] = ExchangeOutcome.SERVER_ABORTED
     #: The precise reason below ``reason``; empty where there is none.
@@ -187,6 +190,29 @@ class RequestRefused(ProxyError):
     }
 
 
+class PublishRefused(ProxyError):
+    """the proxy does not accept this message"""
+
+    http_status = 400
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "nonce_malformed": Reason(
+            "the user property svc-nonce is not, or not once, 22 characters of canonical base64url"
+        ),
+    }
+
+
+class RecordTooLarge(ProxyError):
+    """the record of a message with {size} octets of topic and properties might exceed {limit} octets"""
+
+    reason = "record_too_large"
+    http_status = 413
+    hint = (
+        "send a shorter topic, or fewer and shorter properties; or shorten the certificate chains of the workload,"
+        " which take {signatures} octets of a receipt"
+    )
+    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
+
+
 class LevelInvalid(ProxyError):
     """the header Svc-Notarization-Level is not workload, logRequest or signRequest"""
 
@@ -220,6 +246,7 @@ class NotaryRate(ProxyError):
     """no further record is admitted for {retry_after} s: {what}"""
 
     reason = "notary_rate"
+    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
     http_status = 429
     retryable = True
     retry_after: int

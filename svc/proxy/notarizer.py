@@ -24,6 +24,7 @@ from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import ExchangeOutcome, RecordedExchange
 from svc.notary.ids import new_nonce
 from svc.notary.level import Level
+from svc.notary.publish import RecordedPublish, publish_payload
 from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction, sign_receipt
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryStoreUnavailable, NotaryUnavailable
@@ -147,9 +148,9 @@ class Notarizer:
             # Its result is not waited for: another replica may refuse the nonce a little longer.
             given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
 
-    def commit(self, reservation: Reservation, exchange: RecordedExchange) -> Deferred[None]:
+    def commit(self, reservation: Reservation, exchange: RecordedExchange | RecordedPublish) -> Deferred[None]:
         """
-        Make the record of an exchange durable, signed at the level ``signRequest``.
+        Make the record of an exchange, or of a message of MQTT, durable, signed at the level ``signRequest``.
 
         Fires when the record is on disk; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
         """
@@ -160,9 +161,12 @@ class Notarizer:
             done = fail()
         return done.addBoth(self._committed, reservation)
 
-    def _put(self, reservation: Reservation, exchange: RecordedExchange) -> Deferred[Any]:
-        credentials = reservation.credentials
-        draft = self._payloads.write(exchange, credentials.statement.id, credentials.spiffe_id)
+    def recorded(self, client: str, key: str) -> Deferred[StoredReceipt | None]:
+        """Find a durable record by the client's nonce or its ``jti``; fails with ``NotaryUnavailable``."""
+        return maybeDeferred(self._store.get_by_request, client, key).addErrback(self._unavailable)
+
+    def _put(self, reservation: Reservation, exchange: RecordedExchange | RecordedPublish) -> Deferred[Any]:
+        draft = self._draft(reservation.credentials, exchange)
         reservation.receipt_id = draft.id
         if reservation.level is _SIGNED:
             done = self._store.put_draft(_Unsigned(reservation, draft, exchange.outcome), self._sign)
@@ -171,6 +175,12 @@ class Notarizer:
         self._settle(reservation, stored_octets(draft.payload, draft.disclosures))
         self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
         return self._store.put_receipt(_record(reservation, draft, exchange.outcome))
+
+    def _draft(self, credentials: CredentialSet, exchange: RecordedExchange | RecordedPublish) -> ReceiptDraft:
+        statement_id, issuer = credentials.statement.id, credentials.spiffe_id
+        if isinstance(exchange, RecordedPublish):
+            return publish_payload(exchange, statement_id, issuer, self.redaction, self._random)
+        return self._payloads.write(exchange, statement_id, issuer)
 
     def _signed(self, result: StoredReceipt | Failure, reservation: Reservation) -> StoredReceipt | Failure:
         self.waiting -= 1
