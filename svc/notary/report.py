@@ -73,6 +73,14 @@ OUTCOMES: Final[Mapping[ExchangeOutcome, str]] = {
 }
 #: What a receipt asserts, and what it does not prove, in the words of docs/receipts.md.
 ASSERTED: Final = "The server asserts that it read this request and released this response for sending."
+#: The same of a message of MQTT with QoS 1 or 2, and with QoS 0.
+ASSERTED_MESSAGE: Final = "The server asserts that it read this message and released this acknowledgement for sending."
+ASSERTED_UNACKNOWLEDGED: Final = "The server asserts that it read this message and forwarded it."
+#: What it means who acknowledged a message, by the word in the payload.
+ACKNOWLEDGED: Final[Mapping[object, str]] = {
+    "upstream": "The broker said that it has the message. What it did with it is not attested.",
+    "middleware": "The server stored the message before the broker had it. Whether the broker got it is not attested.",
+}
 NOT_PROVEN: Final[Mapping[str, str]] = {
     "Delivery": (
         "Delivery is not attested, the client signs nothing, and no receipt does not prove that nothing was executed."
@@ -314,7 +322,10 @@ def stored_account(claims: Mapping[str, object], identifier: str, *, signed: boo
     sections = (
         *_exchange_sections(claims, None),
         Section("When", tuple(_claimed_times(claims))),
-        Section("What this does not prove", _limit_lines("Delivery", "Time is asserted", "The proxy is trusted")),
+        Section(
+            "What this does not prove",
+            (*_acknowledged(claims), *_limit_lines("Delivery", "Time is asserted", "The proxy is trusted")),
+        ),
         *_claims_sections(claims, "receipt" if signed else "record"),
     )
     summary = (STORED,) if signed else (STORED, UNSIGNED)
@@ -365,7 +376,16 @@ def _limits(statement: StatementEvidence, receipt: ReceiptEvidence | None) -> Se
     names = [name for name in NOT_PROVEN if statement.self_issued or name != "Self-issued statements"]
     if receipt is None:
         names.remove("Delivery")
-    return Section("What this does not prove", _limit_lines(*names))
+        return Section("What this does not prove", _limit_lines(*names))
+    return Section("What this does not prove", (*_acknowledged(receipt.claims), *_limit_lines(*names)))
+
+
+def _acknowledged(claims: Mapping[str, object]) -> Iterator[ReportLine]:
+    """What the acknowledgement of a message means; nothing for HTTP."""
+    response = _object(_object(claims.get("svc")).get("response"))
+    word = response.get("ackedBy")
+    if isinstance(word, str) and word in ACKNOWLEDGED:
+        yield ReportLine("Acknowledgement", ACKNOWLEDGED[word])
 
 
 def _refused_account(error: Exception | None, source: EvidenceSource, evidence: EvidenceFile | None) -> Account:
@@ -402,10 +422,22 @@ def _summary(statement: StatementEvidence, receipt: ReceiptEvidence | None, sour
     if receipt is None:
         yield "There is no receipt: this shows who the workload is, and nothing about a request."
         return
-    yield ASSERTED
+    yield _asserted(receipt.claims)
     yield _told(receipt.claims)
     if receipt.outcome is not ExchangeOutcome.COMPLETE:
         yield f"The exchange {OUTCOMES[receipt.outcome]}."
+
+
+def _asserted(claims: Mapping[str, object]) -> str:
+    svc = _object(claims.get("svc"))
+    if not _is_message(_object(svc.get("request"))):
+        return ASSERTED
+    return ASSERTED_MESSAGE if _object(svc.get("response")) else ASSERTED_UNACKNOWLEDGED
+
+
+def _is_message(request: Mapping[str, object]) -> bool:
+    """Whether a payload is about a message of MQTT, not about an exchange of HTTP."""
+    return "packet" in request
 
 
 def _told(claims: Mapping[str, object]) -> str:
@@ -413,6 +445,15 @@ def _told(claims: Mapping[str, object]) -> str:
     svc = _object(claims.get("svc"))
     request, response = _object(svc.get("request")), _object(svc.get("response"))
     client, server = (_object(svc.get(name)).get("spiffeID") for name in ("client", "server"))
+    if _is_message(request):
+        topic = printable(_shown(request.get("topic")), _MAX_TOLD)
+        reason = f"acknowledged it with {_shown(response.get('packet'))}, {_shown(response.get('reasonName'))}"
+        return (
+            f"In its words: {_shown(client) if client else 'a client without certificate'} published to {topic} with "
+            f"QoS {_shown(request.get('qos'))} through {_shown(server)}, which received the message at "
+            f"{_shown(_object(svc.get('time')).get('received'))} and "
+            f"{reason if response else 'did not acknowledge it'}."
+        )
     answer = f"answered with status {_shown(response.get('status'))}" if response else "gave no answer"
     path = printable(_shown(request.get("path")), _MAX_TOLD)
     return (
@@ -435,11 +476,14 @@ def _exchange_sections(claims: Mapping[str, object], evidence: EvidenceFile | No
     )
     sent = [*_request_head(request), *_body_facts(request, evidence.request_body if evidence else None)]
     seen = [*_response_head(response), *_body_facts(response, evidence.response_body if evidence else None)]
+    none = ReportLine("HTTP Response", "none")
+    if _is_message(request):
+        seen, none = list(_acknowledgement_lines(response)), ReportLine("MQTT Acknowledgement", "none")
     yield Section(
         "What",
         (
             *sent,
-            *(seen if response else [ReportLine("HTTP Response", "none")]),
+            *(seen if response else [none]),
             ReportLine("Outcome", _outcome(svc.get("outcome"))),
             ReportLine("Notarization Level", _shown(svc.get("level"))),
         ),
@@ -614,11 +658,14 @@ def _detail_sections(statement: StatementEvidence, receipt: ReceiptEvidence | No
 
 def _claims_sections(claims: Mapping[str, object], name: str) -> Iterator[Section]:
     svc = _object(claims.get("svc"))
+    request = _object(svc.get("request"))
     fields: list[ReportLine] = []
-    for title, member in (("HTTP Request", "request"), ("HTTP Response", "response")):
-        message = _object(svc.get(member))
-        fields += [ReportLine(title), *_header_lines("Headers", message.get("headers")), *_trailer_lines(message)]
-    yield Section("Headers and trailers", tuple(fields), folded=True)
+    if _is_message(request):
+        yield Section("Properties", tuple(_property_lines(request)), folded=True)
+    else:
+        for title, message in (("HTTP Request", request), ("HTTP Response", _object(svc.get("response")))):
+            fields += [ReportLine(title), *_header_lines("Headers", message.get("headers")), *_trailer_lines(message)]
+        yield Section("Headers and trailers", tuple(fields), folded=True)
     yield Section(f"Raw Claims (JSON) of the {name}", text=raw_claims(claims), folded=True)
 
 
@@ -672,6 +719,7 @@ def _receipt_lines(
     response_body: bytes | None,
 ) -> Report:
     svc = _object(claims.get("svc"))
+    request, response = _object(svc.get("request")), _object(svc.get("response"))
     audience = claims.get("aud")
     listed = audience if isinstance(audience, list) else [audience]
     lines = [
@@ -679,8 +727,8 @@ def _receipt_lines(
         *_list_lines("Audience", [_shown(item) for item in listed], ""),
         ReportLine("Issued At", _claimed_time(claims, "iat")),
         ReportLine("Workload Statement ID", _shown(printed_id(str(svc.get("workloadStatementID"))))),
-        *_request_lines(_object(svc.get("request")), request_body),
-        *_response_lines(_object(svc.get("response")), response_body),
+        *_request_lines(request, request_body),
+        *(_acknowledgement_lines(response) if _is_message(request) else _response_lines(response, response_body)),
         ReportLine("Outcome", _shown(svc.get("outcome"))),
         ReportLine("Notarization Level", _shown(svc.get("level"))),
         ReportLine("Client", _shown(_object(svc.get("client")).get("spiffeID"))),
@@ -694,10 +742,24 @@ def _receipt_lines(
 
 def _request_lines(request: Mapping[str, object], body: bytes | None) -> Iterator[ReportLine]:
     yield from _request_head(request)
-    yield from _message_lines(request, body)
+    if _is_message(request):
+        yield from _property_lines(request, 1)
+        yield from _body_lines(_object(request.get("body")), body)
+    else:
+        yield from _message_lines(request, body)
 
 
 def _request_head(request: Mapping[str, object]) -> Iterator[ReportLine]:
+    if _is_message(request):
+        yield ReportLine("MQTT Message")
+        yield ReportLine("Packet", _shown(request.get("packet")), 1)
+        yield ReportLine("Topic", _shown(request.get("topic")), 1)
+        yield ReportLine("QoS", _shown(request.get("qos")), 1)
+        yield ReportLine("Retain", "yes" if request.get("retain") is True else "no", 1)
+        yield ReportLine("Packet Identifier", _shown(request.get("packetId")), 1)
+        yield ReportLine("Client Identifier", _shown(request.get("clientId")), 1)
+        yield ReportLine("MQTT Version", _shown(request.get("version")), 1)
+        return
     query = request.get("query")
     path = _shown(request.get("path"))
     yield ReportLine("HTTP Request")
@@ -707,6 +769,24 @@ def _request_head(request: Mapping[str, object]) -> Iterator[ReportLine]:
     else:
         yield ReportLine("Path", path, 1, f"query {_redacted(query)}")
     yield ReportLine("Authority", _shown(request.get("authority")), 1)
+
+
+def _acknowledgement_lines(response: Mapping[str, object]) -> Iterator[ReportLine]:
+    code = response.get("reasonCode")
+    yield ReportLine("MQTT Acknowledgement")
+    yield ReportLine("Packet", _shown(response.get("packet")), 1)
+    number = f"0x{code:02x}" if isinstance(code, int) and not isinstance(code, bool) and code >= 0 else _shown(code)
+    yield ReportLine("Reason", f"{_shown(response.get('reasonName'))} ({number})", 1)
+    yield ReportLine("Acknowledged By", _shown(response.get("ackedBy")), 1)
+
+
+def _property_lines(request: Mapping[str, object], depth: int = 0) -> Iterator[ReportLine]:
+    pairs = [item for item in _array(request.get("properties")) if isinstance(item, list) and len(item) == 2]
+    yield ReportLine("Properties", "" if pairs else ABSENT, depth)
+    for name, value in pairs:
+        if isinstance(value, list) and len(value) == 2:
+            name, value = value
+        yield ReportLine(_shown(name), _redacted(value) if isinstance(value, dict) else _shown(value), depth + 1)
 
 
 def _response_lines(response: Mapping[str, object], body: bytes | None) -> Iterator[ReportLine]:

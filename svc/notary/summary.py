@@ -13,13 +13,14 @@ from typing import Final
 from svc.notary.claims import Claims, utc_seconds
 from svc.notary.errors import Malformed
 
-#: The most characters of authority and path in a summary.
+#: The most characters of a text in a summary.
 MAX_TEXT: Final = 1024
 
 
 def receipt_summary(name: str, payload: bytes) -> dict[str, object]:
     """
-    Summarize a receipt or an unsigned record by its identifier; the path is without query, and what is absent is None.
+    Summarize a receipt or an unsigned record by its identifier; the path is without query, and what is absent is None,
+    so all members of HTTP in one of MQTT and the reverse.
 
     Returns:
         The object of a list that programs read: its members are listed in docs/receipts.md.
@@ -42,6 +43,9 @@ def receipt_summary(name: str, payload: bytes) -> dict[str, object]:
         "authority": _text(request.get("authority")),
         "path": _text(request.get("path")),
         "status": _number(response.get("status")),
+        "packet": _text(request.get("packet")),
+        "topic": _text(request.get("topic")),
+        "reasonCode": _number(response.get("reasonCode")),
         "outcome": _text(svc.get("outcome")),
         "nonce": _text(svc.get("nonce")),
         "jti": _text(claims.get("jti")),
@@ -49,6 +53,14 @@ def receipt_summary(name: str, payload: bytes) -> dict[str, object]:
         "received": _text(time.get("received")),
         "completed": _text(time.get("completed")),
     }
+
+
+def described(summary: Mapping[str, object]) -> tuple[object, object, object]:
+    """Method, path and status of a summary for people; of a message of MQTT packet, topic and reason code."""
+    if summary.get("packet") is None:
+        return summary.get("method"), summary.get("path"), summary.get("status")
+    code = _number(summary.get("reasonCode"))
+    return summary["packet"], summary.get("topic"), None if code is None else f"0x{code:02x}"
 
 
 def _member(members: Mapping[str, object], name: str) -> Mapping[str, object]:

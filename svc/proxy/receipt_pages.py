@@ -30,7 +30,7 @@ from svc.notary.html import STYLE, html_page
 from svc.notary.ids import IdMalformed, parse_artifact_id
 from svc.notary.profile import Profile
 from svc.notary.report import Account, EvidenceSource, stored_account, verification_account
-from svc.notary.summary import receipt_summary
+from svc.notary.summary import described, receipt_summary
 from svc.notary.verification import Anchors
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
 from svc.process.page_elements import Cell, Chip, Code, Link, Table, note_page
@@ -43,7 +43,7 @@ from svc.strictjson import loads_object
 
 #: Receipts on the page.
 _SHOWN: Final = 20
-#: Characters of a path; a longer one would take the room of the other columns, and its report has the whole.
+#: Characters of a path or topic; a longer one would take the room of the other columns, and its report has the whole.
 _MAX_PATH: Final = 120
 #: Seconds that the page waits for the database: it is read most when something hangs.
 _WAIT: Final = 2.0
@@ -199,7 +199,7 @@ def is_loopback(host: str) -> bool:
 def _row(stored: StoredReceipt) -> tuple[Cell, ...]:
     when = datetime.fromtimestamp(stored.issued_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     summary = receipt_summary(stored.id, stored.payload)
-    method, path, status = (summary[name] for name in ("method", "path", "status"))
+    method, path, status = described(summary)
     whole = stored.outcome in ("complete", "upgraded")
     outcome = stored.outcome if whole else Chip(stored.outcome, "warn")
     link = Link("Verify" if stored.signed else "Show", f"/receipts/{stored.id}")

@@ -16,7 +16,7 @@ from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed
 from svc.store.errors import StoreError
 from svc.store.records import MAX_FOUND, ReceiptQuery, RecordPosition
 
-#: The longest query that is read, and the longest path in one.
+#: The longest query that is read, and the longest path or topic in one.
 MAX_QUERY: Final = 8192
 MAX_PATH: Final = 1024
 
@@ -85,6 +85,17 @@ def parse_path(octets: bytes) -> str:
     return octets.decode("latin-1")
 
 
+def parse_topic(octets: bytes) -> str:
+    """Read the beginning or the pattern of a topic, which is UTF-8."""
+    try:
+        text = octets.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if not 1 <= len(octets) <= MAX_PATH or not text:
+        raise ValueError(f"the beginning of a topic, or a pattern with *, up to {MAX_PATH} octets of UTF-8")
+    return text
+
+
 def parse_limit(text: str) -> int:
     """Read the most records that are to be found."""
     if _NUMBER.match(text) is None or int(text) > MAX_FOUND:
@@ -119,7 +130,7 @@ _WRITERS: Final[Mapping[str, Callable[[object], str]]] = {
     "status": status_text,  # type: ignore[dict-item]
     "before": position_text,  # type: ignore[dict-item]
 }
-_NAMES: Final = ("since", "until", "client", "status", "outcome", "path", "limit", "before")
+_NAMES: Final = ("since", "until", "client", "status", "outcome", "path", "topic", "limit", "before")
 
 
 def read_query(text: str, outcomes: Collection[str]) -> ReceiptQuery:
@@ -152,7 +163,10 @@ def write_query(query: ReceiptQuery) -> str:
     """Write the parameters of a query for a URL, without a question mark; ``party`` and ``level`` are the notary's."""
     given = {name: getattr(query, name) for name in _NAMES}
     texts = {name: _WRITERS.get(name, str)(value) for name, value in given.items() if value is not None}
-    return "&".join(f"{name}={quote(text, safe='', encoding='latin-1')}" for name, text in texts.items())
+    encodings = {"topic": "utf-8"}
+    return "&".join(
+        f"{name}={quote(text, safe='', encoding=encodings.get(name, 'latin-1'))}" for name, text in texts.items()
+    )
 
 
 def _read(name: str, value: bytes, outcomes: Collection[str]) -> object:
@@ -160,6 +174,8 @@ def _read(name: str, value: bytes, outcomes: Collection[str]) -> object:
     try:
         if name == "path":
             return parse_path(value)
+        if name == "topic":
+            return parse_topic(value)
         if name == "outcome":
             if text not in outcomes:
                 raise ValueError(f"one of {', '.join(outcomes)}")

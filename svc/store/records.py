@@ -1,8 +1,8 @@
 """
 What is put into a store and returned by it, and what can be searched for.
 
-Of payloads only these members are read: the statement that a receipt names, the path of the request and the status of
-the response.
+Of payloads only these members are read: the statement that a receipt names, path or topic of the request and the status
+of the response.
 """
 
 from __future__ import annotations
@@ -119,9 +119,10 @@ class ReceiptQuery:
             which stands for any characters, a pattern of the whole path.
         limit: the most records, up to :data:`MAX_FOUND`.
         before: where an earlier search ended.
+        topic: the beginning of the topic of a message of MQTT, or as with ``path`` a pattern of it.
 
     Raises:
-        ValueError: the limit or a time is out of bounds, or a text other than the path is not printable ASCII.
+        ValueError: the limit or a time is out of bounds, or a text other than path and topic is not printable ASCII.
     """
 
     since: int | None = None
@@ -134,6 +135,7 @@ class ReceiptQuery:
     path: str | None = None
     limit: int = 100
     before: RecordPosition | None = None
+    topic: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.limit <= MAX_FOUND:
@@ -147,8 +149,8 @@ class ReceiptQuery:
             raise ValueError("printable ASCII")
 
     def selects(self, payload: bytes) -> bool:
-        """Whether path and status of a payload are those of the query; a payload that has none is not selected."""
-        if self.status is None and self.path is None:
+        """Whether path, topic and status of a payload are those of the query; one that has none is not selected."""
+        if self.status is None and self.path is None and self.topic is None:
             return True
         try:
             # Not the strict parser, which takes ten times as long: what is selected is not verified by that.
@@ -157,9 +159,10 @@ class ReceiptQuery:
             return False
         body = _member(claims, "svc") if isinstance(claims, dict) else {}
         status = _member(body, "response").get("status")
-        path = _member(body, "request").get("path")
-        return (self.status is None or (isinstance(status, int) and status in self.status)) and (
-            self.path is None or (isinstance(path, str) and path_matches(path, self.path))
+        request = _member(body, "request")
+        wanted = ((request.get("path"), self.path), (request.get("topic"), self.topic))
+        return (self.status is None or (isinstance(status, int) and status in self.status)) and all(
+            pattern is None or (isinstance(text, str) and path_matches(text, pattern)) for text, pattern in wanted
         )
 
 
@@ -176,7 +179,7 @@ class FoundReceipts(list[StoredReceipt]):
 
 
 def path_matches(path: str, wanted: str) -> bool:
-    """Whether a path begins with ``wanted`` or, where that has ``*``, is as a whole what the pattern describes."""
+    """Whether a path or topic begins with ``wanted`` or, where that has ``*``, is what the pattern describes."""
     first, *others = wanted.split("*")
     if not path.startswith(first):
         return False

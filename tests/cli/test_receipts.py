@@ -36,7 +36,7 @@ from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.sqlite import SqliteStore
 from svc.strictjson import b64u_encode
 from tests.cli.doubles import Ran, run_svc
-from tests.notary.artifacts import JTI, NONCE, Fixture
+from tests.notary.artifacts import COMPLETED, JTI, NONCE, Fixture, message_of
 from tests.store.doubles import InlineReactor, InlineThread
 
 FIXTURE = Fixture()
@@ -65,6 +65,22 @@ def record(number: int, **changes: Any) -> StoredReceipt:
         issued_at=draft.issued_at,
         outcome=moved.outcome.value,
         envelope=sign_receipt(draft, FIXTURE.credentials.signers).serialize() if signed else None,
+        payload=draft.payload,
+        disclosures=draft.disclosures,
+    )
+
+
+def message_record() -> StoredReceipt:
+    """The record of a message of MQTT, the youngest."""
+    publish = FIXTURE.publish(message=message_of(nonce=None), completed=COMPLETED.replace(second=50))
+    draft = FIXTURE.draft(publish)
+    return dataclasses.replace(
+        record(9),
+        id=draft.id,
+        nonce=None,
+        jti=draft.jti,
+        issued_at=draft.issued_at,
+        envelope=sign_receipt(draft, FIXTURE.credentials.signers).serialize(),
         payload=draft.payload,
         disclosures=draft.disclosures,
     )
@@ -206,6 +222,47 @@ class ListTests(ReceiptsTestCase):
         self.assertEqual(2, len(out.splitlines()))
         self.assertNotIn(b"\x1b", out)
         self.assertIn(rb"/\x1b[2J\x0a\x9b31m/", out)
+
+
+class MessageTests(ReceiptsTestCase):
+    """Records of messages of MQTT beside those of exchanges."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.message = message_record()
+        self.database = self.folder / "messages.db"
+        self.fill(self.database, records=(*RECORDS, self.message))
+
+    def test_list(self) -> None:
+        """Packet, topic and reason code stand in place of method, path and status."""
+        lines = self.run_on("list").stdout.decode().splitlines()
+        self.assertEqual(
+            ["signRequest", CLIENT, "PUBLISH", "meters/1/power", "0x00", "complete", self.message.id],
+            lines[1].split()[1:],
+        )
+        for words, expected in ((("--topic", "meters/"), 1), (("--topic", "*/power"), 1), (("--topic", "x"), 0)):
+            found = self.run_on("list", "-o", "json", *words).stdout.splitlines()
+            self.assertEqual([self.message.id] * expected, [json.loads(each)["id"] for each in found])
+        self.assertEqual(3, len(self.run_on("list", "-o", "json", "--path", "*").stdout.splitlines()))
+        ran = run_svc("receipts", "list", "--notary", str(self.database), "--topic", "")
+        self.assertEqual(1, ran.status)
+
+    def test_narrow(self) -> None:
+        """A topic is cut at its end, like a path."""
+        row = {**receipt_summary(self.message.payload), "topic": "a" * 300}
+        self.assertRegex(table([row], 120)[1], " a+… ")
+
+    def test_show_and_export(self) -> None:
+        """It is shown with its topic, and exported as evidence that is verified."""
+        text = self.run_on("show", self.message.id, *self.anchors()).stdout.decode()
+        self.assertIn("    Topic: meters/1/power\n", text)
+        self.assertIn("  Signatures: ES256 valid, ML-DSA-65 valid\n", text)
+        folder = self.folder / "out"
+        self.run_on("export", "--topic", "meters", "--output", str(folder))
+        (file,) = folder.iterdir()
+        self.assertEqual(0, run_svc("verify", *self.anchors(), str(file)).status)
+        ran = run_svc("verify", *self.anchors(), "--html", str(file))
+        self.assertEqual((0, True), (ran.status, b"published to meters/1/power with QoS 1" in ran.stdout))
 
 
 class TableTests(SynchronousTestCase):

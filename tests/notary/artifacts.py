@@ -26,11 +26,20 @@ from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
+from svc.notary.publish import (
+    AckedBy,
+    PublishedMessage,
+    RecordedAcknowledgement,
+    RecordedPublish,
+    publish_payload,
+    recorded_properties,
+)
 from svc.notary.receipt import ReceiptDraft, Redaction, receipt_payload, sign_receipt, with_disclosures
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode, dumps, loads_object
 from svc.testing.ca import TestAuthority
+from svc.wire.mqtt import Properties, Version
 
 NOW = datetime(2026, 11, 21, 0, 25, 31, tzinfo=UTC)
 RECEIVED = NOW + timedelta(microseconds=101223)
@@ -43,6 +52,15 @@ CLIENT_PATH = "/ns/web/sa/fe"
 TLS = TlsFacts(version="1.3", group="X25519MLKEM768", cipher="TLS_AES_256_GCM_SHA384", pq=True)
 REQUEST_BODY = b'{"amount":12}'
 RESPONSE_BODY = b'{"ok":true}'
+PROPERTIES = Properties(
+    payload_format=1,
+    message_expiry=3600,
+    content_type="application/json",
+    response_topic="meters/1/answers",
+    correlation_data=b"\x00\xff",
+    topic_alias=3,
+    user=(("unit", "kW"), ("svc-nonce", NONCE), ("Authorization", "Bearer geheim"), ("unit", "kW")),
+)
 FACTS = WorkloadFacts.explicit(
     namespace="pay",
     service_account="api",
@@ -156,23 +174,44 @@ class Fixture:
         )
         return dataclasses.replace(found, **changes)  # type: ignore[arg-type]
 
-    def draft(self, exchange: RecordedExchange | None = None, *, redaction: Redaction | None = None) -> ReceiptDraft:
-        """Build a payload."""
-        return receipt_payload(
-            exchange or self.exchange(),
-            self.credentials.statement.id,
-            self.svid.spiffe_id,
-            redaction or Redaction(),
-            counting_random(b"salts"),
+    def publish(self, *, message: PublishedMessage | None = None, **changes: object) -> RecordedPublish:
+        """A message with QoS 1 as the proxy recorded it, with these fields changed."""
+        found = RecordedPublish(
+            level=Level.SIGN_REQUEST,
+            jti=JTI,
+            client=peer_of(self.client_svid),
+            server=peer_of(self.svid),
+            tls=TLS,
+            message=message or message_of(),
+            acknowledgement=RecordedAcknowledgement(0, AckedBy.UPSTREAM),
+            received=RECEIVED,
+            completed=COMPLETED,
         )
+        return dataclasses.replace(found, **changes)  # type: ignore[arg-type]
 
-    def receipt(self, exchange: RecordedExchange | None = None, *, redaction: Redaction | None = None) -> Envelope:
+    def draft(
+        self, exchange: RecordedExchange | RecordedPublish | None = None, *, redaction: Redaction | None = None
+    ) -> ReceiptDraft:
+        """Build a payload."""
+        arguments = self.credentials.statement.id, self.svid.spiffe_id, redaction or Redaction()
+        if isinstance(exchange, RecordedPublish):
+            return publish_payload(exchange, *arguments, counting_random(b"salts"))
+        return receipt_payload(exchange or self.exchange(), *arguments, counting_random(b"salts"))
+
+    def receipt(
+        self, exchange: RecordedExchange | RecordedPublish | None = None, *, redaction: Redaction | None = None
+    ) -> Envelope:
         """Sign a receipt and add its disclosures, as it is served to the client."""
         draft = self.draft(exchange, redaction=redaction)
         return with_disclosures(sign_receipt(draft, self.credentials.signers), draft.disclosures)
 
     def batched(
-        self, *, size: int = 3, index: int = 1, exchange: RecordedExchange | None = None, issued_at: int = 0
+        self,
+        *,
+        size: int = 3,
+        index: int = 1,
+        exchange: RecordedExchange | RecordedPublish | None = None,
+        issued_at: int = 0,
     ) -> BatchedReceipt:
         """Sign the receipt of an exchange with others; it is as it is served to the client."""
         own = self.draft(exchange)
@@ -184,6 +223,22 @@ class Fixture:
         )
         data = batch_artifact(own.payload, batch.inclusions[index], batch.envelope, own.disclosures)
         return cast(BatchedReceipt, parse_receipt(data))
+
+
+def message_of(**changes: object) -> PublishedMessage:
+    """A message with every property that is recorded, with these fields changed."""
+    found = PublishedMessage(
+        version=Version.V5,
+        client_id="meter-1",
+        topic="meters/1/power",
+        qos=1,
+        retain=False,
+        packet_id=7,
+        properties=recorded_properties(PROPERTIES),
+        body=BodySummary.of(REQUEST_BODY),
+        nonce=NONCE,
+    )
+    return dataclasses.replace(found, **changes)  # type: ignore[arg-type]
 
 
 def seen_of(exchange: RecordedExchange, *, request: bytes = REQUEST_BODY, **changes: object) -> ObservedExchange:

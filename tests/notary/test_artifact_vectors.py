@@ -39,6 +39,9 @@ NAMED: Final = {
         "receipt-of-neighbour", "receipt-of-other-statement", "receipt-of-replica", "level-log", "evidence-leaf-ended",
         "batch-as-receipt", "receipt-as-batch",
     },
+    "publish": {
+        "qos-0", "qos-1", "qos-2", "mixed-method", "packet-subscribe", "reason-name", "topic-wildcard", "level-log",
+    },
     "evidence": {"root-retired-before-iat", "no-anchor", "asserted-time"},
 }  # fmt: skip
 #: The reasons that a vector can show; the others need a connection (``statement_missing``, ``receipt_pending``, ...).
@@ -60,6 +63,7 @@ REASONS: Final = {
         "batch_mismatch{aud}", "statement_mismatch", "key_mismatch", "level_mismatch", "time_skew",
         "certificate_not_valid_at_time", "issuer_mismatch", "request_mismatch{header:2}",
     },
+    "publish": {"ok", "malformed", "level_mismatch", "key_mismatch"},
     "evidence": {"ok", "no_anchor", "time_unproven"},
 }  # fmt: skip
 
@@ -155,7 +159,7 @@ def receipt_outcome(vector: Vector) -> None:
             profile=profile,
             anchors=anchors,
             now=vector.moment(),
-            seen=None if evidence else seen_of(vector),
+            seen=None if evidence or "seen" not in vector.sections else seen_of(vector),
             at_iat=evidence,
             batches=batches if inclusions else None,
         )
@@ -206,6 +210,10 @@ class ArtifactVectorTests(SynchronousTestCase):
         """Signers, times, octets, redaction, bodies and trailers of a receipt."""
         kinds = {"statement", "receipt", "seen", "request-body", "response-body"}
         self.check("receipt", receipt_outcome, ANCHORS | {"response-complete"}, kinds)
+
+    def test_publish(self) -> None:
+        """Shapes, properties and acknowledgements of messages of MQTT."""
+        self.check("publish", receipt_outcome, ANCHORS, {"statement", "receipt"})
 
     def test_batch(self) -> None:
         """Shapes, claims, paths, signers and times of receipts that were signed together."""

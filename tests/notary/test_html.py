@@ -25,8 +25,12 @@ from svc.notary.html import STYLE, html_page
 from svc.notary.ids import printed_id
 from svc.notary.keys import Signer
 from svc.notary.profile import Profile
+from svc.notary.publish import AckedBy, RecordedAcknowledgement
 from svc.notary.report import (
+    ACKNOWLEDGED,
     ASSERTED,
+    ASSERTED_MESSAGE,
+    ASSERTED_UNACKNOWLEDGED,
     NO_CLIENT,
     NOT_PROVEN,
     OUTCOMES,
@@ -42,7 +46,7 @@ from svc.notary.statement import issue_statement
 from svc.notary.verification import Anchors
 from svc.strictjson import loads_object
 from svc.testing.ca import TestAuthority
-from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture
+from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, message_of
 
 FIXTURE = Fixture()
 #: Markup, ends of every context of the page, and characters that act on a terminal or reorder a line.
@@ -211,6 +215,33 @@ class VerifiedTests(SynchronousTestCase):
             self.assertIn(f"sent POST {told} to ", account.summary[2])
             self.assertIn(path, lines_of(account, "What")["Path"].value)
 
+    def test_message(self) -> None:
+        """Of a message of MQTT it names topic, acknowledgement, and what that means."""
+        for by, (word, qos) in itertools.product(AckedBy, (("PUBACK", 1), ("PUBREC", 2))):
+            publish = FIXTURE.publish(message=message_of(qos=qos), acknowledgement=RecordedAcknowledgement(0x10, by))
+            evidence = EvidenceFile(
+                FIXTURE.credentials.statement.envelope, FIXTURE.receipt(publish), request_body=REQUEST_BODY
+            )
+            account = account_of(evidence)
+            self.assertEqual(ASSERTED_MESSAGE, account.summary[1])
+            self.assertIn(f"published to meters/1/power with QoS {qos} through spiffe://", account.summary[2])
+            self.assertIn(f"acknowledged it with {word}, No matching subscribers.", account.summary[2])
+            what, limits = lines_of(account, "What"), lines_of(account, "What this does not prove")
+            self.assertEqual((by.value, "meters/1/power"), (what["Acknowledged By"].value, what["Topic"].value))
+            self.assertEqual(hashlib.sha256(REQUEST_BODY).hexdigest(), what["Body SHA-256"].value)
+            self.assertEqual(ACKNOWLEDGED[by.value], limits["Acknowledgement"].value)
+            self.assertEqual("kW", lines_of(account, "Properties")["unit"].value)
+            self.assertNotIn("HTTP", text_of(account))
+        self.assertNotIn("Acknowledgement", lines_of(account_of(evidence_of()), "What this does not prove"))
+
+    def test_message_without_acknowledgement(self) -> None:
+        """A message with QoS 0 was forwarded, and nobody acknowledged it."""
+        publish = FIXTURE.publish(message=message_of(qos=0, packet_id=0), acknowledgement=None)
+        account = account_of(EvidenceFile(FIXTURE.credentials.statement.envelope, FIXTURE.receipt(publish)))
+        self.assertEqual(ASSERTED_UNACKNOWLEDGED, account.summary[1])
+        self.assertTrue(account.summary[2].endswith("and did not acknowledge it."), account.summary[2])
+        self.assertEqual("none", lines_of(account, "What")["MQTT Acknowledgement"].value)
+
     def test_checks(self) -> None:
         """Each check is there with its result: what was not compared offline is not called passed."""
         account = account_of(evidence_of())
@@ -300,6 +331,8 @@ class VerifiedTests(SynchronousTestCase):
         for sentence in (ASSERTED, *NOT_PROVEN.values()):
             self.assertIn(sentence, documented)
             self.assertIn(sentence, shown)
+        for sentence in (ASSERTED_MESSAGE, ASSERTED_UNACKNOWLEDGED, *ACKNOWLEDGED.values()):
+            self.assertIn(sentence, documented)
 
 
 class OtherAccountTests(SynchronousTestCase):

@@ -28,7 +28,7 @@ from svc.notary.report import (
     unverified_statement_report,
 )
 from tests.notary import test_statement
-from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, seen_of
+from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, message_of, seen_of
 
 FIXTURE = Fixture()
 #: Characters that move a cursor, reorder a line or end one.
@@ -237,6 +237,47 @@ class ReceiptReportTests(SynchronousTestCase):
         self.assertFalse({"\x1b", "\x07", "\x9b", "\x85", "\r"} & set(text))
 
 
+class MessageReportTests(SynchronousTestCase):
+    """The receipt of a message of MQTT."""
+
+    def report(self, **changes: object) -> Report:
+        """The report of a verified receipt with these fields changed."""
+        evidence = verify_receipt(
+            FIXTURE.receipt(FIXTURE.publish(**changes)),  # type: ignore[arg-type]
+            statement=FIXTURE.evidence,
+            profile=Profile.HYBRID,
+            anchors=FIXTURE.anchors,
+            now=NOW + timedelta(seconds=2),
+            seen=None,
+        )
+        return receipt_report(evidence, request_body=REQUEST_BODY)
+
+    def test_fields(self) -> None:
+        """Message and acknowledgement take the place of request and response; a secret property shows its digest."""
+        report = self.report()
+        wanted = ["Workload Statement ID", "MQTT Message", "MQTT Acknowledgement", "Outcome", "Notarization Level"]
+        self.assertEqual(wanted, labels(report)[3:8])
+        text = str(report)
+        for line in (
+            "    Packet: PUBLISH\n", "    Topic: meters/1/power\n", "    QoS: 1\n", "    Retain: no\n",
+            "    Packet Identifier: 7\n", "    Client Identifier: meter-1\n", "    MQTT Version: 5.0\n",
+            "      content-type: application/json\n", "      correlation-data: AP8\n", "      unit: kW\n",
+            "      Authorization: [redacted, sha-256 ", '    Body: 13 bytes\n      {"amount":12}\n',
+            "    Reason: Success (0x00)\n", "    Acknowledged By: upstream\n",
+        ):  # fmt: skip
+            self.assertIn(line, text)
+        self.assertNotIn("geheim", text)
+        self.assertNotIn("HTTP", text)
+
+    def test_absent(self) -> None:
+        """A message with QoS 0 has neither packet identifier nor acknowledgement."""
+        message = message_of(qos=0, packet_id=0, properties=(), client_id="")
+        text = str(self.report(message=message, acknowledgement=None))
+        self.assertIn("    Packet Identifier: -\n    Client Identifier: -\n", text)
+        self.assertIn("    Properties: -\n", text)
+        self.assertIn("  MQTT Acknowledgement:\n    Packet: -\n    Reason: - (-)\n", text)
+
+
 class RenderTests(SynchronousTestCase):
     """Reports can be styled by their caller."""
 
@@ -267,7 +308,12 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-_NAMES = st.sampled_from(["iss", "sub", "aud", "iat", "exp", "svc", "containers", "labels", "truncated", "request"])
+_NAMES = st.sampled_from(
+    [
+        "iss", "sub", "aud", "iat", "exp", "svc", "containers", "labels", "truncated", "request", "response", "packet",
+        "topic", "properties", "reasonCode", "ackedBy",
+    ]
+)  # fmt: skip
 _CLAIMS = st.dictionaries(_NAMES, _JSON | st.dictionaries(_NAMES, _JSON, max_size=4), max_size=6)
 
 

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.notary.summary import MAX_TEXT, receipt_summary
+from svc.notary.summary import MAX_TEXT, described, receipt_summary
 from svc.strictjson import dumps
 from tests.notary.artifacts import JTI, NONCE, Fixture
 
@@ -36,6 +36,9 @@ class SummaryTests(SynchronousTestCase):
                 "authority": "api.pay:8443",
                 "path": "/v1/transfer",
                 "status": 200,
+                "packet": None,
+                "topic": None,
+                "reasonCode": None,
                 "outcome": "complete",
                 "nonce": NONCE,
                 "jti": JTI,
@@ -47,6 +50,16 @@ class SummaryTests(SynchronousTestCase):
         )
         self.assertRegex(str(found["time"]), r"\A2[0-9-]{9}T[0-9:]{8}Z\Z")
         self.assertRegex(str(found["completed"]), r"\A2[0-9-]{9}T[0-9:]{8}\.[0-9]{6}Z\Z")
+
+    def test_message(self) -> None:
+        """A message of MQTT has packet, topic and reason code, and nothing of HTTP; for people they take its place."""
+        found = receipt_summary(FIXTURE.draft(FIXTURE.publish()).payload)
+        self.assertEqual(("PUBLISH", "meters/1/power", 0), (found["packet"], found["topic"], found["reasonCode"]))
+        self.assertEqual([None] * 4, [found[name] for name in ("method", "authority", "path", "status")])
+        self.assertEqual((NONCE, "complete"), (found["nonce"], found["outcome"]))
+        self.assertEqual(("PUBLISH", "meters/1/power", "0x00"), described(found))
+        self.assertEqual(("PUBLISH", None, None), described({"packet": "PUBLISH", "reasonCode": "0"}))
+        self.assertEqual(("POST", "/v1/transfer", 200), described(receipt_summary(FIXTURE.draft().payload)))
 
     def test_absent(self) -> None:
         """What a record has not is None."""

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
 from svc.identity import BundleSet
+from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.process.page_elements import Code, Link, Table
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
@@ -18,6 +19,8 @@ from svc.settings import HostPort
 from svc.store.errors import StoreClosed
 from svc.store.records import FoundReceipts, ReceiptQuery
 from svc.workload.errors import PqFileMissing
+from tests.proxy.mqtt.test_recorder import Rig as MqttRig
+from tests.proxy.mqtt.test_recorder import begun, completed, puback, publish
 from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
 from tests.proxy.test_notarization import NONCE, OK, get
 
@@ -91,6 +94,20 @@ class ReceiptPagesTests(SynchronousTestCase):
             self.assertEqual(Code(shown), self.table().rows[0][3])
             self.assertIn(path, self.report(self.link())[1])
             self.rig.clock.advance(2)
+
+    def test_message(self) -> None:
+        """A message of MQTT has packet, topic and reason code in place of method, path and status."""
+        rig = MqttRig()
+        rig.store = rig.notarizer._store = self.rig.store  # type: ignore[assignment]
+        recorder = rig.recorder(credentials=self.rig.credentials)
+        for level, link in ((Level.SIGN_REQUEST, "Verify"), (Level.LOG_REQUEST, "Show")):
+            completed(recorder, begun(recorder, publish(), level=level), puback())
+            cells = next(row for row in self.table().rows if isinstance(row[-1], Link) and row[-1].text == link)
+            self.assertEqual(("PUBLISH", Code("meters/1/power"), "0x00", "complete"), tuple(cells[2:6]))
+            assert isinstance(cells[-1], Link)
+            status, page = self.report(cells[-1].href.removeprefix("/receipts/"))
+            self.assertEqual((200, True), (status, "meters/1/power" in page))
+            self.assertEqual(level is Level.SIGN_REQUEST, "Verified" in page)
 
     def test_verified(self) -> None:
         """A receipt is verified at its own time under the roots in force."""

@@ -31,6 +31,7 @@ QUERIES = st.builds(
     outcome=st.none() | st.sampled_from(OUTCOMES),
     status=st.none() | st.sampled_from(["404", "5xx", "100", "599"]).map(parse_status),
     path=st.none() | st.binary(max_size=40).map(lambda rest: parse_path(b"/" + rest)),
+    topic=st.none() | st.text(min_size=1, max_size=40),
     limit=st.integers(1, MAX_FOUND),
     before=st.none() | st.builds(RecordPosition, st.integers(0, 2**32), st.sampled_from(["A" * 43, "-_", ""])),
 )
@@ -63,11 +64,15 @@ class QueryTextTests(SynchronousTestCase):
         """Percent-encoding is decoded once; a plus sign means itself, as in the offset of a time."""
         found = read_query("path=%2Fa%252F+b%C3%A9&since=2026-11-22T21:00:00+01:00", OUTCOMES)
         self.assertEqual(("/a%2F+bÃ©", parse_time("2026-11-22T20:00:00Z")), (found.path, found.since))
+        self.assertEqual("a/é+", read_query("topic=a/%C3%A9+", OUTCOMES).topic)
 
     def test_refused(self) -> None:
         """A refusal names the parameter, its value and what was expected."""
         for text, name in (
             ("limit=0", "limit"),
+            ("topic=", "topic"),
+            ("topic=%ff", "topic"),
+            (f"topic={'a' * (MAX_PATH + 1)}", "topic"),
             (f"limit={MAX_FOUND + 1}", "limit"),
             ("limit=1&limit=2", "limit"),
             ("limit", "limit"),

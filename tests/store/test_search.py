@@ -52,12 +52,24 @@ class QueryTests(SynchronousTestCase):
             b"{}",
             b'{"svc":1}',
             b'{"svc":{"request":[],"response":null}}',
-            b'{"svc":{"request":{"path":1}}}',
+            b'{"svc":{"request":{"path":1,"topic":1}}}',
         )
         for payload in payloads:
             self.assertFalse(ReceiptQuery(path="").selects(payload))
+            self.assertFalse(ReceiptQuery(topic="").selects(payload))
             self.assertFalse(ReceiptQuery(status=range(600)).selects(payload))
             self.assertTrue(ReceiptQuery().selects(payload))
+
+    def test_topic(self) -> None:
+        """A message is selected by its topic alone, an exchange by its path alone."""
+        message = b'{"svc":{"request":{"topic":"meters/1/\xc3\xa9"}}}'
+        exchange = b'{"svc":{"request":{"path":"meters/1"},"response":{"status":200}}}'
+        for wanted in ("meters/", "*/1/é", "meters/1/é"):
+            self.assertTrue(ReceiptQuery(topic=wanted).selects(message))
+            self.assertFalse(ReceiptQuery(topic=wanted).selects(exchange))
+        for query in (ReceiptQuery(topic="other"), ReceiptQuery(path="meters"), ReceiptQuery(status=range(600))):
+            self.assertFalse(query.selects(message))
+        self.assertFalse(ReceiptQuery(topic="meters", path="meters").selects(exchange))
 
     @given(PARTS)
     def test_beginning(self, path: str) -> None:

@@ -39,6 +39,7 @@ from tests.vectors.artifact_scenario import (
 )
 from tests.vectors.batch_cases import batch_of, draft_of, neighbours
 from tests.vectors.material import DOMAIN
+from tests.vectors.publish_cases import PAYLOAD, publish, publish_receipt
 
 LATER = "2028-01-01T00:00:00Z"
 DAY = timedelta(days=1)
@@ -93,6 +94,7 @@ def write_all() -> None:
     _write_time()
     _write_rules()
     _write_files()
+    write_messages()
 
 
 def _write_time() -> None:
@@ -201,6 +203,18 @@ def _write_disclosures() -> None:
     ):
         data = file_of(receipt=bare.with_extra(disclosures=disclosures)).serialize()
         write_one(f"disclosures-{name}", comment, "malformed", data)
+
+
+def write_messages() -> None:
+    """Evidence of a message of MQTT."""
+    receipt = publish_receipt(publish())
+    right = file_of(receipt=receipt, request_body=PAYLOAD, response_body=None)
+    write_one("publish", "The payload of a message, which its receipt attests.", "ok", right.serialize())
+    other = dataclasses.replace(right, request_body=b"22.5")
+    write_one("publish-body-other", "Another payload.", "request_mismatch{body}", other.serialize())
+    answered = dataclasses.replace(right, response_body=b"")
+    comment = "A body of an acknowledgement, which has none."
+    write_one("publish-response-body", comment, "response_mismatch{body}", answered.serialize())
 
 
 def _write_files() -> None:

@@ -1,5 +1,6 @@
 """
-Writes the vectors of statements, receipts and evidence: ``statement/``, ``receipt/``, ``batch/`` and ``evidence/``.
+Writes the vectors of statements, receipts and evidence: ``statement/``, ``receipt/``, ``publish/``, ``batch/`` and
+``evidence/``.
 
 Run ``python -m tests.vectors.make_artifacts`` from the top of the checkout. It overwrites all files of these folders;
 the anchors are those that ``make_jws.py`` writes. Keys are derived from seeds, signatures differ from run to run. Most
@@ -13,6 +14,8 @@ A receipt vector has the sections ``statement``, ``receipt``, ``seen`` (the exch
 ``request-body`` and ``response-body`` (the octets that the client sent and received); ``response-complete: false``
 means that the response was cut.
 
+A publish vector has the sections ``statement`` and ``receipt``: it is verified as one that a broker has delivered.
+
 A batch vector is a receipt vector of a receipt that was signed with others. ``mode: evidence`` verifies at ``iat`` and
 compares with nothing that was seen; the section ``inclusions`` has further places of the same receipt in the batch.
 
@@ -22,14 +25,15 @@ An evidence vector has the section ``evidence`` and may have ``archive`` (roots 
 
 from __future__ import annotations
 
-from tests.vectors import artifact_scenario, batch_cases, evidence_cases, receipt_cases, statement_cases
+from tests.vectors import artifact_scenario, batch_cases, evidence_cases, publish_cases, receipt_cases, statement_cases
 
 
 def main() -> None:
     """Write all vectors of the artefacts."""
-    artifact_scenario.clear("statement", "receipt", "batch", "evidence")
+    artifact_scenario.clear("statement", "receipt", "publish", "batch", "evidence")
     statement_cases.write_all()
     receipt_cases.write_all()
+    publish_cases.write_all()
     batch_cases.write_all()
     evidence_cases.write_all()
 

@@ -43,6 +43,7 @@ _FILTERS = (
     value_flag("--path", "string", "the beginning of the path; with *, a pattern of the whole path"),
     value_flag("--since", "time", "from this time on: a duration such as 1h or 7d, or 2026-11-22T20:00:00Z"),
     value_flag("--status", "string", "status of the response: 404, or a class such as 5xx"),
+    value_flag("--topic", "string", "the beginning of an MQTT topic, or a pattern as with --path"),
     value_flag("--until", "time", "before this time, as with --since"),
 )
 

@@ -24,7 +24,7 @@ from svc.notary.level import Level
 from svc.store.records import ReceiptQuery
 from svc.transport.errors import TransportError
 
-_FILTERS = ("since", "until", "client", "path", "status", "outcome", "limit")
+_FILTERS = ("since", "until", "client", "path", "topic", "status", "outcome", "limit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from svc.cli.receipts.local import run_local
 from svc.cli.receipts.plan import MAX_LISTED, ReceiptSource, SourcePlan, read_filters
 from svc.errors import printable
 from svc.notary.profile import Profile
+from svc.notary.summary import described
 from svc.store.records import MAX_FOUND, ReceiptQuery
 
 T = TypeVar("T")
@@ -129,7 +130,9 @@ def table(rows: Sequence[Mapping[str, Any]], columns: int | None) -> list[str]:
         columns: of the terminal; None where there is none, which leaves every value whole.
     """
     lines = [[name.upper() for name in _COLUMNS]]
-    lines += [[_shown(row.get(name)) for name in _COLUMNS] for row in rows]
+    for row in rows:
+        values = {**row, **dict(zip(("method", "path", "status"), described(row), strict=True))}
+        lines.append([_shown(values.get(name)) for name in _COLUMNS])
     widths = [max(len(line[number]) for line in lines) for number in range(len(_COLUMNS))]
     if columns is None:
         cells = (
@@ -138,7 +141,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: int | None) -> list[str]:
     else:
         fitted = _fitted(dict(zip(_COLUMNS, widths, strict=True)), columns)
         cells = (
-            [_cut(text, fitted[name]) for name, text in zip(_COLUMNS, line, strict=True) if name in fitted]
+            [_cut(name, text, fitted[name]) for name, text in zip(_COLUMNS, line, strict=True) if name in fitted]
             for line in lines
         )
     return [_GAP.join(each).rstrip() for each in cells]
@@ -163,13 +166,13 @@ def _over(widths: Mapping[str, int], columns: int) -> int:
     return sum(widths.values()) + len(_GAP) * (len(widths) - 1) - columns
 
 
-def _cut(text: str, width: int) -> str:
+def _cut(name: str, text: str, width: int) -> str:
     if len(text) <= width:
         return text.ljust(width)
     # A SPIFFE ID differs at its end, a path at its beginning; of an id a mark would be taken for a part.
     if text.startswith("spiffe://"):
         return f"…{text[len(text) - width + 1 :]}"
-    return f"{text[: width - 1]}…" if text.startswith("/") else text[:width]
+    return f"{text[: width - 1]}…" if name == "path" else text[:width]
 
 
 def _shown(value: object) -> str:

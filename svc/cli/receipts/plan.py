@@ -26,7 +26,7 @@ from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import ExchangeOutcome
 from svc.settings import parse_duration
 from svc.store.postgresql.address import SCHEME, DatabaseAddress
-from svc.store.querytext import parse_client, parse_path, parse_status, parse_time
+from svc.store.querytext import parse_client, parse_path, parse_status, parse_time, parse_topic
 from svc.store.records import ReceiptQuery, RecordPosition
 
 OUTCOMES: Final = tuple(outcome.value for outcome in ExchangeOutcome)
@@ -157,6 +157,7 @@ def read_filters(values: Mapping[str, Any], now: datetime) -> ReceiptQuery:
         status=_read(values, "status", parse_status),
         outcome=values["outcome"],
         path=_read(values, "path", lambda text: parse_path(os.fsencode(text))),
+        topic=_read(values, "topic", lambda text: parse_topic(os.fsencode(text))),
     )
 
 

@@ -22,6 +22,7 @@ from svc.cli.globals import GlobalOptions
 from svc.cli.output import Console
 from svc.client.subscriber import Subscriber
 from svc.client.verification import Trust
+from svc.notary.publish import RecordedPublish
 from svc.notary.receipt import sign_receipt
 from svc.wire.mqtt import Connack, Decoder, Packet, Publish, Suback, Version, encode
 from tests.notary.artifacts import COMPLETED, Fixture
@@ -54,10 +55,10 @@ def statement_message(made: Fixture | None = None, **changes: Any) -> Publish:
     return message
 
 
-def receipt_message(made: Fixture | None = None, **changes: Any) -> Publish:
-    """The receipt of one exchange, as its proxy publishes it: without disclosures."""
+def receipt_message(made: Fixture | None = None, exchange: RecordedPublish | None = None, **changes: Any) -> Publish:
+    """The receipt of one exchange, or of a message, as its proxy publishes it: without disclosures."""
     made = made or fixture()
-    draft = made.draft()
+    draft = made.draft(exchange)
     envelope = sign_receipt(draft, made.credentials.signers)
     message = Publish(f"{RECEIPTS}/{draft.id}", envelope.serialize(), 1, packet_id=2)
     for name, value in changes.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,14 +10,23 @@ from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionLost
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc import naming
 from svc.cli.errors import CommandFailed, OutputFailed
 from svc.client.errors import BrokerFailed
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.errors import NotaryError
-from svc.notary.ids import printed_id
+from svc.notary.ids import printed_id, receipt_id
 from svc.wire.mqtt import Acknowledgement, Connack, Disconnect, PacketType, Publish, Suback, Version
-from tests.cli.curl.mqtt.broker import RECEIPTS, STATEMENTS, MemoryBroker, Run, receipt_message, statement_message
-from tests.notary.artifacts import NO_ANCHORS, SERVER_PATH, spiffe_id
+from tests.cli.curl.mqtt.broker import (
+    RECEIPTS,
+    STATEMENTS,
+    MemoryBroker,
+    Run,
+    fixture,
+    receipt_message,
+    statement_message,
+)
+from tests.notary.artifacts import NO_ANCHORS, SERVER_PATH, message_of, resigned, spiffe_id
 
 SUBSCRIBED = f"svc: subscribed to {STATEMENTS}/# and {RECEIPTS}/# at b:1 by MQTT 5.0\n"
 
@@ -121,6 +131,29 @@ class VerifiedTests(RunCase):
         self.assertNotIn("UNVERIFIED", printed)
         expected = {"ok": True, "detail_reason": None, "postQuantum": True, "profile": "hybrid"}
         self.assertEqual([expected] * 2, [each["verification"] for each in self.objects(run)])
+
+    def test_messages(self) -> None:
+        """Receipts of messages are verified like those of exchanges, alone and of a batch; a forged one is refused."""
+        made = fixture()
+        batched = made.batched(exchange=made.publish(acknowledgement=None, message=message_of(qos=0, packet_id=0)))
+        delivered = dataclasses.replace(batched, extra={}).serialize()
+        run = self.start("print_workload", "print_receipt", "verify", output="json")
+        run.broker.send(
+            statement_message(),
+            receipt_message(exchange=made.publish()),
+            Publish(f"{RECEIPTS}/{receipt_id(batched.payload)}", delivered, 1, packet_id=3),
+        )
+        printed = self.ended(run)
+        self.assertEqual(2, printed.count("    Topic: meters/1/power\n"))
+        self.assertIn("  Signed Together: receipt 2 of 3 in a batch", printed)
+        self.assertEqual([True] * 3, [each["verification"]["ok"] for each in self.objects(run)])
+        signers = made.credentials.signers
+        mixed = resigned(made.receipt(made.publish()), naming.TYPE_RECEIPT, signers, svc__request__method="POST")
+        mixed = dataclasses.replace(mixed, extra={})
+        topic = f"{RECEIPTS}/{receipt_id(mixed.payload)}"
+        run = self.failed(statement_message(), Publish(topic, mixed.serialize(), 1, packet_id=3))
+        self.assertIn(" (malformed)\n", run.printed)
+        self.assertNotIn("meters/1/power", run.printed)
 
     def test_no_trust(self) -> None:
         """Without trust anchors the broker is never contacted."""
