@@ -15,6 +15,11 @@ from hypothesis import strategies as st
 
 from svc.errors import SvcError
 from svc.identity import verify_svid
+from svc.notary.errors import NotaryError
+from svc.notary.ids import receipt_id
+from svc.notary.receiptcheck import ReceiptClaims
+from svc.notary.report import stored_report
+from svc.notary.summary import described, receipt_summary
 from svc.policy.denylist import DenyList, plain_issuer
 from svc.policy.engine import Denied, PolicySet
 from svc.policy.paths import HostPattern, PathAmbiguous, PathPattern, PatternMalformed, plain_host, plain_path
@@ -22,6 +27,7 @@ from svc.policy.rules import AuthorizationPolicy, ConnectionFacts, RequestFacts
 from svc.policy.shadowing import shadowed_rules
 from svc.policyfiles.files import KINDS, PolicyFilesRefused, policy_files
 from svc.settings import ConfigInvalid, ConfigUnreadable, parse_all
+from svc.strictjson import JsonRefused, loads_object
 from svc.testing.ca import TestAuthority
 from svc.wire.http1 import MessageRefused, RequestHead
 from svc.wire.proxyprotocol import FIXED, ProxyHeader, ProxyHeaderInvalid, ProxyHeaderParser
@@ -189,6 +195,20 @@ def _header(reads: list[bytes]) -> tuple[ProxyHeader, bytes] | str | None:
     return None
 
 
+def message_payload(data: bytes) -> None:
+    """The payload of a receipt is refused or read as one of HTTP or of MQTT; a report shows it in either case."""
+    try:
+        claims = loads_object(data)
+        assert ReceiptClaims.read(claims)
+    except JsonRefused:
+        return
+    except NotaryError as error:
+        _shown(error)
+    text = stored_report(claims, receipt_id(data), signed=True).render()
+    assert text.replace("\n", "").isprintable(), repr(text)
+    described(receipt_summary(data))
+
+
 def _cuts(data: bytes) -> tuple[list[int], bytes]:
     """Where the rest of an input is cut: its first octet says at how many places, which follow."""
     count = data[0] % 8 if data else 0
@@ -200,6 +220,16 @@ def _request(text: str) -> bytes:
 
 
 _HEADER = b"\x01\x0e\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x0a\x00\x00\x01\x0a\x00\x00\x02\x30\x39\x01\xbbGET /"
+_PAYLOAD = (
+    b'{"iss":"spiffe://x.org/a","aud":["https://svc.internal/receipt"],"iat":1,"jti":"AAAAAAAAAAAAAAAAAAAAAA","svc":'
+    b'{"v":1,"workloadStatementID":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","level":"signRequest","nonce":null,'
+    b'"client":null,"server":{"spiffeID":"spiffe://x.org/a","x5t#S256":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},'
+    b'"tls":null,"request":{"packet":"PUBLISH","version":"5.0","clientId":"c","topic":"a/b","qos":1,"retain":false,'
+    b'"packetId":7,"properties":[["payload-format-indicator",1],["correlation-data","AP8"],["user-property",["k","v"]]],'
+    b'"body":{"size":0,"sha-256":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","complete":true}},"response":{"packet":'
+    b'"PUBACK","reasonCode":0,"reasonName":"Success","ackedBy":"upstream"},"time":{"received":"t","completed":"t"},'
+    b'"outcome":"complete"}}'
+)
 TARGETS = {
     "policy_file": Target(
         policy_file,
@@ -240,6 +270,7 @@ TARGETS = {
             _request("HTTP/1.0 204 x\n\nHTTP/1.1 101 Switching\nUpgrade: websocket\nConnection: upgrade\n\n"),
         ),
     ),
+    "message_payload": Target(message_payload, (_PAYLOAD,), inputs=5_000),
     "proxy_header": Target(
         proxy_header,
         (

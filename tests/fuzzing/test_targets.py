@@ -76,3 +76,7 @@ class FuzzTests(SynchronousTestCase):
     def test_proxy_header(self) -> None:
         """PROXY protocol headers."""
         self.fuzz("proxy_header")
+
+    def test_message_payload(self) -> None:
+        """Payloads of receipts, of a message of MQTT to begin with."""
+        self.fuzz("message_payload")

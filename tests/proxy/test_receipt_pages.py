@@ -19,8 +19,7 @@ from svc.settings import HostPort
 from svc.store.errors import StoreClosed
 from svc.store.records import FoundReceipts, ReceiptQuery
 from svc.workload.errors import PqFileMissing
-from tests.proxy.mqtt.test_recorder import Rig as MqttRig
-from tests.proxy.mqtt.test_recorder import begun, completed, puback, publish
+from tests.proxy.mqtt.records import RecordRig, begun, completed, puback, publish
 from tests.proxy.rig import AUTHORITY, CALLER, OWN, Rig
 from tests.proxy.test_notarization import NONCE, OK, get
 
@@ -97,7 +96,7 @@ class ReceiptPagesTests(SynchronousTestCase):
 
     def test_message(self) -> None:
         """A message of MQTT has packet, topic and reason code in place of method, path and status."""
-        rig = MqttRig()
+        rig = RecordRig()
         rig.store = rig.notarizer._store = self.rig.store  # type: ignore[assignment]
         recorder = rig.recorder(credentials=self.rig.credentials)
         for level, link in ((Level.SIGN_REQUEST, "Verify"), (Level.LOG_REQUEST, "Show")):

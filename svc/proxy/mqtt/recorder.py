@@ -132,6 +132,7 @@ class PublishRecords:
         self._max_suspended_octets = max_suspended_octets
         self._suspended: OrderedDict[_Key, PublishExchange] = OrderedDict()
         self._suspended_octets = 0
+        self._closed = False
 
     @property
     def suspended(self) -> int:
@@ -146,7 +147,7 @@ class PublishRecords:
         exchange.suspended = self._seconds(), self.wall(), outcome
         self._suspended[key] = exchange
         self._suspended_octets += exchange.octets
-        while self._suspended_octets > self._max_suspended_octets:
+        while self._suspended_octets > (0 if self._closed else self._max_suspended_octets):
             self._end_oldest()
 
     def take(self, key: _Key) -> PublishExchange | None:
@@ -165,7 +166,8 @@ class PublishRecords:
             self._end_oldest()
 
     def close(self) -> None:
-        """End all exchanges of ended connections, before the store is closed."""
+        """End all exchanges of ended connections, now and of those that end later, before the store is closed."""
+        self._closed = True
         while self._suspended:
             self._end_oldest()
 

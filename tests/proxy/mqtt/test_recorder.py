@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Any, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.credentials import CredentialSet
-from svc.notary.exchange import BodySummary, ExchangeOutcome, Peer, TlsFacts
-from svc.notary.facts import WorkloadFacts
-from svc.notary.ids import new_nonce
-from svc.notary.level import Level
-from svc.notary.profile import Profile
+from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.publish import AckedBy
-from svc.notary.receipt import Redaction
-from svc.notary.receiptcheck import ReceiptClaims
-from svc.notary.record_bound import PublishBound
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError, PublishRefused, RecordTooLarge
 from svc.proxy.mqtt.recorder import (
     EXCHANGE_OCTETS,
@@ -35,152 +23,23 @@ from svc.proxy.mqtt.recorder import (
     PublishRecords,
     publish_nonce,
 )
-from svc.proxy.notarizer import Notarizer
-from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.store.errors import StoreUnavailable
-from svc.store.records import ReceiptQuery, StoredReceipt
-from svc.strictjson import b64u_encode, loads_object
-from svc.telemetry.metrics import ProxyMetrics
-from svc.testing.store import MemoryStore
-from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, QoS, ReasonCode, Version
-from tests.proxy.rig import BASE, CALLER, OWN
-
-FACTS = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
-CREDENTIALS = CredentialSet.issue(OWN, None, FACTS, Profile.CLASSICAL, BASE, os.urandom)
-RENEWED = CredentialSet.issue(OWN, None, FACTS, Profile.CLASSICAL, BASE + timedelta(minutes=1), os.urandom)
-OWNER = str(CALLER.spiffe_id)
-PEER = Peer(CALLER.spiffe_id, b64u_encode(bytes(32)))
-TLS = TlsFacts("1.3", "X25519MLKEM768", "TLS_AES_256_GCM_SHA384", pq=True)
-SIGN, LOG = Level.SIGN_REQUEST, Level.LOG_REQUEST
-NONCES = tuple(new_nonce(bytes([number]) * 16) for number in range(3))
-BOUND = PublishBound(head=4096, properties=10, client_id=64)
-
-
-class Refusals:
-    """A reporter that records refusals and failures."""
-
-    def __init__(self) -> None:
-        self.failed: list[tuple[str, str, str]] = []
-
-    def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
-        """Record one."""
-        self.failed.append((reason, peer, detail))
-
-
-class LookupStore(MemoryStore):
-    """A store whose reservation of a nonce can wait, and whose look-up by nonce can fail."""
-
-    lookup_failure: Exception | None = None
-    #: Where reservations of nonces wait for the test; None where they are made at once.
-    answers: list[Deferred[bool]] | None = None
-
-    def reserve(self, client: str, nonce: str) -> Deferred[bool]:
-        """Wait where the test has set a list."""
-        if self.answers is None:
-            return super().reserve(client, nonce)
-        self.answers.append(Deferred())
-        return self.answers[-1]
-
-    def get_by_request(self, client: str, key: str) -> Any:
-        """Fail where the test has set an exception."""
-        if self.lookup_failure is not None:
-            raise self.lookup_failure
-        return super().get_by_request(client, key)
-
-
-class Rig:
-    """The records of one listener over a store in memory."""
-
-    def __init__(self, *, burst: float = 1000.0, max_suspended_octets: int = 2**20) -> None:
-        self.clock = Clock()
-        self.store = LookupStore()
-        self.store.init()
-        self.reporter = Refusals()
-        self.metrics = ProxyMetrics(CollectorRegistry()).notary("mqtt")
-        self.notarizer = Notarizer(
-            self.store,
-            database="/var/lib/svc/notary.db",
-            redaction=Redaction(),
-            budget=RecordBudget(Allowance(0.001, burst), Allowance(2**20, 2**30), self.clock.seconds),
-            queue_limit=1024,
-            random=os.urandom,
-        )
-        self.records = PublishRecords(
-            self.notarizer,
-            self.metrics,
-            cast(Any, self.reporter),
-            BOUND,
-            wall=self.now,
-            seconds=self.clock.seconds,
-            max_suspended_octets=max_suspended_octets,
-        )
-
-    def now(self) -> datetime:
-        """The wall clock."""
-        return BASE + timedelta(seconds=self.clock.seconds())
-
-    def recorder(self, **changes: Any) -> PublishRecorder:
-        """The recorder of a new connection."""
-        facts: dict[str, Any] = {
-            "owner": OWNER,
-            "client": PEER,
-            "credentials": CREDENTIALS,
-            "tls": TLS,
-            "version": Version.V5,
-            "client_id": "meter-1",
-        }
-        return PublishRecorder(self.records, **{**facts, **changes})
-
-    def stored(self) -> list[StoredReceipt]:
-        """All records."""
-        found: list[list[StoredReceipt]] = []
-        self.store.find(ReceiptQuery()).addCallback(found.append)
-        return found[0]
-
-    def claims(self) -> list[dict[str, Any]]:
-        """``svc`` of all records; each of them is read strictly before."""
-        payloads = [loads_object(each.payload) for each in self.stored()]
-        for each in payloads:
-            ReceiptClaims.read(each)
-        return [cast("dict[str, Any]", each["svc"]) for each in payloads]
-
-
-def publish(
-    qos: QoS = 1, packet_id: int = 7, *, dup: bool = False, body: bytes = b"21.5", **properties: Any
-) -> Publish:
-    """A PUBLISH of the meter."""
-    return Publish("meters/1/power", body, qos, False, dup, packet_id if qos else 0, Properties(**properties))
-
-
-def puback(packet_id: int = 7, code: int = 0) -> Acknowledgement:
-    """A PUBACK of the broker."""
-    return Acknowledgement(PacketType.PUBACK, packet_id, code)
-
-
-def pubrec(packet_id: int = 7, code: int = 0) -> Acknowledgement:
-    """A PUBREC of the broker."""
-    return Acknowledgement(PacketType.PUBREC, packet_id, code)
-
-
-def begun(
-    recorder: PublishRecorder, packet: Publish, nonce: str | None = None, level: Level = SIGN
-) -> PublishExchange | ProxyError:
-    """Begin an exchange that is admitted or refused at once."""
-    results: list[PublishExchange | ProxyError] = []
-    recorder.begin(packet, level, nonce, results.append)
-    (result,) = results
-    return result
-
-
-def completed(
-    recorder: PublishRecorder, exchange: object, response: Acknowledgement | None, by: AckedBy = AckedBy.UPSTREAM
-) -> str | Failure | None:
-    """Complete an exchange whose record is written at once."""
-    assert isinstance(exchange, PublishExchange)
-    results: list[str | Failure | None] = []
-    recorder.complete(exchange, response, by, results.append)
-    (result,) = results
-    return result
+from svc.wire.mqtt import Acknowledgement, PacketType, Properties, QoS, ReasonCode, Version
+from tests.proxy.mqtt.records import (
+    BOUND,
+    CREDENTIALS,
+    LOG,
+    NONCES,
+    OWNER,
+    RENEWED,
+    SIGN,
+    RecordRig,
+    begun,
+    completed,
+    puback,
+    publish,
+    pubrec,
+)
 
 
 class RecordTests(SynchronousTestCase):
@@ -188,13 +47,13 @@ class RecordTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Create the records and one connection."""
-        self.rig = Rig()
+        self.rig = RecordRig()
         self.recorder = self.rig.recorder()
 
     def test_each_qos(self) -> None:
         """The record says what was published and how it was acknowledged; QoS 0 has no acknowledgement."""
         for qos, response in ((0, None), (1, puback()), (2, pubrec())):
-            rig = Rig()
+            rig = RecordRig()
             recorder = rig.recorder()
             exchange = begun(recorder, publish(cast(QoS, qos), content_type="text/plain"))
             self.assertEqual([], rig.stored())
@@ -222,7 +81,7 @@ class RecordTests(SynchronousTestCase):
             self.assertEqual(1, rig.metrics.level["signRequest"].value)
             self.assertEqual(0, rig.notarizer.in_flight)
 
-    def records_of(self, rig: Rig) -> tuple[float, float]:
+    def records_of(self, rig: RecordRig) -> tuple[float, float]:
         """Records written and failed, as counted."""
         return rig.metrics.records_written._value.get(), rig.metrics.records_failed._value.get()
 
@@ -273,7 +132,7 @@ class RecordTests(SynchronousTestCase):
 
     def test_refusals(self) -> None:
         """Why a message is not admitted, with the reason code of its acknowledgement; nothing is in flight then."""
-        rig = Rig(burst=1)
+        rig = RecordRig(burst=1)
         recorder = rig.recorder()
         recorder.abandon(cast(PublishExchange, begun(recorder, publish())))
         refusals: list[tuple[type[ProxyError], ReasonCode, object]] = [
@@ -312,7 +171,7 @@ class RecordTests(SynchronousTestCase):
 
     def test_long_chains(self) -> None:
         """Where the chains in use take more room than usual, each message is compared with what they leave."""
-        rig = Rig()
+        rig = RecordRig()
         rig.records.bound = replace(BOUND, head=70_000)
         self.assertTrue(rig.records.bound.fits)
         recorder = rig.recorder()
@@ -358,7 +217,7 @@ class NonceTests(SynchronousTestCase):
 
     def test_recorded_under_nonce(self) -> None:
         """The record is found by the client's nonce, which is in the payload and not among the properties."""
-        rig = Rig()
+        rig = RecordRig()
         recorder = rig.recorder()
         packet = publish(user=(("svc-nonce", NONCES[0]), ("k", "v")))
         receipt_id = completed(recorder, begun(recorder, packet, publish_nonce(packet.properties)), puback())
@@ -372,7 +231,7 @@ class NonceTests(SynchronousTestCase):
 
     def test_late_admission(self) -> None:
         """A client that leaves during the look-up of its nonce is not called back, and leaves nothing behind."""
-        rig = Rig()
+        rig = RecordRig()
         recorder = rig.recorder()
         later: list[Deferred[bool]] = []
         rig.store.answers = later
@@ -389,7 +248,7 @@ class RepetitionTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Create the records and one connection."""
-        self.rig = Rig()
+        self.rig = RecordRig()
         self.recorder = self.rig.recorder()
 
     def reconnected(self, **changes: Any) -> PublishRecorder:
@@ -467,10 +326,18 @@ class RepetitionTests(SynchronousTestCase):
         self.assertEqual(["client_aborted"] * 2, [each["outcome"] for each in self.rig.claims()])
         self.assertEqual((0, 0), (self.rig.records.suspended, self.rig.notarizer.in_flight))
 
+    def test_left_after_close(self) -> None:
+        """Connections may end after the listener is closed: what they leave is recorded at once."""
+        begun(self.recorder, publish(2))
+        self.rig.records.close()
+        self.recorder.disconnected(ExchangeOutcome.SERVER_ABORTED)
+        self.assertEqual(["server_aborted"], [each["outcome"] for each in self.rig.claims()])
+        self.assertEqual((0, 0), (self.rig.records.suspended, self.rig.notarizer.in_flight))
+
     def test_room(self) -> None:
         """What waits is bounded by octets: the oldest exchange is recorded and forgotten."""
         octets = EXCHANGE_OCTETS + len("meters/1/power")
-        self.rig = Rig(max_suspended_octets=2 * octets)
+        self.rig = RecordRig(max_suspended_octets=2 * octets)
         self.recorder = self.rig.recorder()
         for packet_id in (1, 2):
             begun(self.recorder, publish(1, packet_id))
@@ -532,6 +399,21 @@ class RepetitionTests(SynchronousTestCase):
             again = completed(other, begun(other, publish(cast(QoS, qos), dup=True)), response)
             self.assertEqual([again], [each.id for each in self.rig.stored()])
 
+    def test_repeated_after_failure(self) -> None:
+        """A message whose record failed after its client left is another exchange when it is repeated."""
+        self.rig.store.hold = True
+        exchange = begun(self.recorder, publish(2))
+        assert isinstance(exchange, PublishExchange)
+        self.rig.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
+        other = self.reconnected()
+        self.recorder.complete(exchange, pubrec(), AckedBy.UPSTREAM, lambda _result: None)
+        self.rig.store.failure, self.rig.store.hold = None, False
+        self.assertTrue(exchange.over)
+        again = begun(other, publish(2, dup=True))
+        self.assertIsNot(exchange, again)
+        receipt_id = completed(other, again, pubrec())
+        self.assertEqual([receipt_id], [each.id for each in self.rig.stored()])
+
     def test_failed_after_disconnection(self) -> None:
         """An exchange whose record failed after its client left is over."""
         self.rig.store.hold = True
@@ -576,7 +458,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = Rig(max_suspended_octets=3 * (EXCHANGE_OCTETS + 32))
+        self.rig = RecordRig(max_suspended_octets=3 * (EXCHANGE_OCTETS + 32))
         self.rig.store.hold = True
         self.recorder = self.rig.recorder()
         self.exchanges: list[PublishExchange] = []
