@@ -143,7 +143,7 @@ class PublishBound:
 
     def of(self, head: int, properties: int) -> PublishBound:
         """Bound the record of one message, which is known before it is forwarded."""
-        return replace(self, head=head, properties=properties)
+        return PublishBound(head, properties, self.client_id, self.redaction)
 
     @property
     def stored(self) -> int:

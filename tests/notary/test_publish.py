@@ -237,6 +237,20 @@ class BoundTests(SynchronousTestCase):
         self.assertLess(PublishBound(4096, 10, 64).stored, PublishBound(4096, 10, 64).envelope())
         self.assertLessEqual(dataclasses.replace(bound, head=largest).envelope(), MAX_ENVELOPE)
 
+    def test_signed(self) -> None:
+        """The receipt of the largest message that is accepted is one that a verifier reads."""
+        bound = PublishBound(2**20, 100, 1024)
+        room = largest_publish(bound) - 65535
+        pairs = (("cookie", ""),) * 99
+        pairs = (*pairs, ("k", '"' * (room - publish_octets("", recorded_properties(Properties(user=pairs))) - 6)))
+        message = message_of(
+            topic='"' * 65535, client_id='"' * 1024, properties=recorded_properties(Properties(user=pairs))
+        )
+        self.assertEqual(largest_publish(bound), publish_octets(message.topic, message.properties))
+        receipt = FIXTURE.receipt(FIXTURE.publish(message=message))
+        self.assertEqual("ok", refusal(receipt.serialize()))
+        self.assertEqual("ok", refusal(FIXTURE.batched(exchange=FIXTURE.publish(message=message)).serialize()))
+
 
 class VerificationTests(SynchronousTestCase):
     """The one verifier with a message of MQTT."""
