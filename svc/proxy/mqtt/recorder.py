@@ -92,6 +92,7 @@ class PublishExchange:
     """
 
     message: PublishedMessage
+    level: Level
     received: datetime
     reservation: Reservation | None
     client: Peer | None
@@ -216,7 +217,7 @@ class PublishRecords:
         reservation, exchange.reservation = exchange.reservation, None
         self.metrics.records_written.inc()
         exchange.recorded, exchange.committing = True, False
-        if reservation is not None and reservation.level is Level.SIGN_REQUEST:
+        if reservation is not None and exchange.level is Level.SIGN_REQUEST:
             exchange.receipt_id = reservation.receipt_id
         self._call_waiting(exchange, exchange.receipt_id)
 
@@ -309,7 +310,7 @@ class PublishRecorder:
             body=BodySummary.of(publish.payload),
             nonce=nonce,
         )
-        former = self._former(message, publish) if publish.qos else None
+        former = self._former(message, level, dup=publish.dup) if publish.qos else None
         if former is not None:
             done(former)
             return
@@ -325,7 +326,7 @@ class PublishRecorder:
                 records.notarizer.abandon(reservation)
                 return
             records.metrics.level[level.value].inc()  # type: ignore[index]  # never at level none
-            exchange = PublishExchange(message, received, reservation, self._client, self._tls, memory)
+            exchange = PublishExchange(message, level, received, reservation, self._client, self._tls, memory)
             if message.qos:
                 self._open[message.packet_id] = exchange
             done(exchange)
@@ -335,7 +336,7 @@ class PublishRecorder:
                 return
             error = failure.value if isinstance(failure.value, ProxyError) else NotaryUnavailable()
             if isinstance(error, NonceReplayed) and publish.dup and nonce is not None:
-                self._find_recorded(message, nonce, done)
+                self._find_recorded(message, level, nonce, done)
             else:
                 self._refuse(error, done)
 
@@ -383,7 +384,8 @@ class PublishRecorder:
 
     def disconnected(self, outcome: ExchangeOutcome) -> None:
         """
-        The connection has ended: its exchanges wait for their repetition on another one.
+        The connection has ended: its exchanges wait for their repetition on another one. Those of messages of which
+        nothing was forwarded are abandoned before.
 
         Args:
             outcome: of the exchanges that are not repeated, ``CLIENT_ABORTED`` where the client has left.
@@ -401,13 +403,16 @@ class PublishRecorder:
         client_id = len(self._client_id.encode("utf-8"))
         return octets <= bound.head and properties <= bound.properties and client_id <= bound.client_id
 
-    def _former(self, message: PublishedMessage, publish: Publish) -> PublishExchange | None:
-        """Return the exchange that a PUBLISH repeats; end one whose packet identifier it uses for another message."""
+    def _former(self, message: PublishedMessage, level: Level, *, dup: bool) -> PublishExchange | None:
+        """
+        Return the exchange that a PUBLISH repeats; end one whose packet identifier it uses for another message, or that
+        has a lower level than is now demanded.
+        """
         key = self._owner, self._client_id, message.packet_id
         former = self._open.pop(message.packet_id, None) or self._records.take(key)
         if former is None or former.over:
             return None
-        if not (publish.dup and former.message == message):
+        if not (dup and former.message == message and former.level.covers(level)):
             self._records.end(former)
             return None
         if former.suspended is not None:
@@ -420,18 +425,24 @@ class PublishRecorder:
         return former
 
     def _find_recorded(
-        self, message: PublishedMessage, nonce: str, done: Callable[[PublishExchange | ProxyError], object]
+        self,
+        message: PublishedMessage,
+        level: Level,
+        nonce: str,
+        done: Callable[[PublishExchange | ProxyError], object],
     ) -> None:
         """Answer a repeated message whose nonce has a record with that record, where it is about the same message."""
 
         def found(stored: StoredReceipt | None) -> None:
             if self._ended:
                 return
-            if stored is None or not _is_about(stored, message):
+            if stored is None or not _is_about(stored, message, level):
                 self._refuse(NonceReplayed(), done)
                 return
             octets = publish_octets(message.topic, message.properties) + EXCHANGE_OCTETS
-            exchange = PublishExchange(message, self._records.wall(), None, self._client, self._tls, octets, True)
+            exchange = PublishExchange(
+                message, level, self._records.wall(), None, self._client, self._tls, octets, recorded=True
+            )
             exchange.receipt_id = stored.id if stored.signed else None
             self._open[message.packet_id] = exchange
             done(exchange)
@@ -478,12 +489,12 @@ class PublishRecorder:
             del self._open[packet_id]
 
 
-def _is_about(stored: StoredReceipt, message: PublishedMessage) -> bool:
-    """Whether a record is that of a message, and of its acknowledgement."""
+def _is_about(stored: StoredReceipt, message: PublishedMessage, level: Level) -> bool:
+    """Whether a record is that of a message and its acknowledgement, at this level at least."""
     try:
         claims = ReceiptClaims.read(loads_object(stored.payload))
         salts = read_disclosures({"disclosures": stored.disclosures or {}}, claims).get("request", {})
     except (JsonRefused, NotaryError):
         return False
-    complete = claims.outcome is ExchangeOutcome.COMPLETE
+    complete = claims.outcome is ExchangeOutcome.COMPLETE and claims.level.covers(level)
     return complete and isinstance(claims.request, PublishClaims) and claims.request.describes(message, salts)

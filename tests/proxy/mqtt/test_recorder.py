@@ -25,6 +25,7 @@ from svc.proxy.mqtt.recorder import (
 )
 from svc.store.errors import StoreUnavailable
 from svc.wire.mqtt import Acknowledgement, PacketType, Properties, QoS, ReasonCode, Version
+from tests.peers.waiting import rounds
 from tests.proxy.mqtt.records import (
     BOUND,
     CREDENTIALS,
@@ -366,6 +367,26 @@ class RepetitionTests(SynchronousTestCase):
                 (claims,) = self.rig.claims()
                 self.assertEqual("client_aborted", claims["outcome"])
 
+    def test_stronger_level(self) -> None:
+        """A repetition for which a signed record is demanded is not part of an exchange without one."""
+        for nonce in (None, NONCES[0]):
+            self.setUp()
+            first = begun(self.recorder, publish(2), nonce, LOG)
+            self.assertIs(first, begun(self.recorder, publish(2, dup=True), nonce, LOG))
+            other = self.reconnected()
+            again = begun(other, publish(2, dup=True), nonce)
+            if nonce is not None:
+                # The record of the first exchange has the nonce.
+                self.assertIsInstance(again, NonceReplayed)
+                continue
+            self.assertIsNotNone(completed(other, again, pubrec()))
+            self.assertEqual({"logRequest", "signRequest"}, {each.level for each in self.rig.stored()})
+        self.setUp()
+        completed(self.recorder, begun(self.recorder, publish(1), NONCES[0], LOG), puback())
+        self.assertIsInstance(begun(self.recorder, publish(1, dup=True), NONCES[0]), NonceReplayed)
+        found = begun(self.recorder, publish(1, dup=True), NONCES[0], LOG)
+        self.assertIsNone(completed(self.recorder, found, puback()))
+
     def test_other_client(self) -> None:
         """Exchanges of another identity, or of another client identifier, are not found."""
         for changes in ({"owner": "spiffe://prod.example/other"}, {"client_id": "meter-2"}):
@@ -538,4 +559,6 @@ class AnyOrderTests(SynchronousTestCase):
 
     def test_any_order(self) -> None:
         """Whatever a client publishes, repeats, releases and however it reconnects."""
-        run_state_machine_as_test(AnyOrder, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
+        run_state_machine_as_test(
+            AnyOrder, settings=settings(max_examples=rounds(40, 2000), stateful_step_count=25, deadline=None)
+        )
