@@ -100,7 +100,7 @@ class PublishedMessage:
     nonce: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecordedPublish:
     """
     One PUBLISH as the proxy recorded it, with its acknowledgement as the client gets it.

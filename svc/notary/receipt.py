@@ -229,17 +229,6 @@ def write_draft(
     return ReceiptDraft(payload, name, about.jti, issued_at, salts or None)
 
 
-def receipt_payload(
-    exchange: RecordedExchange,
-    statement_id: str,
-    issuer: SpiffeID,
-    redaction: Redaction,
-    random: Callable[[int], bytes],
-) -> ReceiptDraft:
-    """Write one payload, see :class:`PayloadWriter`."""
-    return PayloadWriter(redaction, random).write(exchange, statement_id, issuer)
-
-
 def sign_receipt(draft: ReceiptDraft, signers: Sequence[Signer]) -> Envelope:
     """Sign a receipt; the envelope has no disclosures."""
     return sign_envelope(draft.payload, naming.TYPE_RECEIPT, signers)

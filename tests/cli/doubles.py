@@ -34,7 +34,7 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.profile import Profile
-from svc.notary.receipt import Redaction, receipt_payload, sign_receipt, with_disclosures
+from svc.notary.receipt import PayloadWriter, Redaction, sign_receipt, with_disclosures
 from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode
 from svc.testing.ca import TestAuthority
@@ -235,8 +235,8 @@ class NotaryServer:
             completed=NOW + timedelta(milliseconds=3),
         )
         exchange = self.edit_exchange(exchange)
-        draft = receipt_payload(
-            exchange, self.signing.statement.id, self.signing.spiffe_id, Redaction.of(), lambda size: b"s" * size
+        draft = PayloadWriter(Redaction.of(), lambda size: b"s" * size).write(
+            exchange, self.signing.statement.id, self.signing.spiffe_id
         )
         signing = self.signing
         if self.together == 1:

@@ -249,7 +249,7 @@ class MessageTests(ReceiptsTestCase):
 
     def test_narrow(self) -> None:
         """A topic is cut at its end, like a path."""
-        row = {**receipt_summary(self.message.payload), "topic": "a" * 300}
+        row = {**receipt_summary(self.message.id, self.message.payload), "topic": "a" * 300}
         self.assertRegex(table([row], 120)[1], " a+… ")
 
     def test_show_and_export(self) -> None:

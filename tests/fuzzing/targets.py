@@ -206,7 +206,7 @@ def message_payload(data: bytes) -> None:
         _shown(error)
     text = stored_report(claims, receipt_id(data), signed=True).render()
     assert text.replace("\n", "").isprintable(), repr(text)
-    described(receipt_summary(data))
+    described(receipt_summary("name", data))
 
 
 def _cuts(data: bytes) -> tuple[list[int], bytes]:

@@ -34,7 +34,7 @@ from svc.notary.publish import (
     publish_payload,
     recorded_properties,
 )
-from svc.notary.receipt import ReceiptDraft, Redaction, receipt_payload, sign_receipt, with_disclosures
+from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction, sign_receipt, with_disclosures
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode, dumps, loads_object
@@ -193,10 +193,11 @@ class Fixture:
         self, exchange: RecordedExchange | RecordedPublish | None = None, *, redaction: Redaction | None = None
     ) -> ReceiptDraft:
         """Build a payload."""
-        arguments = self.credentials.statement.id, self.svid.spiffe_id, redaction or Redaction()
+        about = self.credentials.statement.id, self.svid.spiffe_id
+        redacted = redaction or Redaction(), counting_random(b"salts")
         if isinstance(exchange, RecordedPublish):
-            return publish_payload(exchange, *arguments, counting_random(b"salts"))
-        return receipt_payload(exchange or self.exchange(), *arguments, counting_random(b"salts"))
+            return publish_payload(exchange, *about, *redacted)
+        return PayloadWriter(*redacted).write(exchange or self.exchange(), *about)
 
     def receipt(
         self, exchange: RecordedExchange | RecordedPublish | None = None, *, redaction: Redaction | None = None

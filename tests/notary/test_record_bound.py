@@ -15,7 +15,7 @@ from svc.notary.batch import BATCH_ROOM
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import BodySummary, ExchangeOutcome, Peer, RecordedExchange, TlsFacts, split_target
 from svc.notary.level import Level
-from svc.notary.receipt import ReceiptDraft, Redaction, receipt_payload
+from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction
 from svc.notary.record_bound import SIGNATURES_ROOM, RecordBound, largest_limit
 from svc.strictjson import b64u_encode, dumps
 from svc.wire.http1 import End, MessageLimits, RequestHead, RequestParser, ResponseHead, ResponseParser
@@ -83,7 +83,7 @@ def draft(
         completed=WHEN,
         outcome=ExchangeOutcome.CREDENTIALS_EXPIRED,
     )
-    return receipt_payload(exchange, "s" * 43, LONGEST, redaction, os.urandom)
+    return PayloadWriter(redaction, os.urandom).write(exchange, "s" * 43, LONGEST)
 
 
 def worst(name: bytes, value: bytes, count: int, octets: int) -> list[tuple[bytes, bytes]]:

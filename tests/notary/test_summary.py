@@ -53,13 +53,13 @@ class SummaryTests(SynchronousTestCase):
 
     def test_message(self) -> None:
         """A message of MQTT has packet, topic and reason code, and nothing of HTTP; for people they take its place."""
-        found = receipt_summary(FIXTURE.draft(FIXTURE.publish()).payload)
+        found = receipt_summary("name", FIXTURE.draft(FIXTURE.publish()).payload)
         self.assertEqual(("PUBLISH", "meters/1/power", 0), (found["packet"], found["topic"], found["reasonCode"]))
         self.assertEqual([None] * 4, [found[name] for name in ("method", "authority", "path", "status")])
         self.assertEqual((NONCE, "complete"), (found["nonce"], found["outcome"]))
         self.assertEqual(("PUBLISH", "meters/1/power", "0x00"), described(found))
         self.assertEqual(("PUBLISH", None, None), described({"packet": "PUBLISH", "reasonCode": "0"}))
-        self.assertEqual(("POST", "/v1/transfer", 200), described(receipt_summary(FIXTURE.draft().payload)))
+        self.assertEqual(("POST", "/v1/transfer", 200), described(receipt_summary("name", FIXTURE.draft().payload)))
 
     def test_absent(self) -> None:
         """What a record has not is None."""

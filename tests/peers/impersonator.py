@@ -25,7 +25,7 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.notary.profile import Profile
-from svc.notary.receipt import Redaction, receipt_payload, sign_receipt, with_disclosures
+from svc.notary.receipt import PayloadWriter, Redaction, sign_receipt, with_disclosures
 from svc.notary.statement import Statement, issue_statement
 from svc.strictjson import b64u_encode
 from svc.transport.creators import server_creator
@@ -221,8 +221,8 @@ class Impersonator:
             received=request.received,
             completed=datetime.now(UTC),
         )
-        draft = receipt_payload(
-            exchange, statement_id or self.statement_id, issuer or own.spiffe_id, Redaction(), os.urandom
+        draft = PayloadWriter(Redaction(), os.urandom).write(
+            exchange, statement_id or self.statement_id, issuer or own.spiffe_id
         )
         return with_disclosures(sign_receipt(draft, self.signers), draft.disclosures).serialize()
 

@@ -19,7 +19,7 @@ from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts
 from svc.notary.facts import Container, WorkloadFacts
 from svc.notary.keys import Signer
 from svc.notary.level import Level
-from svc.notary.receipt import Redaction, receipt_payload, sign_receipt, with_disclosures
+from svc.notary.receipt import PayloadWriter, Redaction, sign_receipt, with_disclosures
 from svc.notary.statement import Statement, issue_statement
 from svc.strictjson import b64u_encode, dumps, loads_object
 from svc.testing.vectors import Vector
@@ -145,7 +145,7 @@ def receipt_of(
 ) -> Envelope:
     """Create a receipt of an exchange, as it is served to the client."""
     about = statement or statement_of()
-    draft = receipt_payload(what, about.id, issuer.spiffe_id, redaction or Redaction(), random_of("salts"))
+    draft = PayloadWriter(redaction or Redaction(), random_of("salts")).write(what, about.id, issuer.spiffe_id)
     return with_disclosures(sign_receipt(draft, signers or signers_of(issuer)), draft.disclosures)
 
 

@@ -21,7 +21,7 @@ from svc.notary.ids import statement_id
 from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.notary.merkle import HASH_FUNCTIONS, build_tree
-from svc.notary.receipt import ReceiptDraft, Redaction, receipt_payload
+from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction
 from svc.notary.statement import Statement
 from svc.strictjson import b64u_encode, dumps, loads_object
 from tests.vectors.artifact_scenario import (
@@ -54,7 +54,7 @@ PQ_87 = Root("prod-pq-87", "ML-DSA-87")
 def draft_of(what: RecordedExchange | None = None, *, issuer: X509Svid = SERVER, about: str = "") -> ReceiptDraft:
     """Return the payload of a receipt that is to be signed."""
     name = about or STATEMENT.id
-    return receipt_payload(what or exchange(), name, issuer.spiffe_id, Redaction(), random_of("salts"))
+    return PayloadWriter(Redaction(), random_of("salts")).write(what or exchange(), name, issuer.spiffe_id)
 
 
 def neighbours(count: int) -> list[ReceiptDraft]:
