@@ -181,7 +181,7 @@ class RecordTests(SynchronousTestCase):
         self.assertIsInstance(begun(recorder, publish()), PublishExchange)
         error = begun(recorder, publish(packet_id=8, user=(("k", "v" * 15_000),)))
         assert isinstance(error, RecordTooLarge)
-        self.assertIn("215000", error.advice())
+        self.assertIn("215000", error.hint)
 
     def test_abandoned(self) -> None:
         """A message of which nothing was forwarded leaves no record, and its nonce is free again."""
