@@ -62,7 +62,7 @@ CHANGES: list[tuple[tuple[str | int, ...], Any, bool]] = [
     (("policy",), {"default": "allow"}, True),
     (("policy",), {"files": ["policy.yaml"]}, False),
     (("listeners",), [], False),
-    (("listeners", 0, "protocol"), "mqtt", False),
+    (("listeners", 0, "protocol"), "amqp", False),
     (("listeners", 0, "name"), "-web", False),
     (("listeners", 0, "listen"), "[::1]:8443", True),
     (("listeners", 0, "listen"), 8443, False),

@@ -117,7 +117,7 @@ class ConfigurationTests(SynchronousTestCase):
             ("trustDomain: prod", "trustDomain: Prod"),
             ("retention: 90d", "retention: 90"),
             ("  default: allow", "  default: allow\n  files: [policy.yaml]"),
-            ("name: bank\n    protocol: http", "name: bank\n    protocol: mqtt"),
+            ("name: bank\n    protocol: http", "name: bank\n    protocol: amqp"),
         ):
             self.assertEqual(1, text.count(right))
             text = text.replace(right, wrong)

@@ -162,7 +162,7 @@ labels: [a]
 store: {retention: 5, size: 4k, paht: x}
 listeners:
   - {name: web, listen: 8443}
-  - {listen: ":1", protocol: mqtt, require: [workload, all]}
+  - {listen: ":1", protocol: amqp, require: [workload, all]}
   - name: a name that is too long
     listen: {host: a, port: 1}
   - web
@@ -185,7 +185,7 @@ listeners:
                     "store.paht: 'x': expected no such key",
                     f"listeners[0].listen: 8443: expected {address}",
                     "listeners[1].name: missing: expected a value",
-                    "listeners[1].protocol: 'mqtt': expected 'http' or 'tcp'",
+                    "listeners[1].protocol: 'amqp': expected 'http' or 'tcp'",
                     "listeners[1].require[1]: 'all': expected 'workload' or 'receipt'",
                     "listeners[2].name: 'a name that is too long': expected a name of at most 8 characters",
                     f"listeners[2].listen: a mapping: expected {address}",

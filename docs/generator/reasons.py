@@ -16,7 +16,7 @@ from svc.wire.errors import RemoteProtocolError
 
 #: What to do about errors whose class has no hint: those that a person meets as a word in a log or an answer.
 ADVICE: dict[str, str] = {
-    "alpn_refused": "the peer must offer `http/1.1`, or no protocol at all",
+    "alpn_refused": "the peer must offer `http/1.1`, with MQTT `mqtt`, or no protocol at all",
     "answer_not_taken": "the client reads too slowly, or not at all; `timeouts.stream` says how long it may",
     "broker_refused": "the more precise reason of the same record",
     "caller_refused": "ask as the workload that the leaf is for",

@@ -45,7 +45,6 @@ from svc.process.status import Status
 from svc.proxy.config import ListenerSettings, ProxySettings, redacted_config
 from svc.proxy.context import decide_again
 from svc.proxy.credential_rotation import CredentialRotation
-from svc.proxy.eviction import EvictionOrder
 from svc.proxy.facts import read_facts
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
@@ -54,6 +53,11 @@ from svc.proxy.http.peer_verification import PeerVerifier, VerifiedEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
+from svc.proxy.mqtt.client_ids import ClientIdPattern
+from svc.proxy.mqtt.connection import MqttConnection
+from svc.proxy.mqtt.context import MqttContext
+from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
+from svc.proxy.mqtt.session import PassThroughSession
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
 from svc.proxy.peer_conditions import PeerConditions
@@ -74,7 +78,7 @@ from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
 from svc.telemetry.records import Origin
 from svc.transport.addresses import TcpAddress, UnixAddress, parse_address
-from svc.transport.creators import HTTP_1_1, client_creator, server_creator
+from svc.transport.creators import HTTP_1_1, MQTT, client_creator, server_creator
 from svc.transport.endpoints import (
     MutualTlsClientEndpoint,
     MutualTlsServerEndpoint,
@@ -84,6 +88,7 @@ from svc.transport.endpoints import (
 )
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit, waiting_limit
 from svc.wire.http1 import MessageLimits
+from svc.wire.mqtt import PacketLimits
 from svc.workload.errors import PqFileMissing
 from svc.workload.interface import report_health
 from svc.workload.pqclient import fetch_pq_leaf
@@ -391,19 +396,51 @@ class Assembly:
         }
         if settings.protocol == "tcp":
             return self._tcp_listener(settings, observer, shared)
+        if settings.protocol == "mqtt":
+            return self._mqtt_listener(settings, observer, shared)
         return self._http_listener(settings, observer, shared)
 
     def _tcp_listener(self, settings: ListenerSettings, observer: ListenerObserver, shared: dict[str, Any]) -> Listener:
-        context = TcpContext(
-            **shared,
-            endpoint=self._client_endpoint(settings, observer),
-            upstream=_upstream_name(settings),
-            unreachable=observer.upstream_unreachable,
-            accepted=observer.upstream_accepted,
-            ended=observer.upstream_ended,
-        )
-        endpoint = self._server_endpoint(settings, observer, None)
+        context = TcpContext(**shared, **self._relayed(settings, observer))
+        endpoint = self._server_endpoint(settings, observer)
         return Listener(context, endpoint, lambda connections: TcpConnection(context, connections))
+
+    def _mqtt_listener(
+        self, settings: ListenerSettings, observer: ListenerObserver, shared: dict[str, Any]
+    ) -> Listener:
+        limits, metrics = settings.limits, self._metrics.mqtt()
+        session_limits = MqttLimits(
+            PacketLimits(packet=limits.packet, filters=limits.subscriptions), limits.clientID, limits.subscriptions
+        )
+
+        def session(connection: MqttConnection) -> MqttSession:
+            return PassThroughSession(
+                connection,
+                connection,
+                session_limits,
+                metrics,
+                _upstream_name(settings),
+                peer_is_proxy=settings.direction == "outbound",
+            )
+
+        context = MqttContext(
+            **shared,
+            **self._relayed(settings, observer),
+            session=session,
+            client_ids=tuple(ClientIdPattern.parse(each) for each in settings.clientIDs),
+        )
+        endpoint = self._server_endpoint(settings, observer, (context.evictions.evict_unpermitted,))
+        return Listener(context, endpoint, lambda connections: MqttConnection(context, connections))
+
+    def _relayed(self, settings: ListenerSettings, observer: ListenerObserver) -> dict[str, Any]:
+        """What the context of a listener has whose clients have one connection to the upstream each."""
+        return {
+            "endpoint": self._client_endpoint(settings, observer),
+            "upstream": _upstream_name(settings),
+            "unreachable": observer.upstream_unreachable,
+            "accepted": observer.upstream_accepted,
+            "ended": observer.upstream_ended,
+        }
 
     def _http_listener(
         self, settings: ListenerSettings, observer: ListenerObserver, shared: dict[str, Any]
@@ -423,7 +460,8 @@ class Assembly:
             host=None if settings.host is None else settings.host.encode("ascii"),
             released=self._on_release_point,
         )
-        endpoint = self._server_endpoint(settings, observer, context.evictions)
+        evictions = context.evictions
+        endpoint = self._server_endpoint(settings, observer, (evictions.evict_unpermitted,), (evictions.evict_idle,))
         notary: ReservedPath | None = self._notary_endpoint(settings) if settings.notarizes else None
         if settings.collectReceipts:
             notary = CollectedReceipts(self._store, self._collector, self._rotation)
@@ -432,21 +470,26 @@ class Assembly:
         )
 
     def _server_endpoint(
-        self, settings: ListenerSettings, observer: ListenerObserver, evictions: EvictionOrder | None
+        self,
+        settings: ListenerSettings,
+        observer: ListenerObserver,
+        first: tuple[Callable[[], bool], ...] = (),
+        last: tuple[Callable[[], bool], ...] = (),
     ) -> IStreamServerEndpoint:
+        """Listen; ``first`` and ``last`` evict a connection of a client, before and after those without a handshake."""
         address = TcpAddress(settings.listen.host, settings.listen.port)
         limits = settings.limits
-        # With `protocol: tcp` a full inbound listener still needs handshakes, to know whose connections come.
-        relays_inbound = settings.protocol == "tcp" and settings.direction == "inbound"
+        # With `tcp` and `mqtt` a full inbound listener still needs handshakes, to know whose connections come.
+        relays_inbound = settings.protocol != "http" and settings.direction == "inbound"
         connections = connection_limit(limits.connections + (limits.handshakes if relays_inbound else 0))
         waiting, handshakes = waiting_limit(limits.waiting), handshake_limit(limits.handshakes)
 
         def evict() -> bool:
             return (
-                (evictions is not None and evictions.evict_unpermitted())
+                any(each() for each in first)
                 or waiting.evict()
                 or handshakes.evict_stalled(self._reactor.seconds())
-                or (evictions is not None and evictions.evict_idle())
+                or any(each() for each in last)
             )
 
         if settings.direction == "outbound":
@@ -570,12 +613,15 @@ class Assembly:
 
 
 def _alpn(settings: ListenerSettings) -> tuple[bytes, ...]:
-    return HTTP_1_1 if settings.protocol == "http" else tuple(each.encode("ascii") for each in settings.alpn)
+    if settings.protocol == "tcp":
+        return tuple(each.encode("ascii") for each in settings.alpn)
+    return HTTP_1_1 if settings.protocol == "http" else MQTT
 
 
 def _upstream_name(settings: ListenerSettings) -> str:
     """What errors call the upstream of a listener."""
-    return f"{'the application' if settings.direction == 'inbound' else 'the peer'} at {settings.upstream}"
+    own = "the broker" if settings.protocol == "mqtt" else "the application"
+    return f"{own if settings.direction == 'inbound' else 'the peer'} at {settings.upstream}"
 
 
 def _demands_records(settings: ListenerSettings) -> bool:

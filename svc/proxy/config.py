@@ -31,6 +31,7 @@ from svc.process.values import (
     Wait,
     parse_upstream,
 )
+from svc.proxy.mqtt.client_ids import ClientIdPattern
 from svc.settings import (
     ADDRESS_PATTERN,
     Address,
@@ -43,6 +44,7 @@ from svc.settings import (
     text_format,
 )
 from svc.store.postgresql.address import DatabaseAddress
+from svc.wire.mqtt import DEFAULT_MAX_PACKET
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 
 #: Replaces values of labels and annotations that are not shown.
@@ -50,11 +52,16 @@ LEFT_OUT: Final = "<left out>"
 OnRotation = Literal["keep", "drain", "reauth"]
 LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 MIN_HEAD = 1024
-#: Keys that say nothing of a relayed connection, by where they are.
+#: Keys that belong to one protocol alone, by where they are.
 _HTTP_KEYS: Final = {
     "": ("forwarded", "host", "notarization", "maxNotarization", "require", "peerStatement", "collectReceipts"),
     "limits.": ("head", "fields", "body", "idleUpstream"),
     "timeouts.": ("header", "idleUpstream", "response", "stream", "exchange"),
+}
+_MQTT_KEYS: Final = {
+    "": ("clientIDs",),
+    "limits.": ("packet", "clientID", "subscriptions"),
+    "timeouts.": (),
 }
 _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 
@@ -89,6 +96,11 @@ def _not_empty(value: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, .
     return value
 
 
+def _client_id(value: str) -> str:
+    ClientIdPattern.parse(value)
+    return value
+
+
 PqIssuerText = Annotated[
     str,
     AfterValidator(_pq_issuer),
@@ -99,6 +111,7 @@ HostText = Annotated[
     AfterValidator(_host),
     text_format("host, or `host:port`", r"^(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[1-9][0-9]{0,4})?$"),
 ]
+ClientIdText = Annotated[str, AfterValidator(_client_id), text_format("pattern", "^.+$")]
 DatabaseText = Annotated[str, AfterValidator(_database), text_format("URL", "^postgresql://.+$")]
 
 
@@ -244,7 +257,8 @@ class LimitSettings(Settings):
     one that has sent nothing or whose handshake has stalled, else an idle one of the identity that holds most, always
     the longest idle; if all are in use the new one is closed. With `protocol: tcp` inbound it counts authorized
     connections: the identity that holds most loses its longest idle one to an identity that holds at least two fewer,
-    otherwise the new one is closed."""
+    otherwise the new one is closed. With `protocol: mqtt` inbound so, too, from CONNECT on; before it a connection is
+    one that was never permitted a request."""
     handshakes: int = Field(default=256, ge=1, le=65536)
     """TLS handshakes at the same time, each from the first octet of its client on."""
     waiting: int = Field(default=1024, ge=1, le=65536)
@@ -260,24 +274,34 @@ class LimitSettings(Settings):
     """The body of a request; beyond it 413."""
     idleUpstream: int = Field(default=64, ge=0, le=65536)
     """Idle connections kept to the upstream."""
+    packet: Annotated[Size, Field(ge=1024, le=2**28)] = DEFAULT_MAX_PACKET
+    """A packet of MQTT in either direction, told to both sides as their Maximum Packet Size; beyond it 0x95. At most
+    128KiB of it are accepted for CONNECT. *Together*: `protocol: mqtt` only."""
+    clientID: int = Field(default=256, ge=1, le=65535)
+    """Octets of a client identifier; beyond it 0x85. *Together*: `protocol: mqtt` only."""
+    subscriptions: int = Field(default=1000, ge=1, le=100_000)
+    """Topic filters of one SUBSCRIBE, and those that a client is subscribed to on one connection; beyond it 0x97.
+    *Together*: `protocol: mqtt` only."""
 
 
 class TimeoutSettings(Settings):
     """Time limits of one listener."""
 
     handshake: Wait = 10.0
-    """A complete TLS handshake, and the PROXY header before it."""
+    """A complete TLS handshake, and the PROXY header before it; with `protocol: mqtt` CONNECT after it, too."""
     header: Wait = 10.0
     """The rest of a request head that has begun; then 408."""
     idle: Wait = 60.0
     """The next request on a connection; then it is closed. With `protocol: tcp` the next octet of either side, and 1h
-    unless this is set."""
+    unless this is set; with `protocol: mqtt` so, too, of a client without keep alive, others send something within 1.5
+    times their keep alive."""
     idleUpstream: Wait = 30.0
     """The next use of an idle upstream connection."""
     connect: Wait = 5.0
-    """A connection to the upstream; then 504 `upstream_timeout`, with `protocol: tcp` the client is dropped."""
+    """A connection to the upstream; then 504 `upstream_timeout`, with `protocol: tcp` the client is dropped, with
+    `protocol: mqtt` it gets 0x88, also where CONNACK does not follow in this time."""
     lifetime: Wait | None = None
-    """A whole connection. *Together*: `protocol: tcp` only."""
+    """A whole connection. *Together*: `protocol: tcp` and `mqtt` only."""
     response: Wait = 60.0
     """The head of the response after the whole request; then 504."""
     stream: Wait = 300.0
@@ -304,9 +328,10 @@ class ListenerSettings(Settings):
 
     name: ListenerName
     """In logs. *Together*: names differ."""
-    protocol: Literal["http", "tcp"]
+    protocol: Literal["http", "tcp", "mqtt"]
     """`http`: HTTP/1.1 (and 1.0 from clients). `tcp`: [octets of any protocol](tcp.md), authorized once for each
-    connection, without notarization. *Together*: with `tcp` no keys that are about requests, in `limits` and `timeouts`
+    connection, without notarization. `mqtt`: [MQTT 3.1.1 and 5.0](mqtt-proxy.md), authorized for each topic.
+    *Together*: with `tcp` and `mqtt` no keys that are about requests, in `limits` and `timeouts`
     either."""
     direction: Literal["inbound", "outbound"]
     """Inbound: mutual TLS from clients, plain to the application. Outbound: plain from this machine, mutual TLS to the
@@ -321,7 +346,11 @@ class ListenerSettings(Settings):
     alpn: Items[AlpnName] = ()
     """Application protocols (ALPN), best first: accepted of clients inbound, offered to the peer outbound. Without any
     ALPN is ignored. A client that offers only others is refused. *Together*: `protocol: tcp` only; `http` has
-    `http/1.1`."""
+    `http/1.1`, `mqtt` has `mqtt`."""
+    clientIDs: Annotated[Items[ClientIdText], Field(max_length=64)] = ()
+    """Patterns, of which a client identifier must match one: `{namespace}`, `{serviceAccount}`, `{trustDomain}` and
+    `{name}` (the last segment of the SPIFFE ID's path) stand for what is known of the client, `*` for any characters.
+    Without any all are accepted, an empty one too. *Together*: `protocol: mqtt` inbound only."""
     keyExchange: Literal["default", "require"] = "default"
     """`default` prefers hybrid groups (X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024) and accepts X25519, P-256
     and P-384; `require` accepts hybrid groups only."""
@@ -376,19 +405,28 @@ class ListenerSettings(Settings):
 
     @model_validator(mode="after")
     def _protocol(self) -> Self:
+        if self.protocol != "mqtt" and (key := self._given(_MQTT_KEYS)):
+            raise ValueError(f"no {key} here: it belongs to mqtt listeners")
+        if self.protocol != "tcp" and self.alpn:
+            raise ValueError(
+                f"no alpn here: it belongs to tcp listeners, a listener for {self.protocol.upper()} has"
+                f" {'http/1.1' if self.protocol == 'http' else 'mqtt'}"
+            )
         if self.protocol == "http":
-            if self.alpn:
-                raise ValueError("no alpn here: it belongs to tcp listeners, a listener for HTTP has http/1.1")
             if self.timeouts.lifetime is not None:
-                raise ValueError("no timeouts.lifetime here: it belongs to tcp listeners")
-            return self
+                raise ValueError("no timeouts.lifetime here: it belongs to tcp and mqtt listeners")
+        elif key := self._given(_HTTP_KEYS):
+            why = "a tcp listener relays octets" if self.protocol == "tcp" else "an mqtt listener relays messages"
+            raise ValueError(f"no {key} here: {why} and knows no requests")
+        if self.clientIDs and self.direction == "outbound":
+            raise ValueError("no clientIDs here: they belong to inbound listeners, whose clients have an identity")
+        return self
+
+    def _given(self, keys: dict[str, tuple[str, ...]]) -> str:
+        """The first of some keys that is in the file; empty without one."""
         given = {"": self.model_fields_set}
         given |= {"limits.": self.limits.model_fields_set, "timeouts.": self.timeouts.model_fields_set}
-        for place, keys in _HTTP_KEYS.items():
-            for key in keys:
-                if key in given[place]:
-                    raise ValueError(f"no {place}{key} here: a tcp listener relays octets and knows no requests")
-        return self
+        return next((f"{place}{key}" for place, names in keys.items() for key in names if key in given[place]), "")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -39,6 +39,8 @@ class ProxyError(SvcError):
     mqtt_reason: ClassVar[ReasonCode] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
     #: How an exchange ends that this error aborts.
     outcome: ClassVar[ExchangeOutcome] = ExchangeOutcome.SERVER_ABORTED
+    #: The reason code of PUBACK and PUBREC for a message that it refuses.
+    mqtt_reason: ClassVar[ReasonCode] = ReasonCode.UNSPECIFIED_ERROR
     #: The precise reason below ``reason``; empty where there is none.
     detail_reason: str = ""
 
@@ -248,6 +250,7 @@ class NotaryRate(ProxyError):
     reason = "notary_rate"
     mqtt_reason = ReasonCode.QUOTA_EXCEEDED
     http_status = 429
+    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
     retryable = True
     retry_after: int
 

@@ -48,6 +48,8 @@ _UPSTREAM = frozenset(
     {
         "upstream_unreachable",
         "upstream_closed",
+        "upstream_refused",
+        "upstream_lost",
         "upstream_timeout",
         "upstream_identity_refused",
         "upstream_unverified",

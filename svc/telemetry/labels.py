@@ -51,10 +51,38 @@ Cause = Literal[
     "other",
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
-#: What closes connections of one protocol alone.
-TCP_CAUSES: Final[frozenset[Cause]] = frozenset(("policy_deny", "upstream", "lifetime"))
-HTTP_CAUSES: Final[frozenset[Cause]] = frozenset(
-    ("served", "timeout", "protocol", "record", "server_aborted", "evicted_unpermitted")
+#: What does not close connections of a protocol.
+FOREIGN_CAUSES: Final[dict[Protocol, frozenset[Cause]]] = {
+    "http": frozenset(("policy_deny", "upstream", "lifetime")),
+    "tcp": frozenset(("served", "timeout", "protocol", "record", "server_aborted", "evicted_unpermitted")),
+    "mqtt": frozenset(("served", "server_aborted")),
+}
+
+#: Why a broker refuses a session: return codes of MQTT 3.1.1 and reason codes of CONNACK in MQTT 5.0, by their names.
+CONNACK_REASONS: Final = (
+    "unacceptable_protocol_version",
+    "identifier_rejected",
+    "server_unavailable",
+    "bad_user_name_or_password",
+    "not_authorized",
+    "unspecified_error",
+    "malformed_packet",
+    "protocol_error",
+    "implementation_specific_error",
+    "unsupported_protocol_version",
+    "client_identifier_not_valid",
+    "server_busy",
+    "banned",
+    "bad_authentication_method",
+    "topic_name_invalid",
+    "packet_too_large",
+    "quota_exceeded",
+    "payload_format_invalid",
+    "retain_not_supported",
+    "qos_not_supported",
+    "use_another_server",
+    "server_moved",
+    "connection_rate_exceeded",
 )
 
 #: Why the proxy closes an open connection to a peer.

@@ -18,14 +18,14 @@ from prometheus_client.registry import Collector
 
 from svc.telemetry.labels import (
     CAUSES,
+    CONNACK_REASONS,
     DB_ERRORS,
     DENIALS,
+    FOREIGN_CAUSES,
     HANDSHAKE_REASONS,
-    HTTP_CAUSES,
     HTTP_METHODS,
     LEVELS,
     OTHER,
-    TCP_CAUSES,
     TLS_GROUPS,
     UPSTREAM_CAUSES,
     Cause,
@@ -71,6 +71,25 @@ class NotaryMetrics:
         self.records_failed: Final[Counter] = families.records.labels("error", protocol)
         self.level: Final[dict[Level, UnlockedCount]] = {level: families.levels.labels(level) for level in LEVELS}
         self.lookups: Final[UnlockedDurations] = families.lookups.labels()
+
+
+class MqttMetrics:
+    """
+    What only MQTT has.
+
+    Attributes:
+        stored: messages with an acknowledgement, forwarded to the broker.
+        acknowledged: those that the broker has acknowledged with success.
+    """
+
+    def __init__(self, families: _MqttFamilies) -> None:
+        self.stored: Final[UnlockedCount] = families.stored.labels()
+        self.acknowledged: Final[UnlockedCount] = families.acknowledged.labels("upstream")
+        self._rejected = {reason: families.rejected.labels(reason) for reason in CONNACK_REASONS}
+
+    def connack_rejected(self, reason: str) -> None:
+        """Count a session that the broker refused, by the name of its code."""
+        self._rejected[reason].inc()
 
 
 class ListenerMetrics:
@@ -123,14 +142,14 @@ class ListenerMetrics:
         self._closed: dict[str, Counter] = {
             cause: connections.closed.labels(protocol, cause)
             for cause in CAUSES
-            if cause not in (HTTP_CAUSES if protocol == "tcp" else TCP_CAUSES)
+            if cause not in FOREIGN_CAUSES[protocol]
         }
         self._upstream_closed = {
             cause: connections.upstream_closed.labels(protocol, cause) for cause in UPSTREAM_CAUSES
         }
-        #: By method; all others are at the empty one. A TCP connection has no requests.
+        #: By method; all others are at the empty one. Other protocols have no such requests.
         self._requests: dict[bytes, UnlockedDurations] = {}
-        if protocol != "tcp":
+        if protocol == "http":
             for name in HTTP_METHODS:
                 self._requests[name.encode("ascii")] = connections.requests.labels(protocol, name, part=part)
             self._requests[b""] = connections.requests.labels(protocol, OTHER, part=part)
@@ -222,6 +241,13 @@ class ProxyMetrics:
         self.policies_loaded: Final[Counter] = self._connections.policy_reloads.labels("success")
         self.policies_rejected: Final[Counter] = self._connections.policy_reloads.labels("error")
         self._expiries: _SvidExpiryCollector | None = None
+        self._mqtt: MqttMetrics | None = None
+
+    def mqtt(self) -> MqttMetrics:
+        """What all MQTT listeners count; without one its families are not shown."""
+        if self._mqtt is None:
+            self._mqtt = MqttMetrics(_MqttFamilies(self._registry))
+        return self._mqtt
 
     def listener(self, protocol: Protocol, direction: Direction, name: str = "") -> ListenerMetrics:
         """
@@ -367,6 +393,28 @@ class _TlsFamilies:
             "svc_proxy_tls_connections",
             "Finished mTLS handshakes by key exchange group.",
             ("protocol", "role", "group", "post_quantum"),
+            registry=registry,
+        )
+
+
+class _MqttFamilies:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.stored: Final = UnlockedCounter(
+            "svc_proxy_mqtt_buffer_messages_stored",
+            "Messages with QoS 1 or 2 forwarded to the upstream broker.",
+            (),
+            registry=registry,
+        )
+        self.acknowledged: Final = UnlockedCounter(
+            "svc_proxy_mqtt_buffer_messages_acked",
+            "Messages acknowledged to clients, by who acknowledged them.",
+            ("source",),
+            registry=registry,
+        )
+        self.rejected: Final = UnlockedCounter(
+            "svc_proxy_mqtt_upstream_connack_rejected",
+            "Sessions refused by the upstream broker.",
+            ("reason",),
             registry=registry,
         )
 

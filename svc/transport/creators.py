@@ -54,6 +54,7 @@ __all__ = [
 ]
 
 HTTP_1_1 = (b"http/1.1",)
+MQTT = (b"mqtt",)
 
 
 class NoProtocolInCommon(SSL.Error):

@@ -118,13 +118,47 @@ class FileTests(RuleTestCase):
             )
         for keys, expected in (
             ({"alpn": "[h2]"}, "no alpn here: it belongs to tcp listeners, a listener for HTTP has http/1.1"),
-            ({"timeouts": "{lifetime: 1h}"}, "no timeouts.lifetime here: it belongs to tcp listeners"),
+            ({"timeouts": "{lifetime: 1h}"}, "no timeouts.lifetime here: it belongs to tcp and mqtt listeners"),
         ):
             self.refused(whole(listener(**keys)), ("listeners[0]", "a mapping", expected))
 
+    def test_mqtt(self) -> None:
+        """An MQTT listener has no keys about requests and no ALPN of its own, and others have none about MQTT."""
+        keys = {"clientIDs": '["{name}-*"]', "limits": "{packet: 64KiB, clientID: 23, subscriptions: 5}"}
+        (iot,) = parse(whole(listener(protocol="mqtt", **keys)), ProxySettings).listeners
+        self.assertEqual((iot.clientIDs, iot.limits.packet, iot.notarizes), (("{name}-*",), 65536, False))
+        for key, value in (("notarization", "workload"), ("host", "a")):
+            expected = f"no {key} here: an mqtt listener relays messages and knows no requests"
+            self.refused(whole(listener(protocol="mqtt", **{key: value})), ("listeners[0]", "a mapping", expected))
+        expected = "no alpn here: it belongs to tcp listeners, a listener for MQTT has mqtt"
+        self.refused(whole(listener(protocol="mqtt", alpn="[mqtt]")), ("listeners[0]", "a mapping", expected))
+        for protocol in ("http", "tcp"):
+            for key, more in (("clientIDs", {"clientIDs": "[a]"}), ("limits.packet", {"limits": "{packet: 64KiB}"})):
+                expected = f"no {key} here: it belongs to mqtt listeners"
+                self.refused(whole(listener(protocol=protocol, **more)), ("listeners[0]", "a mapping", expected))
+        self.refused(
+            whole(listener(OUTBOUND, protocol="mqtt", clientIDs="[a]")),
+            (
+                "listeners[0]",
+                "a mapping",
+                "no clientIDs here: they belong to inbound listeners, whose clients have an identity",
+            ),
+        )
+
+    def test_client_ids(self) -> None:
+        """A pattern names known placeholders; keys of capabilities that do not exist are refused."""
+        for pattern in ("{}", "{compartment}-*", "{name", "a}", "{namespace}{"):
+            error = self.assertRaises(
+                ConfigInvalid, parse, whole(listener(protocol="mqtt", clientIDs=f'["{pattern}"]')), ProxySettings
+            )
+            self.assertIn("listeners[0].clientIDs[0]", str(error.problems[0]))
+        for key in ("ack", "artifacts", "buffer"):
+            self.assertRaises(ConfigInvalid, parse, whole(listener(protocol="mqtt", **{key: "x"})), ProxySettings)
+
     def test_one_defect_is_reported_once(self) -> None:
         """A defect in the only listener is not reported a second time as a missing listener."""
-        self.refused(whole(listener(protocol="mqtt")), ("listeners[0].protocol", "'mqtt'", "'http' or 'tcp'"))
+        expected = "'http', 'tcp' or 'mqtt'"
+        self.refused(whole(listener(protocol="amqp")), ("listeners[0].protocol", "'amqp'", expected))
 
     def test_trust_domain(self) -> None:
         """``trustDomain`` follows the exact grammar of trust domain names."""

@@ -87,7 +87,7 @@ class OptionsTests(SynchronousTestCase):
 
     def test_check_wrong(self) -> None:
         """Each problem is one line on standard error, and the status is 1; standard output stays empty."""
-        self.path.write_text(RIGHT.replace("http,", "mqtt,") + "drainTimeout: 10\nlicense: x\n")
+        self.path.write_text(RIGHT.replace("http,", "amqp,") + "drainTimeout: 10\nlicense: x\n")
         status, out, err = self.parse("--config", str(self.path), "--check-config")
         self.assertEqual((status, out), (1, ""))
         self.assertEqual(
@@ -96,7 +96,7 @@ class OptionsTests(SynchronousTestCase):
                 f"svc: {self.path}: drainTimeout: 10: expected a duration with its unit,"
                 " such as 250ms, 10s, 5m, 1h or 90d, up to 36500d",
                 f"svc: {self.path}: license: 'x': expected no such key",
-                f"svc: {self.path}: listeners[0].protocol: 'mqtt': expected 'http' or 'tcp'",
+                f"svc: {self.path}: listeners[0].protocol: 'amqp': expected 'http', 'tcp' or 'mqtt'",
             ],
         )
 

@@ -14,14 +14,14 @@ from svc.identity import errors as identity_errors
 from svc.store.interface import Entity, Operation
 from svc.telemetry.labels import (
     CAUSES,
+    CONNACK_REASONS,
     DB_ERRORS,
     DENIALS,
+    FOREIGN_CAUSES,
     HANDSHAKE_REASONS,
-    HTTP_CAUSES,
     HTTP_METHODS,
     OTHER,
     SVID_REASONS,
-    TCP_CAUSES,
     TLS_GROUPS,
     Role,
     denial,
@@ -30,6 +30,8 @@ from svc.telemetry.labels import (
 from svc.telemetry.metrics import ProxyMetrics
 from svc.transport import errors as transport_errors
 from svc.transport.groups import CLASSICAL_GROUPS, HYBRID_GROUPS, iana_name, is_hybrid
+from svc.wire.mqtt import PacketType, ReasonCode, ReturnCode
+from svc.wire.mqtt.codes import REASONS
 
 #: Name as scraped, type, labels: the table of the specification, then our own.
 FAMILIES = {
@@ -262,11 +264,22 @@ class ListenerTests(MetricsCase):
         self.metrics.listener("tcp", "inbound")
         requests, closed = "svc_proxy_request_duration_seconds_count", "svc_proxy_connections_closed_total"
         self.assertNotIn(requests.encode() + b"{", generate_latest(self.registry))
-        for protocol, others in (("tcp", HTTP_CAUSES), ("http", TCP_CAUSES)):
+        for protocol, others in FOREIGN_CAUSES.items():
             self.metrics.listener(protocol, "inbound")
             found = {each for each in CAUSES if self.value(closed, protocol=protocol, cause=each) is not None}
             self.assertEqual(set(CAUSES) - others, found)
         self.assertEqual(0, self.value(requests, protocol="http", http_method="GET"))
+
+    def test_brokers_refusals(self) -> None:
+        """Each code by which a broker refuses a session has a series, by its name in the standards."""
+        names = {ReasonCode(code).name for code in REASONS[PacketType.CONNACK] if code}
+        names |= {code.name for code in ReturnCode if code}
+        self.assertEqual({name.lower() for name in names}, set(CONNACK_REASONS))
+        self.assertIs(self.metrics.mqtt(), self.metrics.mqtt())
+        self.metrics.mqtt().connack_rejected("not_authorized")
+        counter = "svc_proxy_mqtt_upstream_connack_rejected_total"
+        self.assertEqual(1, self.value(counter, reason="not_authorized"))
+        self.assertEqual(0, self.value(counter, reason="banned"))
 
     def test_refused_connections(self) -> None:
         """A connection beyond a limit is an error closed by that limit."""

@@ -37,6 +37,7 @@ class TableTests(SynchronousTestCase):
         metrics.listener("http", "inbound")
         metrics.listener("http", "outbound")
         metrics.listener("tcp", "inbound")
+        metrics.mqtt()
         metrics.notary("http")
         metrics.watch_svids(lambda: [(_OWN, datetime(2026, 11, 21, tzinfo=UTC))])
         self.families: dict[str, Metric] = {name_of(family): family for family in registry.collect()}

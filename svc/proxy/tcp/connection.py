@@ -8,24 +8,19 @@ reached, is dropped.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import cast
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectingCancelledError
-from twisted.internet.interfaces import IAddress, IProtocol
+from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from svc.errors import SvcError
-from svc.identity import SpiffeID
-from svc.identity.errors import SvidInvalid
 from svc.policy.engine import Denied
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
-from svc.proxy.errors import FormerSvidRefused, IdentityGone, ProxyError
-from svc.proxy.eviction import IdentityShare
-from svc.proxy.http.reporter import ConnectionSummary, PolicyDecision
+from svc.proxy.errors import IdentityGone
 from svc.proxy.listener import Connection
+from svc.proxy.relayed import RelayedClient
 from svc.proxy.tcp.context import TcpContext
 from svc.proxy.tcp.relay import RelayEnd
 from svc.telemetry.labels import Cause
@@ -33,10 +28,7 @@ from svc.transport.errors import (
     ConnectFailed,
     ConnectionLimitReached,
     KeyUpdateLimitReached,
-    OwnIdentityWithdrawn,
     OwnSvidRefused,
-    PeerCredentialsEnded,
-    TransportError,
 )
 from svc.transport.evidence import PeerEvidence, peer_evidence
 
@@ -89,51 +81,44 @@ class _UpstreamFactory(Factory):
         return UpstreamEnd(self._client)
 
 
-class TcpConnection(RelayEnd):
-    """A client's connection, which adds itself to the ``registry`` of open connections and removes itself."""
-
-    #: See :class:`svc.proxy.eviction.EvictableConnection`; that no octets pass does not show that nothing is under way.
-    evictable = True
+class TcpConnection(RelayedClient, RelayEnd):
+    """A client's connection: authorized when it is accepted."""
 
     def __init__(self, context: TcpContext, registry: set[Connection]) -> None:
-        super().__init__()
-        self.context = context
-        self._registry = registry
+        RelayEnd.__init__(self)
+        RelayedClient.__init__(self, context, registry)
         self._upstream: UpstreamEnd | None = None
-        self._attempt: Deferred[IProtocol] | None = None
-        #: The changes when the connection to the upstream was begun.
-        self._changes = context.reauthorization.changes
-        self._evidence: PeerEvidence | None = None
-        self._policies: Policies | None = None
-        #: The last decision of the policies; None outbound, where the peer decides.
-        self._decision: PolicyDecision | None = None
-        #: What its identity holds of the listener, this connection included; None while it holds no slot.
-        self._share: IdentityShare | None = None
-        self._cause: Cause | None = None
-        self._dropped = self._ended_first = False
+        self._ended_first = False
         #: When it is closed, since it was made under a former SVID of this proxy; None unless it is to end.
         self._drain_until: float | None = None
-        self._started = context.seconds()
-        self._activity = context.tick
-        #: Octets of both directions at the last sweep, and those counted.
-        self._seen = self._counted_received = self._counted_sent = 0
 
     @property
-    def identity(self) -> SpiffeID | None:
-        """The verified identity of the client; None outbound."""
-        return None if self._evidence is None else self._evidence.svid.spiffe_id
+    def received(self) -> int:
+        """See :class:`svc.proxy.relayed.RelayedClient`."""
+        return self.octets
+
+    @property
+    def returned(self) -> int:
+        """See :class:`svc.proxy.relayed.RelayedClient`."""
+        return 0 if self._upstream is None else self._upstream.octets
+
+    @property
+    def _upstream_evidence(self) -> PeerEvidence | None:
+        return None if self._upstream is None else self._upstream.evidence
+
+    @property
+    def _upstream_connected(self) -> bool:
+        return self._upstream is not None
 
     # -- The beginning -----------------------------------------------------------------------------------------------
 
     def connectionMade(self) -> None:
         """Authorize the client; behind TLS it is verified already."""
         context = self.context
-        self._registry.add(self)
-        context.reauthorization.add(self)
-        context.metrics.active.inc()
+        self._register()
         try:
             if context.policies is not None:
-                self._authorize(context.policies)
+                self._admit(context.policies)
             elif context.rotation.identity is None:
                 raise IdentityGone()
         except IdentityGone as error:
@@ -151,12 +136,9 @@ class TcpConnection(RelayEnd):
             if not self._dropped:
                 self._connect()
 
-    def _authorize(self, policies: Policies) -> None:
+    def _admit(self, policies: Policies) -> None:
         context = self.context
-        evidence = self._evidence = peer_evidence(self.transport)
-        if evidence.own_svid.spiffe_id != context.rotation.identity:
-            # The identity ended while this connection was in its handshake.
-            raise IdentityGone()
+        evidence = self._identify()
         self._decide(policies, evidence)
         context.metrics.auth_allowed.inc()
         # The bundles may have changed during the handshake, and no other is evicted for a client that is refused.
@@ -166,17 +148,7 @@ class TcpConnection(RelayEnd):
 
     def _decide(self, policies: Policies, evidence: PeerEvidence) -> None:
         """Raise Denied where the policies refuse the client."""
-        context = self.context
-        self._policies = policies
-        listed = policies.listed(evidence.svid)
-        if listed is not None:
-            raise listed
-        rules = context.narrowed(policies, evidence)
-        if rules.observed:
-            permitted = rules.decide(_NO_REQUEST).allowed
-            context.observe(rules, _NO_REQUEST, self._peer, None, permitted=permitted)
-        permit = rules.authorize(_NO_REQUEST)
-        self._decision = PolicyDecision(permit.policy, permit.rule, "")
+        self._authorize(self._narrowed(policies, evidence), _NO_REQUEST)
 
     def _connect(self) -> None:
         self._attempt = self.context.endpoint.connect(_UpstreamFactory(self))
@@ -220,17 +192,7 @@ class TcpConnection(RelayEnd):
             self._upstream.break_off()
         super().break_off()
 
-    cut = abort
-
-    def evict(self, error: SvcError) -> None:
-        """Report it, free the slot at once and drop both connections."""
-        self.context.reporter.evicted(error.reason, self._address, self._peer, str(error))
-        self.abort(cast(Cause, error.reason))
-
-    def _free_slot(self) -> None:
-        share, self._share = self._share, None
-        if share is not None:
-            self.context.evictions.leave(self, share)
+    cut = _revoke = abort
 
     def readConnectionLost(self) -> None:
         """The client sends no more."""
@@ -260,41 +222,14 @@ class TcpConnection(RelayEnd):
         upstream = self._upstream
         if self not in self._registry or not self.gone or (upstream is not None and not upstream.gone):
             return
-        self._registry.discard(self)
-        self._free_slot()
-        self.context.reauthorization.discard(self)
-        self._count_octets()
-        context, cause = self.context, self._cause or "other"
-        context.metrics.active.dec()
-        context.metrics.closed(cause)
-        if context.reporter.every_exchange:
-            complete = self.complete and upstream is not None and upstream.complete
-            context.reporter.connection_ended(
-                ConnectionSummary(
-                    listener=context.name,
-                    direction=context.metrics.direction,
-                    peer=self._other_identity,
-                    address=self._address,
-                    received_octets=self.octets,
-                    sent_octets=0 if upstream is None else upstream.octets,
-                    seconds=context.seconds() - self._started,
-                    cause=cause,
-                    complete=complete,
-                    decision=self._decision,
-                )
-            )
+        self._remove(complete=self.complete and upstream is not None and upstream.complete)
 
     # -- Limits and changes ------------------------------------------------------------------------------------------
 
     def sweep(self, now: float, wall: datetime) -> None:
         """Check the time limits; called about twice a second."""
-        self._count_octets()
+        self._notice_activity(now)
         upstream = self._upstream
-        seen = self.octets + (0 if upstream is None else upstream.octets)
-        if seen != self._seen:
-            self._seen, self._activity = seen, now
-            if self._share is not None:
-                self._share.used(self)
         lifetime = self.context.timeouts.lifetime
         if self._dropped or self._ended_with_credentials(wall):
             return
@@ -307,107 +242,7 @@ class TcpConnection(RelayEnd):
         elif now - self._activity >= self.context.idle:
             self.abort("idle")
 
-    def _ended_with_credentials(self, wall: datetime) -> bool:
-        """End with the credentials of either side; returns whether they have ended."""
-        upstream = None if self._upstream is None else self._upstream.evidence
-        evidence = self._evidence or upstream
-        if evidence is None:
-            return False
-        try:
-            evidence.verify_time(wall)
-        except TransportError as error:
-            if evidence is upstream:
-                self.context.ended(evidence, error)
-            else:
-                self._report_denied(error)
-            self.abort("peer_expired" if isinstance(error, PeerCredentialsEnded) else "credentials_expired")
-            return True
-        return False
-
-    def reauthorize(self) -> bool:
-        """See :class:`svc.proxy.context.AuthorizedConnection`."""
-        if self._dropped:
-            return False
-        evidence, context = self._evidence, self.context
-        if evidence is None:
-            return self._verify_upstream()
-        try:
-            evidence.reauthorize(context.rotation.identity, context.rotation.bundles, context.wall())
-            if context.policies is not None and context.policies is not self._policies:
-                self._decide(context.policies, evidence)
-            if context.apply_rotation(evidence):
-                self._drain()
-        except FormerSvidRefused as error:
-            self._report_denied(error)
-            self.abort("rotation")
-        except OwnIdentityWithdrawn:
-            self.abort("identity_withdrawn")
-        except (Denied, SvidInvalid) as error:
-            self._report_denied(error)
-            self.abort("reauthorization")
-        return self._dropped
-
-    def abort_defective(self) -> None:
-        """See :class:`svc.proxy.context.AuthorizedConnection`."""
-        self.abort("defect")
-
     def _drain(self) -> None:
         """Close some time after a rotation of the own SVID: octets have no end to wait for."""
         if self._drain_until is None:
             self._drain_until = self.context.seconds() + self.context.drain_seconds()
-
-    def _verify_upstream(self) -> bool:
-        upstream = self._upstream
-        if upstream is None or upstream.gone or upstream.evidence is None:
-            return False
-        try:
-            if self.context.verify_upstream(upstream.evidence):
-                self._drain()
-        except FormerSvidRefused:
-            self.abort("rotation")
-        except OwnIdentityWithdrawn:
-            self.abort("identity_withdrawn")
-        except (Denied, SvidInvalid):
-            self.abort("reauthorization")
-        return self._dropped
-
-    # -- Reports -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _peer(self) -> str:
-        """The verified identity of the client; empty outbound."""
-        return "" if self._evidence is None else str(self._evidence.svid.spiffe_id)
-
-    @property
-    def _other_identity(self) -> str:
-        """The verified identity of the client inbound, of the peer outbound."""
-        upstream = None if self._upstream is None else self._upstream.evidence
-        return self._peer if upstream is None else str(upstream.svid.spiffe_id)
-
-    @property
-    def _address(self) -> str:
-        return str(getattr(self.transport.getPeer(), "host", "") or "local")
-
-    def _report_denied(self, error: SvcError) -> None:
-        context, decision = self.context, None
-        if isinstance(error, Denied):
-            context.metrics.denied_policy.inc()
-            decision = self._decision = PolicyDecision(error.policy, error.rule, "")
-        elif isinstance(error, SvidInvalid):
-            context.metrics.denied_svid.inc()
-        context.reporter.denied(
-            error.reason, self._address, self._peer, str(error), listener=context.name, decision=decision
-        )
-
-    def _report_failure(self, error: ProxyError) -> None:
-        self.context.reporter.exchange_failed(error.reason, self._peer, str(error), error.detail_reason)
-
-    def _count_octets(self) -> None:
-        """Move the octets counted here to the metrics."""
-        metrics, received = self.context.metrics, self.octets
-        if received != self._counted_received:
-            metrics.bytes_received.inc(received - self._counted_received)
-            self._counted_received = received
-        if self._upstream is not None and received != self._counted_sent:
-            metrics.bytes_sent.inc(received - self._counted_sent)
-            self._counted_sent = received

@@ -57,7 +57,7 @@ class Decoder:
         self._buffer = bytearray()
         self._needed = 0
         self._closed = False
-        self._allowed = _allowed_first_octets(sender, version, False)
+        self._allowed = allowed_first_octets(sender, version, False)
 
     def feed(self, data: bytes) -> list[Packet | PacketRefused]:
         """Return the packets that are complete now, in order; after ``PacketRefused`` nothing is returned any more."""
@@ -92,7 +92,7 @@ class Decoder:
                 continue
             first = data[position]
             if first not in self._allowed and (
-                error := _first_octet_error(first, self._sender, self.version, self._opened)
+                error := first_octet_error(first, self._sender, self.version, self._opened)
             ):
                 raise error
             found = find_packet(data, position, self._max_packet)
@@ -119,7 +119,7 @@ class Decoder:
             self._v5 = packet.version is Version.V5
         if packet.type is _FIRST_PACKET[self._sender]:
             self._opened, self._max_packet = True, self._limits.packet
-        self._allowed = _allowed_first_octets(self._sender, self.version, self._opened)
+        self._allowed = allowed_first_octets(self._sender, self.version, self._opened)
 
 
 def find_packet(data: bytes | bytearray, position: int, limit: int) -> tuple[int, int] | int:
@@ -147,11 +147,12 @@ def find_packet(data: bytes | bytearray, position: int, limit: int) -> tuple[int
 
 
 @cache
-def _allowed_first_octets(sender: Sender, version: Version | None, opened: bool) -> frozenset[int]:
-    return frozenset(first for first in range(256) if _first_octet_error(first, sender, version, opened) is None)
+def allowed_first_octets(sender: Sender, version: Version | None, opened: bool) -> frozenset[int]:
+    """Return the first octets of the packets that may come next, before or after the one that opens the connection."""
+    return frozenset(first for first in range(256) if first_octet_error(first, sender, version, opened) is None)
 
 
-def _first_octet_error(first: int, sender: Sender, version: Version | None, opened: bool) -> MqttError | None:
+def first_octet_error(first: int, sender: Sender, version: Version | None, opened: bool) -> MqttError | None:
     """Check the first octet of a packet, before anything of the packet is buffered."""
     number = first >> 4
     if number == 0 or (number == PacketType.AUTH and version is not Version.V5):

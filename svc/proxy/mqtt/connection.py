@@ -1,0 +1,471 @@
+"""
+One client's connection and its connection to the broker, for whatever kind of session.
+
+A client is verified in the handshake and decided on with its CONNECT, before the broker is connected to. Each side is
+read only as fast as the other takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import Flag, auto
+from typing import Any, Final, Literal, cast
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.error import ConnectingCancelledError, ConnectionDone
+from twisted.internet.interfaces import IProtocol, IPushProducer
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.errors import SvcError, printable
+from svc.policy.engine import ConnectionPolicy, Denied
+from svc.policy.rules import RequestFacts
+from svc.policyfiles.settings import Policies
+from svc.proxy.errors import IdentityGone, ProxyError
+from svc.proxy.http.reporter import PolicyDecision
+from svc.proxy.listener import Connection
+from svc.proxy.mqtt.context import MqttContext
+from svc.proxy.mqtt.errors import ClientIdRefused
+from svc.proxy.mqtt.interfaces import Action, MqttSession
+from svc.proxy.mqtt.upstream import BrokerFactory, MqttUpstream
+from svc.proxy.relayed import RelayedClient
+from svc.telemetry.labels import Cause
+from svc.transport.errors import ConnectFailed, ConnectionLimitReached, KeyUpdateLimitReached, OwnSvidRefused
+from svc.transport.evidence import PeerEvidence
+from svc.wire.errors import RemoteProtocolError
+from svc.wire.mqtt import Connect, ReasonCode
+
+#: Seconds in which the last octets may be sent; then a connection is dropped.
+CLOSE_TIMEOUT: Final = 5.0
+#: Octets for a client whose transport is full, before it is not read either: it gets answers to what it sends.
+MAX_UNREAD_OCTETS: Final = 64 * 1024
+#: What a client must send within the keep alive, in its lengths [MQTT-3.1.2-22].
+KEEP_ALIVE_FACTOR: Final = 1.5
+#: Policies about topics that begin so are those of the broker.
+_RESERVED_TOPIC: Final = "$"
+_CONNECT_FACTS: Final = RequestFacts(action="Connect")
+
+
+class _Pause(Flag):
+    """Why nothing is read from a client."""
+
+    SESSION = auto()
+    BROKER_FULL = auto()
+    ANSWERS_UNREAD = auto()
+
+
+_NOT_PAUSED: Final = _Pause(0)
+
+
+@implementer(IProtocol, IPushProducer)
+class MqttConnection(RelayedClient):
+    """
+    A client's connection; the two ends and the authorizer of its session, and the producer of the broker's transport.
+
+    Attributes:
+        upstream: the connection to the broker, once there is one.
+        gone: whether the transport is closed.
+    """
+
+    context: MqttContext
+
+    def __init__(self, context: MqttContext, registry: set[Connection]) -> None:
+        RelayedClient.__init__(self, context, registry)
+        self.upstream: MqttUpstream | None = None
+        self.gone = False
+        self._octets = 0
+        self._rules: ConnectionPolicy | None = None
+        self._paused = _NOT_PAUSED
+        self._full = False
+        self._unread = 0
+        #: Whether the connection is counted as a success or a failure.
+        self._counted = False
+        #: Octets of the client at the last sweep, and when it sent the last ones.
+        self._sent_before, self._sent_at = 0, context.tick
+        #: Whether the client went away without DISCONNECT.
+        self._lost = False
+        #: When the connection was first to be closed.
+        self._closing: float | None = None
+        #: With which cause and reason it ends when nothing is being recorded; None unless it is to end.
+        self._leaving: tuple[Cause, ReasonCode] | None = None
+        self._session: MqttSession = context.session(self)
+
+    @property
+    def received(self) -> int:
+        """See :class:`svc.proxy.relayed.RelayedClient`."""
+        return self._octets
+
+    @property
+    def returned(self) -> int:
+        """See :class:`svc.proxy.relayed.RelayedClient`."""
+        return 0 if self.upstream is None else self.upstream.octets
+
+    @property
+    def _upstream_evidence(self) -> PeerEvidence | None:
+        return None if self.upstream is None else self.upstream.evidence
+
+    @property
+    def _upstream_connected(self) -> bool:
+        return self.upstream is not None
+
+    # -- Twisted -----------------------------------------------------------------------------------------------------
+
+    def makeConnection(self, transport: Any) -> None:
+        """Take the transport."""
+        self.transport = transport
+        set_no_delay = getattr(transport, "setTcpNoDelay", None)
+        if set_no_delay is not None:
+            set_no_delay(True)
+        self.connectionMade()
+
+    def connectionMade(self) -> None:
+        """Identify the client, and wait for CONNECT."""
+        self._register()
+        context = self.context
+        try:
+            if context.policies is not None:
+                self._identify()
+                # No other connection is evicted for this one before its client is permitted.
+                context.evictions.unpermitted[self] = None
+            elif context.rotation.identity is None:
+                raise IdentityGone()
+        except IdentityGone as error:
+            self._count(context.metrics.failed.inc)
+            self._report_failure(error)
+            self.abort("identity_withdrawn")
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets of the client; none are decided on by what is no longer in force."""
+        self._octets += len(data)
+        reauthorization = self.context.reauthorization
+        if reauthorization.running:
+            reauthorization.decide(self)
+        self._session.client_received(data)
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
+        """The client's connection is closed."""
+        self.gone = True
+        self._lost = self._closing is None
+        if self._cause is None and isinstance(reason.value, KeyUpdateLimitReached):
+            self._cause = "key_update_limit"
+        self._session.client_lost()
+        self._remove_when_both_gone()
+
+    # The producer of the broker's transport.
+
+    def pauseProducing(self) -> None:
+        """The broker reads slower than the client sends."""
+        self._pause(_Pause.BROKER_FULL)
+
+    def resumeProducing(self) -> None:
+        """The broker caught up."""
+        self._resume(_Pause.BROKER_FULL)
+
+    def stopProducing(self) -> None:
+        """The broker's transport is closed; its own protocol is called."""
+
+    def _pause(self, reason: _Pause) -> None:
+        if not self._paused and not self.gone:
+            self.transport.pauseProducing()
+        self._paused |= reason
+
+    def _resume(self, reason: _Pause) -> None:
+        if reason in self._paused:
+            self._paused &= ~reason
+            if not self._paused and not self.gone:
+                # It was not read: the time does not count against its keep alive.
+                self._sent_at = self.context.tick
+                self.transport.resumeProducing()
+
+    # What the connection to the broker reports.
+
+    def upstream_opened(self, upstream: MqttUpstream) -> None:
+        """It is connected to."""
+        self._attempt = None
+        self.upstream = upstream
+        if self._changes != self.context.reauthorization.changes:
+            self._verify_upstream()
+        if self._closing is not None:
+            upstream.drop()
+            return
+        upstream.transport.registerProducer(self, True)
+        self.transport.registerProducer(upstream, True)
+        self._session.upstream_opened()
+
+    def upstream_received(self, data: bytes) -> None:
+        """Octets of the broker."""
+        reauthorization = self.context.reauthorization
+        if reauthorization.running:
+            reauthorization.decide(self)
+        self._session.upstream_received(data)
+
+    def upstream_lost(self, reason: Failure) -> None:
+        """It is closed."""
+        error = self.context.explained(reason.value) if isinstance(reason.value, OwnSvidRefused) else None
+        self._session.upstream_lost(error)
+        self._remove_when_both_gone()
+
+    def client_full(self, *, full: bool) -> None:
+        """The client's transport is full, or has sent everything."""
+        self._full = full
+        if full:
+            self._unread = 0
+        else:
+            self._resume(_Pause.ANSWERS_UNREAD)
+
+    # -- svc.proxy.mqtt.interfaces.SessionEnds -----------------------------------------------------------------------
+
+    def open_upstream(self) -> None:
+        """Connect to the broker."""
+        if self._closing is not None:
+            return
+        context = self.context
+        self._changes = context.reauthorization.changes
+        self._attempt = context.endpoint.connect(BrokerFactory(self))
+        self._attempt.addErrback(self._not_connected)
+
+    def _not_connected(self, failure: Failure) -> None:
+        self._attempt = None
+        if failure.check(CancelledError, ConnectingCancelledError):
+            return
+        if failure.check(ConnectFailed):
+            self.context.unreachable()
+        self._session.upstream_lost(self.context.explained(failure.value))
+
+    def write_client(self, octets: bytes) -> None:
+        """Send to the client; one that does not read what it gets is not read either."""
+        if self.gone:
+            return
+        self.transport.write(octets)
+        if self._full:
+            self._unread += len(octets)
+            if self._unread > MAX_UNREAD_OCTETS:
+                self._pause(_Pause.ANSWERS_UNREAD)
+
+    def write_upstream(self, octets: bytes) -> None:
+        """Send to the broker."""
+        if self.upstream is not None and not self.upstream.gone:
+            self.upstream.transport.write(octets)
+
+    def hold_client(self, *, held: bool) -> None:
+        """Stop or go on reading the client."""
+        if held:
+            self._pause(_Pause.SESSION)
+        else:
+            self._resume(_Pause.SESSION)
+
+    def refused(self, error: SvcError, action: Action, topic: str | None) -> None:
+        """Count and report what is refused."""
+        if isinstance(error, Denied):
+            context, decision = self.context, PolicyDecision(error.policy, error.rule, "")
+            context.metrics.denied_policy.inc()
+            if action == "Connect":
+                self._decision = decision
+            detail = f"{error}; {action}" + ("" if topic is None else f" {printable(topic)}")
+            context.reporter.denied(
+                error.reason, self._address, self._peer, detail, listener=context.name, decision=decision
+            )
+        elif isinstance(error, ProxyError):
+            self._report_failure(error)
+
+    def close(self, cause: Cause, error: SvcError | None) -> None:
+        """Close both connections behind what was sent."""
+        if self._closing is not None:
+            return
+        context = self.context
+        self._closing = context.seconds()
+        if self._cause is None:
+            self._cause = cause
+        self._free_slot()
+        if isinstance(error, ConnectionLimitReached):
+            context.reporter.evicted(error.reason, self._address, self._peer, str(error))
+        elif isinstance(error, ProxyError):
+            self._report_failure(error)
+        elif isinstance(error, RemoteProtocolError):
+            context.reporter.exchange_failed(error.reason, self._peer, str(error))
+        if self._evidence is not None:
+            self._count(context.metrics.auth_failed.inc if cause == "policy_deny" else context.metrics.failed.inc)
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if self.upstream is not None:
+            self.upstream.finish()
+        if not self.gone:
+            # A transport with a producer does not close.
+            self.transport.unregisterProducer()
+            self.transport.resumeProducing()
+            self.transport.loseConnection()
+
+    def _count(self, count: Callable[[], None]) -> None:
+        if not self._counted:
+            self._counted = True
+            count()
+
+    # -- svc.proxy.mqtt.interfaces.TopicAuthorizer -------------------------------------------------------------------
+
+    def connect(self, packet: Connect) -> None:
+        """Admit a client."""
+        context, evidence = self.context, self._evidence
+        if evidence is None:
+            return
+        if context.policies is None:
+            raise self._denied("this listener has no policies")
+        self._authorize(self._current_rules(evidence), _CONNECT_FACTS)
+        self._check_client_id(packet.client_id, evidence)
+        context.metrics.auth_allowed.inc()
+        context.evictions.unpermitted.pop(self, None)
+        self._share = context.evictions.admit(self, evidence.svid.spiffe_id)
+        self._count(context.metrics.succeeded.inc)
+
+    def reconnect(self, packet: Connect) -> None:
+        """Decide again, by the policies that are in force now."""
+        if self._evidence is not None:
+            self._authorize(self._current_rules(self._evidence), _CONNECT_FACTS)
+            self._check_client_id(packet.client_id, self._evidence)
+
+    def publish(self, topic: str) -> None:
+        """Decide on a topic name."""
+        if topic.startswith(_RESERVED_TOPIC):
+            raise self._denied("topics that begin with $ are reserved")
+        self._decide_topic("Publish", topic)
+
+    def subscribe(self, topic_filter: str) -> None:
+        """Decide on a topic filter."""
+        self._decide_topic("Subscribe", topic_filter)
+
+    def _decide_topic(self, action: Literal["Publish", "Subscribe"], topic: str) -> None:
+        if self._evidence is None:
+            # Outbound the peer decides.
+            return
+        before = self._decision
+        self._authorize(self._current_rules(self._evidence), RequestFacts(action=action, topic=topic))
+        self.context.metrics.auth_allowed.inc()
+        # The record of a connection has the decision on its client.
+        self._decision = before or self._decision
+
+    def _current_rules(self, evidence: PeerEvidence) -> ConnectionPolicy:
+        policies = self.context.policies
+        if policies is None:
+            raise self._denied("this listener has no policies")
+        if self._rules is None or policies is not self._policies:
+            self._rules = self._narrowed(policies, evidence)
+        return self._rules
+
+    def _check_client_id(self, client_id: str, evidence: PeerEvidence) -> None:
+        patterns = self.context.client_ids
+        if not patterns or self._policies is None:
+            return
+        identity = evidence.svid.spiffe_id
+        attributes = self._policies.attributes.attributes(identity)
+        # One that the broker is to assign matches nothing.
+        if not client_id or not any(each.admits(client_id, identity, attributes) for each in patterns):
+            raise ClientIdRefused(
+                identity=identity, policy=f"listener {self.context.name}", rule=f"clientIDs: {printable(client_id, 64)}"
+            )
+
+    def _denied(self, rule: str) -> Denied:
+        return Denied(identity=self._peer or "this client", policy=f"listener {self.context.name}", rule=rule)
+
+    # -- svc.proxy.relayed.RelayedClient -----------------------------------------------------------------------------
+
+    def _decide(self, policies: Policies, evidence: PeerEvidence) -> None:
+        self._rules = self._narrowed(policies, evidence)
+        self._session.reauthorize()
+
+    def reauthorize(self) -> bool:
+        """See :class:`svc.proxy.context.AuthorizedConnection`."""
+        if self._closing is not None:
+            return False
+        return super().reauthorize()
+
+    def _revoke(self, cause: Cause) -> None:
+        """Tell the client; the will of one that is refused is not published."""
+        self._dropped = True
+        refused = cause == "reauthorization"
+        code = ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.ADMINISTRATIVE_ACTION
+        self._session.end(cause, code, will=not refused)
+
+    def _drain(self) -> None:
+        self._leave("rotation", ReasonCode.ADMINISTRATIVE_ACTION)
+
+    def _leave(self, cause: Cause, code: ReasonCode) -> None:
+        """End as soon as no response waits for its record."""
+        if self._leaving is None:
+            self._leaving = (cause, code)
+        if not self._session.recording:
+            self._session.end(*self._leaving)
+
+    # -- The end -----------------------------------------------------------------------------------------------------
+
+    def abort(self, cause: Cause) -> None:
+        """Drop both connections."""
+        self._dropped = True
+        if self._cause is None:
+            self._cause = cause
+        if self._closing is None:
+            self._session.end(cause, ReasonCode.ADMINISTRATIVE_ACTION)
+            self.close(cause, None)
+        if self.upstream is not None:
+            self.upstream.drop()
+        self._break_off()
+
+    def cut(self, cause: Cause) -> None:
+        """End at once, with a reason for the client."""
+        self._session.end(cause, ReasonCode.SERVER_SHUTTING_DOWN)
+        self.abort(cause)
+
+    def evict(self, error: SvcError) -> None:
+        """Report it, free the slot at once and close, with a reason for the client."""
+        self.context.reporter.evicted(error.reason, self._address, self._peer, str(error))
+        self._session.end(cast(Cause, error.reason), ReasonCode.QUOTA_EXCEEDED)
+        self.close(cast(Cause, error.reason), None)
+
+    def _free_slot(self) -> None:
+        self.context.evictions.unpermitted.pop(self, None)
+        super()._free_slot()
+
+    def _break_off(self) -> None:
+        if not self.gone:
+            getattr(self.transport, "break_off", self.transport.abortConnection)()
+
+    def _remove_when_both_gone(self) -> None:
+        if self in self._registry and self.gone and (self.upstream is None or self.upstream.gone):
+            self._remove(complete=self._cause == "client" and not self._lost)
+
+    # -- Time --------------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float, wall: datetime) -> None:
+        """Check the time limits; called about twice a second."""
+        self._notice_activity(now)
+        if self._closing is not None:
+            if now - self._closing >= CLOSE_TIMEOUT:
+                self.abort(self._cause or "other")
+            return
+        if self._ended_with_credentials(wall):
+            return
+        if self.context.draining:
+            self._leave("drain", ReasonCode.SERVER_SHUTTING_DOWN)
+        elif self._leaving is not None:
+            self._leave(*self._leaving)
+        else:
+            self._check_idle(now)
+        lifetime = self.context.timeouts.lifetime
+        if lifetime is not None and now - self._started >= lifetime:
+            self._leave("lifetime", ReasonCode.MAXIMUM_CONNECT_TIME)
+
+    def _check_idle(self, now: float) -> None:
+        session, timeouts = self._session, self.context.timeouts
+        if self._octets != self._sent_before:
+            self._sent_before, self._sent_at = self._octets, now
+        idle = now - self._activity
+        if not session.connect_received:
+            if now - self._started >= timeouts.handshake:
+                session.end("timeout", ReasonCode.UNSPECIFIED_ERROR)
+        elif not session.connected:
+            if idle >= timeouts.connect:
+                session.end("upstream", ReasonCode.SERVER_UNAVAILABLE)
+        elif session.keep_alive:
+            if now - self._sent_at >= session.keep_alive * KEEP_ALIVE_FACTOR and not self._paused:
+                session.end("idle", ReasonCode.KEEP_ALIVE_TIMEOUT)
+        elif idle >= self.context.idle:
+            session.end("idle", ReasonCode.KEEP_ALIVE_TIMEOUT)

@@ -1,0 +1,31 @@
+"""Why the proxy ends an MQTT session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from svc.errors import Reason
+from svc.policy.engine import Denied
+from svc.proxy.errors import ProxyError
+
+
+class ClientIdRefused(Denied):
+    """{identity} must not use this client identifier: {rule} ({policy})"""
+
+    hint = "use an identifier that one of the listener's `clientIDs` admits, or admit it there"
+
+
+class UpstreamSessionEnded(ProxyError):
+    """{upstream} ended the session"""
+
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "upstream_refused": Reason(
+            "{upstream} refused the session: {what}",
+            hint="the broker gave the reason: see its configuration, and the user name and password of the client",
+        ),
+        "upstream_lost": Reason(
+            "{upstream} closed the connection of a session",
+            hint="look at the log of the upstream; its client connects again and repeats what was not acknowledged",
+        ),
+    }

@@ -1,0 +1,176 @@
+"""
+Packets in the octets of one side: where each ends, and which of them pass without a closer look.
+
+Nothing of an incomplete packet is passed on, so the proxy can send a packet of its own behind each read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import Final, NamedTuple
+
+from svc.wire.mqtt import MalformedPacket, Packet, PacketLimits, Version
+from svc.wire.mqtt.codes import PacketType, Sender
+from svc.wire.mqtt.decoding import decode
+from svc.wire.mqtt.fast_path import read_fast
+from svc.wire.mqtt.primitives import encode_variable
+from svc.wire.mqtt.stream import allowed_first_octets, find_packet, first_octet_error
+
+#: Acknowledgements of four octets, which have neither a reason nor properties.
+_ACKNOWLEDGEMENTS: Final = re.compile(rb"(?:[\x40\x50\x62\x70]\x02..)+", re.DOTALL)
+_OTHER: Final = 3
+#: The quality of service of a PUBLISH by its first octet, 3 for all that is not a valid one.
+_QOS: Final = tuple(
+    first >> 1 & 3 if first >> 4 == PacketType.PUBLISH and (first & 6 or not first & 8) else _OTHER
+    for first in range(256)
+)
+#: The identifier of the property Topic Alias.
+_TOPIC_ALIAS: Final = b"\x23"
+
+
+class Run(NamedTuple):
+    """
+    Packets that pass as they are.
+
+    Attributes:
+        end: where the first packet begins that does not, or that is incomplete.
+        publishes: how many of them are PUBLISH with a quality of service above 0.
+        acknowledged: how many are PUBACK or PUBREC.
+    """
+
+    end: int
+    publishes: int
+    acknowledged: int
+
+
+def skip_run(data: bytes, position: int, topics: Container[bytes] | None, limit: int, *, aliases: bool) -> Run:
+    """
+    Find the packets from ``position`` on that pass as they are: short acknowledgements, and PUBLISH to ``topics``.
+
+    Args:
+        topics: encoded topic names; None for any.
+        limit: octets of the largest packet.
+        aliases: whether a PUBLISH may assign a topic alias, with which it does not pass.
+    """
+    publishes = acknowledged = 0
+    end = len(data)
+    # An incomplete header ends the loop by IndexError: without a check of each index this takes half the time.
+    try:
+        while True:
+            qos = _QOS[data[position]]
+            if qos == _OTHER:
+                found = _ACKNOWLEDGEMENTS.match(data, position)
+                if found is None:
+                    break
+                kinds = data[position : found.end() : 4]
+                acknowledged += kinds.count(b"\x40") + kinds.count(b"\x50")
+                position = found.end()
+                continue
+            length, body = data[position + 1], position + 2
+            if length > 0x7F:
+                more = data[body]
+                body += 1
+                if not 0 < more < 0x80:
+                    break
+                length = length & 0x7F | more << 7
+            stop = body + length
+            if stop > end or stop - position > limit:
+                break
+            if topics is not None:
+                name = body + 2
+                rest = name + (data[body] << 8 | data[body + 1])
+                if rest > stop or data[name:rest] not in topics:
+                    break
+                # Property lengths of 128 and more are left to the closer look.
+                if aliases:
+                    rest += 2 if qos else 0
+                    if (
+                        rest >= stop
+                        or data[rest] > 0x7F
+                        or data.find(_TOPIC_ALIAS, rest + 1, rest + 1 + data[rest]) >= 0
+                    ):
+                        break
+            if qos:
+                publishes += 1
+            position = stop
+    except IndexError:
+        pass
+    return Run(position, publishes, acknowledged)
+
+
+class Framer:
+    """
+    Finds the packets of one side.
+
+    Args:
+        sender: whose packets these are.
+        version: the version of the connection; None until the client's CONNECT is read.
+        limits: what a packet may use.
+    """
+
+    def __init__(self, sender: Sender, version: Version | None, limits: PacketLimits) -> None:
+        self._sender: Final[Sender] = sender
+        self._limits = limits
+        self._rest = bytearray()
+        self._needed = 0
+        self._set(version, opened=False)
+
+    def _set(self, version: Version | None, *, opened: bool) -> None:
+        self._version, self._opened = version, opened
+        self._v5 = version is Version.V5
+        self._allowed = allowed_first_octets(self._sender, version, opened)
+        limits = self._limits
+        self.limit: int = limits.packet if opened else min(limits.first_packet, limits.packet)
+
+    def open(self, version: Version) -> None:
+        """The packet that opens the connection is read."""
+        self._set(version, opened=True)
+
+    def join(self, data: bytes) -> bytes:
+        """Put octets behind what is kept; empty while a packet is still incomplete."""
+        rest = self._rest
+        if not rest:
+            return data
+        rest += data
+        if len(rest) < self._needed:
+            return b""
+        data = bytes(rest)
+        rest.clear()
+        return data
+
+    def keep(self, data: bytes, position: int) -> None:
+        """Keep the octets from ``position`` on."""
+        if position < len(data):
+            self._rest += data[position:]
+
+    def find(self, data: bytes, position: int) -> tuple[int, int] | None:
+        """
+        Return where the body of a packet begins and where the packet ends, None where it is incomplete.
+
+        Raises:
+            MqttError: its sender must not send it now, or it is too large.
+        """
+        first = data[position]
+        if first not in self._allowed:
+            error = first_octet_error(first, self._sender, self._version, self._opened)
+            if error is not None:
+                raise error
+        found = find_packet(data, position, self.limit)
+        if isinstance(found, int):
+            self._needed = found
+            return None
+        body, end = found
+        # MQTT 5.0 requires the fewest octets for the remaining length [MQTT-1.5.5-1].
+        if self._v5 and body - position > 2 and body - position - 1 != len(encode_variable(end - body)):
+            raise MalformedPacket(packet=PacketType(first >> 4).name, defect="its remaining length is too long")
+        self._needed = 0
+        return found
+
+    def decode(self, data: bytes, position: int, body: int, end: int) -> Packet:
+        """Decode a packet that was found; raises MqttError."""
+        if self._opened:
+            fast = read_fast(data, position, self._limits, self._v5, self._sender)
+            if fast is not None:
+                return fast[0]
+        return decode(data, data[position], body, end, self._sender, self._version, self._limits)

@@ -1,0 +1,610 @@
+"""
+A session that passes everything through, without I/O: which packets pass, which are refused, and what is sent instead.
+
+Packet identifiers, session state, quotas, acknowledgements and the will are those of client and broker, and the proxy
+keeps nothing that would have to outlive a connection. So what MQTT promises is what these two promise each other. The
+octets of a packet pass as they are unless something in it must not.
+
+What the proxy adds: a decision for the client, its will, each topic and each filter; ``svc-`` user properties are
+removed; the limits of the proxy are lowered into CONNECT and CONNACK.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Final
+
+from svc.errors import SvcError
+from svc.policy.engine import Denied
+from svc.proxy.errors import ProxyError, UpstreamMalformed
+from svc.proxy.mqtt.assigned_aliases import AssignedAliases
+from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
+from svc.proxy.mqtt.interfaces import Action, MqttLimits, PublishRecorder, SessionEnds, TopicAuthorizer
+from svc.proxy.mqtt.packets import Framer, skip_run
+from svc.proxy.mqtt.recorded import RecordedMessages
+from svc.proxy.mqtt.subscribing import ClientFilters
+from svc.telemetry.labels import Cause
+from svc.telemetry.metrics import MqttMetrics
+from svc.transport.errors import ConnectionLimitReached
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Auth,
+    ClientIdInvalid,
+    Connack,
+    Connect,
+    Disconnect,
+    MqttError,
+    Packet,
+    PacketType,
+    Properties,
+    Publish,
+    QuotaExceeded,
+    ReasonCode,
+    ReturnCode,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Version,
+    VersionUnsupported,
+    encode,
+)
+from svc.wire.mqtt.codes import DISCONNECT_REASONS, REASONS, SUBSCRIPTION_REFUSED, Sender
+
+#: User properties of the proxy's own begin so; what others send under such names is removed.
+RESERVED: Final = "svc-"
+#: What a publisher may send with a message, and gets with its acknowledgement.
+NONCE: Final = "svc-nonce"
+RECEIPT_ID: Final = "svc-receipt-id"
+#: Topics with a decision that is remembered, and the octets of the longest one.
+MAX_TOPICS: Final = 1024
+MAX_TOPIC_OCTETS: Final = 1024
+#: Topic aliases in each direction, whatever client and broker offer.
+MAX_ALIASES: Final = 64
+
+_V5: Final = Version.V5
+_RESERVED: Final = RESERVED.encode("ascii")
+_DROPPED: Final = b""
+_NOTHING: Final[frozenset[str]] = frozenset()
+#: The packets of a client that pass before CONNACK; others wait for it.
+_BEFORE_CONNACK: Final = (PacketType.CONNECT, PacketType.AUTH, PacketType.DISCONNECT)
+#: Return codes of MQTT 3.1.1; others are "server unavailable".
+_RETURN_CODES: Final = {
+    ReasonCode.NOT_AUTHORIZED: ReturnCode.NOT_AUTHORIZED,
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ReturnCode.IDENTIFIER_REJECTED,
+}
+
+
+_WithProperties = Publish | Acknowledgement | Connack | Subscribe | Suback | Unsubscribe | Unsuback | Disconnect | Auth
+
+
+class Stage(Enum):
+    """Which packet a session waits for; OPEN: any."""
+
+    CONNECT = auto()
+    CONNACK = auto()
+    OPEN = auto()
+    ENDED = auto()
+
+
+class PassThroughSession:
+    """
+    See the module, and :class:`svc.proxy.mqtt.interfaces.MqttSession`.
+
+    Args:
+        ends: the two connections.
+        authorizer: decides.
+        limits: of the session.
+        metrics: counts messages, and refusals of the broker.
+        upstream: what errors call the broker.
+        peer_is_proxy: whether the upstream is the proxy of a peer, which handles nonces and receipts.
+        recorder: records messages; None without records.
+    """
+
+    def __init__(
+        self,
+        ends: SessionEnds,
+        authorizer: TopicAuthorizer,
+        limits: MqttLimits,
+        metrics: MqttMetrics,
+        upstream: str,
+        *,
+        peer_is_proxy: bool = False,
+        recorder: PublishRecorder | None = None,
+    ) -> None:
+        self._ends = ends
+        self._authorizer = authorizer
+        self._limits = limits
+        self._metrics = metrics
+        self._upstream_name = upstream
+        self._to_upstream_kept = frozenset({NONCE}) if peer_is_proxy else _NOTHING
+        self._to_client_kept = frozenset({RECEIPT_ID}) if peer_is_proxy else _NOTHING
+        self._records = None
+        if recorder is not None:
+            self._records = RecordedMessages(recorder, self._answer, lambda: self._finish("record"))
+        self._stage = Stage.CONNECT
+        self._from_client = Framer("client", None, limits.packet)
+        self._from_upstream = Framer("server", None, limits.packet)
+        self._connect = Connect("")
+        self._version = Version.V311
+        self._v5 = self._upstream_open = self._held = self._busy = False
+        #: Octets that are sent at the end of a read.
+        self._to_client: list[bytes] = []
+        self._to_upstream: list[bytes] = []
+        self._ending: tuple[Cause, SvcError | None] | None = None
+        #: Encoded topic names to which the client may publish.
+        self._topics: set[bytes] = set()
+        #: The same of which it may get messages, where these are decided on; see :meth:`_connack`.
+        self._delivered: set[bytes] | None = None
+        self._client_aliases = AssignedAliases()
+        self._upstream_aliases = AssignedAliases()
+        self._filters = ClientFilters(limits.subscriptions)
+        self.keep_alive = 0
+
+    @property
+    def connect_received(self) -> bool:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        return self._stage is not Stage.CONNECT
+
+    @property
+    def connected(self) -> bool:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        return self._stage is Stage.OPEN
+
+    @property
+    def recording(self) -> bool:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        return self._records is not None and self._records.waiting
+
+    # -- Octets of the client ----------------------------------------------------------------------------------------
+
+    def client_received(self, data: bytes) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        if self._stage is Stage.ENDED:
+            return
+        data = self._from_client.join(data)
+        if not data:
+            return
+        self._busy = True
+        try:
+            self._read_client(data)
+        except MqttError as error:
+            self._violated(error)
+        self._flush()
+        if self._records is not None:
+            self._records.sent()
+
+    def _read_client(self, data: bytes) -> None:
+        framer, out = self._from_client, self._to_upstream
+        position = start = 0
+        end = len(data)
+        # User properties are looked at only where one of their names can be.
+        plain = not self._v5 or _RESERVED not in data
+        try:
+            while position < end and self._stage is not Stage.ENDED:
+                if plain and self._stage is Stage.OPEN:
+                    aliases = self._client_aliases.maximum > 0
+                    run = skip_run(data, position, self._topics, framer.limit, aliases=aliases)
+                    position = run.end
+                    if run.publishes:
+                        self._metrics.stored.inc(run.publishes)
+                    if position == end:
+                        break
+                found = framer.find(data, position)
+                if found is None:
+                    break
+                if self._stage is Stage.CONNACK and data[position] >> 4 not in _BEFORE_CONNACK:
+                    self._hold(held=True)
+                    break
+                instead = self._client_sent(framer.decode(data, position, *found))
+                if instead is not None:
+                    if start < position:
+                        out.append(data[start:position])
+                    if instead:
+                        out.append(instead)
+                    start = found[1]
+                position = found[1]
+        finally:
+            # What came before a packet that is refused passes.
+            if start < position:
+                out.append(data[start:position])
+        framer.keep(data, position)
+
+    def _client_sent(self, packet: Packet) -> bytes | None:
+        """Return what the broker gets in place of a packet; None to pass it on as it is."""
+        if isinstance(packet, Publish):
+            return self._publish(packet)
+        if isinstance(packet, Subscribe):
+            return self._subscribe(packet)
+        if isinstance(packet, Unsubscribe):
+            # To end a subscription takes no permission, and one that was refused does not exist at the broker.
+            self._filters.unsubscribing(packet)
+        elif isinstance(packet, Connect):
+            return self._begin(packet)
+        elif isinstance(packet, Disconnect):
+            self._finish("client")
+        if isinstance(packet, Acknowledgement | Unsubscribe | Disconnect | Auth):
+            return self._passed(packet, "client")
+        return None
+
+    def _hold(self, *, held: bool) -> None:
+        if held != self._held:
+            self._held = held
+            self._ends.hold_client(held=held)
+
+    def _violated(self, error: MqttError) -> None:
+        """The client broke MQTT; a first packet that is no CONNECT gets no answer [MQTT-3.1.4-1]."""
+        if self._stage is not Stage.CONNECT:
+            self.end("protocol", error.mqtt_reason, error)
+            return
+        code = None
+        if isinstance(error, VersionUnsupported):
+            code = ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION
+        elif isinstance(error, ClientIdInvalid):
+            code = ReturnCode.IDENTIFIER_REJECTED
+        if code is not None:
+            # A client of another version can read at least that of MQTT 3.1.1.
+            self._answer(encode(Connack(code=code), Version.V311, "server"))
+        self._finish("protocol", error)
+
+    # -- The beginning -----------------------------------------------------------------------------------------------
+
+    def _begin(self, packet: Connect) -> bytes:
+        """Decide on CONNECT, which is sent when the broker is connected to."""
+        self._connect, self._version = packet, packet.version
+        self._v5 = packet.version is _V5
+        self._from_client.open(packet.version)
+        self._stage = Stage.CONNACK
+        self.keep_alive = packet.keep_alive
+        try:
+            self._admit(packet)
+        except ClientIdRefused as denied:
+            self._ends.refused(denied, "Connect", None)
+            self.end("policy_deny", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        except Denied:
+            self.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
+        except ConnectionLimitReached as error:
+            self.end("connection_limit", ReasonCode.SERVER_BUSY, error)
+        except QuotaExceeded as error:
+            self.end("protocol", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, error)
+        else:
+            self._hold(held=True)
+            self._ends.open_upstream()
+        return _DROPPED
+
+    def _admit(self, packet: Connect) -> None:
+        limit, will = self._limits.client_id, packet.will
+        if len(packet.client_id.encode()) > limit:
+            raise QuotaExceeded(packet="CONNECT", limit=limit, items="octets of a client identifier")
+        action: Action = "Publish"
+        try:
+            # First, since an admitted client may take the place of another.
+            if will is not None:
+                self._authorizer.publish(will.topic)
+            action = "Connect"
+            self._authorizer.connect(packet)
+        except ClientIdRefused:
+            raise
+        except Denied as denied:
+            self._ends.refused(denied, action, None if will is None or action == "Connect" else will.topic)
+            raise
+
+    def upstream_opened(self) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        if self._stage is not Stage.CONNACK:
+            return
+        packet, self._connect = self._connect, replace(self._connect, password=None)
+        self._from_upstream = Framer("server", packet.version, self._limits.packet)
+        if self._v5:
+            properties = self._lowered(_kept(packet.properties, _NOTHING))
+            will = packet.will
+            if will is not None:
+                will = replace(will, properties=_kept(will.properties, _NOTHING))
+            packet = replace(packet, properties=properties, will=will)
+            self._upstream_aliases.maximum = properties.topic_alias_maximum or 0
+        self._upstream_open = True
+        self._ends.write_upstream(encode(packet, packet.version, "client"))
+        self._hold(held=False)
+        self.client_received(b"")
+
+    def _lowered(self, properties: Properties) -> Properties:
+        """Lower what a side accepts to what the proxy does."""
+        most = self._limits.packet.packet
+        return properties.replace(
+            maximum_packet_size=min(properties.maximum_packet_size or most, most),
+            topic_alias_maximum=min(properties.topic_alias_maximum or 0, MAX_ALIASES) or None,
+        )
+
+    def _connack(self, packet: Connack) -> bytes | None:
+        if packet.code:
+            reason = (ReasonCode if self._v5 else ReturnCode)(packet.code).name.lower()
+            self._metrics.connack_rejected(reason)
+            error = UpstreamSessionEnded("upstream_refused", upstream=self._upstream_name, what=reason)
+            self._finish("upstream", error)
+            return self._passed(packet, "server")
+        self._from_upstream.open(self._version)
+        self._stage = Stage.OPEN
+        if packet.session_present:
+            # The broker may have subscriptions that were permitted to an earlier connection and would be refused now.
+            self._delivered = set()
+        if not self._v5:
+            return None
+        properties = packet.properties
+        if properties.server_keep_alive is not None:
+            self.keep_alive = properties.server_keep_alive
+        properties = self._lowered(_kept(properties, self._to_client_kept))
+        self._client_aliases.maximum = properties.topic_alias_maximum or 0
+        return encode(replace(packet, properties=properties), _V5, "server")
+
+    # -- Messages of the client --------------------------------------------------------------------------------------
+
+    def _publish(self, packet: Publish) -> bytes | None:
+        topic = self._client_aliases.resolve(packet)
+        try:
+            self._authorizer.publish(topic)
+            if self._records is not None:
+                nonce = next((value for name, value in packet.properties.user if name == NONCE), None)
+                self._records.begin(replace(packet, topic=topic), nonce)
+        except (Denied, ProxyError) as error:
+            return self._refuse_publish(packet, topic, error)
+        if self._records is None and packet.topic:
+            _remember(self._topics, topic)
+        if packet.qos:
+            self._metrics.stored.inc()
+        if self._client_aliases.passed(packet):
+            packet = replace(packet, topic=topic)
+            return encode(replace(packet, properties=_kept(packet.properties, self._to_upstream_kept)), _V5, "client")
+        return self._passed(packet, "client")
+
+    def _refuse_publish(self, packet: Publish, topic: str, error: SvcError) -> bytes:
+        """MQTT 3.1.1 has no reason code for it: its client is closed."""
+        self._client_aliases.refused(packet)
+        self._ends.refused(error, "Publish", topic)
+        if not self._v5:
+            self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
+        elif packet.qos:
+            kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
+            code = error.mqtt_reason if isinstance(error, ProxyError) else ReasonCode.NOT_AUTHORIZED
+            self._answer(encode(Acknowledgement(kind, packet.packet_id, code), _V5, "server"))  # type: ignore[arg-type]
+        return _DROPPED
+
+    # -- Subscriptions -----------------------------------------------------------------------------------------------
+
+    def _subscribe(self, packet: Subscribe) -> bytes | None:
+        codes = [self._refusal(each.filter) for each in packet.subscriptions]
+        if None not in codes:
+            suback = Suback(packet.packet_id, [code for code in codes if code is not None])
+            self._answer(encode(suback, self._version, "server"))
+            return _DROPPED
+        if codes.count(None) == len(codes):
+            return self._passed(packet, "client")
+        self._filters.partly_refused(packet.packet_id, codes)
+        passed = [each for each, code in zip(packet.subscriptions, codes, strict=True) if code is None]
+        packet = replace(packet, subscriptions=passed, properties=_kept(packet.properties, _NOTHING))
+        return encode(packet, self._version, "client")
+
+    def _refusal(self, topic_filter: str) -> int | None:
+        """The code by which a subscription is refused; None where it is passed on."""
+        try:
+            self._authorizer.subscribe(topic_filter)
+        except Denied as denied:
+            self._ends.refused(denied, "Subscribe", topic_filter)
+            return ReasonCode.NOT_AUTHORIZED if self._v5 else SUBSCRIPTION_REFUSED
+        if self._filters.add(topic_filter):
+            return None
+        return ReasonCode.QUOTA_EXCEEDED if self._v5 else SUBSCRIPTION_REFUSED
+
+    # -- Octets of the broker ----------------------------------------------------------------------------------------
+
+    def upstream_received(self, data: bytes) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        if self._stage is Stage.ENDED:
+            return
+        data = self._from_upstream.join(data)
+        if not data:
+            return
+        self._busy = True
+        try:
+            self._read_upstream(data)
+        except MqttError as error:
+            malformed = UpstreamMalformed(upstream=self._upstream_name, what=str(error))
+            self.end("upstream", ReasonCode.SERVER_UNAVAILABLE, malformed)
+        self._flush()
+        if self._held and self._stage is Stage.OPEN:
+            self._hold(held=False)
+            self.client_received(b"")
+
+    def _read_upstream(self, data: bytes) -> None:
+        framer, out = self._from_upstream, self._to_client
+        position = start = 0
+        end = len(data)
+        plain = (not self._v5 or _RESERVED not in data) and self._records is None
+        try:
+            while position < end and self._stage is not Stage.ENDED:
+                if plain and self._stage is Stage.OPEN:
+                    aliases = self._upstream_aliases.maximum > 0
+                    run = skip_run(data, position, self._delivered, framer.limit, aliases=aliases)
+                    position = run.end
+                    if run.acknowledged:
+                        self._metrics.acknowledged.inc(run.acknowledged)
+                    if position == end:
+                        break
+                found = framer.find(data, position)
+                if found is None:
+                    break
+                octets = data[position : found[1]]
+                instead = self._upstream_sent(framer.decode(data, position, *found), octets)
+                if instead is not None:
+                    if start < position:
+                        out.append(data[start:position])
+                    if instead:
+                        out.append(instead)
+                    start = found[1]
+                position = found[1]
+        finally:
+            if start < position:
+                out.append(data[start:position])
+        framer.keep(data, position)
+
+    def _upstream_sent(self, packet: Packet, octets: bytes) -> bytes | None:
+        """Return what the client gets in place of a packet; None to pass it on as it is."""
+        if isinstance(packet, Acknowledgement):
+            return self._acknowledged(packet, octets)
+        if isinstance(packet, Publish):
+            return self._deliver(packet)
+        if isinstance(packet, Connack):
+            return self._connack(packet)
+        if isinstance(packet, Suback):
+            merged = self._filters.merged(packet)
+            if merged is not None:
+                merged = replace(merged, properties=_kept(packet.properties, self._to_client_kept))
+                return encode(merged, self._version, "server")
+        elif isinstance(packet, Unsuback):
+            self._filters.unsubscribed(packet)
+        elif isinstance(packet, Disconnect):
+            self._finish("application")
+        if isinstance(packet, Suback | Unsuback | Disconnect | Auth):
+            return self._passed(packet, "server")
+        return None
+
+    def _acknowledged(self, packet: Acknowledgement, octets: bytes) -> bytes | None:
+        if packet.type in (PacketType.PUBACK, PacketType.PUBREC):
+            if packet.code < ReasonCode.UNSPECIFIED_ERROR:
+                self._metrics.acknowledged.inc()
+            if self._records is not None:
+                passed = self._passed(packet, "server")
+                octets = octets if passed is None else passed
+                self._records.responded(packet, lambda receipt: self._with_receipt(packet, octets, receipt))
+                return _DROPPED
+        return self._passed(packet, "server")
+
+    def _with_receipt(self, packet: Acknowledgement, octets: bytes, receipt: str | None) -> bytes:
+        """Add the identifier of a receipt, where the client accepts user properties and the packet stays small."""
+        accepted = self._connect.properties
+        # A client may ask for none in acknowledgements [MQTT-3.1.2-29].
+        if receipt is None or not self._v5 or accepted.request_problem_information == 0:
+            return octets
+        properties = _kept(packet.properties, _NOTHING)
+        properties = properties.replace(user=(*properties.user, (RECEIPT_ID, receipt)))
+        longer = encode(replace(packet, properties=properties), _V5, "server")
+        most = accepted.maximum_packet_size
+        return longer if most is None or len(longer) <= most else octets
+
+    def _deliver(self, packet: Publish) -> bytes | None:
+        if self._delivered is not None:
+            topic = self._upstream_aliases.resolve(packet)
+            try:
+                self._authorizer.subscribe(topic)
+            except Denied as denied:
+                self._ends.refused(denied, "Subscribe", topic)
+                self.end("reauthorization", ReasonCode.NOT_AUTHORIZED)
+                return _DROPPED
+            if packet.topic:
+                _remember(self._delivered, topic)
+        return self._passed(packet, "server")
+
+    # -- The end -----------------------------------------------------------------------------------------------------
+
+    def client_lost(self) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        self._finish("client")
+
+    def upstream_lost(self, error: ProxyError | None) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        if error is None:
+            error = UpstreamSessionEnded("upstream_lost", upstream=self._upstream_name)
+        cause: Cause = "application" if self._stage is Stage.OPEN else "upstream"
+        self.end(cause, ReasonCode.SERVER_UNAVAILABLE, error)
+
+    def reauthorize(self) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        self._topics.clear()
+        if self._delivered is not None:
+            self._delivered.clear()
+        if self._stage not in (Stage.CONNACK, Stage.OPEN):
+            return
+        self._authorizer.reconnect(self._connect)
+        if self._connect.will is not None:
+            self._authorizer.publish(self._connect.will.topic)
+        for topic_filter in self._filters:
+            self._authorizer.subscribe(topic_filter)
+
+    def end(self, cause: Cause, code: ReasonCode, error: SvcError | None = None, *, will: bool = True) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        if self._stage is Stage.ENDED:
+            return
+        if self._stage is Stage.CONNACK:
+            if self._v5:
+                answer = code if code in REASONS[PacketType.CONNACK] else ReasonCode.SERVER_UNAVAILABLE
+            else:
+                answer = _RETURN_CODES.get(code, ReturnCode.SERVER_UNAVAILABLE)  # type: ignore[assignment]
+            self._to_client.append(encode(Connack(code=answer), self._version, "server"))
+        elif self._stage is Stage.OPEN and self._v5:
+            answer = code if code in DISCONNECT_REASONS["server"] else ReasonCode.SERVER_BUSY
+            self._to_client.append(encode(Disconnect(answer), _V5, "server"))
+        if self._upstream_open and not will:
+            self._to_upstream.append(encode(Disconnect(), self._version, "client"))
+        self._finish(cause, error)
+
+    def _finish(self, cause: Cause, error: SvcError | None = None) -> None:
+        """End behind what is to be sent."""
+        if self._stage is Stage.ENDED:
+            return
+        self._stage = Stage.ENDED
+        self._ending = (cause, error)
+        if self._records is not None:
+            self._records.end()
+        if not self._busy:
+            self._flush()
+
+    # -- Octets that are sent ----------------------------------------------------------------------------------------
+
+    def _passed(self, packet: _WithProperties, sender: Sender) -> bytes | None:
+        """Return a packet without user properties that do not pass; None where it has none."""
+        names = _NOTHING
+        if sender == "server":
+            names = self._to_client_kept
+        elif isinstance(packet, Publish):
+            names = self._to_upstream_kept
+        properties = _kept(packet.properties, names)
+        if properties is packet.properties:
+            return None
+        return encode(replace(packet, properties=properties), _V5, sender)
+
+    def _answer(self, octets: bytes) -> None:
+        """Send octets of the proxy's own to the client."""
+        self._to_client.append(octets)
+        if not self._busy:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what a read has led to, one write for each side."""
+        self._busy = False
+        to_client, to_upstream = self._to_client, self._to_upstream
+        if to_upstream:
+            octets = to_upstream[0] if len(to_upstream) == 1 else b"".join(to_upstream)
+            to_upstream.clear()
+            self._ends.write_upstream(octets)
+        if to_client:
+            octets = to_client[0] if len(to_client) == 1 else b"".join(to_client)
+            to_client.clear()
+            self._ends.write_client(octets)
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            self._ends.close(*ending)
+
+
+def _kept(properties: Properties, names: frozenset[str]) -> Properties:
+    """Return properties without reserved user properties other than these; the same object where it has none."""
+    user = properties.user
+    left = tuple(pair for pair in user if not pair[0].startswith(RESERVED) or pair[0] in names)
+    return properties if len(left) == len(user) else properties.replace(user=left)
+
+
+def _remember(topics: set[bytes], topic: str) -> None:
+    encoded = topic.encode()
+    if len(encoded) <= MAX_TOPIC_OCTETS:
+        if len(topics) >= MAX_TOPICS:
+            topics.clear()
+        topics.add(encoded)

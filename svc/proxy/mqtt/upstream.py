@@ -1,0 +1,113 @@
+"""The connection of one client's session to the broker, or to the proxy of a peer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IAddress, IProtocol, IPushProducer
+from twisted.internet.protocol import Factory
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svc.transport.errors import OwnSvidRefused
+from svc.transport.evidence import PeerEvidence, peer_evidence
+
+if TYPE_CHECKING:
+    from svc.proxy.mqtt.connection import MqttConnection
+
+
+@implementer(IProtocol, IPushProducer)
+class MqttUpstream:
+    """
+    The other side of a client's connection, and the producer of its transport.
+
+    Attributes:
+        evidence: what the handshake proved; None where the upstream is a broker without TLS.
+        gone: whether the transport is closed.
+        octets: received.
+    """
+
+    transport: Any = None
+
+    def __init__(self, client: MqttConnection) -> None:
+        self._client = client
+        self.evidence: PeerEvidence | None = None
+        self.gone = False
+        self.octets = 0
+        #: Whether the peer may still refuse the SVID of this side, after the handshake (RFC 8446, section 4.4.2.4).
+        self._may_refuse = False
+
+    def makeConnection(self, transport: Any) -> None:
+        """Take the transport."""
+        self.transport = transport
+        set_no_delay = getattr(transport, "setTcpNoDelay", None)
+        if set_no_delay is not None:
+            set_no_delay(True)
+        if not self._client.context.inbound:
+            self.evidence = peer_evidence(transport)
+            self._may_refuse = True
+        self.connectionMade()
+
+    def connectionMade(self) -> None:
+        """Begin the session."""
+        self._client.upstream_opened(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets of the broker; the first show that the peer has accepted the SVID of this side."""
+        self.octets += len(data)
+        if self._may_refuse:
+            self._accepted()
+        self._client.upstream_received(data)
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
+        """The connection is closed."""
+        self.gone = True
+        if self._may_refuse and not isinstance(reason.value, OwnSvidRefused):
+            self._accepted()
+        self._client.upstream_lost(reason)
+
+    def _accepted(self) -> None:
+        self._may_refuse = False
+        self._client.context.accepted()
+
+    def finish(self) -> None:
+        """Close behind what was sent."""
+        if not self.gone and self.transport is not None:
+            self.transport.unregisterProducer()
+            self.transport.resumeProducing()
+            self.transport.loseConnection()
+
+    def drop(self) -> None:
+        """Close at once."""
+        if not self.gone and self.transport is not None:
+            getattr(self.transport, "break_off", self.transport.abortConnection)()
+
+    # The producer of the client's transport.
+
+    def pauseProducing(self) -> None:
+        """The client reads slower than the broker sends."""
+        self._client.client_full(full=True)
+        if not self.gone:
+            self.transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The client caught up."""
+        self._client.client_full(full=False)
+        if not self.gone:
+            self.transport.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """The client's transport is closed; its own protocol is called."""
+
+
+class BrokerFactory(Factory):
+    """Builds the connection of one client."""
+
+    noisy = False
+
+    def __init__(self, client: MqttConnection) -> None:
+        self._client = client
+
+    def buildProtocol(self, addr: IAddress | None) -> MqttUpstream:  # type: ignore[override]  # it needs no factory
+        return MqttUpstream(self._client)
