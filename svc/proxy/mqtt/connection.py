@@ -74,6 +74,7 @@ class MqttConnection(RelayedClient):
         RelayedClient.__init__(self, context, registry)
         self.upstream: MqttUpstream | None = None
         self.gone = False
+        self._reauthorization = context.reauthorization
         self._octets = 0
         self._rules: ConnectionPolicy | None = None
         self._paused = _NOT_PAUSED
@@ -138,9 +139,8 @@ class MqttConnection(RelayedClient):
     def dataReceived(self, data: bytes) -> None:
         """Octets of the client; none are decided on by what is no longer in force."""
         self._octets += len(data)
-        reauthorization = self.context.reauthorization
-        if reauthorization.running:
-            reauthorization.decide(self)
+        if self._reauthorization.running:
+            self._reauthorization.decide(self)
         self._session.client_received(data)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
@@ -189,15 +189,16 @@ class MqttConnection(RelayedClient):
         if self._closing is not None:
             upstream.drop()
             return
+        # Once for each read: without a method of this object in between.
+        self.write_upstream = upstream.transport.write  # type: ignore[method-assign]
         upstream.transport.registerProducer(self, True)
         self.transport.registerProducer(upstream, True)
         self._session.upstream_opened()
 
     def upstream_received(self, data: bytes) -> None:
         """Octets of the broker."""
-        reauthorization = self.context.reauthorization
-        if reauthorization.running:
-            reauthorization.decide(self)
+        if self._reauthorization.running:
+            self._reauthorization.decide(self)
         self._session.upstream_received(data)
 
     def upstream_lost(self, reason: Failure) -> None:
@@ -244,9 +245,7 @@ class MqttConnection(RelayedClient):
                 self._pause(_Pause.ANSWERS_UNREAD)
 
     def write_upstream(self, octets: bytes) -> None:
-        """Send to the broker."""
-        if self.upstream is not None and not self.upstream.gone:
-            self.upstream.transport.write(octets)
+        """Send to the broker; see :meth:`upstream_opened`."""
 
     def hold_client(self, *, held: bool) -> None:
         """Stop or go on reading the client."""

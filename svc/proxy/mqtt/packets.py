@@ -6,9 +6,8 @@ Nothing of an incomplete packet is passed on, so the proxy can send a packet of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container
-from typing import Final, NamedTuple
+from typing import Final
 
 from svc.wire.mqtt import MalformedPacket, Packet, PacketLimits, Version
 from svc.wire.mqtt.codes import PacketType, Sender
@@ -17,8 +16,10 @@ from svc.wire.mqtt.fast_path import read_fast
 from svc.wire.mqtt.primitives import encode_variable
 from svc.wire.mqtt.stream import allowed_first_octets, find_packet, first_octet_error
 
-#: Acknowledgements of four octets, which have neither a reason nor properties.
-_ACKNOWLEDGEMENTS: Final = re.compile(rb"(?:[\x40\x50\x62\x70]\x02..)+", re.DOTALL)
+#: First octets of PUBACK, PUBREC, PUBREL and PUBCOMP: how many messages they acknowledge.
+_ACKNOWLEDGES: Final = {0x40: 1, 0x50: 1, 0x62: 0, 0x70: 0}
+#: The remaining length of one that has neither a reason nor properties.
+_SHORT: Final = 2
 _OTHER: Final = 3
 #: The quality of service of a PUBLISH by its first octet, 3 for all that is not a valid one.
 _QOS: Final = tuple(
@@ -29,22 +30,9 @@ _QOS: Final = tuple(
 _TOPIC_ALIAS: Final = b"\x23"
 
 
-class Run(NamedTuple):
-    """
-    Packets that pass as they are.
-
-    Attributes:
-        end: where the first packet begins that does not, or that is incomplete.
-        publishes: how many of them are PUBLISH with a quality of service above 0.
-        acknowledged: how many are PUBACK or PUBREC.
-    """
-
-    end: int
-    publishes: int
-    acknowledged: int
-
-
-def skip_run(data: bytes, position: int, topics: Container[bytes] | None, limit: int, *, aliases: bool) -> Run:
+def skip_run(
+    data: bytes, position: int, topics: Container[bytes] | None, limit: int, aliases: bool
+) -> tuple[int, int, int]:
     """
     Find the packets from ``position`` on that pass as they are: short acknowledgements, and PUBLISH to ``topics``.
 
@@ -52,6 +40,10 @@ def skip_run(data: bytes, position: int, topics: Container[bytes] | None, limit:
         topics: encoded topic names; None for any.
         limit: octets of the largest packet.
         aliases: whether a PUBLISH may assign a topic alias, with which it does not pass.
+
+    Returns:
+        Where the first packet begins that does not pass so, or that is incomplete; how many of them are PUBLISH with a
+        quality of service above 0; how many are PUBACK or PUBREC.
     """
     publishes = acknowledged = 0
     end = len(data)
@@ -60,12 +52,11 @@ def skip_run(data: bytes, position: int, topics: Container[bytes] | None, limit:
         while True:
             qos = _QOS[data[position]]
             if qos == _OTHER:
-                found = _ACKNOWLEDGEMENTS.match(data, position)
-                if found is None:
+                acknowledges = _ACKNOWLEDGES.get(data[position])
+                if acknowledges is None or data[position + 1] != _SHORT or position + 4 > end:
                     break
-                kinds = data[position : found.end() : 4]
-                acknowledged += kinds.count(b"\x40") + kinds.count(b"\x50")
-                position = found.end()
+                acknowledged += acknowledges
+                position += 4
                 continue
             length, body = data[position + 1], position + 2
             if length > 0x7F:
@@ -96,7 +87,7 @@ def skip_run(data: bytes, position: int, topics: Container[bytes] | None, limit:
             position = stop
     except IndexError:
         pass
-    return Run(position, publishes, acknowledged)
+    return position, publishes, acknowledged
 
 
 class Framer:
@@ -112,7 +103,8 @@ class Framer:
     def __init__(self, sender: Sender, version: Version | None, limits: PacketLimits) -> None:
         self._sender: Final[Sender] = sender
         self._limits = limits
-        self._rest = bytearray()
+        #: The beginning of a packet, or packets that wait.
+        self.rest = bytearray()
         self._needed = 0
         self._set(version, opened=False)
 
@@ -129,7 +121,7 @@ class Framer:
 
     def join(self, data: bytes) -> bytes:
         """Put octets behind what is kept; empty while a packet is still incomplete."""
-        rest = self._rest
+        rest = self.rest
         if not rest:
             return data
         rest += data
@@ -142,7 +134,7 @@ class Framer:
     def keep(self, data: bytes, position: int) -> None:
         """Keep the octets from ``position`` on."""
         if position < len(data):
-            self._rest += data[position:]
+            self.rest += data[position:]
 
     def find(self, data: bytes, position: int) -> tuple[int, int] | None:
         """

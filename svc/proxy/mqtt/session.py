@@ -88,6 +88,10 @@ class Stage(Enum):
     ENDED = auto()
 
 
+#: Looking up a member of an enumeration is a call each time.
+_CONNECT, _CONNACK, _OPEN, _ENDED = Stage
+
+
 class PassThroughSession:
     """
     See the module, and :class:`svc.proxy.mqtt.interfaces.MqttSession`.
@@ -123,7 +127,7 @@ class PassThroughSession:
         self._records = None
         if recorder is not None:
             self._records = RecordedMessages(recorder, self._answer, lambda: self._finish("record"))
-        self._stage = Stage.CONNECT
+        self._stage = _CONNECT
         self._from_client = Framer("client", None, limits.packet)
         self._from_upstream = Framer("server", None, limits.packet)
         self._connect = Connect("")
@@ -145,12 +149,12 @@ class PassThroughSession:
     @property
     def connect_received(self) -> bool:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        return self._stage is not Stage.CONNECT
+        return self._stage is not _CONNECT
 
     @property
     def connected(self) -> bool:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        return self._stage is Stage.OPEN
+        return self._stage is _OPEN
 
     @property
     def recording(self) -> bool:
@@ -161,40 +165,45 @@ class PassThroughSession:
 
     def client_received(self, data: bytes) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        if self._stage is Stage.ENDED:
+        framer, position = self._from_client, 0
+        if framer.rest:
+            data = framer.join(data)
+        if not data or self._stage is _ENDED:
             return
-        data = self._from_client.join(data)
-        if not data:
-            return
+        # User properties are looked at only where one of their names can be.
+        plain = not self._v5 or _RESERVED not in data
+        if plain and self._stage is _OPEN:
+            # Nearly every read ends here.
+            position = self._skip_client(data, 0)
+            if position == len(data):
+                self._ends.write_upstream(data)
+                return
         self._busy = True
         try:
-            self._read_client(data)
+            self._read_client(data, position, plain)
         except MqttError as error:
             self._violated(error)
         self._flush()
         if self._records is not None:
             self._records.sent()
 
-    def _read_client(self, data: bytes) -> None:
+    def _skip_client(self, data: bytes, position: int) -> int:
+        position, publishes, _acknowledged = skip_run(
+            data, position, self._topics, self._from_client.limit, self._client_aliases.maximum > 0
+        )
+        if publishes:
+            self._metrics.stored.inc(publishes)
+        return position
+
+    def _read_client(self, data: bytes, position: int, plain: bool) -> None:
         framer, out = self._from_client, self._to_upstream
-        position = start = 0
-        end = len(data)
-        # User properties are looked at only where one of their names can be.
-        plain = not self._v5 or _RESERVED not in data
+        start, end = 0, len(data)
         try:
-            while position < end and self._stage is not Stage.ENDED:
-                if plain and self._stage is Stage.OPEN:
-                    aliases = self._client_aliases.maximum > 0
-                    run = skip_run(data, position, self._topics, framer.limit, aliases=aliases)
-                    position = run.end
-                    if run.publishes:
-                        self._metrics.stored.inc(run.publishes)
-                    if position == end:
-                        break
+            while position < end and self._stage is not _ENDED:
                 found = framer.find(data, position)
                 if found is None:
                     break
-                if self._stage is Stage.CONNACK and data[position] >> 4 not in _BEFORE_CONNACK:
+                if self._stage is _CONNACK and data[position] >> 4 not in _BEFORE_CONNACK:
                     self._hold(held=True)
                     break
                 instead = self._client_sent(framer.decode(data, position, *found))
@@ -205,6 +214,8 @@ class PassThroughSession:
                         out.append(instead)
                     start = found[1]
                 position = found[1]
+                if plain and self._stage is _OPEN:
+                    position = self._skip_client(data, position)
         finally:
             # What came before a packet that is refused passes.
             if start < position:
@@ -235,7 +246,7 @@ class PassThroughSession:
 
     def _violated(self, error: MqttError) -> None:
         """The client broke MQTT; a first packet that is no CONNECT gets no answer [MQTT-3.1.4-1]."""
-        if self._stage is not Stage.CONNECT:
+        if self._stage is not _CONNECT:
             self.end("protocol", error.mqtt_reason, error)
             return
         code = None
@@ -255,7 +266,7 @@ class PassThroughSession:
         self._connect, self._version = packet, packet.version
         self._v5 = packet.version is _V5
         self._from_client.open(packet.version)
-        self._stage = Stage.CONNACK
+        self._stage = _CONNACK
         self.keep_alive = packet.keep_alive
         try:
             self._admit(packet)
@@ -292,7 +303,7 @@ class PassThroughSession:
 
     def upstream_opened(self) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        if self._stage is not Stage.CONNACK:
+        if self._stage is not _CONNACK:
             return
         packet, self._connect = self._connect, replace(self._connect, password=None)
         self._from_upstream = Framer("server", packet.version, self._limits.packet)
@@ -324,7 +335,7 @@ class PassThroughSession:
             self._finish("upstream", error)
             return self._passed(packet, "server")
         self._from_upstream.open(self._version)
-        self._stage = Stage.OPEN
+        self._stage = _OPEN
         if packet.session_present:
             # The broker may have subscriptions that were permitted to an earlier connection and would be refused now.
             self._delivered = set()
@@ -399,37 +410,41 @@ class PassThroughSession:
 
     def upstream_received(self, data: bytes) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        if self._stage is Stage.ENDED:
+        framer, position = self._from_upstream, 0
+        if framer.rest:
+            data = framer.join(data)
+        if not data or self._stage is _ENDED:
             return
-        data = self._from_upstream.join(data)
-        if not data:
-            return
+        plain = (not self._v5 or _RESERVED not in data) and self._records is None
+        if plain and self._stage is _OPEN:
+            position = self._skip_upstream(data, 0)
+            if position == len(data):
+                self._ends.write_client(data)
+                return
         self._busy = True
         try:
-            self._read_upstream(data)
+            self._read_upstream(data, position, plain)
         except MqttError as error:
             malformed = UpstreamMalformed(upstream=self._upstream_name, what=str(error))
             self.end("upstream", ReasonCode.SERVER_UNAVAILABLE, malformed)
         self._flush()
-        if self._held and self._stage is Stage.OPEN:
+        if self._held and self._stage is _OPEN:
             self._hold(held=False)
             self.client_received(b"")
 
-    def _read_upstream(self, data: bytes) -> None:
+    def _skip_upstream(self, data: bytes, position: int) -> int:
+        position, _publishes, acknowledged = skip_run(
+            data, position, self._delivered, self._from_upstream.limit, self._upstream_aliases.maximum > 0
+        )
+        if acknowledged:
+            self._metrics.acknowledged.inc(acknowledged)
+        return position
+
+    def _read_upstream(self, data: bytes, position: int, plain: bool) -> None:
         framer, out = self._from_upstream, self._to_client
-        position = start = 0
-        end = len(data)
-        plain = (not self._v5 or _RESERVED not in data) and self._records is None
+        start, end = 0, len(data)
         try:
-            while position < end and self._stage is not Stage.ENDED:
-                if plain and self._stage is Stage.OPEN:
-                    aliases = self._upstream_aliases.maximum > 0
-                    run = skip_run(data, position, self._delivered, framer.limit, aliases=aliases)
-                    position = run.end
-                    if run.acknowledged:
-                        self._metrics.acknowledged.inc(run.acknowledged)
-                    if position == end:
-                        break
+            while position < end and self._stage is not _ENDED:
                 found = framer.find(data, position)
                 if found is None:
                     break
@@ -442,6 +457,8 @@ class PassThroughSession:
                         out.append(instead)
                     start = found[1]
                 position = found[1]
+                if plain and self._stage is _OPEN:
+                    position = self._skip_upstream(data, position)
         finally:
             if start < position:
                 out.append(data[start:position])
@@ -514,7 +531,7 @@ class PassThroughSession:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
         if error is None:
             error = UpstreamSessionEnded("upstream_lost", upstream=self._upstream_name)
-        cause: Cause = "application" if self._stage is Stage.OPEN else "upstream"
+        cause: Cause = "application" if self._stage is _OPEN else "upstream"
         self.end(cause, ReasonCode.SERVER_UNAVAILABLE, error)
 
     def reauthorize(self) -> None:
@@ -522,7 +539,7 @@ class PassThroughSession:
         self._topics.clear()
         if self._delivered is not None:
             self._delivered.clear()
-        if self._stage not in (Stage.CONNACK, Stage.OPEN):
+        if self._stage not in (_CONNACK, _OPEN):
             return
         self._authorizer.reconnect(self._connect)
         if self._connect.will is not None:
@@ -532,15 +549,15 @@ class PassThroughSession:
 
     def end(self, cause: Cause, code: ReasonCode, error: SvcError | None = None, *, will: bool = True) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        if self._stage is Stage.ENDED:
+        if self._stage is _ENDED:
             return
-        if self._stage is Stage.CONNACK:
+        if self._stage is _CONNACK:
             if self._v5:
                 answer = code if code in REASONS[PacketType.CONNACK] else ReasonCode.SERVER_UNAVAILABLE
             else:
                 answer = _RETURN_CODES.get(code, ReturnCode.SERVER_UNAVAILABLE)  # type: ignore[assignment]
             self._to_client.append(encode(Connack(code=answer), self._version, "server"))
-        elif self._stage is Stage.OPEN and self._v5:
+        elif self._stage is _OPEN and self._v5:
             answer = code if code in DISCONNECT_REASONS["server"] else ReasonCode.SERVER_BUSY
             self._to_client.append(encode(Disconnect(answer), _V5, "server"))
         if self._upstream_open and not will:
@@ -549,9 +566,9 @@ class PassThroughSession:
 
     def _finish(self, cause: Cause, error: SvcError | None = None) -> None:
         """End behind what is to be sent."""
-        if self._stage is Stage.ENDED:
+        if self._stage is _ENDED:
             return
-        self._stage = Stage.ENDED
+        self._stage = _ENDED
         self._ending = (cause, error)
         if self._records is not None:
             self._records.end()
