@@ -193,6 +193,7 @@ class MqttConnection(RelayedClient):
         self.write_upstream = upstream.transport.write  # type: ignore[method-assign]
         upstream.transport.registerProducer(self, True)
         self.transport.registerProducer(upstream, True)
+        upstream.joined = True
         self._session.upstream_opened()
 
     def upstream_received(self, data: bytes) -> None:
@@ -290,8 +291,9 @@ class MqttConnection(RelayedClient):
         if self.upstream is not None:
             self.upstream.finish()
         if not self.gone:
-            # A transport with a producer does not close.
-            self.transport.unregisterProducer()
+            if self.upstream is not None and self.upstream.joined:
+                # A transport with a producer does not close.
+                self.transport.unregisterProducer()
             self.transport.resumeProducing()
             self.transport.loseConnection()
 

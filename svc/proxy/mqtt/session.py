@@ -183,6 +183,8 @@ class PassThroughSession:
             self._read_client(data, position, plain)
         except MqttError as error:
             self._violated(error)
+        finally:
+            self._busy = False
         self._flush()
         if self._records is not None:
             self._records.sent()
@@ -427,6 +429,8 @@ class PassThroughSession:
         except MqttError as error:
             malformed = UpstreamMalformed(upstream=self._upstream_name, what=str(error))
             self.end("upstream", ReasonCode.SERVER_UNAVAILABLE, malformed)
+        finally:
+            self._busy = False
         self._flush()
         if self._held and self._stage is _OPEN:
             self._hold(held=False)
@@ -597,7 +601,6 @@ class PassThroughSession:
 
     def _flush(self) -> None:
         """Send what a read has led to, one write for each side."""
-        self._busy = False
         to_client, to_upstream = self._to_client, self._to_upstream
         if to_upstream:
             octets = to_upstream[0] if len(to_upstream) == 1 else b"".join(to_upstream)

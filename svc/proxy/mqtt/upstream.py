@@ -26,6 +26,7 @@ class MqttUpstream:
         evidence: what the handshake proved; None where the upstream is a broker without TLS.
         gone: whether the transport is closed.
         octets: received.
+        joined: whether each transport has the other side as its producer.
     """
 
     transport: Any = None
@@ -33,7 +34,7 @@ class MqttUpstream:
     def __init__(self, client: MqttConnection) -> None:
         self._client = client
         self.evidence: PeerEvidence | None = None
-        self.gone = False
+        self.gone = self.joined = False
         self.octets = 0
         #: Whether the peer may still refuse the SVID of this side, after the handshake (RFC 8446, section 4.4.2.4).
         self._may_refuse = False
@@ -74,7 +75,8 @@ class MqttUpstream:
     def finish(self) -> None:
         """Close behind what was sent."""
         if not self.gone and self.transport is not None:
-            self.transport.unregisterProducer()
+            if self.joined:
+                self.transport.unregisterProducer()
             self.transport.resumeProducing()
             self.transport.loseConnection()
 

@@ -1,0 +1,213 @@
+"""A session between two ends in memory, whose policies are functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from svc.errors import SvcError
+from svc.policy.engine import Denied
+from svc.proxy.mqtt.interfaces import AckedBy, Action, MqttLimits
+from svc.proxy.mqtt.session import PassThroughSession
+from svc.telemetry.labels import Cause
+from svc.telemetry.metrics import ProxyMetrics
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    Connect,
+    Decoder,
+    Packet,
+    PacketLimits,
+    PacketRefused,
+    Publish,
+    Sender,
+    Version,
+    encode,
+)
+
+LIMITS = MqttLimits(PacketLimits(packet=64 * 1024), client_id=23, subscriptions=3)
+
+
+def denied(rule: str = "no") -> Denied:
+    """A refusal."""
+    return Denied(identity="client", policy="test", rule=rule)
+
+
+class Authorizer:
+    """Refuses what is in its sets; topics of deliveries are in ``filters``."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.filters: set[str] = set()
+        self.connecting: SvcError | None = None
+        self.decisions: list[tuple[Action, str]] = []
+
+    def connect(self, packet: Connect) -> None:
+        """Decide on a client."""
+        self.reconnect(packet)
+
+    def reconnect(self, packet: Connect) -> None:
+        """Decide again."""
+        if self.connecting is not None:
+            raise self.connecting
+
+    def publish(self, topic: str) -> None:
+        """Decide on a topic name."""
+        self.decisions.append(("Publish", topic))
+        if topic in self.topics or topic.startswith("$"):
+            raise denied()
+
+    def subscribe(self, topic_filter: str) -> None:
+        """Decide on a filter."""
+        self.decisions.append(("Subscribe", topic_filter))
+        if topic_filter in self.filters:
+            raise denied()
+
+
+class Recorder:
+    """Records when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[Publish, str | None]] = []
+        self.completed: list[tuple[object, Acknowledgement | None, AckedBy]] = []
+        self.done: list[Callable[[object], None]] = []
+        self.abandoned: list[object] = []
+        self.refuse: SvcError | None = None
+
+    def begin(self, publish: Publish, nonce: str | None) -> object:
+        """Accept a message, or not; its number is the token."""
+        if self.refuse is not None:
+            raise self.refuse
+        self.begun.append((publish, nonce))
+        return len(self.begun)
+
+    def complete(
+        self, token: object, response: Acknowledgement | None, acked_by: AckedBy, done: Callable[[object], None]
+    ) -> None:
+        """Wait for the test."""
+        self.completed.append((token, response, acked_by))
+        self.done.append(done)
+
+    def abandon(self, token: object) -> None:
+        """Remember it."""
+        self.abandoned.append(token)
+
+
+class Pair:
+    """
+    A session and what it does.
+
+    Attributes:
+        to_client: octets that the client got.
+        to_upstream: octets that the broker got.
+        ended: cause and error, once the session is over.
+        refusals: what was reported.
+        held: whether the client is not read.
+    """
+
+    def __init__(
+        self,
+        version: Version = Version.V5,
+        *,
+        recorder: Recorder | None = None,
+        limits: MqttLimits = LIMITS,
+        peer_is_proxy: bool = False,
+    ) -> None:
+        self.version = version
+        self.to_client = self.to_upstream = b""
+        self.ended: tuple[Cause, SvcError | None] | None = None
+        self.refusals: list[tuple[Action, str | None]] = []
+        self.held = False
+        self.opened = 0
+        self.authorizer = Authorizer()
+        self.registry = CollectorRegistry()
+        self.session = PassThroughSession(
+            self,
+            self.authorizer,
+            limits,
+            ProxyMetrics(self.registry).mqtt(),
+            "the broker",
+            peer_is_proxy=peer_is_proxy,
+            recorder=recorder,
+        )
+
+    # svc.proxy.mqtt.interfaces.SessionEnds
+
+    def open_upstream(self) -> None:
+        """Count it."""
+        self.opened += 1
+
+    def write_client(self, octets: bytes) -> None:
+        """Keep the octets."""
+        assert self.ended is None
+        self.to_client += octets
+
+    def write_upstream(self, octets: bytes) -> None:
+        """Keep the octets."""
+        assert self.ended is None
+        self.to_upstream += octets
+
+    def hold_client(self, *, held: bool) -> None:
+        """Remember it."""
+        assert held != self.held
+        self.held = held
+
+    def refused(self, error: SvcError, action: Action, topic: str | None) -> None:
+        """Remember it."""
+        self.refusals.append((action, topic))
+
+    def close(self, cause: Cause, error: SvcError | None) -> None:
+        """Remember it."""
+        assert self.ended is None
+        self.ended = (cause, error)
+
+    # For tests.
+
+    def client(self, *packets: Packet) -> None:
+        """Send packets of the client in one read."""
+        self.session.client_received(b"".join(encode(each, self.version, "client") for each in packets))
+
+    def upstream(self, *packets: Packet) -> None:
+        """Send packets of the broker in one read."""
+        self.session.upstream_received(b"".join(encode(each, self.version, "server") for each in packets))
+
+    def open(self, connect: Connect | None = None, connack: Connack | None = None) -> Pair:
+        """Begin, and forget what was sent for it."""
+        self.client(connect or Connect("c", self.version))
+        self.session.upstream_opened()
+        self.upstream(connack or Connack())
+        assert self.session.connected, self.ended
+        self.to_client = self.to_upstream = b""
+        return self
+
+    def take_client(self) -> list[Packet]:
+        """What the client got behind CONNACK, and forget it."""
+        data, self.to_client = self.to_client, b""
+        return read(data, "server", self.version)
+
+    def take_upstream(self) -> list[Packet]:
+        """What the broker got behind CONNECT, and forget it."""
+        data, self.to_upstream = self.to_upstream, b""
+        return read(data, "client", self.version)
+
+    def count(self, name: str, **labels: str) -> float:
+        """A counter of MQTT."""
+        return self.registry.get_sample_value(f"svc_proxy_mqtt_{name}_total", labels) or 0.0
+
+
+def read(data: bytes, sender: Sender, version: Version) -> list[Packet]:
+    """Decode packets behind the first one of their sender; the last must be whole."""
+    decoder = Decoder(sender, version)
+    opening: Any = Connect("c", version) if sender == "client" else Connack()
+    # A broker may send AUTH before CONNACK, so that is no sign that CONNACK has come.
+    begun = data[:1] in (b"\x10", b"\x20")
+    packets = [] if begun else decoder.feed(encode(opening, version, sender))
+    packets += decoder.feed(data)
+    found: list[Packet] = []
+    for each in packets:
+        assert not isinstance(each, PacketRefused), each
+        found.append(each)
+    assert not decoder._buffer
+    return found if begun else found[1:]
