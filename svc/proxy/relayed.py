@@ -76,8 +76,8 @@ class RelayedClient:
         raise NotImplementedError
 
     @property
-    def _upstream_connected(self) -> bool:
-        """Whether there was a connection to the upstream."""
+    def forwarded(self) -> int:
+        """Octets that were handed to the connection to the upstream."""
         raise NotImplementedError
 
     def abort(self, cause: Cause) -> None:
@@ -272,10 +272,10 @@ class RelayedClient:
 
     def _count_octets(self) -> None:
         """Move the octets counted here to the metrics."""
-        metrics, received = self.context.metrics, self.received
+        metrics, received, forwarded = self.context.metrics, self.received, self.forwarded
         if received != self._counted_received:
             metrics.bytes_received.inc(received - self._counted_received)
             self._counted_received = received
-        if self._upstream_connected and received != self._counted_sent:
-            metrics.bytes_sent.inc(received - self._counted_sent)
-            self._counted_sent = received
+        if forwarded != self._counted_sent:
+            metrics.bytes_sent.inc(forwarded - self._counted_sent)
+            self._counted_sent = forwarded

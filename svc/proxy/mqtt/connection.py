@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError, printable
+from svc.identity.errors import SvidInvalid
 from svc.policy.engine import ConnectionPolicy, Denied
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
@@ -36,8 +37,10 @@ from svc.transport.evidence import PeerEvidence
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.mqtt import Connect, ReasonCode
 
-#: Seconds in which the last octets may be sent; then a connection is dropped.
+#: Seconds in which a client may take the last octets; then its connection is dropped.
 CLOSE_TIMEOUT: Final = 5.0
+#: The same of a broker, whose last octets are messages and DISCONNECT.
+BROKER_CLOSE_TIMEOUT: Final = 30.0
 #: Octets for a client whose transport is full, before it is not read either: it gets answers to what it sends.
 MAX_UNREAD_OCTETS: Final = 64 * 1024
 #: What a client must send within the keep alive, in its lengths [MQTT-3.1.2-22].
@@ -53,6 +56,7 @@ class _Pause(Flag):
     SESSION = auto()
     BROKER_FULL = auto()
     ANSWERS_UNREAD = auto()
+    LEAVING = auto()
 
 
 _NOT_PAUSED: Final = _Pause(0)
@@ -75,7 +79,9 @@ class MqttConnection(RelayedClient):
         self.upstream: MqttUpstream | None = None
         self.gone = False
         self._reauthorization = context.reauthorization
-        self._octets = 0
+        self._octets = self._forwarded = 0
+        #: Sends to the broker; nothing before it is connected to.
+        self._to_broker: Callable[[bytes], object] = lambda _octets: None
         self._rules: ConnectionPolicy | None = None
         self._paused = _NOT_PAUSED
         self._full = False
@@ -107,8 +113,9 @@ class MqttConnection(RelayedClient):
         return None if self.upstream is None else self.upstream.evidence
 
     @property
-    def _upstream_connected(self) -> bool:
-        return self.upstream is not None
+    def forwarded(self) -> int:
+        """See :class:`svc.proxy.relayed.RelayedClient`."""
+        return self._forwarded
 
     # -- Twisted -----------------------------------------------------------------------------------------------------
 
@@ -126,7 +133,9 @@ class MqttConnection(RelayedClient):
         context = self.context
         try:
             if context.policies is not None:
-                self._identify()
+                evidence = self._identify()
+                # The bundles may have changed during the handshake.
+                evidence.reauthorize(context.rotation.identity, context.rotation.bundles, context.wall())
                 # No other connection is evicted for this one before its client is permitted.
                 context.evictions.unpermitted[self] = None
             elif context.rotation.identity is None:
@@ -135,6 +144,10 @@ class MqttConnection(RelayedClient):
             self._count(context.metrics.failed.inc)
             self._report_failure(error)
             self.abort("identity_withdrawn")
+        except SvidInvalid as error:
+            self._count(context.metrics.auth_failed.inc)
+            self._report_denied(error)
+            self.abort("reauthorization")
 
     def dataReceived(self, data: bytes) -> None:
         """Octets of the client; none are decided on by what is no longer in force."""
@@ -189,8 +202,7 @@ class MqttConnection(RelayedClient):
         if self._closing is not None:
             upstream.drop()
             return
-        # Once for each read: without a method of this object in between.
-        self.write_upstream = upstream.transport.write  # type: ignore[method-assign]
+        self._to_broker = upstream.transport.write
         upstream.transport.registerProducer(self, True)
         self.transport.registerProducer(upstream, True)
         upstream.joined = True
@@ -246,7 +258,9 @@ class MqttConnection(RelayedClient):
                 self._pause(_Pause.ANSWERS_UNREAD)
 
     def write_upstream(self, octets: bytes) -> None:
-        """Send to the broker; see :meth:`upstream_opened`."""
+        """Send to the broker."""
+        self._forwarded += len(octets)
+        self._to_broker(octets)
 
     def hold_client(self, *, held: bool) -> None:
         """Stop or go on reading the client."""
@@ -259,7 +273,9 @@ class MqttConnection(RelayedClient):
         """Count and report what is refused."""
         if isinstance(error, Denied):
             context, decision = self.context, PolicyDecision(error.policy, error.rule, "")
-            context.metrics.denied_policy.inc()
+            if context.inbound:
+                # Outbound the decisions are those on peers.
+                context.metrics.denied_policy.inc()
             if action == "Connect":
                 self._decision = decision
             detail = f"{error}; {action}" + ("" if topic is None else f" {printable(topic)}")
@@ -277,7 +293,7 @@ class MqttConnection(RelayedClient):
         self._closing = context.seconds()
         if self._cause is None:
             self._cause = cause
-        self._free_slot()
+        context.evictions.unpermitted.pop(self, None)
         if isinstance(error, ConnectionLimitReached):
             context.reporter.evicted(error.reason, self._address, self._peer, str(error))
         elif isinstance(error, ProxyError):
@@ -393,6 +409,7 @@ class MqttConnection(RelayedClient):
         """End as soon as no response waits for its record."""
         if self._leaving is None:
             self._leaving = (cause, code)
+            self._pause(_Pause.LEAVING)
         if not self._session.recording:
             self._session.end(*self._leaving)
 
@@ -416,14 +433,13 @@ class MqttConnection(RelayedClient):
         self.abort(cause)
 
     def evict(self, error: SvcError) -> None:
-        """Report it, free the slot at once and close, with a reason for the client."""
-        self.context.reporter.evicted(error.reason, self._address, self._peer, str(error))
-        self._session.end(cast(Cause, error.reason), ReasonCode.QUOTA_EXCEEDED)
-        self.close(cast(Cause, error.reason), None)
-
-    def _free_slot(self) -> None:
-        self.context.evictions.unpermitted.pop(self, None)
-        super()._free_slot()
+        """Report it, free the slot at once and close, with a reason for the client; drop what is closed already."""
+        if self._closing is None:
+            self.context.reporter.evicted(error.reason, self._address, self._peer, str(error))
+            self._session.end(cast(Cause, error.reason), ReasonCode.QUOTA_EXCEEDED)
+        else:
+            self.abort(cast(Cause, error.reason))
+        self._free_slot()
 
     def _break_off(self) -> None:
         if not self.gone:
@@ -439,8 +455,11 @@ class MqttConnection(RelayedClient):
         """Check the time limits; called about twice a second."""
         self._notice_activity(now)
         if self._closing is not None:
-            if now - self._closing >= CLOSE_TIMEOUT:
-                self.abort(self._cause or "other")
+            closing = now - self._closing
+            if closing >= CLOSE_TIMEOUT:
+                self._break_off()
+            if closing >= BROKER_CLOSE_TIMEOUT and self.upstream is not None:
+                self.upstream.drop()
             return
         if self._ended_with_credentials(wall):
             return

@@ -107,8 +107,9 @@ class TcpConnection(RelayedClient, RelayEnd):
         return None if self._upstream is None else self._upstream.evidence
 
     @property
-    def _upstream_connected(self) -> bool:
-        return self._upstream is not None
+    def forwarded(self) -> int:
+        """See :class:`svc.proxy.relayed.RelayedClient`."""
+        return 0 if self._upstream is None else self.octets
 
     # -- The beginning -----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from svc.policy.engine import ConnectionPolicy, Denied
 from svc.policy.rules import Action, AuthorizationPolicy, RequestFacts, Rule
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
-from svc.proxy.mqtt.connection import CLOSE_TIMEOUT, MAX_UNREAD_OCTETS
+from svc.proxy.mqtt.connection import BROKER_CLOSE_TIMEOUT, CLOSE_TIMEOUT, MAX_UNREAD_OCTETS
 from svc.testing.ca import TestAuthority
 from svc.transport.errors import ConnectFailed, KeyUpdateLimitReached, OwnSvidRefused
 from svc.wire.mqtt import (
@@ -191,6 +191,27 @@ class BeginningTests(SynchronousTestCase):
         self.assertTrue(device.wire.disconnecting)
         device.leave()
         self.assertEqual((device.take(), rig.closed("timeout"), rig.result("error")), ([], 1, 1))
+
+    def test_bundles_that_changed_in_the_handshake(self) -> None:
+        """A client whose SVID is refused since its handshake is dropped, and reported."""
+        rig = MqttRig()
+        rig.rotation.bundles = TestAuthority("prod.example", now=BASE).bundles()
+        device = rig.accept()
+        self.assertTrue(device.wire.aborted)
+        device.leave()
+        self.assertEqual((rig.closed("reauthorization"), rig.result("auth_failed")), (1, 1))
+        self.assertEqual(len(rig.reporter.denials), 1)
+
+    def test_octets(self) -> None:
+        """Octets of the client are received; those that the broker gets are sent, refused messages are not."""
+        rig = MqttRig(policies=topic_policies("no"))
+        device = rig.connect(version=Version.V311)
+        rig.pass_time()
+        names = ("svc_proxy_bytes_received_total", "svc_proxy_bytes_sent_total")
+        before = [rig.value(name, protocol="mqtt") for name in names]
+        device.send(Publish("t", b"12345"), Publish("no", b"12345"))
+        rig.pass_time()
+        self.assertEqual([rig.value(name, protocol="mqtt") for name in names], [before[0] + 10 + 11, before[1] + 10])
 
     def test_no_mqtt(self) -> None:
         """What is no MQTT is reported as the client's fault."""
@@ -374,14 +395,16 @@ class EndTests(SynchronousTestCase):
         self.assertEqual((rig.closed("application"), rig.reporter.failures), (1, ["upstream_lost"]))
 
     def test_side_that_does_not_close(self) -> None:
-        """A transport that is not closed in time is dropped."""
+        """A transport that is not closed in time is dropped; a broker has longer to take what was sent."""
         rig = MqttRig()
         device = rig.connect()
         device.send(Disconnect())
         rig.pass_time(CLOSE_TIMEOUT - 0.1)
         self.assertFalse(device.wire.aborted or device.broker_wire.aborted)
         rig.pass_time(0.2)
-        self.assertTrue(device.wire.aborted and device.broker_wire.aborted)
+        self.assertEqual((device.wire.aborted, device.broker_wire.aborted), (True, False))
+        rig.pass_time(BROKER_CLOSE_TIMEOUT)
+        self.assertTrue(device.broker_wire.aborted)
 
     def test_drain(self) -> None:
         """A listener that is to end says so to its clients at once; one that records waits for its records."""
@@ -394,6 +417,7 @@ class EndTests(SynchronousTestCase):
         rig.pass_time()
         down = Disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
         self.assertEqual((device.take(), busy.take()), ([down], []))
+        self.assertTrue(busy.wire.paused)
         recorder.done[0](None)
         rig.pass_time()
         self.assertEqual(busy.take(), [Acknowledgement(PacketType.PUBACK, 1), down])
@@ -568,6 +592,18 @@ class FullListenerTests(SynchronousTestCase):
         second.broker_leaves()
         self.assertEqual((rig.closed("evicted_idle"), rig.closed("connection_limit")), (1, 1))
         self.assertEqual([reason for reason, _peer in rig.reporter.evictions], ["evicted_idle", "connection_limit"])
+
+    def test_slot_until_both_sides_are_closed(self) -> None:
+        """A connection that is being closed holds its slot; where that is needed it is dropped, without a report."""
+        rig = MqttRig(limits=LimitSettings(connections=2))
+        leaving = rig.connect()
+        leaving.send(Disconnect())
+        leaving.leave()
+        rig.connect()
+        rig.connect(OTHER)
+        self.assertTrue(leaving.broker_wire.aborted)
+        leaving.broker_leaves()
+        self.assertEqual((rig.closed("client"), rig.reporter.evictions), (1, []))
 
     def test_refused_client_evicts_nobody(self) -> None:
         """A client that the policies refuse takes no slot."""
