@@ -53,7 +53,7 @@ from svc.proxy.http.peer_verification import PeerVerifier, VerifiedEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.mqtt.client_ids import ClientIdPattern
+from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
@@ -427,7 +427,7 @@ class Assembly:
             **shared,
             **self._relayed(settings, observer),
             session=session,
-            client_ids=tuple(ClientIdPattern.parse(each) for each in settings.clientIDs),
+            client_ids=tuple(ClientIdTemplate.parse(each) for each in settings.clientIDs),
         )
         endpoint = self._server_endpoint(settings, observer, (context.evictions.evict_unpermitted,))
         return Listener(context, endpoint, lambda connections: MqttConnection(context, connections))

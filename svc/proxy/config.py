@@ -31,7 +31,7 @@ from svc.process.values import (
     Wait,
     parse_upstream,
 )
-from svc.proxy.mqtt.client_ids import ClientIdPattern
+from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.settings import (
     ADDRESS_PATTERN,
     Address,
@@ -97,7 +97,7 @@ def _not_empty(value: tuple[ListenerSettings, ...]) -> tuple[ListenerSettings, .
 
 
 def _client_id(value: str) -> str:
-    ClientIdPattern.parse(value)
+    ClientIdTemplate.parse(value)
     return value
 
 

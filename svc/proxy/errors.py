@@ -35,12 +35,10 @@ class ProxyError(SvcError):
     retryable: ClassVar[bool] = False
     #: Whether the answer carries the sentence: for callers of outbound listeners, who are of this machine.
     shows_detail: ClassVar[bool] = False
-    #: The code in PUBACK or PUBREC of a message that this error refuses (MQTT 5.0).
-    mqtt_reason: ClassVar[ReasonCode] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
     #: How an exchange ends that this error aborts.
     outcome: ClassVar[ExchangeOutcome] = ExchangeOutcome.SERVER_ABORTED
-    #: The reason code of PUBACK and PUBREC for a message that it refuses.
-    mqtt_reason: ClassVar[ReasonCode] = ReasonCode.UNSPECIFIED_ERROR
+    #: The code in PUBACK or PUBREC of a message that this error refuses (MQTT 5.0).
+    mqtt_reason: ClassVar[ReasonCode] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
     #: The precise reason below ``reason``; empty where there is none.
     detail_reason: str = ""
 
@@ -248,7 +246,6 @@ class NotaryRate(ProxyError):
     """no further record is admitted for {retry_after} s: {what}"""
 
     reason = "notary_rate"
-    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
     http_status = 429
     mqtt_reason = ReasonCode.QUOTA_EXCEEDED
     retryable = True

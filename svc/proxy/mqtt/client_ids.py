@@ -1,4 +1,4 @@
-"""Patterns of the client identifiers that an identity may use, such as ``{serviceAccount}-*``."""
+"""Templates of the client identifiers that an identity may use, such as ``{serviceAccount}-*``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
-class ClientIdPattern:
+class ClientIdTemplate:
     """Text with placeholders; ``*`` stands for any characters."""
 
     text: str
 
     @classmethod
-    def parse(cls, text: str) -> ClientIdPattern:
-        """Read a pattern; raises ValueError."""
+    def parse(cls, text: str) -> ClientIdTemplate:
+        """Read a template; raises ValueError."""
         left = _PLACEHOLDER.sub("", text)
         if not text or "{" in left or "}" in left or not set(_PLACEHOLDER.findall(text)) <= set(PLACEHOLDERS):
             names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)

@@ -21,21 +21,21 @@ from zope.interface import implementer
 from svc.errors import SvcError, printable
 from svc.identity.errors import SvidInvalid
 from svc.policy.engine import ConnectionPolicy, Denied
-from svc.policy.rules import RequestFacts
+from svc.policy.rules import MqttAction, RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.proxy.errors import IdentityGone, ProxyError
 from svc.proxy.http.reporter import PolicyDecision
 from svc.proxy.listener import Connection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.errors import ClientIdRefused
-from svc.proxy.mqtt.interfaces import Action, MqttSession
+from svc.proxy.mqtt.interfaces import MqttSession
 from svc.proxy.mqtt.upstream import BrokerFactory, MqttUpstream
 from svc.proxy.relayed import RelayedClient
 from svc.telemetry.labels import Cause
 from svc.transport.errors import ConnectFailed, ConnectionLimitReached, KeyUpdateLimitReached, OwnSvidRefused
 from svc.transport.evidence import PeerEvidence
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.mqtt import Connect, ReasonCode
+from svc.wire.mqtt import Connect, ReasonCode, split_shared
 
 #: Seconds in which a client may take the last octets; then its connection is dropped.
 CLOSE_TIMEOUT: Final = 5.0
@@ -47,7 +47,6 @@ MAX_UNREAD_OCTETS: Final = 64 * 1024
 KEEP_ALIVE_FACTOR: Final = 1.5
 #: Policies about topics that begin so are those of the broker.
 _RESERVED_TOPIC: Final = "$"
-_CONNECT_FACTS: Final = RequestFacts(action="Connect")
 
 
 class _Pause(Flag):
@@ -83,6 +82,7 @@ class MqttConnection(RelayedClient):
         #: Sends to the broker; nothing before it is connected to.
         self._to_broker: Callable[[bytes], object] = lambda _octets: None
         self._rules: ConnectionPolicy | None = None
+        self._client_id: str | None = None
         self._paused = _NOT_PAUSED
         self._full = False
         self._unread = 0
@@ -269,7 +269,7 @@ class MqttConnection(RelayedClient):
         else:
             self._resume(_Pause.SESSION)
 
-    def refused(self, error: SvcError, action: Action, topic: str | None) -> None:
+    def refused(self, error: SvcError, action: MqttAction, topic: str | None) -> None:
         """Count and report what is refused."""
         if isinstance(error, Denied):
             context, decision = self.context, PolicyDecision(error.policy, error.rule, "")
@@ -320,6 +320,13 @@ class MqttConnection(RelayedClient):
 
     # -- svc.proxy.mqtt.interfaces.TopicAuthorizer -------------------------------------------------------------------
 
+    def named(self, client_id: str) -> None:
+        """Take the client identifier, which decisions name; the broker may be the one that assigns it."""
+        self._client_id = client_id or None
+
+    def _facts(self, action: MqttAction, topic: str | None = None) -> RequestFacts:
+        return RequestFacts(action=action, topic=topic, client_id=self._client_id)
+
     def connect(self, packet: Connect) -> None:
         """Admit a client."""
         context, evidence = self.context, self._evidence
@@ -327,7 +334,7 @@ class MqttConnection(RelayedClient):
             return
         if context.policies is None:
             raise self._denied("this listener has no policies")
-        self._authorize(self._current_rules(evidence), _CONNECT_FACTS)
+        self._authorize(self._current_rules(evidence), self._facts("Connect"))
         self._check_client_id(packet.client_id, evidence)
         context.metrics.auth_allowed.inc()
         context.evictions.unpermitted.pop(self, None)
@@ -337,7 +344,7 @@ class MqttConnection(RelayedClient):
     def reconnect(self, packet: Connect) -> None:
         """Decide again, by the policies that are in force now."""
         if self._evidence is not None:
-            self._authorize(self._current_rules(self._evidence), _CONNECT_FACTS)
+            self._authorize(self._current_rules(self._evidence), self._facts("Connect"))
             self._check_client_id(packet.client_id, self._evidence)
 
     def publish(self, topic: str) -> None:
@@ -348,14 +355,15 @@ class MqttConnection(RelayedClient):
 
     def subscribe(self, topic_filter: str) -> None:
         """Decide on a topic filter."""
-        self._decide_topic("Subscribe", topic_filter)
+        share = split_shared(topic_filter)
+        self._decide_topic("Subscribe", topic_filter if share is None else share.filter)
 
     def _decide_topic(self, action: Literal["Publish", "Subscribe"], topic: str) -> None:
         if self._evidence is None:
             # Outbound the peer decides.
             return
         before = self._decision
-        self._authorize(self._current_rules(self._evidence), RequestFacts(action=action, topic=topic))
+        self._authorize(self._current_rules(self._evidence), self._facts(action, topic))
         self.context.metrics.auth_allowed.inc()
         # The record of a connection has the decision on its client.
         self._decision = before or self._decision

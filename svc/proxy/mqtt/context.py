@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from svc.proxy.mqtt.client_ids import ClientIdPattern
+from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.tcp.context import TcpContext
 
 if TYPE_CHECKING:
@@ -21,4 +21,4 @@ class MqttContext(TcpContext):
     #: Makes the session of a connection.
     session: Callable[[MqttConnection], MqttSession]
     #: What client identifiers must match one of; empty for any.
-    client_ids: tuple[ClientIdPattern, ...] = ()
+    client_ids: tuple[ClientIdTemplate, ...] = ()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from svc.errors import SvcError
+from svc.policy.rules import MqttAction
 from svc.proxy.errors import ProxyError
 from svc.telemetry.labels import Cause
 from svc.wire.mqtt import Acknowledgement, Connect, PacketLimits, Publish, ReasonCode
 
-Action = Literal["Connect", "Publish", "Subscribe"]
 #: Who has acknowledged a message: the broker, or the proxy before that.
 AckedBy = Literal["upstream", "middleware"]
 
@@ -37,7 +37,10 @@ class MqttLimits:
 
 
 class TopicAuthorizer(Protocol):
-    """Decides what one client may do; each method raises Denied."""
+    """Decides what one client may do; each of the others raises Denied."""
+
+    def named(self, client_id: str) -> None:
+        """The client identifier of CONNECT, before anything is decided."""
 
     def connect(self, packet: Connect) -> None:
         """Decide on a client and count it; ConnectionLimitReached where the listener is full."""
@@ -67,7 +70,7 @@ class SessionEnds(Protocol):
     def hold_client(self, *, held: bool) -> None:
         """Read nothing more of the client, or read it again."""
 
-    def refused(self, error: SvcError, action: Action, topic: str | None) -> None:
+    def refused(self, error: SvcError, action: MqttAction, topic: str | None) -> None:
         """Count and report what is refused."""
 
     def close(self, cause: Cause, error: SvcError | None) -> None:

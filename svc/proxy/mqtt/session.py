@@ -17,10 +17,11 @@ from typing import Final
 
 from svc.errors import SvcError
 from svc.policy.engine import Denied
+from svc.policy.rules import MqttAction
 from svc.proxy.errors import ProxyError, UpstreamMalformed
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
-from svc.proxy.mqtt.interfaces import Action, MqttLimits, PublishRecorder, SessionEnds, TopicAuthorizer
+from svc.proxy.mqtt.interfaces import MqttLimits, PublishRecorder, SessionEnds, TopicAuthorizer
 from svc.proxy.mqtt.packets import Framer, skip_run
 from svc.proxy.mqtt.recorded import RecordedMessages
 from svc.proxy.mqtt.subscribing import ClientFilters
@@ -290,7 +291,8 @@ class PassThroughSession:
         limit, will = self._limits.client_id, packet.will
         if len(packet.client_id.encode()) > limit:
             raise QuotaExceeded(packet="CONNECT", limit=limit, items="octets of a client identifier")
-        action: Action = "Publish"
+        self._authorizer.named(packet.client_id)
+        action: MqttAction = "Publish"
         try:
             # First, since an admitted client may take the place of another.
             if will is not None:

@@ -104,7 +104,8 @@ class TcpConnection(RelayedClient, RelayEnd):
 
     @property
     def _upstream_evidence(self) -> PeerEvidence | None:
-        return None if self._upstream is None else self._upstream.evidence
+        # One that is gone need not be verified any more.
+        return None if self._upstream is None or self._upstream.gone else self._upstream.evidence
 
     @property
     def forwarded(self) -> int:

@@ -11,7 +11,7 @@ from svc.identity import X509Svid
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.listener import Connection, Listener
-from svc.proxy.mqtt.client_ids import ClientIdPattern
+from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.interfaces import MqttLimits
@@ -87,7 +87,7 @@ class MqttRig(Rig):
             accepted=observer.upstream_accepted,
             ended=observer.upstream_ended,
             session=session,
-            client_ids=tuple(ClientIdPattern.parse(each) for each in client_ids),
+            client_ids=tuple(ClientIdTemplate.parse(each) for each in client_ids),
         )
         self.listener = Listener(self.mqtt, cast(Any, None), lambda known: MqttConnection(self.mqtt, known))
         self.known: set[Connection] = self.listener._connections

@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from svc.errors import SvcError
 from svc.policy.engine import Denied
-from svc.proxy.mqtt.interfaces import AckedBy, Action, MqttLimits
+from svc.policy.rules import MqttAction
+from svc.proxy.mqtt.interfaces import AckedBy, MqttLimits
 from svc.proxy.mqtt.session import PassThroughSession
 from svc.telemetry.labels import Cause
 from svc.telemetry.metrics import ProxyMetrics
@@ -42,7 +43,10 @@ class Authorizer:
         self.topics: set[str] = set()
         self.filters: set[str] = set()
         self.connecting: SvcError | None = None
-        self.decisions: list[tuple[Action, str]] = []
+        self.decisions: list[tuple[MqttAction, str]] = []
+
+    def named(self, client_id: str) -> None:
+        """Decides by nothing of it."""
 
     def connect(self, packet: Connect) -> None:
         """Decide on a client."""
@@ -118,7 +122,7 @@ class Pair:
         self.version = version
         self.to_client = self.to_upstream = b""
         self.ended: tuple[Cause, SvcError | None] | None = None
-        self.refusals: list[tuple[Action, str | None]] = []
+        self.refusals: list[tuple[MqttAction, str | None]] = []
         self.held = False
         self.opened = 0
         self.authorizer = Authorizer()
@@ -154,7 +158,7 @@ class Pair:
         assert held != self.held
         self.held = held
 
-    def refused(self, error: SvcError, action: Action, topic: str | None) -> None:
+    def refused(self, error: SvcError, action: MqttAction, topic: str | None) -> None:
         """Remember it."""
         self.refusals.append((action, topic))
 

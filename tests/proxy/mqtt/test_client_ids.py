@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID
 from svc.policy.attributes import UNKNOWN, Attributes
-from svc.proxy.mqtt.client_ids import ClientIdPattern
+from svc.proxy.mqtt.client_ids import ClientIdTemplate
 
 DEVICE = SpiffeID.parse("spiffe://prod.example/ns/iot/sa/device")
 KNOWN = Attributes(namespace="iot", service_account="device")
@@ -18,7 +18,7 @@ KNOWN = Attributes(namespace="iot", service_account="device")
 
 def admits(pattern: str, client_id: str, attributes: Attributes = KNOWN, identity: SpiffeID = DEVICE) -> bool:
     """Whether a pattern admits an identifier."""
-    return ClientIdPattern.parse(pattern).admits(client_id, identity, attributes)
+    return ClientIdTemplate.parse(pattern).admits(client_id, identity, attributes)
 
 
 class PatternTests(SynchronousTestCase):
@@ -49,7 +49,7 @@ class PatternTests(SynchronousTestCase):
     def test_refused_patterns(self) -> None:
         """Unknown placeholders and single braces are no patterns."""
         for text in ("", "{}", "{compartment}", "{name", "name}", "{{name}}", "{na*me}"):
-            self.assertRaises(ValueError, ClientIdPattern.parse, text)
+            self.assertRaises(ValueError, ClientIdTemplate.parse, text)
 
     @given(st.text("ab*", min_size=1, max_size=6), st.text("ab", max_size=8))
     def test_wildcards(self, pattern: str, client_id: str) -> None:
