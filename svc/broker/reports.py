@@ -140,7 +140,7 @@ def _where(principal: Principal, client_id: str) -> dict[str, str | int | float 
 
 class BrokerStoreReports:
     """
-    Reports of the broker's database; a :class:`svc.broker.persistence.groups.JournalObserver`.
+    Reports of the broker's database; a :class:`svc.sqlite.groups.GroupObserver`.
 
     Attributes:
         accepting: whether changes that create state are accepted.

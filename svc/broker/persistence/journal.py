@@ -2,7 +2,7 @@
 The journal that records changes in a database.
 
 Owns the numbers of messages and deliveries, and the references to a message: it is written with the first of them and
-deleted with the last. When all of it is durable is the business of :mod:`svc.broker.persistence.groups`.
+deleted with the last. When all of it is durable is the business of :mod:`svc.sqlite.groups`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from twisted.internet.defer import Deferred
 
 from svc.broker.journal import Delivery, SessionRecord
 from svc.broker.message import Message, memory_size
-from svc.broker.persistence.groups import Groups
 from svc.broker.persistence.loading import Found
 from svc.broker.persistence.operations import (
     Kind,
@@ -22,6 +21,7 @@ from svc.broker.persistence.operations import (
     session_parameters,
     subscription_parameters,
 )
+from svc.sqlite.groups import Groups
 from svc.wire.mqtt import Subscription
 
 

@@ -18,7 +18,6 @@ from twisted.internet.interfaces import IDelayedCall
 
 from svc.broker.journal import RecoveredSession, RecoveredState
 from svc.broker.persistence.errors import JournalError, JournalStuck
-from svc.broker.persistence.groups import GroupLimits, Groups, JournalObserver, SilentJournalObserver
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.loading import SLICE, Found, Progressed, Unreadable, load
 from svc.broker.persistence.schema import BROKER
@@ -28,6 +27,7 @@ from svc.process.clock import utc_now
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined
+from svc.sqlite.groups import GroupLimits, GroupObserver, Groups, SilentGroupObserver
 from svc.sqlite.kind import Connect
 from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReactor
 
@@ -44,7 +44,7 @@ def open_journal(
     make: Callable[[SqliteJournal, RecoveredState], T],
     *,
     reactor: ThreadReactor,
-    observer: JournalObserver | None = None,
+    observer: GroupObserver | None = None,
     limits: GroupLimits | None = None,
     timeout: float = SILENT_SECONDS,
     reserve_size: int = RESERVE_SIZE,
@@ -78,7 +78,7 @@ def open_journal(
         DatabaseFile(path, BROKER, reserve_size=reserve_size, connect=connect),
         make,
         reactor,
-        observer or SilentJournalObserver(),
+        observer or SilentGroupObserver(),
         limits or GroupLimits(),
         timeout,
         start_thread,
@@ -113,7 +113,7 @@ class _Opening(Generic[T]):
     _file: DatabaseFile
     _make: Callable[[SqliteJournal, RecoveredState], T]
     _reactor: ThreadReactor
-    _observer: JournalObserver
+    _observer: GroupObserver
     _limits: GroupLimits
     _timeout: float
     _start_thread: StartThread
@@ -233,6 +233,9 @@ class _Opening(Generic[T]):
             groups = Groups(
                 self._file.path,
                 writer,
+                thread_name="svc-broker-store",
+                unavailable=JournalError,
+                stuck=JournalStuck,
                 reactor=self._reactor,
                 observer=self._observer,
                 limits=self._limits,

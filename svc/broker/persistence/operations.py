@@ -11,11 +11,9 @@ from typing import Final
 
 from svc.broker.journal import Delivery, SessionRecord
 from svc.broker.message import Message
+from svc.sqlite.operations import Parameters
 from svc.wire.mqtt import Subscription
 from svc.wire.mqtt.properties import encode_properties
-
-Value = int | float | str | bytes | None
-Parameters = tuple[Value, ...]
 
 
 @unique
@@ -36,8 +34,6 @@ class Kind(IntEnum):
     RETAINED = 11
     UNRETAINED = 12
 
-
-Operation = tuple[Kind, Parameters]
 
 _NO_WILL: Final[Parameters] = (None, None, None, None, None)
 

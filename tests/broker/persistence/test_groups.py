@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from svc.broker.message import Message
 from svc.broker.persistence.errors import JournalStuck
-from svc.broker.persistence.groups import ROW
 from svc.broker.persistence.operations import Kind
-from svc.broker.persistence.writer import condensed
+from svc.broker.persistence.writer import ROWS
+from svc.sqlite.groups import ROW
+from svc.sqlite.operations import condensed
 from svc.wire.mqtt import PacketType
 from tests.broker.keeping import KeptCase
 
@@ -121,7 +122,7 @@ class GroupTests(KeptCase):
         subscriber, publisher = self.persistent("s", "t"), self.persistent("p")
         publisher.publishes("t", b"1", 1, 1)
         subscriber.answers(PUBACK, 1)
-        kinds = [kind for kind, _rows in condensed(self.kept.journal._groups._growing.operations)]
+        kinds = [kind for kind, _rows in condensed(self.kept.journal._groups._growing.operations, ROWS)]
         self.assertEqual(kinds, [])
         self.kept.settle()
         self.assertEqual([each.packet_id for each in publisher.take()], [1])
@@ -132,7 +133,7 @@ class GroupTests(KeptCase):
         operations = [(Kind.DELIVERY_CHANGED, (5, 1, 9)), (Kind.DELIVERY, row), (Kind.DELIVERY_CHANGED, (7, 1, 4))]
         operations += [(Kind.DELIVERY_CHANGED, (5, 2, 9)), (Kind.RECEIVED, ("c", 1)), (Kind.RELEASED, ("c", 1))]
         self.assertEqual(
-            list(condensed(operations)),  # type: ignore[arg-type]
+            list(condensed(operations, ROWS)),  # type: ignore[arg-type]
             [
                 (Kind.DELIVERY, [(7, "c", 3, 1, 0, "", 1, 4)]),
                 (Kind.DELIVERY_CHANGED, [(5, 2, 9)]),

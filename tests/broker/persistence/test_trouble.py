@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import replace
 
 from svc.broker.message import Message
-from svc.broker.persistence.groups import ROW, GroupLimits
+from svc.sqlite.groups import ROW, GroupLimits
 from svc.wire.mqtt import Acknowledgement, PacketType, Properties, ReasonCode, Subscription, Unsubscribe, Will
 from tests.broker.keeping import TABLES, KeptCase, Quick, broken
 

@@ -18,11 +18,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from svc.broker.persistence.errors import JournalError, JournalStuck
-from svc.broker.persistence.operations import Kind, Operation, Parameters
-from svc.broker.persistence.writer import JournalWriter, Task, TaskResult
 from svc.errors import SvcError
 from svc.sqlite.kind import DatabaseObserver, SilentDatabaseObserver
+from svc.sqlite.operations import Operation, OperationWriter, Parameters, Task, TaskResult
 from svc.sqlite.threads import COMMIT_SECONDS, BoundedClose, JobThread, StartThread, ThreadReactor
 
 #: What an operation writes beside the octets of a message, roughly.
@@ -48,7 +46,7 @@ class GroupLimits:
     late: float = COMMIT_SECONDS
 
 
-class JournalObserver(DatabaseObserver, Protocol):
+class GroupObserver(DatabaseObserver, Protocol):
     """Receives reports on the database, on the reactor's thread."""
 
     def db_error(self, op: Literal["put", "init", "close"], detail: str = "") -> None:
@@ -58,11 +56,11 @@ class JournalObserver(DatabaseObserver, Protocol):
         """Nothing new is accepted because of ``trouble``, or changes are accepted again."""
 
     def left_behind(self, operations: int, octets: int) -> None:
-        """The journal is closed, and so much is not known to be durable; none of it was acknowledged."""
+        """The database is closed, and so much is not known to be durable; none of it was acknowledged."""
 
 
-class SilentJournalObserver(SilentDatabaseObserver):
-    """A :class:`JournalObserver` that does nothing."""
+class SilentGroupObserver(SilentDatabaseObserver):
+    """A :class:`GroupObserver` that does nothing."""
 
     def db_error(self, op: Literal["put", "init", "close"], detail: str = "") -> None: ...
 
@@ -83,17 +81,25 @@ class _Group:
 
 
 class Groups:
-    """The groups of one database."""
+    """
+    The groups of one database.
+
+    ``unavailable`` makes the error while nothing is accepted, also for the reasons ``mqtt_store_busy``,
+    ``mqtt_store_late`` and ``store_corrupt``; ``stuck`` the one of a close that takes too long.
+    """
 
     log = Logger()
 
     def __init__(
         self,
         path: str,
-        writer: JournalWriter,
+        writer: OperationWriter,
         *,
+        thread_name: str,
+        unavailable: Callable[..., SvcError],
+        stuck: Callable[..., SvcError],
         reactor: ThreadReactor,
-        observer: JournalObserver,
+        observer: GroupObserver,
         limits: GroupLimits,
         start_thread: StartThread,
     ) -> None:
@@ -102,6 +108,9 @@ class Groups:
         self.accepting = False
         self.trouble: SvcError | None = None
         self._writer = writer
+        self._thread_name = thread_name
+        self._unavailable = unavailable
+        self._stuck_error = stuck
         self._reactor = reactor
         self._observer = observer
         self._limits = limits
@@ -128,14 +137,14 @@ class Groups:
     def start(self, detail: str = "") -> None:
         """Start the thread; what was recorded before is the first group, ``detail`` why the writer is degraded."""
         self._degraded, self._detail = self._writer.degraded, detail
-        self._thread = self._start_thread("svc-broker-store", self._work, self._close_writer)
+        self._thread = self._start_thread(self._thread_name, self._work, self._close_writer)
         if self._growing.operations:
             self._round = self._reactor.callLater(0, self._round_over)
         self._update_accepting()
         if self._degraded:
             self._schedule_retry()
 
-    def record(self, kind: Kind, parameters: Parameters, octets: int = 0) -> None:
+    def record(self, kind: int, parameters: Parameters, octets: int = 0) -> None:
         """Add an operation to the growing group; ``octets`` is the size of what it writes beside plain values."""
         group = self._growing
         operations = group.operations
@@ -170,8 +179,8 @@ class Groups:
         Make durable what waits, where that is possible, and close the database.
 
         Returns:
-            Fires when it is closed; callbacks that still wait are not called. Where the disk hangs it fails with
-            JournalStuck after ``limits.late`` seconds; the thread ends with the process then.
+            Fires when it is closed; callbacks that still wait are not called. Where the disk hangs it fails
+            with ``stuck`` after ``limits.late`` seconds; the thread ends with the process then.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -271,19 +280,19 @@ class Groups:
 
     def _found_trouble(self) -> SvcError | None:
         if self._damaged:
-            return JournalError("store_corrupt", path=self.path)
+            return self._unavailable("store_corrupt", path=self.path)
         if self._degraded:
-            return JournalError(path=self.path, detail=self._detail)
+            return self._unavailable(path=self.path, detail=self._detail)
         limits = self._limits
         if self._working and self._reactor.seconds() - self._since >= limits.late:
-            return JournalError("mqtt_store_late", path=self.path, seconds=limits.late)
+            return self._unavailable("mqtt_store_late", path=self.path, seconds=limits.late)
         # Half of it must be durable before changes are accepted again, so that this does not change with each message.
         part = 1 if self.accepting or self.trouble is None else 2
         operations, octets = self.waiting
         if operations * part >= limits.operations:
-            return JournalError("mqtt_store_busy", path=self.path, limit=limits.operations, unit="operations")
+            return self._unavailable("mqtt_store_busy", path=self.path, limit=limits.operations, unit="operations")
         if octets * part >= limits.octets:
-            return JournalError("mqtt_store_busy", path=self.path, limit=limits.octets, unit="octets")
+            return self._unavailable("mqtt_store_busy", path=self.path, limit=limits.octets, unit="octets")
         return None
 
     def _report_damage(self, damaged: bool) -> None:
@@ -344,7 +353,7 @@ class Groups:
         self._closing.finish()
 
     def _stuck(self) -> SvcError:
-        stuck = JournalStuck(path=self.path, seconds=self._limits.late)
+        stuck = self._stuck_error(path=self.path, seconds=self._limits.late)
         self._observer.db_error("close", str(stuck))
         self._report_left_behind()
         return stuck
