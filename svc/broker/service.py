@@ -28,7 +28,6 @@ from svc.broker.config import ANONYMOUS, BrokerLimitSettings, BrokerListenerSett
 from svc.broker.connection import ConnectionLimits
 from svc.broker.hub import HubLimits
 from svc.broker.journal import RecoveredState
-from svc.broker.persistence.errors import JournalStuck
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.broker.reports import BrokerMetrics, BrokerReports, BrokerStoreReports
@@ -48,7 +47,7 @@ from svc.process.metrics import metrics_root
 from svc.process.monitor import Monitor
 from svc.process.pages import HttpService
 from svc.process.status import Status
-from svc.sqlite.errors import DatabaseError
+from svc.sqlite.errors import DatabaseError, JournalStuck
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit

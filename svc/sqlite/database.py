@@ -86,7 +86,7 @@ class DatabaseFile:
 
     def unavailable(self, error: Exception) -> SvcError:
         """The error of a database that cannot be used now, with the explanation of operators."""
-        return self.kind.unavailable(path=self.path, detail=explain(self.path, error))
+        return self.kind.unavailable(path=self.path, detail=explain(self.path, error), **self.kind.words)
 
     def reconnect(self) -> sqlite3.Connection:
         """Open another connection for writing; raises sqlite3.Error."""
@@ -191,7 +191,7 @@ def check_file(path: str, kind: DatabaseKind, reserve_size: int) -> None:
     except BlockingIOError as error:
         raise DatabaseError(path=path, **kind.words) from error
     except OSError as error:
-        raise kind.unavailable(path=path, detail=explain(path, error)) from error
+        raise kind.unavailable(path=path, detail=explain(path, error), **kind.words) from error
 
 
 def _check_lock(name: str) -> None:

@@ -39,3 +39,33 @@ class DatabaseQuarantined(DatabaseCorrupt):
 
     hint = "nothing in it was changed; the next start begins a new database: {loss}"
     quarantined: str
+
+
+class JournalError(DatabaseError):
+    """{database} {path} cannot be used: {detail}"""
+
+    reason = "mqtt_store_unavailable"
+    hint = "check the disk, its free space and the permissions of {path}"
+    reasons = {
+        "mqtt_store_busy": Reason(
+            "{limit} {unit} already wait for {database}",
+            "the disk is slower than the clients: use a faster one, or fewer messages with QoS 1 and 2",
+            http_status=429,
+        ),
+        "mqtt_store_late": Reason(
+            "{database} {path} did not respond within {seconds} s",
+            "check what its disk waits for; nothing is acknowledged meanwhile; a start on a slow disk needs a longer"
+            " startTimeout",
+        ),
+        "store_corrupt": Reason(
+            "{database} {path} was found damaged while in use; nothing more is stored until the next start",
+            "restart the process: it checks the whole database and quarantines it",
+        ),
+    }
+
+
+class JournalStuck(JournalError):
+    """{database} {path} was not closed within {seconds} s"""
+
+    reason = "mqtt_store_late"
+    hint = "nothing that was acknowledged is lost; check what its disk waits for"

@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from svc.errors import SvcError
+from svc.sqlite.errors import JournalError, JournalStuck
 from svc.sqlite.kind import DatabaseObserver, SilentDatabaseObserver
 from svc.sqlite.operations import Operation, OperationWriter, Parameters, Task, TaskResult
 from svc.sqlite.threads import COMMIT_SECONDS, BoundedClose, JobThread, StartThread, ThreadReactor
@@ -84,8 +85,7 @@ class Groups:
     """
     The groups of one database.
 
-    ``unavailable`` makes the error while nothing is accepted, also for the reasons ``mqtt_store_busy``,
-    ``mqtt_store_late`` and ``store_corrupt``; ``stuck`` the one of a close that takes too long.
+    ``words`` are those by which errors name it.
     """
 
     log = Logger()
@@ -96,8 +96,7 @@ class Groups:
         writer: OperationWriter,
         *,
         thread_name: str,
-        unavailable: Callable[..., SvcError],
-        stuck: Callable[..., SvcError],
+        words: dict[str, str],
         reactor: ThreadReactor,
         observer: GroupObserver,
         limits: GroupLimits,
@@ -109,8 +108,7 @@ class Groups:
         self.trouble: SvcError | None = None
         self._writer = writer
         self._thread_name = thread_name
-        self._unavailable = unavailable
-        self._stuck_error = stuck
+        self._words = words
         self._reactor = reactor
         self._observer = observer
         self._limits = limits
@@ -166,6 +164,13 @@ class Groups:
         else:
             then()
 
+    def mark_damaged(self) -> None:
+        """Accept nothing more, since a reader found the database damaged."""
+        self._writer.mark_damaged()
+        self._degraded = True
+        self._report_damage(True)
+        self._update_accepting()
+
     @property
     def waiting(self) -> tuple[int, int]:
         """Operations and octets that are not durable yet."""
@@ -180,7 +185,7 @@ class Groups:
 
         Returns:
             Fires when it is closed; callbacks that still wait are not called. Where the disk hangs it fails
-            with ``stuck`` after ``limits.late`` seconds; the thread ends with the process then.
+            with JournalStuck after ``limits.late`` seconds; the thread ends with the process then.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -280,19 +285,21 @@ class Groups:
 
     def _found_trouble(self) -> SvcError | None:
         if self._damaged:
-            return self._unavailable("store_corrupt", path=self.path)
+            return JournalError("store_corrupt", path=self.path, **self._words)
         if self._degraded:
-            return self._unavailable(path=self.path, detail=self._detail)
+            return JournalError(path=self.path, detail=self._detail, **self._words)
         limits = self._limits
         if self._working and self._reactor.seconds() - self._since >= limits.late:
-            return self._unavailable("mqtt_store_late", path=self.path, seconds=limits.late)
+            return JournalError("mqtt_store_late", path=self.path, seconds=limits.late, **self._words)
         # Half of it must be durable before changes are accepted again, so that this does not change with each message.
         part = 1 if self.accepting or self.trouble is None else 2
         operations, octets = self.waiting
         if operations * part >= limits.operations:
-            return self._unavailable("mqtt_store_busy", path=self.path, limit=limits.operations, unit="operations")
+            return JournalError(
+                "mqtt_store_busy", path=self.path, limit=limits.operations, unit="operations", **self._words
+            )
         if octets * part >= limits.octets:
-            return self._unavailable("mqtt_store_busy", path=self.path, limit=limits.octets, unit="octets")
+            return JournalError("mqtt_store_busy", path=self.path, limit=limits.octets, unit="octets", **self._words)
         return None
 
     def _report_damage(self, damaged: bool) -> None:
@@ -353,7 +360,7 @@ class Groups:
         self._closing.finish()
 
     def _stuck(self) -> SvcError:
-        stuck = self._stuck_error(path=self.path, seconds=self._limits.late)
+        stuck = JournalStuck(path=self.path, seconds=self._limits.late, **self._words)
         self._observer.db_error("close", str(stuck))
         self._report_left_behind()
         return stuck

@@ -30,7 +30,7 @@ class DatabaseKind:
     #: The statements that lead from each version to the next; the version is the number of steps done. One table is
     #: ``write_probe`` with one row and a column ``count``.
     migrations: tuple[tuple[str, ...], ...]
-    #: Makes the caller's error for a file that cannot be used now, from ``path`` and ``detail``.
+    #: Makes the caller's error for a file that cannot be used now, from ``path``, ``detail`` and ``words``.
     unavailable: Callable[..., SvcError]
 
     @property

@@ -10,15 +10,16 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.config import BrokerSettings
-from svc.broker.persistence.errors import JournalError
+from svc.broker.persistence.schema import BROKER
 from svc.broker.reports import BrokerMetrics, BrokerStoreReports
 from svc.settings import ConfigInvalid, parse
+from svc.sqlite.errors import JournalError
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from tests.broker.rig import Rig
 
 PLAIN = "listeners: [{name: local, listen: '127.0.0.1:1883'}]\n"
-FAILURE = JournalError(path="/b.db", detail="database or disk is full")
+FAILURE = JournalError(path="/b.db", detail="database or disk is full", **BROKER.words)
 
 
 class StoreReportsTests(SynchronousTestCase):

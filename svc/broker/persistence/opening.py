@@ -17,7 +17,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 
 from svc.broker.journal import RecoveredSession, RecoveredState
-from svc.broker.persistence.errors import JournalError, JournalStuck
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.loading import SLICE, Found, Progressed, Unreadable, load
 from svc.broker.persistence.schema import BROKER
@@ -26,7 +25,7 @@ from svc.errors import SvcError
 from svc.process.clock import utc_now
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
-from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined
+from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined, JournalError, JournalStuck
 from svc.sqlite.groups import GroupLimits, GroupObserver, Groups, SilentGroupObserver
 from svc.sqlite.kind import Connect
 from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReactor
@@ -176,7 +175,9 @@ class _Opening(Generic[T]):
             self._watch = self._reactor.callLater(left, self._check_silence)
             return
         self._abandoned = True
-        self._result.errback(JournalError("mqtt_store_late", path=self._file.path, seconds=self._timeout))
+        self._result.errback(
+            JournalError("mqtt_store_late", path=self._file.path, seconds=self._timeout, **BROKER.words)
+        )
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -184,7 +185,7 @@ class _Opening(Generic[T]):
             self._watch = None
 
     def _stuck(self) -> SvcError:
-        stuck = JournalStuck(path=self._file.path, seconds=self._limits.late)
+        stuck = JournalStuck(path=self._file.path, seconds=self._limits.late, **BROKER.words)
         self._observer.db_error("close", str(stuck))
         return stuck
 
@@ -234,8 +235,7 @@ class _Opening(Generic[T]):
                 self._file.path,
                 writer,
                 thread_name="svc-broker-store",
-                unavailable=JournalError,
-                stuck=JournalStuck,
+                words=BROKER.words,
                 reactor=self._reactor,
                 observer=self._observer,
                 limits=self._limits,

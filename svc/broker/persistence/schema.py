@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.broker.persistence.errors import JournalError
+from svc.sqlite.errors import JournalError
 from svc.sqlite.kind import DatabaseKind
 
 _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from svc.broker.message import Message
-from svc.broker.persistence.errors import JournalStuck
 from svc.broker.persistence.operations import Kind
 from svc.broker.persistence.writer import ROWS
+from svc.sqlite.errors import JournalStuck
 from svc.sqlite.groups import ROW
 from svc.sqlite.operations import condensed
 from svc.wire.mqtt import PacketType

@@ -10,8 +10,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.journal import RecoveredState
-from svc.broker.persistence.errors import JournalError, JournalStuck
 from svc.broker.persistence.journal import SqliteJournal
+from svc.sqlite.errors import JournalError, JournalStuck
 from tests.broker.keeping import LASTING, Kept, Quick, quick_connect
 
 

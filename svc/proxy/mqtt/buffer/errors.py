@@ -1,0 +1,28 @@
+"""What can go wrong with the buffer while it is used; at its opening also a DatabaseError of its file."""
+
+from __future__ import annotations
+
+from svc.errors import Reason, SvcError
+from svc.sqlite.errors import JournalError
+
+
+class MessageBufferError(JournalError):
+    """{database} {path} cannot be read: {detail}"""
+
+    reasons = {
+        "mqtt_buffer_key_missing": Reason(
+            "{database} {path} is encrypted with the key {fingerprint}, which is not configured",
+            "add the file of that key to mqttBuffer.keys; nothing was changed",
+        ),
+        "mqtt_buffer_unreadable": Reason(
+            "what {database} {path} has for the client {client} cannot be read: {detail}",
+            "nothing is forwarded for this client and nothing of it is removed; a restart checks the whole database",
+        ),
+    }
+
+
+class BufferKeyRefused(SvcError):
+    """the key of the buffer of MQTT messages in {path} is not used: {defect}"""
+
+    reason = "mqtt_buffer_key_refused"
+    hint = "a key is 32 random octets, or these in base64url, in a file with mode 0600 or 0400 of the own user"

@@ -1,0 +1,113 @@
+"""Reads from the buffer: all sessions at the start, and the messages of a session in pages; blocks."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from svc.proxy.mqtt.buffer.errors import MessageBufferError
+from svc.proxy.mqtt.buffer.keys import BufferKeys, Unreadable
+from svc.proxy.mqtt.buffer.records import (
+    BufferedMessage,
+    LoadedSession,
+    ReceivedId,
+    SessionKey,
+    message_row,
+    read_message,
+    read_session,
+    session_row,
+)
+from svc.proxy.mqtt.buffer.schema import BUFFER
+from svc.sqlite.kind import Connect
+
+_KEYS: Final = "SELECT key FROM session UNION SELECT key FROM message"
+_SESSIONS: Final = (
+    "SELECT number, listener, client_id, owner, key, content, incomplete, ended_by, ended, expiry, until, clean,"
+    " opened, linked, renewed FROM session ORDER BY number"
+)
+_TOTALS: Final = "SELECT session, count(*), sum(size), min(stored), max(number) FROM message GROUP BY session"
+_PAGE: Final = (
+    "SELECT number, qos, retain, packet_id, relayed, stored, state, upstream_id, key, content FROM message"
+    " WHERE session = ? AND number > ? ORDER BY number LIMIT ?"
+)
+
+
+def load(connection: sqlite3.Connection, path: str, keys: BufferKeys) -> list[LoadedSession]:
+    """
+    Read all sessions.
+
+    Raises:
+        MessageBufferError: the key of a row is not configured.
+        Unreadable: the rows are not what this program writes.
+        sqlite3.Error: the database refuses.
+    """
+    for (key,) in connection.execute(_KEYS):
+        if not keys.knows(key):
+            name = key.hex() if isinstance(key, bytes) else ""
+            raise MessageBufferError("mqtt_buffer_key_missing", path=path, fingerprint=name, **BUFFER.words)
+    try:
+        return _loaded(connection, keys)
+    except (LookupError, ValueError, TypeError) as error:
+        raise Unreadable(f"{type(error).__name__} at the start") from error
+
+
+def _loaded(connection: sqlite3.Connection, keys: BufferKeys) -> list[LoadedSession]:
+    found: dict[int, LoadedSession] = {}
+    for number, listener, client_id, owner, key, content, *columns in connection.execute(_SESSIONS):
+        name = SessionKey(listener, client_id, owner)
+        octets = keys.decrypt(key, content, session_row(number, name))
+        found[number] = LoadedSession(read_session(number, name, octets, tuple(columns)))
+    for session, packet_id, message, receipt in connection.execute("SELECT * FROM received"):
+        found[session].received[packet_id] = ReceivedId(message, receipt)
+    for session, *totals in connection.execute(_TOTALS):
+        loaded = found[session]
+        loaded.messages, loaded.octets, loaded.oldest, loaded.last = totals
+    return list(found.values())
+
+
+class BufferReader:
+    """Reads over a connection of its own that cannot write, which is opened again after an error."""
+
+    def __init__(self, path: str, connect: Connect, keys: BufferKeys) -> None:
+        self._path = path
+        self._connect = connect
+        self._keys = keys
+        self._connection: sqlite3.Connection | None = None
+
+    def page(self, session: int, after: int, messages: int, octets: int) -> list[BufferedMessage]:
+        """
+        Read the messages of a session behind the number ``after``, in order: at least one where there is one.
+
+        Raises:
+            Unreadable: a row was altered.
+            sqlite3.Error: the database refuses.
+        """
+        found: list[BufferedMessage] = []
+        size = 0
+        for number, qos, retain, packet_id, relayed, stored, *states, key, content in self._ready().execute(
+            _PAGE, (session, after, messages)
+        ):
+            row = message_row(number, session, qos, retain, packet_id, relayed, stored)
+            columns = (number, qos, retain, packet_id, relayed, stored, *states)
+            found.append(read_message(self._keys.decrypt(key, content, row), columns))
+            size += found[-1].size
+            if size >= octets:
+                break
+        return found
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _ready(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = self._connect(self._path)
+            try:
+                connection.execute("PRAGMA query_only = ON")
+            except sqlite3.Error:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection

@@ -1,0 +1,273 @@
+"""The values of the buffer, and the operations on them: plain values, made on the reactor's thread."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, unique
+from typing import Any, Final, NamedTuple
+
+from svc.proxy.mqtt.buffer.keys import Unreadable
+from svc.sqlite.operations import Parameters
+from svc.wire.mqtt import NO_PROPERTIES, Connect, Decoder, MqttError, PacketLimits, Properties, QoS, encode
+from svc.wire.mqtt.primitives import Cursor, encode_text
+from svc.wire.mqtt.properties import encode_properties, read_properties
+from svc.wire.mqtt.stream import find_packet
+
+#: What a row costs beside its content, roughly.
+ROW: Final = 128
+#: What was accepted once is read back, whatever the limits are now.
+_NO_LIMIT: Final = 100_000
+_ANY_PACKET: Final = PacketLimits(
+    packet=2**28, properties=_NO_LIMIT, levels=_NO_LIMIT, filters=_NO_LIMIT, first_packet=2**28
+)
+_MESSAGE_ROW: Final = struct.Struct(">cqqBBHBd")
+
+
+class SessionKey(NamedTuple):
+    """Whose session it is."""
+
+    #: The name of the listener.
+    listener: str
+    client_id: str
+    #: The identity that may resume it.
+    owner: str
+
+
+@unique
+class MessageState(IntEnum):
+    """How far a message is on its way to the broker."""
+
+    #: Not sent.
+    STORED = 0
+    #: PUBLISH was or will be sent with its upstream packet identifier.
+    SENT = 1
+    #: PUBREC was received: PUBREL is owed, until PUBCOMP.
+    RELEASED = 2
+
+
+@unique
+class ClientEnd(IntEnum):
+    """How the last connection of a client ended."""
+
+    #: It is open.
+    NONE = 0
+    #: By DISCONNECT without the will.
+    DISCONNECTED = 1
+    #: Without DISCONNECT, or by one that asks for the will.
+    LOST = 2
+
+
+@dataclass(slots=True)
+class BufferedMessage:
+    """A message of a client on its way to the broker."""
+
+    topic: str
+    payload: bytes
+    qos: QoS
+    retain: bool
+    #: Those of the PUBLISH, without a topic alias.
+    properties: Properties
+    #: The client's packet identifier; 0 with QoS 0.
+    packet_id: int
+    #: Whether the client gets its acknowledgement from the broker, and not when the message is stored.
+    relayed: bool
+    #: When it was stored, in seconds since 1970 UTC.
+    stored: float
+    #: Its place in the order of all messages; 0 while it is not stored.
+    number: int = 0
+    state: MessageState = MessageState.STORED
+    #: The packet identifier towards the broker; 0 while it is not sent.
+    upstream_id: int = 0
+
+    @property
+    def size(self) -> int:
+        """Approximate octets that it takes in the buffer."""
+        return ROW + len(self.topic) + len(self.payload) + _properties_size(self.properties)
+
+    def expired(self, now: float) -> bool:
+        """Whether its Message Expiry Interval has passed; ``now`` is in seconds since 1970 UTC."""
+        interval = self.properties.message_expiry
+        return interval is not None and now - self.stored >= interval
+
+
+@dataclass(slots=True)
+class ReceivedId:
+    """A packet identifier of a QoS 2 message of the client that the client has not released."""
+
+    #: The number of its message.
+    number: int
+    #: The identifier of the receipt that was or will be sent with PUBREC; empty for none.
+    receipt: str = ""
+
+
+@dataclass(slots=True)
+class BufferedSession:
+    """The durable part of a session besides its messages."""
+
+    key: SessionKey
+    #: With which the connection to the broker is opened; its clean start is the client's.
+    connect: Connect
+    #: That of a client which came before the end of the former connection was carried out at the broker.
+    next: Connect | None = None
+    end: ClientEnd = ClientEnd.NONE
+    #: When the client's connection ended, in seconds since 1970 UTC.
+    ended: float = 0.0
+    #: Seconds that the session outlives its connection, as the client asked; None is without limit.
+    expiry: int | None = 0
+    #: The number of the last message that belongs before ``next``.
+    until: int = 0
+    #: Whether the broker's session is to begin anew with ``next``, or with ``connect`` where there is no next.
+    clean: bool = False
+    #: Whether the broker has a session, as far as is known.
+    opened: bool = False
+    #: Whether there was a connection to the broker, whose loss publishes the will.
+    linked: bool = False
+    #: Whether the broker's session began anew and the client does not know.
+    renewed: bool = False
+    #: Whether credentials of CONNECT are missing, since they are stored encrypted only.
+    incomplete: bool = False
+    #: Its row; 0 while it has none.
+    number: int = 0
+
+
+@dataclass(slots=True)
+class LoadedSession:
+    """A session as the buffer has it at its opening."""
+
+    session: BufferedSession
+    #: By the client's packet identifier.
+    received: dict[int, ReceivedId] = field(default_factory=dict)
+    #: Of its messages: how many, their octets, when the oldest was stored, and the number of the last.
+    messages: int = 0
+    octets: int = 0
+    oldest: float = 0.0
+    last: int = 0
+
+
+@unique
+class Kind(IntEnum):
+    """What an operation does; its parameters are those of the statement of the same name in ``writer``."""
+
+    MESSAGE = 0
+    MESSAGE_CHANGED = 1
+    MESSAGE_OVER = 2
+    SESSION = 3
+    SESSION_OVER = 4
+    RECEIVED = 5
+    RELEASED = 6
+    ALL_RELEASED = 7
+
+
+def message_parameters(session: int, message: BufferedMessage) -> Parameters:
+    """The parameters of ``MESSAGE``; the content is not encrypted yet."""
+    content = encode_text(message.topic) + encode_properties(message.properties, "PUBLISH", "client") + message.payload
+    return (
+        message.number,
+        session,
+        message.qos,
+        int(message.retain),
+        message.packet_id,
+        int(message.relayed),
+        message.stored,
+        message.size,
+        content,
+        int(message.state),
+        message.upstream_id,
+    )
+
+
+def message_row(number: int, session: int, qos: int, retain: int, packet_id: int, relayed: int, stored: float) -> bytes:
+    """The associated data of a message's content: what of its row does not change."""
+    return _MESSAGE_ROW.pack(b"m", number, session, qos, retain, packet_id, relayed, stored)
+
+
+def read_message(content: bytes, columns: tuple[Any, ...]) -> BufferedMessage:
+    """Make a message of its content and the other columns, or raise Unreadable."""
+    number, qos, retain, packet_id, relayed, stored, state, upstream_id = columns
+    try:
+        cursor = Cursor("PUBLISH", content, 0, len(content))
+        topic = cursor.text()
+        properties = read_properties(cursor, "PUBLISH", "client", _NO_LIMIT)
+        payload = cursor.octets(cursor.remaining)
+        stage = MessageState(state)
+    except (MqttError, ValueError) as error:
+        raise Unreadable(str(error)) from error
+    return BufferedMessage(
+        topic, payload, qos, bool(retain), properties, packet_id, bool(relayed), stored, number, stage, upstream_id
+    )
+
+
+def session_parameters(session: BufferedSession, *, encrypted: bool) -> Parameters:
+    """The parameters of ``SESSION``, without credentials where they would not be ``encrypted``."""
+    incomplete = session.incomplete
+    packets = []
+    for connect in (session.connect, session.next):
+        if connect is not None and not encrypted and (connect.username, connect.password) != (None, None):
+            connect, incomplete = replace(connect, username=None, password=None), True
+        packets.append(b"" if connect is None else encode(connect, connect.version, "client"))
+    return (
+        session.number,
+        *session.key,
+        b"".join(packets),
+        int(incomplete),
+        int(session.end),
+        session.ended,
+        session.expiry,
+        session.until,
+        int(session.clean),
+        int(session.opened),
+        int(session.linked),
+        int(session.renewed),
+    )
+
+
+def session_row(number: int, key: SessionKey) -> bytes:
+    """The associated data of a session's content."""
+    return b"\0".join([b"s", str(number).encode(), *(each.encode() for each in key)])
+
+
+def read_session(number: int, key: SessionKey, content: bytes, columns: tuple[Any, ...]) -> BufferedSession:
+    """Make a session of its content and the other columns, or raise Unreadable."""
+    incomplete, end, ended, expiry, until, clean, opened, linked, renewed = columns
+    packets = _read_connects(content)
+    if not packets:
+        raise Unreadable("its CONNECT is missing")
+    return BufferedSession(
+        key=key,
+        connect=packets[0],
+        next=packets[1] if len(packets) > 1 else None,
+        end=ClientEnd(end),
+        ended=ended,
+        expiry=expiry,
+        until=until,
+        clean=bool(clean),
+        opened=bool(opened),
+        linked=bool(linked),
+        renewed=bool(renewed),
+        incomplete=bool(incomplete),
+        number=number,
+    )
+
+
+def _read_connects(content: bytes) -> list[Connect]:
+    packets: list[Connect] = []
+    position = 0
+    while position < len(content):
+        try:
+            found = find_packet(content, position, _ANY_PACKET.packet)
+        except MqttError as error:
+            raise Unreadable(str(error)) from error
+        if isinstance(found, int):
+            raise Unreadable("its CONNECT is incomplete")
+        # Each CONNECT is the first packet of a connection.
+        [packet] = Decoder("client", limits=_ANY_PACKET).feed(content[position : found[1]])
+        if not isinstance(packet, Connect):
+            raise Unreadable("its CONNECT cannot be read")
+        packets.append(packet)
+        position = found[1]
+    return packets
+
+
+def _properties_size(properties: Properties) -> int:
+    return 0 if properties is NO_PROPERTIES else len(encode_properties(properties, "PUBLISH", "client"))

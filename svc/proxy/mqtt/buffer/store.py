@@ -1,0 +1,355 @@
+"""
+The buffer as the proxy uses it: the operations of one turn of the reactor are one hand-over and one transaction.
+
+Changes are made at once and are durable later; whoever must not be early registers a callback with ``when_durable``.
+A callback, not a Deferred for each message: one call serves a whole group. Owns the bounds on what is stored.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from twisted.internet.defer import Deferred, fail
+
+from svc.errors import SvcError
+from svc.process.clock import utc_now
+from svc.proxy.mqtt.buffer.errors import MessageBufferError
+from svc.proxy.mqtt.buffer.keys import BufferKeys, Unreadable
+from svc.proxy.mqtt.buffer.reader import BufferReader, load
+from svc.proxy.mqtt.buffer.records import (
+    ROW,
+    BufferedMessage,
+    BufferedSession,
+    Kind,
+    LoadedSession,
+    ReceivedId,
+    message_parameters,
+    session_parameters,
+)
+from svc.proxy.mqtt.buffer.schema import BUFFER
+from svc.proxy.mqtt.buffer.writer import BufferWriter
+from svc.sqlite import database
+from svc.sqlite.database import DatabaseFile, plain_connect
+from svc.sqlite.disk import DAMAGED, primary_code
+from svc.sqlite.errors import DatabaseCorrupt, DatabaseQuarantined, JournalError, JournalStuck
+from svc.sqlite.groups import GroupLimits, GroupObserver, Groups, SilentGroupObserver
+from svc.sqlite.kind import Connect
+from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReactor
+
+#: Octets kept back on the disk for what runs when it becomes full: states and removals, which are small.
+RESERVE_SIZE: Final = 8 * 1024 * 1024
+#: Messages, and about how many octets of them, that are read together.
+PAGE_MESSAGES: Final = 64
+PAGE_OCTETS: Final = 1024 * 1024
+
+#: Jobs of the reading thread.
+_Job = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferLimits:
+    """
+    How much is stored; at a bound new messages are refused, since none that was acknowledged may be dropped.
+
+    Args:
+        octets: of all messages.
+        sessions: that are remembered.
+        session_octets: of the messages of one session.
+        session_messages: of one session.
+        session_age: seconds that the oldest message of a session may have waited while new ones are accepted. None is
+            removed for its age.
+    """
+
+    octets: int = 1024 * 1024 * 1024
+    sessions: int = 10_000
+    session_octets: int = 64 * 1024 * 1024
+    session_messages: int = 100_000
+    session_age: float = 7 * 86400.0
+
+
+class MessageBuffer:
+    """
+    The messages of all clients.
+
+    Args:
+        path: of the database; its folder is created where it is absent.
+        reactor: ends rounds, makes calls for the threads, measures times.
+        keys: encrypt what is stored.
+        observer: receives reports on the database.
+        limits: how much is stored.
+        group_limits: how much may wait for the disk, and for how long.
+        reserve_size: octets kept back on the disk.
+        connect: opens connections.
+        start_thread: starts the threads.
+        wall: returns the time that names a quarantined database.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        reactor: ThreadReactor,
+        keys: BufferKeys | None = None,
+        observer: GroupObserver | None = None,
+        limits: BufferLimits | None = None,
+        group_limits: GroupLimits | None = None,
+        reserve_size: int = RESERVE_SIZE,
+        connect: Connect = plain_connect,
+        start_thread: StartThread = JobThread,
+        wall: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.limits: Final = limits or BufferLimits()
+        self._file = DatabaseFile(path, BUFFER, reserve_size=reserve_size, connect=connect)
+        self._reactor = reactor
+        self._keys = keys or BufferKeys()
+        self._observer = observer or SilentGroupObserver()
+        self._group_limits = group_limits or GroupLimits()
+        self._start_thread = start_thread
+        self._wall = wall
+        self._reader = BufferReader(path, connect, self._keys)
+        self._read_thread: JobThread[_Job] | None = None
+        self._closing = BoundedClose(reactor, self._group_limits.late, self._stuck)
+        self._groups: Groups | None = None
+        self._octets = 0
+        self._sessions: set[int] = set()
+        self._last_session = self._last_message = 0
+
+    def open(self) -> Deferred[list[LoadedSession]]:
+        """
+        Open the database and read its sessions in a thread; called once, at the start.
+
+        Returns:
+            Fires with the sessions, those without messages too; changes are accepted from then on. Fails with a
+            DatabaseError that names what is wrong and what to do.
+        """
+        opened: Deferred[list[LoadedSession]] = Deferred()
+        self._read_thread = self._start_thread("svc-mqtt-buffer-reader", _work, self._reader_ended)
+        self._read_thread.submit(lambda: self._open(opened))
+        return opened
+
+    def close(self) -> Deferred[None]:
+        """Make durable what waits, where that is possible, and close; fails with JournalStuck if the disk hangs."""
+        return Deferred.fromCoroutine(self._close())
+
+    # What is stored.
+
+    @property
+    def accepting(self) -> bool:
+        """Whether changes that create state are accepted; others are recorded all the same."""
+        return self._groups is not None and self._groups.accepting
+
+    @property
+    def octets(self) -> int:
+        """Octets of all messages."""
+        return self._octets
+
+    def when_durable(self, then: Callable[[], None]) -> None:
+        """Call when all that was recorded so far is durable; in order, and not at all after the close."""
+        if self._groups is not None:
+            self._groups.when_durable(then)
+
+    def session(self, session: BufferedSession) -> None:
+        """A session is new, and gets its number, or it changed."""
+        if not session.number:
+            self._last_session += 1
+            session.number = self._last_session
+            self._sessions.add(session.number)
+        self._record(Kind.SESSION, session_parameters(session, encrypted=self._keys.current is not None), 4 * ROW)
+
+    def forget(self, session: BufferedSession) -> None:
+        """A session is over; it has no messages any more."""
+        self._sessions.discard(session.number)
+        self._record(Kind.SESSION_OVER, (session.number,))
+
+    @property
+    def full(self) -> bool:
+        """Whether no further session is accepted."""
+        return len(self._sessions) >= self.limits.sessions
+
+    def store(self, session: BufferedSession, message: BufferedMessage) -> None:
+        """A message is new, and gets its number."""
+        self._last_message += 1
+        message.number = self._last_message
+        self._octets += message.size
+        self._record(Kind.MESSAGE, message_parameters(session.number, message), message.size)
+
+    def changed(self, message: BufferedMessage) -> None:
+        """A message has another state or upstream packet identifier."""
+        self._record(Kind.MESSAGE_CHANGED, (message.number, int(message.state), message.upstream_id))
+
+    def remove(self, message: BufferedMessage) -> None:
+        """The broker has a message, or never will."""
+        self._octets -= message.size
+        self._record(Kind.MESSAGE_OVER, (message.number,))
+
+    def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None:
+        """A QoS 2 message of the client was received, or its receipt is known."""
+        self._record(Kind.RECEIVED, (session.number, packet_id, received.number, received.receipt))
+
+    def released(self, session: BufferedSession, packet_id: int) -> None:
+        """The client released a QoS 2 message."""
+        self._record(Kind.RELEASED, (session.number, packet_id))
+
+    def all_released(self, session: BufferedSession) -> None:
+        """The client began anew."""
+        self._record(Kind.ALL_RELEASED, (session.number,))
+
+    def page(
+        self, session: BufferedSession, after: int, messages: int = PAGE_MESSAGES, octets: int = PAGE_OCTETS
+    ) -> Deferred[list[BufferedMessage]]:
+        """Read the next durable messages behind the number ``after``; fails with a JournalError."""
+        thread = self._read_thread
+        if thread is None:
+            return fail(self._closed())
+        page: Deferred[list[BufferedMessage]] = Deferred()
+        thread.submit(lambda: self._page(page, session, after, messages, octets))
+        return page
+
+    def _record(self, kind: Kind, parameters: tuple[int | float | str | bytes | None, ...], octets: int = 0) -> None:
+        if self._groups is not None:
+            self._groups.record(kind, parameters, octets)
+
+    def _closed(self) -> JournalError:
+        return JournalError(path=self._file.path, detail="it is closed", **BUFFER.words)
+
+    # Opening and closing, on the reactor's thread.
+
+    def _opened(
+        self, opened: Deferred[list[LoadedSession]], result: tuple[BufferWriter, list[LoadedSession]] | Exception
+    ) -> None:
+        if isinstance(result, DatabaseQuarantined):
+            self._observer.set_aside(result.path, result.quarantined)
+        if self._file.quarantined:
+            self._observer.lies_aside(self._file.quarantined)
+        if isinstance(result, Exception):
+            self._observer.db_error("init", str(result))
+            if self._read_thread is not None:
+                self._read_thread.stop()
+                self._read_thread = None
+            opened.errback(result)
+            return
+        writer, sessions = result
+        if self._read_thread is None:
+            # It was closed meanwhile; this thread has ended its work.
+            writer.close()
+            opened.errback(self._closed())
+            return
+        self._begin(writer, sessions)
+        opened.callback(sessions)
+
+    def _begin(self, writer: BufferWriter, sessions: Sequence[LoadedSession]) -> None:
+        self._octets = sum(each.octets for each in sessions)
+        self._sessions = {each.session.number for each in sessions}
+        self._last_session = max(self._sessions, default=0)
+        # Numbers that are still referred to are not used again.
+        referred = [received.number for each in sessions for received in each.received.values()]
+        self._last_message = max([0, *referred, *(max(each.last, each.session.until) for each in sessions)])
+        self._groups = Groups(
+            self._file.path,
+            writer,
+            thread_name="svc-mqtt-buffer-writer",
+            words=BUFFER.words,
+            reactor=self._reactor,
+            observer=self._observer,
+            limits=self._group_limits,
+            start_thread=self._start_thread,
+        )
+        if writer.degraded:
+            # What is stored can be forwarded; new messages wait until the disk has room for the reserve again.
+            self._observer.db_error("init", writer.trouble)
+        self._groups.start(writer.trouble)
+
+    async def _close(self) -> None:
+        thread, self._read_thread = self._read_thread, None
+        if thread is None:
+            return
+        # The reader first: the last connection that is closed removes the log.
+        closed = self._closing.begin()
+        thread.stop()
+        try:
+            await closed
+        finally:
+            if self._groups is not None:
+                await self._groups.close()
+
+    def _stuck(self) -> SvcError:
+        stuck = JournalStuck(path=self._file.path, seconds=self._group_limits.late, **BUFFER.words)
+        self._observer.db_error("close", str(stuck))
+        return stuck
+
+    def _damaged(self) -> None:
+        if self._groups is not None:
+            self._groups.mark_damaged()
+
+    # On the reading thread.
+
+    def _open(self, opened: Deferred[list[LoadedSession]]) -> None:
+        result: tuple[BufferWriter, list[LoadedSession]] | Exception
+        try:
+            result = self._open_and_load()
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is the result)
+            result = error
+        self._reactor.callFromThread(self._opened, opened, result)
+
+    def _open_and_load(self) -> tuple[BufferWriter, list[LoadedSession]]:
+        file = self._file
+        connection: sqlite3.Connection | None = None
+        try:
+            file.lock()
+            connection = file.open(self._wall)
+            sessions = load(connection, file.path, self._keys)
+            writer = BufferWriter(file, connection, self._keys)
+            writer.fill_reserve()
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            file.close()
+            if isinstance(error, Unreadable):
+                detail = f"its content is contradictory: {error}"
+                raise DatabaseCorrupt(path=file.path, detail=detail, **BUFFER.words) from error
+            if isinstance(error, sqlite3.Error):
+                raise file.error(error) from error
+            raise
+        return writer, sessions
+
+    def _page(
+        self,
+        page: Deferred[list[BufferedMessage]],
+        session: BufferedSession,
+        after: int,
+        messages: int,
+        octets: int,
+    ) -> None:
+        try:
+            found = self._reader.page(session.number, after, messages, octets)
+        except Unreadable as error:
+            client = session.key.client_id
+            refused = MessageBufferError(
+                "mqtt_buffer_unreadable", path=self._file.path, client=client, detail=str(error), **BUFFER.words
+            )
+            self._reactor.callFromThread(page.errback, refused)
+        except sqlite3.Error as error:
+            self._reader.disconnect()
+            if primary_code(error) in DAMAGED:
+                self._reactor.callFromThread(self._damaged)
+            self._reactor.callFromThread(page.errback, self._file.unavailable(error))
+        else:
+            self._reactor.callFromThread(page.callback, found)
+
+    def _reader_ended(self) -> None:
+        self._reader.disconnect()
+        self._reactor.callFromThread(self._closing.finish)
+
+
+def check_file(path: str) -> None:
+    """Whether the buffer could be opened, without opening or creating anything; raises as the opening."""
+    database.check_file(path, BUFFER, RESERVE_SIZE)
+
+
+def _work(jobs: Iterable[_Job]) -> None:
+    for job in jobs:
+        job()

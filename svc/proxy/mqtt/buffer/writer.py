@@ -1,0 +1,59 @@
+"""Writes groups of operations to the buffer; everything blocks and runs in one thread, encryption included."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final
+
+from svc.proxy.mqtt.buffer.keys import BufferKeys
+from svc.proxy.mqtt.buffer.records import Kind, SessionKey, message_row, session_row
+from svc.sqlite.database import DatabaseFile
+from svc.sqlite.operations import Operation, OperationWriter, Parameters, RowKinds, condensed
+
+_STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
+    Kind.MESSAGE: (
+        "INSERT OR REPLACE INTO message (number, session, qos, retain, packet_id, relayed, stored, size, content,"
+        " state, upstream_id, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ),
+    Kind.MESSAGE_CHANGED: ("UPDATE message SET state = ?2, upstream_id = ?3 WHERE number = ?1",),
+    Kind.MESSAGE_OVER: ("DELETE FROM message WHERE number = ?",),
+    Kind.SESSION: (
+        "INSERT OR REPLACE INTO session (number, listener, client_id, owner, content, incomplete, ended_by, ended,"
+        " expiry, until, clean, opened, linked, renewed, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ),
+    Kind.SESSION_OVER: ("DELETE FROM session WHERE number = ?", "DELETE FROM received WHERE session = ?"),
+    Kind.RECEIVED: ("INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?)",),
+    Kind.RELEASED: ("DELETE FROM received WHERE session = ? AND packet_id = ?",),
+    Kind.ALL_RELEASED: ("DELETE FROM received WHERE session = ?",),
+}
+#: Messages have numbers that are never reused while they are there.
+_ROWS: Final = (RowKinds(Kind.MESSAGE, Kind.MESSAGE_CHANGED, Kind.MESSAGE_OVER),)
+#: Where the content is in the parameters of these kinds.
+_MESSAGE_CONTENT: Final = 8
+_SESSION_CONTENT: Final = 4
+
+
+class BufferWriter(OperationWriter):
+    def __init__(self, file: DatabaseFile, connection: sqlite3.Connection, keys: BufferKeys) -> None:
+        super().__init__(file, connection)
+        self._keys = keys
+
+    def apply(self, connection: sqlite3.Connection, operations: Sequence[Operation], *, repeated: bool) -> None:
+        for kind, parameters in condensed(operations, _ROWS, repeated=repeated):
+            if kind == Kind.MESSAGE:
+                parameters = [self._message(each) for each in parameters]
+            elif kind == Kind.SESSION:
+                parameters = [self._session(each) for each in parameters]
+            for statement in _STATEMENTS[Kind(kind)]:
+                connection.executemany(statement, parameters)
+
+    def _message(self, values: tuple[Any, ...]) -> Parameters:
+        return self._encrypted(values, _MESSAGE_CONTENT, message_row(*values[:7]))
+
+    def _session(self, values: tuple[Any, ...]) -> Parameters:
+        return self._encrypted(values, _SESSION_CONTENT, session_row(values[0], SessionKey(*values[1:4])))
+
+    def _encrypted(self, values: tuple[Any, ...], content: int, row: bytes) -> Parameters:
+        octets = self._keys.encrypt(values[content], row)
+        return (*values[:content], octets, *values[content + 1 :], self._keys.current)
